@@ -1,0 +1,71 @@
+# Every command a developer needs. `make` alone lists them.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check bench torture lock clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Holds a digest of the files it was built from, so that a checkout that only touches them costs nothing.
+STAMP := $(VENV)/.setup-stamp
+
+help: ## List these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Build .venv from requirements.lock; quick when nothing changed
+	@key=$$(cat requirements.lock pyproject.toml src/penstock/__init__.py | cksum)
+	if [[ -x $(BIN)/python && -f $(STAMP) && "$$(<$(STAMP))" == "$$key" ]]; then exit 0; fi
+	if ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+		echo "Penstock needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 || true)." >&2
+		echo "Name another one: make setup PYTHON=python3.12" >&2
+		exit 1
+	fi
+	if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then
+		if [[ $$EUID -eq 0 ]] && command -v apt-get >/dev/null; then
+			echo "The venv module is missing; installing python3-venv."
+			apt-get install -y -qq python3-venv || { apt-get update -qq && apt-get install -y -qq python3-venv; }
+		fi
+		if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then
+			echo "$(PYTHON) has no venv module. On Debian and Ubuntu: apt-get install python3-venv" >&2
+			exit 1
+		fi
+	fi
+	$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
+	echo "Installing the locked dependencies into $(VENV)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	echo "$$key" > $(STAMP)
+
+run: setup ## Start a broker on ./data
+	@exec $(BIN)/penstock serve --data ./data
+
+test: setup ## Run the tests
+	@$(BIN)/python -m pytest -q
+
+check: setup ## Format, lint, types and import contracts
+	@$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+
+bench: setup ## Run the benchmarks
+	@$(BIN)/python -m bench
+
+torture: setup ## Run the crash and fault tests for hours
+	@TORTURE=long $(BIN)/python -m pytest tests/torture -m torture --timeout=14400
+
+lock: ## Pin every dependency anew in requirements.lock
+	@tool=$$(mktemp -d)
+	trap 'rm -rf "$$tool"' EXIT
+	$(PYTHON) -m venv "$$tool"
+	"$$tool/bin/pip" install --quiet --disable-pip-version-check uv
+	"$$tool/bin/uv" --no-config pip compile pyproject.toml --extra dev --extra bench --upgrade --quiet \
+		--universal --python-version 3.11 --generate-hashes \
+		--no-header --no-emit-index-url --no-emit-find-links --output-file requirements.lock
+
+clean: ## Remove caches and build output; .venv and data stay
+	@rm -rf build dist bench/scratch .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
