@@ -18,15 +18,17 @@ help: ## List these commands
 setup: ## Build .venv from requirements.lock; quick when nothing changed
 	@key=$$(cat requirements.lock pyproject.toml src/penstock/__init__.py | cksum)
 	if [[ -x $(BIN)/python && -f $(STAMP) && "$$(<$(STAMP))" == "$$key" ]]; then exit 0; fi
-	if ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
-		echo "Penstock needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1 || true)." >&2
+	if ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+		found=$$($(PYTHON) --version 2>/dev/null || echo "not found")
+		echo "Penstock needs Python 3.11 or newer; $(PYTHON) is $$found." >&2
 		echo "Name another one: make setup PYTHON=python3.12" >&2
 		exit 1
 	fi
 	if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then
 		if [[ $$EUID -eq 0 ]] && command -v apt-get >/dev/null; then
 			echo "The venv module is missing; installing python3-venv."
-			apt-get install -y -qq python3-venv || { apt-get update -qq && apt-get install -y -qq python3-venv; }
+			apt-get install -y -qq python3-venv ||
+				{ apt-get update -qq && apt-get install -y -qq python3-venv; } || true
 		fi
 		if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then
 			echo "$(PYTHON) has no venv module. On Debian and Ubuntu: apt-get install python3-venv" >&2
