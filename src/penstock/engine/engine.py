@@ -1,0 +1,592 @@
+"""The engine: `decide` reads the state and changes nothing; `evolve` changes it and asks nothing.
+
+Live traffic and recovery use the same `evolve`, so what is replayed is what was. Time is handed in, and every
+decision is later than the last event: two things never happen at the same moment to one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from heapq import heappop, heappush
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from penstock.engine.lifecycle import ALLOWED, State
+from penstock.engine.names import Names
+from penstock.engine.queue import Queue, Section
+from penstock.engine.rows import Row
+from penstock.errors import Reason
+from penstock.limits import NEVER_NS, QUEUE_NUMBER_MAX, QUEUES_MAX, TICK_EVENTS_MAX
+from penstock.model import (
+    Carried,
+    Carry,
+    Command,
+    CreateQueue,
+    DeadLettered,
+    Decision,
+    Deleted,
+    DeleteQueue,
+    Delivery,
+    DescribeQueue,
+    Done,
+    Event,
+    Exasperated,
+    Expired,
+    Fetch,
+    Fetched,
+    Finish,
+    Kicked,
+    ListQueues,
+    Logged,
+    MessageEvent,
+    NameDefined,
+    Nanos,
+    NewMessage,
+    Position,
+    Publish,
+    QueueChanged,
+    QueueCreated,
+    QueueDescription,
+    QueueList,
+    QueueRemoved,
+    QueueSettings,
+    Receipt,
+    Refused,
+    Release,
+    Retried,
+    Succeeded,
+    Tick,
+    UpdateQueue,
+)
+
+Place = tuple[int, int]  # Queue number and sequence.
+
+_DONE = Done()
+_NOTHING = Decision((), ())
+
+
+class Engine:
+    def __init__(self) -> None:
+        self.time: Nanos = 0  # Of the last event.
+        self.names = Names()
+        self.queues: dict[int, Queue] = {}
+        self.numbers: dict[str, int] = {}  # Queue name to number, oldest queue first.
+        self.last_queue = 0
+        self.moved: dict[Place, Place] = {}  # Where a dead-lettered message is now, by the place in its id.
+        self.origins: dict[Place, Place] = {}  # The reverse.
+        self._deadlines: list[tuple[Nanos, int]] = []  # A heap; a queue's newest entry is its `armed`.
+        self._decide: dict[type[Command], Callable[[Any, Nanos], Decision]] = {
+            Publish: self._publish,
+            Fetch: self._fetch,
+            Finish: self._finish,
+            Release: self._release,
+            Tick: self._tick,
+            Carry: self._carry,
+            CreateQueue: self._create_queue,
+            UpdateQueue: self._update_queue,
+            DeleteQueue: self._delete_queue,
+            DescribeQueue: self._describe_queue,
+            ListQueues: self._list_queues,
+        }
+        self._evolve: dict[type[Event], Callable[[Any, Position], None]] = {
+            Logged: self._logged,
+            Fetched: self._fetched,
+            Kicked: self._ended,
+            Succeeded: self._succeeded,
+            Retried: self._retried,
+            Exasperated: self._ended,
+            DeadLettered: self._dead_lettered,
+            Expired: self._ended,
+            Deleted: self._ended,
+            Carried: self._carried,
+            NameDefined: self._name_defined,
+            QueueCreated: self._queue_created,
+            QueueChanged: self._queue_changed,
+            QueueRemoved: self._queue_removed,
+        }
+
+    # ── The four calls ────────────────────────────────────────────────────────────────────────────────────
+
+    def decide(self, command: Command, *, now: Nanos) -> Decision:
+        assert now > self.time, "time does not stand still"
+        return self._decide[type(command)](command, now)
+
+    def evolve(self, event: Event, position: Position) -> None:
+        """Apply an event. `position` is where the log put its extent."""
+        self.time = event.time
+        self._evolve[type(event)](event, position)
+
+    def advance(self, now: Nanos) -> list[int]:
+        """Let delayed messages become ready, which time alone brings about; the queues that got some."""
+        woken = []
+        deadlines = self._deadlines
+        due = []
+        while deadlines and deadlines[0][0] <= now:
+            due.append(heappop(deadlines))
+        for time, number in due:
+            queue = self.queues.get(number)
+            if queue is None or queue.armed != time:
+                continue  # The queue is gone, or was looked at in the meantime.
+            if queue.mature(now, TICK_EVENTS_MAX):
+                woken.append(number)
+            queue.armed = NEVER_NS
+            self._arm(queue, queue.next_deadline())
+        return woken
+
+    @property
+    def next_deadline(self) -> Nanos:
+        """When `decide(Tick())` and `advance` have something to do next. May be early, never late."""
+        return self._deadlines[0][0] if self._deadlines else NEVER_NS
+
+    # ── Views ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def queue(self, name: str) -> Queue | None:
+        number = self.numbers.get(name)
+        return None if number is None else self.queues[number]
+
+    def find(self, queue: int, sequence: int) -> tuple[Queue, int, Row] | None:
+        """A message by the place in its id, wherever it has moved."""
+        queue, sequence = self.moved.get((queue, sequence), (queue, sequence))
+        home = self.queues.get(queue)
+        row = home.rows.get(sequence) if home else None
+        return (home, sequence, row) if home and row else None
+
+    # ── Decide: messages ──────────────────────────────────────────────────────────────────────────────────
+
+    def _publish(self, command: Publish, now: Nanos) -> Decision:
+        queue = self.queue(command.queue)
+        if queue is None:
+            return _refuse(Reason.NO_QUEUE, command.queue)
+        events: list[Event] = []
+        receipts: list[Receipt] = []
+        fresh: dict[bytes, int] = {}
+        sequence = queue.last_sequence
+        for message in command.messages:
+            digest = sha256(message.body).digest() if queue.settings.deduplication else b""
+            twin = queue.digests.get(digest) or fresh.get(digest) if digest else None
+            if twin is not None:
+                receipts.append(Receipt(*self.origins.get((queue.number, twin), (queue.number, twin)), False))
+                continue
+            sequence += 1
+            if digest:
+                fresh[digest] = sequence
+            events.append(self._log(message, queue, sequence, digest, now, events))
+            receipts.append(Receipt(queue.number, sequence, True))
+        return Decision(events, receipts)
+
+    def _log(
+        self, message: NewMessage, queue: Queue, sequence: int, digest: bytes, now: Nanos, events: list[Event]
+    ) -> Logged:
+        settings = queue.settings
+        delay_ns = settings.delay_ns if message.delay_ns is None else message.delay_ns
+        expires_ns = settings.retention_ns if message.expires_ns is None else message.expires_ns
+        number = self.names.number
+        return Logged(
+            time=now,
+            queue=queue.number,
+            sequence=sequence,
+            visible_at=now + delay_ns,
+            expires_at=NEVER_NS if expires_ns == NEVER_NS else now + expires_ns,
+            priority=message.priority,
+            content_type=number(message.content_type, now, events),
+            sender=number(message.sender, now, events),
+            object=number(message.object, now, events),
+            topics=number("\n".join(message.topics), now, events) if message.topics else 0,
+            key=message.key,
+            headers=message.headers,
+            digest=digest,
+            body=message.body,
+        )
+
+    def _fetch(self, command: Fetch, now: Nanos) -> Decision:
+        queue = self.queue(command.queue)
+        if queue is None:
+            return _refuse(Reason.NO_QUEUE, command.queue)
+        chosen = queue.next_ready(command.count, now)
+        if not chosen:
+            return _NOTHING
+        events: list[Event] = []
+        deliveries: list[Delivery] = []
+        consumer = self.names.number(command.consumer, now, events)
+        lease_ns = queue.settings.visibility_ns if command.lease_ns is None else command.lease_ns
+        dead_letters = self._dead_letter_queue(queue)
+        to_sequence = dead_letters.last_sequence if dead_letters else 0
+        for sequence, row in chosen:
+            facts = (now, queue.number, sequence, row.created, row.receives + 1, consumer)
+            if not command.confirm:
+                events.append(Kicked(*facts))
+            elif dead_letters and self._last_receive(queue, row.receives + 1):
+                to_sequence += 1
+                events.append(
+                    DeadLettered(
+                        *facts,
+                        fetched=True,
+                        visible_at=now + lease_ns,
+                        expires_at=_lifetime(dead_letters, now),
+                        to_queue=dead_letters.number,
+                        to_sequence=to_sequence,
+                    )
+                )
+            else:
+                events.append(Fetched(*facts, visible_at=now + lease_ns))
+            deliveries.append(self._delivery(queue, sequence, row, now + lease_ns))
+        return Decision(events, deliveries)
+
+    def _delivery(self, queue: Queue, sequence: int, row: Row, visible_at: Nanos) -> Delivery:
+        origin = self.origins.get((queue.number, sequence)) if self.origins else None
+        return Delivery(
+            origin[0] if origin else queue.number,
+            origin[1] if origin else sequence,
+            row.position,
+            row.body_bytes,
+            row.key_bytes,
+            row.headers_bytes,
+            self.names[row.content_type],
+            self.names[row.sender],
+            row.priority,
+            row.receives + 1,
+            row.created,
+            visible_at,
+        )
+
+    def _finish(self, command: Finish, now: Nanos) -> Decision:
+        found = self.find(command.queue, command.sequence)
+        if found is None:
+            return _refuse(Reason.NO_MESSAGE)
+        queue, sequence, row = found
+        if not self._may_settle(row, command.consumer):
+            return _refuse(Reason.LEASE_GONE)
+        event = Succeeded(
+            now,
+            queue.number,
+            sequence,
+            row.created,
+            row.receives,
+            row.consumer,
+            complete=True,
+            result=command.result,
+        )
+        return Decision((event,), _DONE)
+
+    def _release(self, command: Release, now: Nanos) -> Decision:
+        found = self.find(command.queue, command.sequence)
+        if found is None:
+            return _refuse(Reason.NO_MESSAGE)
+        queue, sequence, row = found
+        if row.state != State.LEASED or not self._may_settle(row, command.consumer):
+            return _refuse(Reason.LEASE_GONE)
+        return Decision((self._returned(queue, sequence, row, now, command.delay_ns, {}),), _DONE)
+
+    def _may_settle(self, row: Row, consumer: str | None) -> bool:
+        """Anyone, if no consumer is named; else only the one who has the message."""
+        return consumer is None or (row.state != State.READY and self.names[row.consumer] == consumer)
+
+    def _tick(self, _: Tick, now: Nanos) -> Decision:
+        events: list[Event] = []
+        taken: dict[int, int] = {}  # Sequences given out in dead-letter queues by this very decision.
+        for queue in self._due(now):
+            for sequence, row in queue.overdue_lifetimes(TICK_EVENTS_MAX - len(events), now):
+                events.append(_about(Expired, queue, sequence, row, now))
+            for sequence, row in queue.overdue_leases(TICK_EVENTS_MAX - len(events), now):
+                if row.expires_at > now:  # Else it expires, now or with the next tick.
+                    events.append(self._returned(queue, sequence, row, now, 0, taken))
+            if len(events) >= TICK_EVENTS_MAX:
+                break
+        return Decision(events, _DONE)
+
+    def _due(self, now: Nanos) -> list[Queue]:
+        """The queues whose deadline has come, read from the heap without taking them out."""
+        due: dict[int, Queue] = {}
+        pending = [0]
+        while pending:
+            index = pending.pop()
+            if index < len(self._deadlines) and self._deadlines[index][0] <= now:
+                time, number = self._deadlines[index]
+                queue = self.queues.get(number)
+                if queue and queue.armed == time:
+                    due[number] = queue
+                pending += [2 * index + 2, 2 * index + 1]
+        return list(due.values())
+
+    def _returned(
+        self, queue: Queue, sequence: int, row: Row, now: Nanos, delay_ns: Nanos, taken: dict[int, int]
+    ) -> Event:
+        """A lease ends without a confirmation: what becomes of the message?"""
+        if queue.settings.retries and row.receives >= queue.settings.retries:
+            dead_letters = self._dead_letter_queue(queue)
+            if dead_letters is None:
+                return _about(Exasperated, queue, sequence, row, now)
+            to_sequence = taken.get(dead_letters.number, dead_letters.last_sequence) + 1
+            taken[dead_letters.number] = to_sequence
+            return DeadLettered(
+                *(now, queue.number, sequence, row.created, row.receives, row.consumer),
+                fetched=False,
+                visible_at=now,
+                expires_at=_lifetime(dead_letters, now),
+                to_queue=dead_letters.number,
+                to_sequence=to_sequence,
+            )
+        return Retried(
+            *(now, queue.number, sequence, row.created, row.receives, row.consumer), visible_at=now + delay_ns
+        )
+
+    def _dead_letter_queue(self, queue: Queue) -> Queue | None:
+        policy = queue.settings.redrive_policy
+        return self.queue(policy.dead_letter_queue) if policy else None
+
+    @staticmethod
+    def _last_receive(queue: Queue, receives: int) -> bool:
+        policy = queue.settings.redrive_policy
+        return policy is not None and receives >= policy.max_receives
+
+    def _carry(self, command: Carry, now: Nanos) -> Decision:
+        """Those that are still where they were read from."""
+        events = [
+            Carried(now, queue.number, sequence, row.created, row.receives, row.consumer, extent=extent)
+            for number, sequence, position, extent in command.messages
+            if (queue := self.queues.get(number)) and (row := queue.rows.get(sequence)) and row.position == position
+        ]
+        return Decision(events, _DONE)
+
+    # ── Decide: queues ────────────────────────────────────────────────────────────────────────────────────
+
+    def _create_queue(self, command: CreateQueue, now: Nanos) -> Decision:
+        if command.name in self.numbers:
+            return _refuse(Reason.QUEUE_EXISTS, command.name)
+        if refused := self._check_policy(command.settings):
+            return refused
+        if len(self.queues) >= QUEUES_MAX or self.last_queue >= QUEUE_NUMBER_MAX:
+            return _refuse(Reason.TOO_MANY_QUEUES)
+        event = QueueCreated(now, self.last_queue + 1, command.name, command.settings)
+        return Decision((event,), _description(Queue(event.queue, event.name, event.settings), now))
+
+    def _update_queue(self, command: UpdateQueue, now: Nanos) -> Decision:
+        queue = self.queue(command.name)
+        if queue is None:
+            return _refuse(Reason.NO_QUEUE, command.name)
+        if refused := self._check_policy(command.settings):
+            return refused
+        changed = QueueChanged(now, queue.number, command.settings)
+        return Decision((changed,), _description(Queue(queue.number, queue.name, command.settings), now))
+
+    def _check_policy(self, settings: QueueSettings) -> Decision | None:
+        policy = settings.redrive_policy
+        if policy and policy.dead_letter_queue not in self.numbers:
+            return _refuse(Reason.NO_DEAD_LETTER_QUEUE, policy.dead_letter_queue)
+        return None
+
+    def _delete_queue(self, command: DeleteQueue, now: Nanos) -> Decision:
+        queue = self.queue(command.name)
+        if queue is None:
+            return _refuse(Reason.NO_QUEUE, command.name)
+        events: list[Event] = []
+        for other in self.queues.values():
+            policy = other.settings.redrive_policy
+            if policy and policy.dead_letter_queue == queue.name and other is not queue:
+                events.append(QueueChanged(now, other.number, _without_policy(other.settings)))
+        events.append(QueueRemoved(now, queue.number))
+        return Decision(events, _description(queue, now))
+
+    def _describe_queue(self, command: DescribeQueue, now: Nanos) -> Decision:
+        queue = self.queue(command.name)
+        if queue is None:
+            return _refuse(Reason.NO_QUEUE, command.name)
+        return Decision((), _description(queue, now))
+
+    def _list_queues(self, command: ListQueues, now: Nanos) -> Decision:
+        numbers = list(self.numbers.values())
+        stop = len(numbers) if command.limit is None else command.offset + command.limit
+        chosen = [_description(self.queues[number], now) for number in numbers[command.offset : stop]]
+        return Decision((), QueueList(len(numbers), chosen))
+
+    # ── Evolve: messages ──────────────────────────────────────────────────────────────────────────────────
+
+    def _logged(self, event: Logged, position: Position) -> None:
+        queue = self.queues[event.queue]
+        assert event.sequence == queue.last_sequence + 1, "sequences have no gaps"
+        visible_at = event.visible_at
+        state = State.READY if visible_at <= event.time else State.DELAYED
+        queue.add(
+            event.sequence,
+            (
+                visible_at,
+                0,
+                0,
+                state,
+                len(event.key),
+                event.priority,
+                position,
+                event.time,
+                event.expires_at,
+                len(event.body),
+                len(event.headers),
+                event.content_type,
+                event.sender,
+            ),
+        )
+        if event.digest:
+            queue.remember(event.digest, event.sequence)
+        self._arm(queue, event.expires_at if state == State.READY else min(visible_at, event.expires_at))
+
+    def _fetched(self, event: Fetched, _: Position) -> None:
+        queue, row = self._message(event)
+        queue.change(event.sequence, row, State.LEASED, event.visible_at, event.receives, event.consumer)
+        self._arm(queue, event.visible_at)
+
+    def _retried(self, event: Retried, _: Position) -> None:
+        queue, row = self._message(event)
+        state = State.READY if event.visible_at <= event.time else State.DELAYED
+        queue.change(event.sequence, row, state, event.visible_at, event.receives, 0)
+        self._arm(queue, event.visible_at)
+
+    def _succeeded(self, event: Succeeded, position: Position) -> None:
+        assert event.complete
+        self._ended(event, position)
+
+    def _ended(self, event: MessageEvent, _: Position) -> None:
+        queue, row = self._message(event)
+        self._remove(queue, event.sequence, row)
+
+    def _dead_lettered(self, event: DeadLettered, _: Position) -> None:
+        queue, row = self._message(event)
+        digest = queue.digest_of(event.sequence)
+        origin = self._remove(queue, event.sequence, row)
+        target = self.queues[event.to_queue]
+        assert event.to_sequence == target.last_sequence + 1, "sequences have no gaps"
+        state = State.READY if event.visible_at <= event.time else State.DELAYED
+        # A delivery that is part of the move leaves the message with its consumer until it shows again.
+        consumer = event.consumer if event.fetched else 0
+        moved = row._replace(
+            visible_at=event.visible_at,
+            receives=0,
+            consumer=consumer,
+            state=state,
+            expires_at=event.expires_at,
+        )
+        target.add(event.to_sequence, moved)
+        if digest and target.settings.deduplication:
+            target.remember(digest, event.to_sequence)
+        self.moved[origin] = (event.to_queue, event.to_sequence)
+        self.origins[event.to_queue, event.to_sequence] = origin
+        self._arm(target, min(event.visible_at, event.expires_at))
+
+    def _carried(self, event: Carried, position: Position) -> None:
+        queue = self.queues[event.queue]
+        queue.rows.move(event.sequence, position)
+
+    def _message(self, event: MessageEvent) -> tuple[Queue, Row]:
+        queue = self.queues[event.queue]
+        row = queue.rows.get(event.sequence)
+        assert row is not None, f"{event} is about a message that is not there"
+        assert (row.state, event.kind) in ALLOWED, f"{event} cannot happen in state {row.state}"
+        return queue, row
+
+    def _remove(self, queue: Queue, sequence: int, row: Row) -> Place:
+        queue.remove(sequence, row)
+        place = (queue.number, sequence)
+        if self.origins and place in self.origins:
+            place = self.origins.pop(place)
+            del self.moved[place]
+        return place
+
+    def _arm(self, queue: Queue, time: Nanos) -> None:
+        if time < queue.armed:
+            queue.armed = time
+            heappush(self._deadlines, (time, queue.number))
+
+    # ── Evolve: queues and names ──────────────────────────────────────────────────────────────────────────
+
+    def _name_defined(self, event: NameDefined, _: Position) -> None:
+        self.names.define(event.number, event.text)
+
+    def _queue_created(self, event: QueueCreated, _: Position) -> None:
+        assert event.queue == self.last_queue + 1, "queues are numbered without gaps"
+        self.last_queue = event.queue
+        self.queues[event.queue] = Queue(event.queue, event.name, event.settings)
+        self.numbers[event.name] = event.queue
+
+    def _queue_changed(self, event: QueueChanged, _: Position) -> None:
+        self.queues[event.queue].settings = event.settings
+
+    def _queue_removed(self, event: QueueRemoved, _: Position) -> None:
+        queue = self.queues.pop(event.queue)
+        del self.numbers[queue.name]
+        for place in [place for place in self.origins if place[0] == event.queue]:
+            del self.moved[self.origins.pop(place)]
+
+    # ── Snapshots ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def sections(self) -> Iterator[Section]:
+        """The whole state, in pieces: what `restore` takes."""
+        head = _Head(self.time, self.last_queue, self.names.texts())
+        yield "engine", msgspec.json.encode(head), ()
+        for queue in self.queues.values():
+            yield from queue.sections()
+        moved = np.array([(*origin, *place) for origin, place in self.moved.items()], dtype=np.int64)
+        yield "moved", b"", (moved,)
+
+    def restore(self, sections: Iterable[Section]) -> None:
+        """Take the state of a snapshot. The engine must be new."""
+        assert not self.last_queue
+        queue: Queue | None = None
+        for kind, facts, columns in sections:
+            if kind == "engine":
+                head = msgspec.json.decode(facts, type=_Head)
+                self.time, self.last_queue = head.time, head.last_queue
+                self.names.restore(head.names)
+            elif kind == "queue":
+                queue = Queue.from_section(facts)
+                self.queues[queue.number] = queue
+                self.numbers[queue.name] = queue.number
+            elif kind == "moved":
+                for a, b, c, d in columns[0].view(np.int64).reshape(-1, 4).tolist():
+                    self.moved[a, b] = (c, d)
+                    self.origins[c, d] = (a, b)
+            else:
+                assert queue is not None
+                queue.restore(kind, columns)
+        for queue in self.queues.values():
+            queue.line_up()
+            self._arm(queue, queue.next_deadline())
+
+
+class _Head(msgspec.Struct):
+    time: Nanos
+    last_queue: int
+    names: list[str]
+
+
+def _refuse(reason: Reason, detail: str = "") -> Decision:
+    return Decision((), Refused(reason, detail))
+
+
+def _about(kind: type[MessageEvent], queue: Queue, sequence: int, row: Row, now: Nanos) -> MessageEvent:
+    return kind(now, queue.number, sequence, row.created, row.receives, row.consumer)
+
+
+def _lifetime(queue: Queue, now: Nanos) -> Nanos:
+    return NEVER_NS if queue.settings.retention_ns == NEVER_NS else now + queue.settings.retention_ns
+
+
+def _without_policy(settings: QueueSettings) -> QueueSettings:
+    return QueueSettings(
+        redrive_policy=None,
+        **{name: getattr(settings, name) for name in settings.__struct_fields__ if name != "redrive_policy"},
+    )
+
+
+def _description(queue: Queue, now: Nanos) -> QueueDescription:
+    oldest = queue.rows.oldest()
+    return QueueDescription(
+        name=queue.name,
+        settings=queue.settings,
+        messages=queue.rows.count,
+        ready=queue.ready,
+        leased=queue.leases.live,
+        delayed=queue.delayed.live,
+        oldest_age_ns=now - oldest.created if oldest else 0,
+        last_sequence=queue.last_sequence,
+    )

@@ -1,0 +1,77 @@
+"""The lifecycle of a message, as a table. `docs/architecture.md` shows the picture made from it.
+
+Each letter is what a reader of the Event Log sees. A row says: in this state, that event may happen, and the message
+is then in that state. Whatever is not in the table cannot happen: `evolve` asserts it, live and in replay.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from penstock.model import Kind
+
+
+class State(IntEnum):
+    """Where a message is now. The number is what its row holds."""
+
+    GONE = 0  # Not, or no longer, in the queue.
+    READY = 1
+    DELAYED = 2  # Waits for its time.
+    LEASED = 3  # With a consumer.
+
+
+LETTERS: dict[Kind, str] = {
+    Kind.LOGGED: "LQ",
+    Kind.FETCHED: "F",
+    Kind.KICKED: "K",
+    Kind.SUCCEEDED: "SX",
+    Kind.RETRIED: "R",
+    Kind.EXASPERATED: "E",
+    Kind.DEAD_LETTERED: "FEQ",  # F only if the delivery that used up the retries is part of the record.
+    Kind.EXPIRED: "Z",
+    Kind.DELETED: "D",
+}
+
+WAITING = (State.READY, State.DELAYED)
+
+TRANSITIONS: dict[tuple[State, Kind], tuple[State, ...]] = {
+    (State.GONE, Kind.LOGGED): WAITING,
+    (State.READY, Kind.FETCHED): (State.LEASED,),
+    (State.READY, Kind.KICKED): (State.GONE,),
+    (State.READY, Kind.SUCCEEDED): (State.GONE,),
+    (State.READY, Kind.DEAD_LETTERED): (State.GONE,),
+    (State.READY, Kind.EXPIRED): (State.GONE,),
+    (State.READY, Kind.DELETED): (State.GONE,),
+    (State.DELAYED, Kind.SUCCEEDED): (State.GONE,),
+    (State.DELAYED, Kind.EXPIRED): (State.GONE,),
+    (State.DELAYED, Kind.DELETED): (State.GONE,),
+    (State.LEASED, Kind.SUCCEEDED): (State.GONE,),
+    (State.LEASED, Kind.RETRIED): WAITING,
+    (State.LEASED, Kind.EXASPERATED): (State.GONE,),
+    (State.LEASED, Kind.DEAD_LETTERED): (State.GONE,),
+    (State.LEASED, Kind.EXPIRED): (State.GONE,),
+    (State.LEASED, Kind.DELETED): (State.GONE,),
+}
+
+# Time alone makes a delayed message ready: no event is logged for it, and replay lets it happen late. So what may
+# happen to a ready message may, in replay, meet one that still counts as delayed.
+ALLOWED: frozenset[tuple[int, int]] = frozenset(
+    [(int(state), int(kind)) for state, kind in TRANSITIONS]
+    + [(int(State.DELAYED), int(kind)) for state, kind in TRANSITIONS if state is State.READY]
+)
+
+
+def diagram() -> str:
+    """The picture of the table, in Mermaid."""
+    arrows: dict[tuple[str, str], list[str]] = {}
+    for (state, kind), targets in TRANSITIONS.items():
+        for target in targets:
+            label = f"{LETTERS[kind]} {kind.name.lower().replace('_', ' ')}"
+            arrows.setdefault((_node(state), _node(target)), []).append(label)
+    arrows[State.DELAYED.name.title(), State.READY.name.title()] = ["its time comes"]
+    lines = [f"    {source} --> {target}: {', '.join(labels)}" for (source, target), labels in arrows.items()]
+    return "\n".join(["stateDiagram-v2", *lines])
+
+
+def _node(state: State) -> str:
+    return "[*]" if state is State.GONE else state.name.title()

@@ -1,0 +1,184 @@
+"""A line: messages in the order of a time. The one mechanism behind ready order, delays, leases and lifetimes.
+
+An entry is a pair (time, sequence). Most arrive in order and go to the end of a FIFO of flat integer arrays, at 16
+bytes each; the others go to a heap. So adding is O(1) where times grow and O(log n) where they do not.
+
+A message that leaves from the middle stays behind as a stale entry. The owner says which entries still hold (an
+entry holds if the message is still in that state with that very time); stale ones are dropped when they reach the
+head, and when they outnumber the living, one chunk is swept with each departure, so that no call does much.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush, nsmallest
+from itertools import islice
+
+import numpy as np
+from numpy.typing import NDArray
+
+Holds = Callable[[int, int], bool]
+
+_PAIRS_PER_CHUNK = 1024
+_CHUNK = 2 * _PAIRS_PER_CHUNK
+_STALE_ALLOWED = 256
+
+
+class Line:
+    __slots__ = (
+        "_chunks",
+        "_early",
+        "_head",
+        "_last_sequence",
+        "_last_time",
+        "_swept",
+        "_tail",
+        "entries",
+        "live",
+    )
+
+    def __init__(self) -> None:
+        self._tail = array("q")
+        self._chunks: deque[array[int]] = deque([self._tail])
+        self._head = 0  # Index of the first pair in the first chunk.
+        self._swept = 0  # The chunk swept last.
+        self._last_time = -1
+        self._last_sequence = -1
+        self._early: list[tuple[int, int]] = []  # A heap of those that came out of order.
+        self.entries = 0
+        self.live = 0
+
+    def add(self, time: int, sequence: int) -> None:
+        self.live += 1
+        self.entries += 1
+        if time > self._last_time or (time == self._last_time and sequence > self._last_sequence):
+            self._last_time = time
+            self._last_sequence = sequence
+            tail = self._tail
+            if len(tail) >= _CHUNK:
+                tail = self._tail = array("q")
+                self._chunks.append(tail)
+            tail.append(time)
+            tail.append(sequence)
+        else:
+            heappush(self._early, (time, sequence))
+
+    def extend(self, times: NDArray[np.int64], sequences: NDArray[np.int64]) -> None:
+        """Fill an empty line at memory speed."""
+        assert self.entries == 0
+        order = np.lexsort((sequences, times))
+        pairs = np.empty(2 * len(order), dtype=np.int64)
+        pairs[0::2] = times[order]
+        pairs[1::2] = sequences[order]
+        self._chunks = deque(
+            array("q", pairs[start : start + _CHUNK].tobytes()) for start in range(0, len(pairs), _CHUNK)
+        )
+        if not self._chunks:
+            self._chunks.append(array("q"))
+        self._tail = self._chunks[-1]
+        self._head = 0
+        self.entries = self.live = len(order)
+        if len(order):
+            self._last_time, self._last_sequence = int(pairs[-2]), int(pairs[-1])
+
+    def first(self) -> tuple[int, int] | None:
+        """The head. It holds, because whatever leaves the line trims it."""
+        early = self._early
+        head = self._head
+        chunk = self._chunks[0]
+        if head < len(chunk):
+            pair = (chunk[head], chunk[head + 1])
+            return early[0] if early and early[0] < pair else pair
+        return early[0] if early else None
+
+    def peek(self, count: int, holds: Holds) -> list[tuple[int, int]]:
+        """The first `count` entries that hold, in order, changing nothing."""
+        in_order = list(islice((pair for pair in self._in_order() if holds(*pair)), count))
+        if not self._early:
+            return in_order
+        # A stale entry may be among the smallest, so ask for as many more as there can be stale ones.
+        early = nsmallest(count + self.entries - self.live, self._early)
+        return sorted([*in_order, *(pair for pair in early if holds(*pair))])[:count]
+
+    def leave(self, time: int, sequence: int, holds: Holds) -> None:
+        """A message has left the line, wherever in it it stood."""
+        self.live -= 1
+        head = self._head
+        chunk = self._chunks[0]
+        if head < len(chunk) and chunk[head + 1] == sequence and chunk[head] == time:
+            self._drop_in_order()
+        elif self._early and self._early[0] == (time, sequence):
+            self._drop_early()
+        if self.entries > self.live:
+            self._trim(holds)
+            if self.entries > 2 * self.live + _STALE_ALLOWED:
+                self._sweep(holds)
+
+    def pop(self, holds: Holds) -> tuple[int, int] | None:
+        """Take the head out."""
+        pair = self.first()
+        if pair is not None:
+            self.leave(*pair, holds)
+        return pair
+
+    def _in_order(self) -> Iterator[tuple[int, int]]:
+        start = self._head
+        for chunk in self._chunks:
+            for index in range(start, len(chunk), 2):
+                yield chunk[index], chunk[index + 1]
+            start = 0
+
+    def _drop_in_order(self) -> None:
+        self.entries -= 1
+        self._head += 2
+        while self._head >= len(self._chunks[0]):  # A swept chunk may be empty.
+            self._head = 0
+            if len(self._chunks) == 1:
+                del self._chunks[0][:]
+                break
+            self._chunks.popleft()
+
+    def _drop_early(self) -> None:
+        self.entries -= 1
+        heappop(self._early)
+
+    def _trim(self, holds: Holds) -> None:
+        """Drop stale entries from both heads."""
+        while self._early and not holds(*self._early[0]):
+            self._drop_early()
+        while self._head < len(self._chunks[0]):
+            chunk, head = self._chunks[0], self._head
+            if holds(chunk[head], chunk[head + 1]):
+                break
+            self._drop_in_order()
+
+    def _sweep(self, holds: Holds) -> None:
+        """Drop the stale entries of one chunk, or of the heap when it is they that pile up there."""
+        if len(self._early) > self.live + _STALE_ALLOWED:
+            self.entries -= len(self._early)
+            self._early = [pair for pair in self._early if holds(*pair)]
+            heapify(self._early)
+            self.entries += len(self._early)
+            return
+        if self._head:
+            del self._chunks[0][: self._head]
+            self._head = 0
+        self._swept = (self._swept + 1) % len(self._chunks)
+        chunk = self._chunks[self._swept]
+        kept = array("q")
+        for index in range(0, len(chunk), 2):
+            if holds(chunk[index], chunk[index + 1]):
+                kept.append(chunk[index])
+                kept.append(chunk[index + 1])
+        self.entries -= (len(chunk) - len(kept)) // 2
+        chunk[:] = kept
+        if self._swept and len(kept) + len(self._chunks[self._swept - 1]) <= _CHUNK:
+            self._chunks[self._swept - 1].extend(kept)
+            if chunk is self._tail:
+                self._tail = self._chunks[self._swept - 1]
+            del self._chunks[self._swept]
+            self._swept -= 1
+        while not self._chunks[0] and len(self._chunks) > 1:
+            self._chunks.popleft()

@@ -1,0 +1,41 @@
+"""Names that repeat (content types, senders, consumers, topics) are numbered once, by a definition in the log."""
+
+from __future__ import annotations
+
+from penstock.limits import NAMES_MAX
+from penstock.model import Event, NameDefined, Nanos
+
+
+class Names:
+    def __init__(self) -> None:
+        self._texts: list[str] = [""]  # Number 0 is no name.
+        self._numbers: dict[str, int] = {"": 0}
+
+    def __getitem__(self, number: int) -> str:
+        return self._texts[number]
+
+    def texts(self) -> list[str]:
+        return self._texts
+
+    def number(self, text: str, now: Nanos, events: list[Event]) -> int:
+        """The number of a name. A new one is defined in `events`; when the table is full, it stays unnamed."""
+        number = self._numbers.get(text)
+        if number is not None:
+            return number
+        for event in events:
+            if isinstance(event, NameDefined) and event.text == text:
+                return event.number
+        fresh = len(self._texts) + sum(isinstance(event, NameDefined) for event in events)
+        if fresh >= NAMES_MAX:
+            return 0
+        events.append(NameDefined(time=now, number=fresh, text=text))
+        return fresh
+
+    def define(self, number: int, text: str) -> None:
+        assert number == len(self._texts), "names are numbered without gaps"
+        self._texts.append(text)
+        self._numbers[text] = number
+
+    def restore(self, texts: list[str]) -> None:
+        self._texts = texts
+        self._numbers = {text: number for number, text in enumerate(texts)}

@@ -1,0 +1,248 @@
+"""One queue: its rows, and the lines its messages stand in."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import numpy as np
+
+from penstock.engine.lifecycle import State
+from penstock.engine.line import Holds, Line
+from penstock.engine.rows import Columns, Row, Rows
+from penstock.limits import NEVER_NS
+from penstock.model import Nanos, QueueSettings
+
+DIGEST_BYTES = 32
+
+Section = tuple[str, bytes, Columns]  # A piece of a snapshot: kind, facts as JSON, columns.
+
+
+class Queue:
+    __slots__ = (
+        "_digest_of",
+        "_priorities",
+        "_ready",
+        "armed",
+        "delayed",
+        "digests",
+        "last_sequence",
+        "leases",
+        "lifetimes",
+        "name",
+        "number",
+        "rows",
+        "settings",
+    )
+
+    def __init__(self, number: int, name: str, settings: QueueSettings) -> None:
+        self.number = number
+        self.name = name
+        self.settings = settings
+        self.last_sequence = 0
+        self.rows = Rows()
+        self._ready: dict[int, Line] = {}  # By priority.
+        self._priorities: list[int] = []  # Negated, so that the highest comes first.
+        self.delayed = Line()
+        self.leases = Line()
+        self.lifetimes = Line()
+        self.digests: dict[bytes, int] = {}  # Content to sequence, for the messages present.
+        self._digest_of: dict[int, bytes] = {}
+        self.armed: Nanos = NEVER_NS  # When the engine looks at this queue's deadlines next.
+
+    # Views
+
+    @property
+    def ready(self) -> int:
+        return self.rows.count - self.leases.live - self.delayed.live
+
+    def next_ready(self, count: int, now: Nanos) -> list[tuple[int, Row]]:
+        """The messages that leave next: by priority, then by the time they became visible, then by sequence."""
+        chosen: list[tuple[int, Row]] = []
+        for priority in self._priorities:
+            line = self._ready[-priority]
+            head = line.first()
+            if head is None:
+                continue
+            row = self.rows.get(head[1])
+            assert row is not None
+            wanted = count - len(chosen)
+            if wanted == 1 and row.expires_at > now:
+                chosen.append((head[1], row))
+            else:
+                chosen.extend(self._living(line, wanted, now))
+            if len(chosen) >= count:
+                break
+        return chosen
+
+    def _living(self, line: Line, count: int, now: Nanos) -> list[tuple[int, Row]]:
+        """Entries of a ready line that have not expired: one that has only waits for the tick."""
+
+        def holds(time: Nanos, sequence: int) -> bool:
+            row = self.rows.get(sequence)
+            return row is not None and row[:4:3] == (time, State.READY) and row.expires_at > now
+
+        return self._rows_of(sequence for _, sequence in line.peek(count, holds))
+
+    def overdue_leases(self, count: int, now: Nanos) -> list[tuple[int, Row]]:
+        return self._overdue(self.leases, count, now, self._is_leased)
+
+    def overdue_lifetimes(self, count: int, now: Nanos) -> list[tuple[int, Row]]:
+        return self._overdue(self.lifetimes, count, now, self._is_alive)
+
+    def _overdue(self, line: Line, count: int, now: Nanos, holds: Holds) -> list[tuple[int, Row]]:
+        head = line.first()
+        if head is None or head[0] > now:
+            return []
+        return self._rows_of(sequence for time, sequence in line.peek(count, holds) if time <= now)
+
+    def _rows_of(self, sequences: Iterable[int]) -> list[tuple[int, Row]]:
+        return [(sequence, row) for sequence in sequences if (row := self.rows.get(sequence))]
+
+    def next_deadline(self) -> Nanos:
+        heads = (self.delayed.first(), self.leases.first(), self.lifetimes.first())
+        return min((head[0] for head in heads if head), default=NEVER_NS)
+
+    def digest_of(self, sequence: int) -> bytes | None:
+        return self._digest_of.get(sequence)
+
+    # Changes
+
+    def add(self, sequence: int, row: tuple[int, ...]) -> None:
+        """`row` is a `Row` or a tuple of its fields: this is the hottest path, and a plain tuple is cheaper."""
+        visible_at, _, _, state, _, priority, _, _, expires_at = row[:9]
+        self.last_sequence = max(self.last_sequence, sequence)
+        self.rows.add(sequence, row)
+        self._enter(state, visible_at, priority, sequence)
+        if expires_at != NEVER_NS:
+            self.lifetimes.add(expires_at, sequence)
+
+    def remember(self, digest: bytes, sequence: int) -> None:
+        self.digests[digest] = sequence
+        self._digest_of[sequence] = digest
+
+    def change(self, sequence: int, row: Row, state: int, visible_at: Nanos, receives: int, consumer: int) -> None:
+        self.rows.change(sequence, visible_at, receives, consumer, state)
+        self._leave(row, sequence)
+        self._enter(state, visible_at, row.priority, sequence)
+
+    def remove(self, sequence: int, row: Row) -> None:
+        self.rows.remove(sequence)
+        self._leave(row, sequence)
+        if row.expires_at != NEVER_NS:
+            self.lifetimes.leave(row.expires_at, sequence, self._is_alive)
+        if self._digest_of:
+            self._forget(sequence)
+
+    def mature(self, now: Nanos, count: int) -> bool:
+        """Let delayed messages whose time has come become ready, `count` at most. True if there were any."""
+        matured = False
+        for _ in range(count):
+            head = self.delayed.first()
+            if head is None or head[0] > now:
+                break
+            time, sequence = head
+            row = self.rows.get(sequence)
+            assert row is not None
+            self.rows.change(sequence, time, row.receives, 0, State.READY)
+            self.delayed.leave(time, sequence, self._is_delayed)
+            self._enter(State.READY, time, row.priority, sequence)
+            matured = True
+        return matured
+
+    def _forget(self, sequence: int) -> None:
+        digest = self._digest_of.pop(sequence, None)
+        if digest is not None and self.digests.get(digest) == sequence:
+            del self.digests[digest]
+
+    def _enter(self, state: int, visible_at: Nanos, priority: int, sequence: int) -> None:
+        if state == State.READY:
+            line = self._ready.get(priority)
+            if line is None:
+                line = self._ready[priority] = Line()
+                insort(self._priorities, -priority)
+            line.add(visible_at, sequence)
+        elif state == State.LEASED:
+            self.leases.add(visible_at, sequence)
+        else:
+            self.delayed.add(visible_at, sequence)
+
+    def _leave(self, row: Row, sequence: int) -> None:
+        """Leave the line of the state in `row`, which the message is no longer in."""
+        if row.state == State.READY:
+            line = self._ready[row.priority]
+            line.leave(row.visible_at, sequence, self._is_ready)
+            if not line.live and len(self._priorities) > 1:
+                del self._ready[row.priority]
+                self._priorities.remove(-row.priority)
+        elif row.state == State.LEASED:
+            self.leases.leave(row.visible_at, sequence, self._is_leased)
+        else:
+            self.delayed.leave(row.visible_at, sequence, self._is_delayed)
+
+    def _is_ready(self, time: Nanos, sequence: int) -> bool:
+        return self.rows.holds(sequence, State.READY, time)
+
+    def _is_leased(self, time: Nanos, sequence: int) -> bool:
+        return self.rows.holds(sequence, State.LEASED, time)
+
+    def _is_delayed(self, time: Nanos, sequence: int) -> bool:
+        return self.rows.holds(sequence, State.DELAYED, time)
+
+    def _is_alive(self, time: Nanos, sequence: int) -> bool:
+        return self.rows.expires(sequence, time)
+
+    # Snapshots
+
+    def sections(self) -> Iterator[Section]:
+        facts = _Facts(self.number, self.name, self.settings, self.last_sequence)
+        yield "queue", msgspec.json.encode(facts), ()
+        for columns in self.rows.tables():
+            yield "rows", b"", columns
+        if self._digest_of:
+            sequences = np.fromiter(self._digest_of, dtype=np.int64, count=len(self._digest_of))
+            digests = np.frombuffer(b"".join(self._digest_of.values()), dtype=np.uint8)
+            yield "digests", b"", (sequences, digests)
+
+    @classmethod
+    def from_section(cls, facts: bytes) -> Queue:
+        decoded = msgspec.json.decode(facts, type=_Facts)
+        queue = cls(decoded.number, decoded.name, decoded.settings)
+        queue.last_sequence = decoded.last_sequence
+        return queue
+
+    def restore(self, kind: str, columns: Columns) -> None:
+        if kind == "rows":
+            self.rows.restore(columns)
+        else:
+            assert kind == "digests"
+            sequences, digests = columns[0].view(np.int64), columns[1].tobytes()
+            for index, sequence in enumerate(sequences.tolist()):
+                self.remember(digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES], sequence)
+
+    def line_up(self) -> None:
+        """Line restored messages up again: every line is a function of the rows."""
+        tables = list(self.rows.tables())
+        if not tables:
+            return
+        sequences = np.concatenate([table[0] for table in tables])
+        rows = np.concatenate([table[1] for table in tables])
+        del tables
+        visible_at, state, priority = rows["visible_at"], rows["state"], rows["priority"]
+        for level in np.unique(priority[state == State.READY]).tolist():
+            chosen = (state == State.READY) & (priority == level)
+            self._ready[level] = line = Line()
+            insort(self._priorities, -level)
+            line.extend(visible_at[chosen], sequences[chosen])
+        for line, chosen in ((self.leases, state == State.LEASED), (self.delayed, state == State.DELAYED)):
+            line.extend(visible_at[chosen], sequences[chosen])
+        mortal = rows["expires_at"] != NEVER_NS
+        self.lifetimes.extend(rows["expires_at"][mortal], sequences[mortal])
+
+
+class _Facts(msgspec.Struct):
+    number: int
+    name: str
+    settings: QueueSettings
+    last_sequence: int

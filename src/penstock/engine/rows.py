@@ -1,0 +1,169 @@
+"""What is kept in memory of each message of a queue: a row of 64 bytes, found by its sequence number.
+
+Rows live in chunks of neighbouring sequences, each one flat byte string that is freed with its last message. So ten
+million waiting messages are well under a gigabyte, and a snapshot is a copy of bytes. Bodies are not here: a row
+holds the place of the message's extent in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.engine.lifecycle import State
+from penstock.limits import ROWS_PER_CHUNK
+
+_ROW = Struct("<qIIBxHIQqqIIII")
+_LEASE = Struct("<qIIB")  # The part of a row that changes; it stands first.
+_EXPIRES_AT = Struct("<q")
+_POSITION = Struct("<Q")
+_STATE_OFFSET = 16
+_POSITION_OFFSET = 24
+_EXPIRES_AT_OFFSET = 40
+
+ROW_BYTES = _ROW.size
+_SHIFT = ROWS_PER_CHUNK.bit_length() - 1
+_MASK = ROWS_PER_CHUNK - 1
+_LIVE = ROWS_PER_CHUNK * ROW_BYTES  # The last byte of a chunk counts its living rows.
+_EMPTY_CHUNK = bytes(_LIVE + 1)
+_CHUNKS_PER_TABLE = 2048
+
+Columns = tuple[NDArray[Any], ...]
+
+ROW_DTYPE = np.dtype(
+    [
+        ("visible_at", "<i8"),
+        ("receives", "<u4"),
+        ("consumer", "<u4"),
+        ("state", "u1"),
+        ("_", "u1"),
+        ("key_bytes", "<u2"),
+        ("priority", "<u4"),
+        ("position", "<u8"),
+        ("created", "<i8"),
+        ("expires_at", "<i8"),
+        ("body_bytes", "<u4"),
+        ("headers_bytes", "<u4"),
+        ("content_type", "<u4"),
+        ("sender", "<u4"),
+    ]
+)
+assert ROW_BYTES == ROW_DTYPE.itemsize == 64
+
+
+class Row(NamedTuple):
+    visible_at: int  # When it is ready; while leased, when the lease runs out.
+    receives: int
+    consumer: int  # Who has, or had, the lease.
+    state: int
+    key_bytes: int
+    priority: int
+    position: int
+    created: int
+    expires_at: int
+    body_bytes: int
+    headers_bytes: int
+    content_type: int
+    sender: int
+
+
+class Rows:
+    __slots__ = ("_chunks", "count")
+
+    def __init__(self) -> None:
+        self._chunks: dict[int, bytearray] = {}
+        self.count = 0
+
+    def add(self, sequence: int, row: tuple[int, ...]) -> None:
+        number = sequence >> _SHIFT
+        chunk = self._chunks.get(number)
+        if chunk is None:
+            chunk = self._chunks[number] = bytearray(_EMPTY_CHUNK)
+        _ROW.pack_into(chunk, (sequence & _MASK) * ROW_BYTES, *row)
+        chunk[_LIVE] += 1
+        self.count += 1
+
+    def get(self, sequence: int) -> Row | None:
+        chunk = self._chunks.get(sequence >> _SHIFT)
+        if chunk is None:
+            return None
+        at = (sequence & _MASK) * ROW_BYTES
+        if chunk[at + _STATE_OFFSET] == State.GONE:
+            return None
+        return Row._make(_ROW.unpack_from(chunk, at))
+
+    def holds(self, sequence: int, state: int, visible_at: int) -> bool:
+        """Is the message in this very state until this very time?"""
+        chunk = self._chunks.get(sequence >> _SHIFT)
+        if chunk is None:
+            return False
+        now_visible_at, _, _, now_state = _LEASE.unpack_from(chunk, (sequence & _MASK) * ROW_BYTES)
+        return bool(now_state == state and now_visible_at == visible_at)
+
+    def expires(self, sequence: int, expires_at: int) -> bool:
+        """Is the message there, and is this its last moment?"""
+        chunk = self._chunks.get(sequence >> _SHIFT)
+        if chunk is None:
+            return False
+        at = (sequence & _MASK) * ROW_BYTES
+        return bool(
+            chunk[at + _STATE_OFFSET] != State.GONE
+            and _EXPIRES_AT.unpack_from(chunk, at + _EXPIRES_AT_OFFSET)[0] == expires_at
+        )
+
+    def change(self, sequence: int, visible_at: int, receives: int, consumer: int, state: int) -> None:
+        chunk = self._chunks[sequence >> _SHIFT]
+        _LEASE.pack_into(chunk, (sequence & _MASK) * ROW_BYTES, visible_at, receives, consumer, state)
+
+    def move(self, sequence: int, position: int) -> None:
+        chunk = self._chunks[sequence >> _SHIFT]
+        _POSITION.pack_into(chunk, (sequence & _MASK) * ROW_BYTES + _POSITION_OFFSET, position)
+
+    def remove(self, sequence: int) -> None:
+        number = sequence >> _SHIFT
+        chunk = self._chunks[number]
+        chunk[(sequence & _MASK) * ROW_BYTES + _STATE_OFFSET] = State.GONE
+        chunk[_LIVE] -= 1
+        self.count -= 1
+        if not chunk[_LIVE]:
+            del self._chunks[number]
+
+    def oldest(self) -> Row | None:
+        """The message with the lowest sequence: chunks are made, and kept, in order."""
+        for number, chunk in self._chunks.items():
+            for slot in range(ROWS_PER_CHUNK):
+                if chunk[slot * ROW_BYTES + _STATE_OFFSET] != State.GONE:
+                    return self.get(number * ROWS_PER_CHUNK + slot)
+        return None
+
+    # Snapshots
+
+    def tables(self) -> Iterator[Columns]:
+        """All rows with their sequences, in bounded pieces."""
+        numbers = sorted(self._chunks)
+        for start in range(0, len(numbers), _CHUNKS_PER_TABLE):
+            piece = numbers[start : start + _CHUNKS_PER_TABLE]
+            joined = b"".join([memoryview(self._chunks[number])[:_LIVE] for number in piece])
+            rows = np.frombuffer(joined, dtype=ROW_DTYPE)
+            first = np.repeat(np.array(piece, dtype=np.int64) * ROWS_PER_CHUNK, ROWS_PER_CHUNK)
+            sequences = first + np.tile(np.arange(ROWS_PER_CHUNK, dtype=np.int64), len(piece))
+            living = rows["state"] != State.GONE
+            yield sequences[living], rows[living]
+
+    def restore(self, columns: Columns) -> None:
+        """Take one piece back."""
+        sequences, rows = columns[0].view(np.int64), columns[1].view(ROW_DTYPE)
+        self.count += len(sequences)
+        numbers, first = np.unique(sequences >> _SHIFT, return_index=True)
+        full = np.zeros(len(numbers) * ROWS_PER_CHUNK, dtype=ROW_DTYPE)
+        full[np.searchsorted(numbers, sequences >> _SHIFT) * ROWS_PER_CHUNK + (sequences & _MASK)] = rows
+        data = full.tobytes()
+        counts = np.diff(first, append=len(sequences)).tolist()
+        for index, number in enumerate(numbers.tolist()):
+            chunk = bytearray(data[index * _LIVE : (index + 1) * _LIVE])
+            chunk.append(counts[index])
+            self._chunks[number] = chunk

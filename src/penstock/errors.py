@@ -1,0 +1,45 @@
+"""The closed list of errors: whose fault, what happens next.
+
+A refusal that a client can cause is a value (`Reason`, carried by `model.Refused`), not an exception: a dialect
+turns it into its own words. The exceptions below end a request, a start-up, or the process.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Reason(Enum):
+    """Why a command was refused. The client's business: it is answered in its dialect and nothing changed."""
+
+    NO_QUEUE = "the queue does not exist"
+    QUEUE_EXISTS = "a queue with this name already exists"
+    NO_DEAD_LETTER_QUEUE = "the dead-letter queue does not exist"
+    NO_MESSAGE = "the message does not exist"
+    LEASE_GONE = "the message is not leased to this consumer"
+    TOO_MANY_QUEUES = "the broker holds as many queues as it may"
+    UNAVAILABLE = "the log cannot be written"
+
+
+class PenstockError(Exception):
+    """The base of every error raised on purpose."""
+
+
+class ProtocolError(PenstockError):
+    """The peer's fault: what it sent cannot be understood. Answered in its dialect."""
+
+
+class ConfigError(PenstockError):
+    """The operator's fault: a setting is wrong. The broker does not start."""
+
+
+class DataDirectoryError(PenstockError):
+    """The data directory cannot be used: held by another process, or not ours. The broker does not start."""
+
+
+class DamagedLogError(PenstockError):
+    """Bytes that were once whole are not any more. The broker does not start, and names what is lost."""
+
+
+class LogFailedError(PenstockError):
+    """A write or an fsync failed. What waits is failed, nothing more is written, recovery replays the log."""

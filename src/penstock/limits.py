@@ -1,0 +1,47 @@
+"""Every bound of the system, in one place: units last, relations asserted."""
+
+from __future__ import annotations
+
+SECOND_NS = 1_000_000_000
+NEVER_NS = (1 << 63) - 1  # A deadline that does not come.
+INT32_MAX = (1 << 31) - 1
+UINT32_MAX = (1 << 32) - 1
+
+# Names and messages
+NAME_BYTES_MAX = 250
+BODY_BYTES_MAX = 1 << 20
+KEY_BYTES_MAX = 1024
+HEADERS_BYTES_MAX = 16 << 10
+RESULT_BYTES_MAX = 1 << 20
+BATCH_MESSAGES_MAX = 1000
+LONG_POLL_SECONDS_MAX = 20
+
+# Numbering: a message id has room for these
+SHARD_MAX = (1 << 12) - 1
+QUEUE_NUMBER_MAX = (1 << 24) - 1
+SEQUENCE_MAX = (1 << 44) - 1
+NAMES_MAX = 1 << 20  # Repeated names (content types, consumers, …) numbered in memory.
+QUEUES_MAX = 100_000
+
+# The engine
+ROWS_PER_CHUNK = 32
+TICK_EVENTS_MAX = 2_000  # Deadlines settled in one go, so that a million at once stall nobody.
+
+# The log
+BATCH_BYTES_MAX = 64 << 20  # A batch that would grow beyond this is refused its next message until it is synced.
+SEGMENT_BYTES_MIN = 64 << 10
+SEGMENT_BYTES_MAX = 1 << 30
+TAIL_BYTES_MAX = 32 << 20  # Recent batches kept in memory for readers.
+
+# HTTP
+REQUEST_TARGET_BYTES_MAX = 8 << 10
+REQUEST_HEADERS_BYTES_MAX = 32 << 10
+REQUEST_BODY_BYTES_MAX = 16 << 20  # A multipart batch; a single message is bounded by BODY_BYTES_MAX.
+PIPELINE_REQUESTS_MAX = 64
+
+assert NAME_BYTES_MAX * 3 < REQUEST_TARGET_BYTES_MAX, "a percent-encoded name fits into a request target"
+assert BODY_BYTES_MAX + HEADERS_BYTES_MAX <= REQUEST_BODY_BYTES_MAX <= BATCH_BYTES_MAX
+assert KEY_BYTES_MAX < 1 << 16, "a key's length is two bytes on disk"
+assert ROWS_PER_CHUNK & (ROWS_PER_CHUNK - 1) == 0
+assert ROWS_PER_CHUNK < 256, "a chunk counts its rows in a byte"
+assert SEGMENT_BYTES_MIN < SEGMENT_BYTES_MAX

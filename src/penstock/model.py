@@ -1,0 +1,350 @@
+"""The map of all types: settings, commands (verbs), events (past participles) and answers.
+
+Everything here is a plain value. Times are nanoseconds since the epoch, handed in from outside. Queues and other
+names that repeat are numbers, defined once by an event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import ClassVar, Literal
+
+from msgspec import Struct
+
+from penstock.errors import Reason
+from penstock.limits import NEVER_NS
+
+Nanos = int
+Position = int  # A byte address in the log: where a message's extent (body, key, headers, digest) begins.
+
+
+# ── Settings ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class RedrivePolicy(Struct, frozen=True):
+    """After `max_receives` deliveries a message moves to the dead-letter queue."""
+
+    max_receives: int
+    dead_letter_queue: str
+
+
+class QueueSettings(Struct, frozen=True, kw_only=True):
+    """Everything that can be set on a queue: the union of what the five dialects know."""
+
+    redrive_policy: RedrivePolicy | None = None
+    retention_ns: Nanos = NEVER_NS
+    visibility_ns: Nanos = 30_000_000_000
+    delay_ns: Nanos = 0
+    deduplication: bool = False
+    retries: int = 0  # Deliveries in all before a message is dropped; 0: no limit.
+    confirmations: int = 1  # Consumers that must confirm before a message is completed.
+    detect_unchanged: bool = False
+    keep: Literal["finished", "all"] = "finished"  # "finished": confirmed messages leave. "all": they stay.
+
+
+# ── Commands: what a client can ask ───────────────────────────────────────────────────────────────────────
+
+
+class Command(Struct, frozen=True, gc=False):
+    """A verb. `Engine.decide` answers it with events and an answer."""
+
+
+class CreateQueue(Command, frozen=True):
+    name: str
+    settings: QueueSettings
+
+
+class UpdateQueue(Command, frozen=True):
+    name: str
+    settings: QueueSettings
+
+
+class DeleteQueue(Command, frozen=True):
+    name: str
+
+
+class DescribeQueue(Command, frozen=True):
+    name: str
+
+
+class ListQueues(Command, frozen=True):
+    offset: int = 0
+    limit: int | None = None
+
+
+class NewMessage(Struct, frozen=True, gc=False):
+    """A message as a producer hands it over. `delay_ns` and `expires_ns` absent: what the queue says."""
+
+    body: bytes
+    content_type: str = ""
+    priority: int = 0
+    sender: str = ""
+    object: str = ""
+    topics: tuple[str, ...] = ()
+    key: bytes = b""
+    headers: bytes = b""
+    delay_ns: Nanos | None = None
+    expires_ns: Nanos | None = None
+
+
+class Publish(Command, frozen=True, gc=False):
+    queue: str
+    messages: Sequence[NewMessage]
+
+
+class Fetch(Command, frozen=True, gc=False):
+    """Lease up to `count` messages. `wait_ns`: how long the client waits for a first one."""
+
+    queue: str
+    count: int = 1
+    wait_ns: Nanos = 0
+    lease_ns: Nanos | None = None  # Absent: the queue's visibility timeout.
+    consumer: str = ""
+    confirm: bool = True  # False: handed over and gone (kicked), no confirmation awaited.
+
+
+class Finish(Command, frozen=True, gc=False):
+    """Confirm a message. With a `consumer`, only if it holds the lease."""
+
+    queue: int
+    sequence: int
+    consumer: str | None = None
+    result: bytes = b""
+
+
+class Release(Command, frozen=True, gc=False):
+    """Give a leased message back before its time, to be delivered again after `delay_ns`."""
+
+    queue: int
+    sequence: int
+    consumer: str | None = None
+    delay_ns: Nanos = 0
+
+
+class Carry(Command, frozen=True, gc=False):
+    """Rewrite messages at the end of the log, so that the old segment that holds them can be removed."""
+
+    messages: Sequence[tuple[int, int, Position, bytes]]  # Queue, sequence, where it was read, the extent.
+
+
+class Tick(Command, frozen=True):
+    """Settle the leases and the lifetimes that have run out."""
+
+
+# ── Events: what has happened ─────────────────────────────────────────────────────────────────────────────
+
+
+class Kind(IntEnum):
+    """The number of an event on disk. Never reused, never renumbered."""
+
+    NAME_DEFINED = 1
+    QUEUE_CREATED = 2
+    QUEUE_CHANGED = 3
+    QUEUE_REMOVED = 4
+    CARRIED = 5
+    LOGGED = 16
+    FETCHED = 17
+    KICKED = 18
+    SUCCEEDED = 19
+    RETRIED = 20
+    EXASPERATED = 21
+    DEAD_LETTERED = 22
+    EXPIRED = 23
+    DELETED = 24
+
+
+class Event(Struct, frozen=True, gc=False):
+    """Something that happened. `Engine.evolve` applies it, live and in replay alike."""
+
+    kind: ClassVar[Kind]
+    time: Nanos
+
+
+class NameDefined(Event, frozen=True, gc=False):
+    kind: ClassVar[Kind] = Kind.NAME_DEFINED
+    number: int
+    text: str
+
+
+class QueueCreated(Event, frozen=True, gc=False):
+    kind: ClassVar[Kind] = Kind.QUEUE_CREATED
+    queue: int
+    name: str
+    settings: QueueSettings
+
+
+class QueueChanged(Event, frozen=True, gc=False):
+    kind: ClassVar[Kind] = Kind.QUEUE_CHANGED
+    queue: int
+    settings: QueueSettings
+
+
+class QueueRemoved(Event, frozen=True, gc=False):
+    """The queue is gone, and with it every message it held (deleted, D)."""
+
+    kind: ClassVar[Kind] = Kind.QUEUE_REMOVED
+    queue: int
+
+
+class Logged(Event, frozen=True, gc=False):
+    """Received and saved (L), and in the queue, ready or delayed (Q)."""
+
+    kind: ClassVar[Kind] = Kind.LOGGED
+    queue: int
+    sequence: int
+    visible_at: Nanos
+    expires_at: Nanos
+    priority: int
+    content_type: int
+    sender: int
+    object: int
+    topics: int
+    key: bytes
+    headers: bytes
+    digest: bytes  # SHA-256 of the body where the queue asks for it, else empty.
+    body: bytes
+
+
+class MessageEvent(Event, frozen=True, gc=False):
+    """What happened to a message later. `created` comes along, so that waits need no join."""
+
+    queue: int
+    sequence: int
+    created: Nanos
+    receives: int
+    consumer: int
+
+
+class Fetched(MessageEvent, frozen=True, gc=False):
+    """Leased to a consumer until `visible_at` (F)."""
+
+    kind: ClassVar[Kind] = Kind.FETCHED
+    visible_at: Nanos
+
+
+class Kicked(MessageEvent, frozen=True, gc=False):
+    """Handed over, no confirmation awaited (K)."""
+
+    kind: ClassVar[Kind] = Kind.KICKED
+
+
+class Succeeded(MessageEvent, frozen=True, gc=False):
+    """Confirmed (S); if `complete`, by everyone who had to (X)."""
+
+    kind: ClassVar[Kind] = Kind.SUCCEEDED
+    complete: bool
+    result: bytes
+
+
+class Retried(MessageEvent, frozen=True, gc=False):
+    """The lease ran out or was given back (R); to be delivered again from `visible_at`."""
+
+    kind: ClassVar[Kind] = Kind.RETRIED
+    visible_at: Nanos
+
+
+class Exasperated(MessageEvent, frozen=True, gc=False):
+    """Retries used up; dropped (E)."""
+
+    kind: ClassVar[Kind] = Kind.EXASPERATED
+
+
+class DeadLettered(MessageEvent, frozen=True, gc=False):
+    """Retries used up; moved to the dead-letter queue (E, then Q there), in one record.
+
+    `fetched`: the delivery that used them up is part of it (F first), so that the consumer still holds the
+    message and it shows in the dead-letter queue only if it is not finished by `visible_at`.
+    """
+
+    kind: ClassVar[Kind] = Kind.DEAD_LETTERED
+    fetched: bool
+    visible_at: Nanos
+    expires_at: Nanos
+    to_queue: int
+    to_sequence: int
+
+
+class Expired(MessageEvent, frozen=True, gc=False):
+    """Past its lifetime or the queue's retention (Z)."""
+
+    kind: ClassVar[Kind] = Kind.EXPIRED
+
+
+class Deleted(MessageEvent, frozen=True, gc=False):
+    """Taken away by an operator (D)."""
+
+    kind: ClassVar[Kind] = Kind.DELETED
+
+
+class Carried(MessageEvent, frozen=True, gc=False):
+    """Written again further up the log, unchanged: housekeeping, no event to a reader."""
+
+    kind: ClassVar[Kind] = Kind.CARRIED
+    extent: bytes
+
+
+# ── Answers: what the client is told ──────────────────────────────────────────────────────────────────────
+
+
+class Refused(Struct, frozen=True):
+    reason: Reason
+    detail: str = ""
+
+
+class Receipt(Struct, frozen=True, gc=False):
+    """Where a published message is. Not `fresh`: it was there already and nothing was added."""
+
+    queue: int
+    sequence: int
+    fresh: bool
+
+
+class Delivery(Struct, gc=False):
+    """A message on its way to a consumer. The shell reads `body` and `headers` from the log before it answers."""
+
+    queue: int
+    sequence: int
+    position: Position
+    body_bytes: int
+    key_bytes: int
+    headers_bytes: int
+    content_type: str
+    sender: str
+    priority: int
+    receives: int
+    created: Nanos
+    visible_at: Nanos
+    body: bytes = b""
+    key: bytes = b""
+    headers: bytes = b""
+
+
+class QueueDescription(Struct, frozen=True):
+    name: str
+    settings: QueueSettings
+    messages: int
+    ready: int
+    leased: int
+    delayed: int
+    oldest_age_ns: Nanos
+    last_sequence: int
+
+
+class QueueList(Struct, frozen=True):
+    total: int
+    queues: Sequence[QueueDescription]
+
+
+class Done(Struct, frozen=True):
+    """Nothing more to say."""
+
+
+Answer = Refused | Done | QueueDescription | QueueList | Sequence[Receipt] | Sequence[Delivery]
+
+
+class Decision(Struct, frozen=True, gc=False):
+    """What `decide` returns: events to log and apply, and the answer to give once they are durable."""
+
+    events: Sequence[Event]
+    answer: Answer

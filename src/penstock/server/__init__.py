@@ -1,0 +1,1 @@
+"""The shells around the engine: sockets, the clock, the disk thread."""

@@ -1,0 +1,309 @@
+"""The single writer: every command passes here, and every answer waits here until what it saw is durable.
+
+Commands that arrive in one turn of the event loop share a batch. When the turn ends and no commit is under way, the
+batch is committed; while it is, the next one collects. An answer is given when the batch that was collecting at its
+decision has reached the stage the client asked for: also an answer that logged nothing, since it may tell of
+something that is not yet on the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from penstock.engine.engine import Engine
+from penstock.errors import Reason
+from penstock.limits import BATCH_BYTES_MAX, NEVER_NS
+from penstock.model import (
+    Answer,
+    Command,
+    DeadLettered,
+    Decision,
+    Delivery,
+    Event,
+    Fetch,
+    Kind,
+    Nanos,
+    Refused,
+    Tick,
+)
+from penstock.storage.port import Log, Stage
+
+logger = logging.getLogger(__name__)
+
+Reply = Callable[[Answer], None]
+
+_TICK = Tick()
+
+
+class Timer(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Scheduler(Protocol):
+    """The event loop, or a simulated one."""
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call when this turn has ended."""
+
+    def from_thread(self, callback: Callable[[], None]) -> None:
+        """Call in the loop's thread, whichever thread asks."""
+
+    def after(self, delay_ns: Nanos, callback: Callable[[], None]) -> Timer:
+        """Call when this long has passed."""
+
+
+class Waiter:
+    """A client that waits for a message. `cancel` when it has gone away."""
+
+    __slots__ = ("_loop", "command", "number", "reply", "timer")
+
+    def __init__(self, loop: Loop, number: int, command: Fetch, reply: Reply) -> None:
+        self._loop = loop
+        self.number = number
+        self.command = command
+        self.reply = reply
+        self.timer: Timer | None = None
+
+    def cancel(self) -> None:
+        self._loop.forget(self)
+
+
+class Loop:
+    def __init__(self, engine: Engine, log: Log, clock: Callable[[], Nanos], scheduler: Scheduler) -> None:
+        self.engine = engine
+        self.log = log
+        self.failure: str | None = None
+        self.on_failure: Callable[[BaseException], None] = lambda _: None
+        self.on_commit: Callable[[], None] = lambda: None
+        self.events_by_kind = [0] * (max(Kind) + 1)
+        self.commits = 0
+        self.waiting = 0
+        self._clock = clock
+        self._scheduler = scheduler
+        self._held: dict[Stage, list[tuple[Reply, Answer]]] = _nobody()
+        self._in_flight: dict[Stage, list[tuple[Reply, Answer]]] | None = None
+        self._flush_is_due = False
+        self._waiters: dict[int, dict[Waiter, None]] = {}  # By queue number, first come first served.
+        self._woken: list[int] = []
+        self._timer: Timer | None = None
+        self._timer_at: Nanos = NEVER_NS
+        self._arm()
+
+    # ── Commands ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def submit(self, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Waiter | None:
+        """Decide and apply a command; `reply` is called with the answer once it is as durable as asked."""
+        if self.failure or self.log.collecting > BATCH_BYTES_MAX:
+            reply(Refused(Reason.UNAVAILABLE, self.failure or "the disk does not keep up"))
+            return None
+        now = self.now()
+        if self.engine.next_deadline <= now:
+            self._settle()
+            now = self.now()
+        decision = self.engine.decide(command, now=now)
+        if not decision.answer and type(command) is Fetch and command.wait_ns:
+            return self._wait(command, reply)
+        self._apply(decision, reply, stage)
+        if self._woken:
+            self._wake()
+        return None
+
+    def now(self) -> Nanos:
+        """The time, later than every event so far."""
+        now = self._clock()
+        latest = self.engine.time
+        return now if now > latest else latest + 1
+
+    def _apply(self, decision: Decision, reply: Reply | None, stage: Stage = Stage.SYNC) -> None:
+        if decision.events:
+            self._log(decision.events)
+        answer = decision.answer
+        if type(answer) is list and answer and type(answer[0]) is Delivery:
+            self._load(answer)
+        if reply is not None:
+            self._hold(reply, answer, stage)
+
+    def _log(self, events: Sequence[Event]) -> None:
+        append, evolve = self.log.append, self.engine.evolve
+        for event in events:
+            evolve(event, append(event))
+            self.events_by_kind[event.kind] += 1
+            if self._waiters:
+                self._note_woken(event)
+        if not self._flush_is_due and self._in_flight is None:
+            self._flush_is_due = True
+            self._scheduler.soon(self._flush)
+        if self.engine.next_deadline < self._timer_at:
+            self._arm()
+
+    def _load(self, deliveries: list[Delivery]) -> None:
+        for delivery in deliveries:
+            body, key = delivery.body_bytes, delivery.key_bytes
+            extent = self.log.read(delivery.position, body + key + delivery.headers_bytes)
+            if len(extent) == body:
+                delivery.body = extent
+            else:
+                delivery.body, delivery.key = extent[:body], extent[body : body + key]
+                delivery.headers = extent[body + key :]
+
+    def _hold(self, reply: Reply, answer: Answer, stage: Stage) -> None:
+        if stage is Stage.READY or (self._in_flight is None and not self.log.collecting):
+            reply(answer)
+        elif self.log.collecting:
+            self._held[stage].append((reply, answer))
+        else:
+            assert self._in_flight is not None
+            self._in_flight[stage].append((reply, answer))
+
+    # ── Group commit ────────────────────────────────────────────────────────────────────────────────────────
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        if self._in_flight is not None or self.failure or not self.log.collecting:
+            return
+        self._in_flight, self._held = self._held, _nobody()
+        self.commits += 1
+        self.log.commit(self._clock(), self._progress)
+
+    def _progress(self, stage: Stage | BaseException) -> None:
+        """Called by the log, from its own thread."""
+        if isinstance(stage, BaseException):
+            failure = stage
+            self._scheduler.from_thread(lambda: self._fail(failure))
+        elif stage is Stage.SYNC:
+            self._scheduler.from_thread(self._synced)
+        elif self._in_flight and self._in_flight[Stage.WRITE]:
+            self._scheduler.from_thread(self._written)
+
+    def _written(self) -> None:
+        if self._in_flight:
+            answered, self._in_flight[Stage.WRITE] = self._in_flight[Stage.WRITE], []
+            for reply, answer in answered:
+                reply(answer)
+
+    def _synced(self) -> None:
+        if self._in_flight is None:
+            return  # Failed, and forgotten, in the meantime.
+        done, self._in_flight = self._in_flight, None
+        self._flush()  # Keep the disk busy while the answers go out.
+        for answered in (done[Stage.WRITE], done[Stage.SYNC]):
+            for reply, answer in answered:
+                reply(answer)
+        self.on_commit()
+
+    def _fail(self, error: BaseException) -> None:
+        """The log cannot be written. Whoever waits is told; nothing more is accepted until a new log is there."""
+        self.failure = f"the log cannot be written: {error}"
+        logger.critical("log_failed", extra={"reason": str(error)})
+        refusal = Refused(Reason.UNAVAILABLE, self.failure)
+        held = [self._in_flight or _nobody(), self._held]
+        self._in_flight, self._held = None, _nobody()
+        waiters = [waiter for waiters in self._waiters.values() for waiter in waiters]
+        for waiter in waiters:
+            self.forget(waiter)
+        for replies in held:
+            for reply, _ in replies[Stage.WRITE] + replies[Stage.SYNC]:
+                reply(refusal)
+        for waiter in waiters:
+            waiter.reply(refusal)
+        self.on_failure(error)
+
+    def revive(self, engine: Engine, log: Log) -> None:
+        """Go on with what a new log has recovered."""
+        assert self.failure
+        self.engine, self.log, self.failure = engine, log, None
+        self._timer_at = NEVER_NS
+        self._arm()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits for the disk."""
+        return self._in_flight is None and not self.log.collecting
+
+    # ── Waiting clients ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _wait(self, command: Fetch, reply: Reply) -> Waiter:
+        number = self.engine.numbers[command.queue]
+        waiter = Waiter(self, number, command, reply)
+        self._waiters.setdefault(number, {})[waiter] = None
+        self.waiting += 1
+        waiter.timer = self._scheduler.after(command.wait_ns, lambda: self._give_up(waiter))
+        return waiter
+
+    def _give_up(self, waiter: Waiter) -> None:
+        if waiter.timer:
+            self.forget(waiter)
+            self._hold(waiter.reply, (), Stage.SYNC)
+
+    def forget(self, waiter: Waiter) -> None:
+        if waiter.timer is None:
+            return  # Answered, or given up.
+        waiter.timer.cancel()
+        waiter.timer = None
+        self.waiting -= 1
+        waiters = self._waiters[waiter.number]
+        del waiters[waiter]
+        if not waiters:
+            del self._waiters[waiter.number]
+
+    def release_waiters(self) -> None:
+        """Answer everyone who waits, now, with what there is: the broker stops."""
+        for waiter in [waiter for waiters in self._waiters.values() for waiter in waiters]:
+            self._give_up(waiter)
+
+    def _note_woken(self, event: Event) -> None:
+        kind = event.kind
+        if kind is Kind.DEAD_LETTERED:
+            assert isinstance(event, DeadLettered)
+            number = event.to_queue
+        elif kind in (Kind.LOGGED, Kind.RETRIED, Kind.QUEUE_REMOVED):
+            number = event.queue  # type: ignore[attr-defined]
+        else:
+            return
+        if number in self._waiters:
+            self._woken.append(number)
+
+    def _wake(self) -> None:
+        """Hand what has become ready to those who wait for it."""
+        while self._woken:
+            number = self._woken.pop()
+            while waiters := self._waiters.get(number):
+                waiter = next(iter(waiters))
+                decision = self.engine.decide(waiter.command, now=self.now())
+                if not decision.answer:
+                    break
+                self.forget(waiter)
+                self._apply(decision, waiter.reply)
+
+    # ── Deadlines ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def _arm(self) -> None:
+        at = self.engine.next_deadline
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_at = at
+        if at != NEVER_NS:
+            self._timer = self._scheduler.after(max(0, at - self._clock()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._timer_at = NEVER_NS
+        if not self.failure:
+            self._settle()
+
+    def _settle(self) -> None:
+        """Leases and lifetimes that ran out, and delays that are over."""
+        now = self.now()
+        self._apply(self.engine.decide(_TICK, now=now), None)
+        for number in self.engine.advance(now):
+            if number in self._waiters:
+                self._woken.append(number)
+        self._wake()
+        self._arm()
+
+
+def _nobody() -> dict[Stage, list[tuple[Reply, Answer]]]:
+    return {Stage.WRITE: [], Stage.SYNC: []}

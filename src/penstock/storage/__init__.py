@@ -1,0 +1,1 @@
+"""The log: events as bytes on disk, whole or not at all."""

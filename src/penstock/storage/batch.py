@@ -1,0 +1,369 @@
+"""Events as bytes: a batch is what one fsync covers. `docs/log-format.md` is this file in prose.
+
+    header (64 bytes) | heap | `count` records (96 bytes each)
+
+The heap holds the variable bytes of each record, one extent after the other: body, key, headers, digest. It stands
+before the records, so that the place of an extent in the log is known when its event is appended, before anybody
+knows how many will share the batch. A record is a row of one fixed-width table: one `struct.pack` writes it, and one
+`numpy.frombuffer` reads a whole batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+from crc32c import crc32c
+
+from penstock.errors import DamagedLogError
+from penstock.model import (
+    Carried,
+    DeadLettered,
+    Deleted,
+    Event,
+    Exasperated,
+    Expired,
+    Fetched,
+    Kicked,
+    Kind,
+    Logged,
+    NameDefined,
+    Nanos,
+    Position,
+    QueueChanged,
+    QueueCreated,
+    QueueRemoved,
+    QueueSettings,
+    Retried,
+    Succeeded,
+)
+
+MAGIC = b"PBAT"
+FORMAT = 1
+_HEADER = Struct("<4sHHQQqIII16xI")  # The last four bytes are the header's own CRC-32C.
+HEADER_BYTES = _HEADER.size
+_HEADER_CRC = Struct("<I")
+_RECORD = Struct("<BBHIQqqqqIIIIIIIIQII")
+RECORD_BYTES = _RECORD.size
+RECORD_DTYPE = np.dtype(
+    [
+        ("kind", "u1"),
+        ("flags", "u1"),
+        ("key_bytes", "<u2"),
+        ("queue", "<u4"),
+        ("sequence", "<u8"),
+        ("time", "<i8"),
+        ("created", "<i8"),
+        ("visible_at", "<i8"),
+        ("expires_at", "<i8"),
+        ("priority", "<u4"),
+        ("receives", "<u4"),
+        ("consumer", "<u4"),
+        ("content_type", "<u4"),
+        ("sender", "<u4"),
+        ("object", "<u4"),
+        ("topics", "<u4"),
+        ("to_queue", "<u4"),
+        ("to_sequence", "<u8"),
+        ("body_bytes", "<u4"),
+        ("headers_bytes", "<u4"),
+    ]
+)
+assert HEADER_BYTES == 64
+assert RECORD_BYTES == RECORD_DTYPE.itemsize == 96
+
+HAS_DIGEST = 1  # Flag: the extent ends with a SHA-256 of the body.
+COMPLETE = 2  # Flag: the confirmation was the last one needed.
+WAS_FETCHED = 4  # Flag: the dead-lettering record contains the delivery that caused it.
+DIGEST_BYTES = 32
+
+
+class Header(NamedTuple):
+    base_offset: int  # The offset of the first record; the others count on.
+    base_position: Position  # Where the batch begins in the log.
+    time: Nanos
+    records: int
+    heap_bytes: int
+    payload_crc: int
+
+    @property
+    def total_bytes(self) -> int:
+        return HEADER_BYTES + self.heap_bytes + self.records * RECORD_BYTES
+
+
+class Batch:
+    """Collects events. The position of each extent is final as soon as it is added."""
+
+    def __init__(self, base_offset: int, base_position: Position) -> None:
+        self.base_offset = base_offset
+        self.base_position = base_position
+        self._heap_position = base_position + HEADER_BYTES
+        self.heap = bytearray()
+        self.records = bytearray()
+        self.count = 0
+
+    def add(self, event: Event) -> Position:
+        heap = self.heap
+        position = self._heap_position + len(heap)
+        _ENCODERS[event.kind](event, heap, self.records)
+        self.count += 1
+        return position
+
+    @property
+    def size(self) -> int:
+        return len(self.heap) + len(self.records)
+
+    @property
+    def end_position(self) -> Position:
+        return self.base_position + HEADER_BYTES + len(self.heap) + len(self.records)
+
+    def read(self, position: Position, size: int) -> bytes:
+        start = position - self._heap_position
+        return bytes(self.heap[start : start + size])
+
+    def seal(self, now: Nanos) -> bytes:
+        payload_crc = crc32c(self.records, crc32c(self.heap))
+        header = bytearray(
+            _HEADER.pack(
+                *(MAGIC, FORMAT, 0, self.base_offset, self.base_position, now),
+                *(self.count, len(self.heap), payload_crc, 0),
+            )
+        )
+        _HEADER_CRC.pack_into(header, HEADER_BYTES - 4, crc32c(header[: HEADER_BYTES - 4]))
+        return b"".join((header, self.heap, self.records))
+
+
+def read_header(data: bytes) -> Header | None:
+    """The header at the start of `data`, or None if there is no whole one."""
+    if len(data) < HEADER_BYTES or data[:4] != MAGIC:
+        return None
+    if _HEADER_CRC.unpack_from(data, HEADER_BYTES - 4)[0] != crc32c(data[: HEADER_BYTES - 4]):
+        return None
+    _, number, _, *facts = _HEADER.unpack_from(data)
+    if number != FORMAT:
+        raise DamagedLogError(f"the log has format {number}; this version reads format {FORMAT}")
+    return Header(*facts[:-1])
+
+
+def is_whole(header: Header, payload: bytes | memoryview) -> bool:
+    return len(payload) == header.total_bytes - HEADER_BYTES and crc32c(payload) == header.payload_crc
+
+
+def records_of(header: Header, payload: bytes | memoryview) -> np.ndarray:
+    """The fixed-width part of a batch, as a table; no copy."""
+    return np.frombuffer(payload, dtype=RECORD_DTYPE, count=header.records, offset=header.heap_bytes)
+
+
+def events_of(header: Header, payload: bytes) -> Iterator[tuple[Event, Position]]:
+    """The events of a batch, with the positions of their extents."""
+    at = 0
+    heap_position = header.base_position + HEADER_BYTES
+    for record in _RECORD.iter_unpack(memoryview(payload)[header.heap_bytes :]):
+        key_end = at + record[18] + record[2]
+        end = key_end + record[19] + (DIGEST_BYTES if record[1] & HAS_DIGEST else 0)
+        yield _DECODERS[record[0]](record, payload[at:end]), heap_position + at
+        at = end
+
+
+# ── Encoding: one function a shape ────────────────────────────────────────────────────────────────────────
+
+
+def _encode_logged(event: Logged, heap: bytearray, records: bytearray) -> None:
+    body, key, headers, digest = event.body, event.key, event.headers, event.digest
+    heap += body
+    if key or headers or digest:
+        heap += key
+        heap += headers
+        heap += digest
+    records += _RECORD.pack(
+        16,  # Kind.LOGGED; a plain number, because this is the hottest line of the log.
+        HAS_DIGEST if digest else 0,
+        len(key),
+        event.queue,
+        event.sequence,
+        event.time,
+        event.time,
+        event.visible_at,
+        event.expires_at,
+        event.priority,
+        0,
+        0,
+        event.content_type,
+        event.sender,
+        event.object,
+        event.topics,
+        0,
+        0,
+        len(body),
+        len(headers),
+    )
+
+
+def _encode_message_event(event: Any, heap: bytearray, records: bytearray) -> None:
+    """Every event about a message already logged. What an event does not have is zero."""
+    flags = expires_at = to_queue = to_sequence = body_bytes = 0
+    visible_at = 0
+    kind = event.kind
+    if kind is Kind.FETCHED or kind is Kind.RETRIED:
+        visible_at = event.visible_at
+    elif kind is Kind.SUCCEEDED:
+        flags = COMPLETE if event.complete else 0
+        body_bytes = len(event.result)
+        heap += event.result
+    elif kind is Kind.DEAD_LETTERED:
+        flags = WAS_FETCHED if event.fetched else 0
+        visible_at, expires_at = event.visible_at, event.expires_at
+        to_queue, to_sequence = event.to_queue, event.to_sequence
+    elif kind is Kind.CARRIED:
+        body_bytes = len(event.extent)
+        heap += event.extent
+    records += _RECORD.pack(
+        kind,
+        flags,
+        0,
+        event.queue,
+        event.sequence,
+        event.time,
+        event.created,
+        visible_at,
+        expires_at,
+        0,
+        event.receives,
+        event.consumer,
+        0,
+        0,
+        0,
+        0,
+        to_queue,
+        to_sequence,
+        body_bytes,
+        0,
+    )
+
+
+def _encode_definition(event: Event, number: int, body: bytes, heap: bytearray, records: bytearray) -> None:
+    heap += body
+    records += _RECORD.pack(
+        *(event.kind, 0, 0, number, 0, event.time, event.time, 0, 0),
+        *(0, 0, 0, 0, 0, 0, 0, 0, 0, len(body), 0),
+    )
+
+
+class _QueueFacts(msgspec.Struct):
+    name: str
+    settings: QueueSettings
+
+
+def _encode_name(event: NameDefined, heap: bytearray, records: bytearray) -> None:
+    _encode_definition(event, event.number, event.text.encode(), heap, records)
+
+
+def _encode_queue_created(event: QueueCreated, heap: bytearray, records: bytearray) -> None:
+    facts = msgspec.json.encode(_QueueFacts(event.name, event.settings))
+    _encode_definition(event, event.queue, facts, heap, records)
+
+
+def _encode_queue_changed(event: QueueChanged, heap: bytearray, records: bytearray) -> None:
+    _encode_definition(event, event.queue, msgspec.json.encode(event.settings), heap, records)
+
+
+def _encode_queue_removed(event: QueueRemoved, heap: bytearray, records: bytearray) -> None:
+    _encode_definition(event, event.queue, b"", heap, records)
+
+
+_ENCODERS: dict[Kind, Callable[[Any, bytearray, bytearray], None]] = {
+    Kind.LOGGED: _encode_logged,
+    Kind.NAME_DEFINED: _encode_name,
+    Kind.QUEUE_CREATED: _encode_queue_created,
+    Kind.QUEUE_CHANGED: _encode_queue_changed,
+    Kind.QUEUE_REMOVED: _encode_queue_removed,
+    **dict.fromkeys(
+        (
+            Kind.FETCHED,
+            Kind.KICKED,
+            Kind.SUCCEEDED,
+            Kind.RETRIED,
+            Kind.EXASPERATED,
+            Kind.DEAD_LETTERED,
+            Kind.EXPIRED,
+            Kind.DELETED,
+            Kind.CARRIED,
+        ),
+        _encode_message_event,
+    ),
+}
+assert _ENCODERS.keys() == set(Kind)
+
+
+# ── Decoding ──────────────────────────────────────────────────────────────────────────────────────────────
+
+_Record = tuple[int, ...]
+
+
+def _decode_logged(record: _Record, extent: bytes) -> Event:
+    key_start = record[18]
+    headers_start = key_start + record[2]
+    digest_start = headers_start + record[19]
+    return Logged(
+        time=record[5],
+        queue=record[3],
+        sequence=record[4],
+        visible_at=record[7],
+        expires_at=record[8],
+        priority=record[9],
+        content_type=record[12],
+        sender=record[13],
+        object=record[14],
+        topics=record[15],
+        key=extent[key_start:headers_start],
+        headers=extent[headers_start:digest_start],
+        digest=extent[digest_start:],
+        body=extent[:key_start],
+    )
+
+
+def _facts(record: _Record) -> tuple[int, int, int, int, int, int]:
+    """Time, queue, sequence, created, receives, consumer: what every event about a message has."""
+    return record[5], record[3], record[4], record[6], record[10], record[11]
+
+
+def _decode_dead_lettered(record: _Record, _: bytes) -> Event:
+    return DeadLettered(
+        *_facts(record),
+        fetched=bool(record[1] & WAS_FETCHED),
+        visible_at=record[7],
+        expires_at=record[8],
+        to_queue=record[16],
+        to_sequence=record[17],
+    )
+
+
+def _decode_queue_created(record: _Record, extent: bytes) -> Event:
+    facts = msgspec.json.decode(extent, type=_QueueFacts)
+    return QueueCreated(record[5], record[3], facts.name, facts.settings)
+
+
+_DECODERS: dict[int, Callable[[_Record, bytes], Event]] = {
+    Kind.LOGGED: _decode_logged,
+    Kind.FETCHED: lambda record, _: Fetched(*_facts(record), visible_at=record[7]),
+    Kind.KICKED: lambda record, _: Kicked(*_facts(record)),
+    Kind.SUCCEEDED: lambda record, extent: Succeeded(
+        *_facts(record), complete=bool(record[1] & COMPLETE), result=extent
+    ),
+    Kind.RETRIED: lambda record, _: Retried(*_facts(record), visible_at=record[7]),
+    Kind.EXASPERATED: lambda record, _: Exasperated(*_facts(record)),
+    Kind.DEAD_LETTERED: _decode_dead_lettered,
+    Kind.EXPIRED: lambda record, _: Expired(*_facts(record)),
+    Kind.DELETED: lambda record, _: Deleted(*_facts(record)),
+    Kind.CARRIED: lambda record, extent: Carried(*_facts(record), extent=extent),
+    Kind.NAME_DEFINED: lambda record, extent: NameDefined(record[5], record[3], extent.decode()),
+    Kind.QUEUE_CREATED: _decode_queue_created,
+    Kind.QUEUE_CHANGED: lambda record, extent: QueueChanged(
+        record[5], record[3], msgspec.json.decode(extent, type=QueueSettings)
+    ),
+    Kind.QUEUE_REMOVED: lambda record, _: QueueRemoved(record[5], record[3]),
+}
+assert _DECODERS.keys() == {int(kind) for kind in Kind}

@@ -1,0 +1,380 @@
+"""The log on disk: segments, group commit, recovery. One thread writes and syncs, one batch at a time."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from bisect import bisect_right
+from collections import OrderedDict, deque
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+from typing import NamedTuple
+
+from penstock.errors import DamagedLogError, LogFailedError
+from penstock.limits import TAIL_BYTES_MAX
+from penstock.model import Event, Nanos, Position
+from penstock.storage.batch import Batch, events_of
+from penstock.storage.directory import DataDirectory, sync_directory
+from penstock.storage.port import Progress, Recovered, Section, Stage
+from penstock.storage.segment import (
+    SEGMENT_HEADER_BYTES,
+    Damage,
+    Segment,
+    SegmentReader,
+    is_segment_header,
+    open_segment,
+    segment_path,
+)
+from penstock.storage.snapshot import (
+    SnapshotFacts,
+    check_snapshot,
+    list_snapshots,
+    read_facts,
+    read_snapshot,
+    remove_unfinished,
+)
+
+logger = logging.getLogger(__name__)
+
+_OPEN_FILES_MAX = 128
+_TAIL_BATCHES_MAX = 4096
+
+
+class _Job(NamedTuple):
+    data: bytes
+    base_offset: int
+    base_position: Position
+    now: Nanos
+    progress: Progress
+
+
+class SegmentLog:
+    def __init__(self, directory: DataDirectory, *, segment_bytes: int, shard: int = 0) -> None:
+        self.directory = directory
+        self.shard = shard
+        self.segments: list[Segment] = []
+        self.snapshots: list[SnapshotFacts] = []  # Newest first.
+        self.durable_offset = 0  # Everything before it is on the disk.
+        self.durable_position: Position = 0
+        self._segment_bytes = segment_bytes
+        self._batch = Batch(0, 0)
+        self._tail = _Tail()
+        self._files = _Files()
+        self._writer = _Writer(segment_bytes, shard, directory.log, self.segments)
+        self._committing = False
+        self._failed: BaseException | None = None
+
+    # ── Recovery ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def recover(self) -> Recovered:
+        remove_unfinished(self.directory.snapshots)
+        self._drop_unborn_segment()
+        self.segments[:] = [open_segment(path) for path in sorted(self.directory.log.glob("*.log"))]
+        self.snapshots = self._whole_snapshots()
+        newest = self.snapshots[0] if self.snapshots else None
+        start = newest.offset if newest else 0
+        self._check_start(start)
+        sections: Iterator[Section] | None = read_snapshot(newest.path) if newest else None
+        return Recovered(sections, self._replay(start, newest.position if newest else 0))
+
+    def _drop_unborn_segment(self) -> None:
+        """A crash while a segment was made leaves a file without a header: it never held anything."""
+        paths = sorted(self.directory.log.glob("*.log"))
+        if paths:
+            with paths[-1].open("rb") as file:
+                header, rest = file.read(SEGMENT_HEADER_BYTES), file.read()
+            if not is_segment_header(header) and not rest.strip(b"\0"):
+                paths[-1].unlink()
+
+    def _whole_snapshots(self) -> list[SnapshotFacts]:
+        whole: list[SnapshotFacts] = []
+        for path in list_snapshots(self.directory.snapshots):
+            try:
+                if not whole:  # Only the one that is used is read now; the other one is a spare.
+                    check_snapshot(path)
+                whole.append(read_facts(path))
+            except DamagedLogError as error:
+                logger.error("snapshot_damaged", extra={"path": str(path), "reason": str(error)})
+        return whole
+
+    def _check_start(self, start: int) -> None:
+        """The log must reach back to where the snapshot ends."""
+        if self.segments and not any(segment.base_offset <= start for segment in self.segments):
+            first = self.segments[0].base_offset
+            raise DamagedLogError(f"events {start} to {first - 1} are missing: no snapshot covers them")
+        if not self.segments and start:
+            raise DamagedLogError(f"the log is gone: a snapshot says that it reached offset {start}")
+
+    def _replay(self, start: int, start_position: Position) -> Iterator[tuple[Event, Position]]:
+        next_offset, next_position = start, start_position
+        for index, segment in enumerate(self.segments):
+            last = index == len(self.segments) - 1
+            if not last and self.segments[index + 1].base_offset <= start:
+                continue
+            reader = SegmentReader(segment)
+            for _, header, payload in reader.batches():
+                offset = header.base_offset
+                if offset + header.records <= start:
+                    continue
+                for event, position in events_of(header, payload):
+                    if offset >= start:
+                        yield event, position
+                    offset += 1
+            if reader.damage:
+                self._mend(reader, reader.damage, last=last)
+            next_offset, next_position = reader.next_offset, reader.end_position
+            if not last and self.segments[index + 1].base_offset != next_offset:
+                missing = f"{next_offset} to {self.segments[index + 1].base_offset - 1}"
+                raise DamagedLogError(f"{segment.path}: events {missing} are missing at its end")
+        if next_offset < start:
+            raise DamagedLogError(
+                f"events {next_offset} to {start - 1} are missing: the log ends before its snapshot"
+            )
+        self._begin_at(next_offset, next_position)
+
+    def _mend(self, reader: SegmentReader, damage: Damage, *, last: bool) -> None:
+        """A bad tail is torn: cut it and say so. A bad middle is damage: stop and name what is lost."""
+        path = reader.segment.path
+        if not last or damage.resumes_at is not None:
+            until = f"to {damage.resumes_at - 1}" if damage.resumes_at is not None else "and later"
+            raise DamagedLogError(
+                f"{path}: damaged at byte {damage.file_offset}: events {damage.next_offset} {until}"
+            )
+        torn = cut_tail(path, damage.file_offset)
+        logger.warning(
+            "torn_tail_cut",
+            extra={"path": str(path), "at_byte": damage.file_offset, "bytes": torn, "offset": damage.next_offset},
+        )
+
+    def _begin_at(self, offset: int, position: Position) -> None:
+        self.durable_offset = offset
+        self.durable_position = position
+        self._batch = Batch(offset, position)
+        self._writer.start(position)
+
+    # ── Appending ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def append(self, event: Event) -> Position:
+        return self._batch.add(event)
+
+    @property
+    def collecting(self) -> int:
+        return self._batch.size
+
+    @property
+    def next_offset(self) -> int:
+        return self._batch.base_offset + self._batch.count
+
+    @property
+    def end_position(self) -> Position:
+        """Where the log ends once everything appended so far is written."""
+        return self._batch.end_position if self._batch.count else self._batch.base_position
+
+    def commit(self, now: Nanos, progress: Progress) -> None:
+        assert not self._committing, "one commit at a time"
+        if self._failed:
+            raise LogFailedError("the log has failed") from self._failed
+        batch = self._batch
+        data = batch.seal(now)
+        self._tail.add(batch.base_position, data)
+        self._batch = Batch(batch.base_offset + batch.count, batch.end_position)
+        self._committing = True
+        durable_offset, durable_position = self._batch.base_offset, self._batch.base_position
+
+        def report(stage: Stage | BaseException) -> None:
+            if isinstance(stage, BaseException):
+                self._failed = stage
+            elif stage is Stage.SYNC:
+                self.durable_offset, self.durable_position = durable_offset, durable_position
+                self._committing = False
+            progress(stage)
+
+        self._writer.jobs.put(_Job(data, batch.base_offset, batch.base_position, now, report))
+
+    # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def read(self, position: Position, size: int) -> bytes:
+        if position >= self._batch.base_position:
+            return self._batch.read(position, size)
+        return self._tail.read(position, size) or self._read_disk(position, size)
+
+    def _read_disk(self, position: Position, size: int) -> bytes:
+        index = bisect_right(self.segments, position, key=lambda segment: segment.base_position) - 1
+        segment = self.segments[index]
+        data = self._files.read(segment, segment.file_offset(position), size)
+        if len(data) != size:
+            raise DamagedLogError(f"{segment.path}: {size} bytes at position {position} cannot be read")
+        return data
+
+    # ── Space ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def snapshot_published(self, facts: SnapshotFacts, keep: int) -> None:
+        """A new snapshot counts; the oldest go."""
+        self.snapshots.insert(0, facts)
+        for old in self.snapshots[keep:]:
+            old.path.unlink(missing_ok=True)
+        del self.snapshots[keep:]
+
+    def remove_segment(self, segment: Segment) -> None:
+        assert segment is not self.segments[-1], "the newest segment is being written"
+        self.segments.remove(segment)
+        self._files.close(segment)
+        segment.path.unlink()
+
+    def close(self) -> None:
+        self._writer.stop()
+        self._files.close_all()
+
+    def abandon(self) -> None:
+        """After a failure: close, and cut off whatever was not known to be durable. Nobody was told of it."""
+        self.close()
+        for segment in reversed(self.segments):
+            if segment.base_position >= self.durable_position and segment.base_offset:
+                segment.path.unlink(missing_ok=True)
+            else:
+                os.truncate(segment.path, segment.file_offset(self.durable_position))
+                break
+
+
+class _Writer:
+    """The thread that owns the newest segment: writes, syncs, and begins the next one when it is full."""
+
+    def __init__(self, segment_bytes: int, shard: int, directory: Path, segments: list[Segment]) -> None:
+        self.jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._segment_bytes = segment_bytes
+        self._shard = shard
+        self._directory = directory
+        self._segments = segments
+        self._file: int | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, position: Position) -> None:
+        if self._segments:
+            segment = self._segments[-1]
+            self._file = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
+            self._reserve(self._file, segment.file_offset(position))
+            os.fsync(self._file)  # What was recovered may have been written and never synced.
+        self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        if self._thread:
+            self.jobs.put(None)
+            self._thread.join()
+            self._thread = None
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _run(self) -> None:
+        while job := self.jobs.get():
+            try:
+                self._write(job)
+                job.progress(Stage.WRITE)
+                assert self._file is not None
+                os.fdatasync(self._file)
+            except OSError as error:
+                # Never tried again: after a failed fsync the kernel may call lost pages clean.
+                job.progress(error)
+                return
+            job.progress(Stage.SYNC)
+
+    def _write(self, job: _Job) -> None:
+        segment = self._segments[-1] if self._segments else None
+        at = segment.file_offset(job.base_position) if segment else 0
+        if segment is None or (at > SEGMENT_HEADER_BYTES and at + len(job.data) > self._segment_bytes):
+            self._finish(at)
+            segment = self._begin(job)
+            at = segment.file_offset(job.base_position)
+        assert self._file is not None
+        view = memoryview(job.data)
+        while view:
+            written = os.pwrite(self._file, view, at)
+            at += written
+            view = view[written:]
+
+    def _begin(self, job: _Job) -> Segment:
+        path = segment_path(self._directory, job.base_offset)
+        segment = Segment(path, self._shard, job.base_offset, job.base_position, job.now)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        self._reserve(self._file, 0)
+        os.pwrite(self._file, segment.header(), 0)
+        os.fsync(self._file)
+        sync_directory(self._directory)
+        self._segments.append(segment)
+        return segment
+
+    def _reserve(self, file: int, used: int) -> None:
+        """Room reserved in advance makes fdatasync twice as fast: the file's size does not change with each batch."""
+        if used < self._segment_bytes:
+            os.posix_fallocate(file, used, self._segment_bytes - used)
+
+    def _finish(self, end: int) -> None:
+        if self._file is not None:
+            os.ftruncate(self._file, end)
+            os.fsync(self._file)
+            os.close(self._file)
+            self._file = None
+
+
+class _Tail:
+    """The newest batches, kept in memory for readers: what is taken soon after it came costs no disk read."""
+
+    def __init__(self) -> None:
+        self._bases: deque[Position] = deque()
+        self._batches: deque[bytes] = deque()
+        self._bytes = 0
+
+    def add(self, base_position: Position, data: bytes) -> None:
+        self._bases.append(base_position)
+        self._batches.append(data)
+        self._bytes += len(data)
+        while (self._bytes > TAIL_BYTES_MAX or len(self._batches) > _TAIL_BATCHES_MAX) and len(self._batches) > 1:
+            self._bases.popleft()
+            self._bytes -= len(self._batches.popleft())
+
+    def read(self, position: Position, size: int) -> bytes | None:
+        if not self._bases or position < self._bases[0]:
+            return None
+        index = bisect_right(self._bases, position) - 1
+        start = position - self._bases[index]
+        return self._batches[index][start : start + size]
+
+
+class _Files:
+    """Segments open for reading, the least recently read one closed first."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[int, int] = OrderedDict()
+
+    def read(self, segment: Segment, at: int, size: int) -> bytes:
+        file = self._open.get(segment.base_offset)
+        if file is None:
+            file = self._open[segment.base_offset] = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+            if len(self._open) > _OPEN_FILES_MAX:
+                os.close(self._open.popitem(last=False)[1])
+        else:
+            self._open.move_to_end(segment.base_offset)
+        return os.pread(file, size, at)
+
+    def close(self, segment: Segment) -> None:
+        file = self._open.pop(segment.base_offset, None)
+        if file is not None:
+            os.close(file)
+
+    def close_all(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+
+def cut_tail(path: Path, end: int) -> int:
+    """Cut a torn tail off a segment, keeping the bytes beside it; how many there were."""
+    with path.open("r+b") as file:
+        file.seek(end)
+        torn = file.read().rstrip(b"\0")
+        path.with_suffix(".torn").write_bytes(torn)
+        file.truncate(end)
+        os.fsync(file.fileno())
+    return len(torn)
