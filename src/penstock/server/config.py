@@ -1,0 +1,380 @@
+"""Everything that can be set on a broker, and where it may be set.
+
+A later source overrides an earlier one: the default, the file `penstock.toml`, the environment (`PENSTOCK_*`), `--set
+key=value`, a flag of its own. A key that nobody knows is refused in all of them, and so is a value out of its range:
+a broker that starts does what its settings say.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import socket
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+from penstock.errors import ConfigError
+from penstock.limits import (
+    BATCH_BYTES_MAX,
+    BODY_BYTES_MAX,
+    HEADERS_BYTES_MAX,
+    REQUEST_BODY_BYTES_MAX,
+    REQUEST_HEADERS_BYTES_MAX,
+    SEGMENT_BYTES_MAX,
+    SEGMENT_BYTES_MIN,
+)
+
+FILE_NAME = "penstock.toml"
+VARIABLE_PREFIX = "PENSTOCK_"
+
+_SERVICE_LINK = re.compile(r"PENSTOCK_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
+_DAY_SECONDS = 86_400
+_SECONDS_MAX = 100 * 365 * _DAY_SECONDS
+
+
+class Address(NamedTuple):
+    """Where to listen. Port 0 takes any free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+# ── The settings ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class HttpConfig(Struct, frozen=True, kw_only=True):
+    address: Annotated[Address, Meta(description="Where HTTP is served.")] = Address("127.0.0.1", 7843)
+    connections_max: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Connections open at once; one more is answered with 503.")
+    ] = 10_000
+    idle_seconds: Annotated[
+        float, Meta(gt=0, le=_DAY_SECONDS, description="How long a connection may rest between two requests.")
+    ] = 75.0
+    slow_client_seconds: Annotated[
+        float, Meta(gt=0, le=_DAY_SECONDS, description="A request must be complete this long after its first byte.")
+    ] = 30.0
+    header_bytes_max: Annotated[
+        int, Meta(ge=1 << 10, le=1 << 20, description="The header fields of one request, together.")
+    ] = REQUEST_HEADERS_BYTES_MAX
+    body_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=BODY_BYTES_MAX + HEADERS_BYTES_MAX,
+            le=BATCH_BYTES_MAX,
+            description="The body of one request: a batch of messages.",
+        ),
+    ] = REQUEST_BODY_BYTES_MAX
+    buffered_bytes_max: Annotated[
+        int, Meta(ge=1 << 20, le=1 << 40, description="The bodies of all requests under way, together.")
+    ] = 256 << 20
+
+
+class LinesConfig(Struct, frozen=True, kw_only=True):
+    address: Annotated[Address, Meta(description="Where lines of JSON are served over TCP.")] = Address(
+        "127.0.0.1", 7844
+    )
+
+
+class LogConfig(Struct, frozen=True, kw_only=True):
+    segment_bytes: Annotated[
+        int, Meta(ge=SEGMENT_BYTES_MIN, le=SEGMENT_BYTES_MAX, description="The size of one file of the log.")
+    ] = 16 << 20
+    retention_seconds: Annotated[
+        int, Meta(ge=0, le=_SECONDS_MAX, description="How long events stay in the Event Log.")
+    ] = 7 * _DAY_SECONDS
+    retention_bytes: Annotated[
+        int,
+        Meta(ge=0, le=1 << 60, description="How large the Event Log may grow before its oldest events go sooner."),
+    ] = 10 << 30
+    snapshot_bytes: Annotated[
+        int, Meta(ge=SEGMENT_BYTES_MIN, le=1 << 40, description="How much log lies between two snapshots at least.")
+    ] = 16 << 20
+
+
+class LoggingConfig(Struct, frozen=True, kw_only=True):
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="The least important lines still logged.")
+    ] = "info"
+    format: Annotated[
+        Literal["json", "text"], Meta(description="A JSON object a line, or text for people to read.")
+    ] = "json"
+
+
+class MqsConfig(Struct, frozen=True, kw_only=True):
+    oversize: Annotated[
+        Literal["cut", "reject"],
+        Meta(description="What becomes of a body over 1 MiB: cut off at that size, or refused with 413."),
+    ] = "cut"
+
+
+class AuthConfig(Struct, frozen=True, kw_only=True):
+    tokens: Annotated[
+        tuple[str, ...], Meta(description="Bearer tokens, each of which opens the door. None: the door is open.")
+    ] = ()
+
+    def __repr__(self) -> str:
+        return f"AuthConfig(tokens=<{len(self.tokens)} hidden>)"
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    data: Annotated[Path, Meta(description="The data directory; made if it is not there.")] = Path("data")
+    stop_seconds: Annotated[
+        float, Meta(ge=0, le=3600, description="How long requests under way may take to end after SIGTERM.")
+    ] = 30.0
+    http: HttpConfig = HttpConfig()
+    lines: LinesConfig = LinesConfig()
+    log: LogConfig = LogConfig()
+    logging: LoggingConfig = LoggingConfig()
+    mqs: MqsConfig = MqsConfig()
+    auth: AuthConfig = AuthConfig()
+
+
+# ── Loading ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def load(file: Path | None, environ: Mapping[str, str], flags: Sequence[str], overrides: Mapping[str, str]) -> Config:
+    """The settings from all sources. `file`: named by the operator; None: ./penstock.toml, if it is there.
+
+    `flags`: what followed each `--set`. `overrides`: flags of their own, by the key that they set.
+    """
+    values: dict[str, Any] = {}
+    for source in (
+        _from_file(file),
+        _from_environment(environ),
+        _from_flags(flags),
+        _Source("command line", SETTINGS, overrides),
+    ):
+        for name, raw in source.given.items():
+            setting = source.known.get(name)
+            if setting is None:
+                raise ConfigError(f'{source.title}: there is no "{name}"; {_nearest(name, source.known)}')
+            values[setting.key] = _read(setting, raw, f"{source.title}: {name}")
+    config = _build(values)
+    if config.http.body_bytes_max > config.http.buffered_bytes_max:
+        raise ConfigError(
+            f"http.buffered_bytes_max = {config.http.buffered_bytes_max} has no room for one request of "
+            f"http.body_bytes_max = {config.http.body_bytes_max}"
+        )
+    return config
+
+
+def check_exposure(config: Config, insecure: bool) -> None:
+    """Refuse to listen where others can reach the broker and nobody has to show a token."""
+    if insecure or config.auth.tokens:
+        return
+    for key, address in (("http.address", config.http.address), ("lines.address", config.lines.address)):
+        if not _is_loopback(key, address):
+            raise ConfigError(
+                f"{key} = {address} can be reached from other machines, and auth.tokens is empty: anyone could read "
+                "and delete messages. Set auth.tokens, listen on 127.0.0.1, or start with --insecure"
+            )
+
+
+class Setting(NamedTuple):
+    """One key: what the docs, the environment and the command line say of it."""
+
+    key: str
+    variable: str
+    default: Any
+    description: str
+    expected: str
+    read: Callable[[Any], Any]  # From TOML, or from text; raises ValueError.
+
+    @property
+    def secret(self) -> bool:
+        return self.key.startswith("auth.")
+
+
+class _Source(NamedTuple):
+    title: str
+    known: Mapping[str, Setting]
+    given: Mapping[str, Any]
+
+
+def _from_file(file: Path | None) -> _Source:
+    path = file or Path(FILE_NAME)
+    if file is None and not path.exists():
+        return _Source(FILE_NAME, SETTINGS, {})
+    try:
+        tables = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    return _Source(str(path), SETTINGS, _flatten(tables))
+
+
+def _flatten(tables: Mapping[str, Any]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name, value in tables.items():
+        if isinstance(value, dict) and value and name not in SETTINGS:
+            given.update({f"{name}.{inner}": raw for inner, raw in value.items()})
+        elif not (value == {} and name in _SECTIONS):
+            given[name] = value
+    return given
+
+
+def _from_environment(environ: Mapping[str, str]) -> _Source:
+    known = {setting.variable: setting for setting in SETTINGS.values()}
+    given = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(VARIABLE_PREFIX) and not _is_service_link(name, value)
+    }
+    return _Source("environment", known, given)
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    """Kubernetes puts such variables into every pod beside a service named penstock. They are not for us."""
+    return bool(_SERVICE_LINK.fullmatch(name)) or (name.endswith("_PORT") and "://" in value)
+
+
+def _from_flags(flags: Sequence[str]) -> _Source:
+    given: dict[str, Any] = {}
+    for flag in flags:
+        key, equals, value = flag.partition("=")
+        if not equals:
+            word = re.match(r"[\w.]*", flag)  # No more of it: the rest may be a token.
+            raise ConfigError(f'--set: "{word[0] if word else ""}" has no value; expected key=value')
+        given[key.strip()] = value
+    return _Source("--set", SETTINGS, given)
+
+
+def _nearest(name: str, known: Mapping[str, Setting]) -> str:
+    if near := difflib.get_close_matches(name, known, n=1):
+        return f'did you mean "{near[0]}"?'
+    return f"known are {', '.join(known)}"
+
+
+def _read(setting: Setting, raw: object, where: str) -> Any:
+    try:
+        return setting.read(raw)
+    except (ValueError, msgspec.ValidationError):
+        shown = "" if setting.secret else f" = {str(raw)[:100]!r}"
+        raise ConfigError(f"{where}{shown}: expected {setting.expected}") from None
+
+
+def _build(values: Mapping[str, Any]) -> Config:
+    fields: dict[str, dict[str, Any]] = {section: {} for section in _SECTIONS}
+    parts: dict[str, Any] = {}
+    for key, value in values.items():
+        section, dot, field = key.partition(".")
+        if dot:
+            fields[section][field] = value
+        else:
+            parts[key] = value
+    for section, given in fields.items():
+        parts[section] = _SECTIONS[section](**given)
+    return Config(**parts)
+
+
+def _is_loopback(key: str, address: Address) -> bool:
+    """Whether only this machine can reach it. Of a name, every address it stands for counts."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"{key} = {address}: the host cannot be resolved: {error}") from None
+    return all(_is_loopback_ip(str(entry[4][0])) for entry in found)
+
+
+def _is_loopback_ip(text: str) -> bool:
+    ip: IPv4Address | IPv6Address = ip_address(text)
+    if isinstance(ip, IPv6Address) and ip.ipv4_mapped:
+        ip = ip.ipv4_mapped
+    return ip.is_loopback
+
+
+# ── Values ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def parse_address(text: object) -> Address:
+    """HOST:PORT, an IPv6 host in brackets."""
+    match = re.fullmatch(r"(?:\[([^\]]+)\]|([\w.-]+)):(\d{1,5})", text, re.ASCII) if isinstance(text, str) else None
+    if match is None or int(match[3]) > 65535:
+        raise ValueError("not an address")
+    if match[1]:
+        IPv6Address(match[1])
+    return Address(match[1] or match[2], int(match[3]))
+
+
+def _parse_path(text: object) -> Path:
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ValueError("not a path")
+    return Path(text)
+
+
+def _parse_tokens(given: object) -> tuple[str, ...]:
+    if isinstance(given, str):
+        given = [token.strip() for token in given.split(",")] if given.strip() else []
+    tokens: list[str] = msgspec.convert(given, list[str])
+    if not all(re.fullmatch(r"[!-+\--~]{1,1024}", token) for token in tokens):  # Visible ASCII without the comma.
+        raise ValueError("not tokens")
+    return tuple(tokens)
+
+
+def _setting(key: str, hint: Any, default: Any) -> Setting:
+    kind, meta = get_args(hint)
+    variable = VARIABLE_PREFIX + key.replace(".", "_").upper()
+    known: dict[Any, tuple[str, Callable[[Any], Any]]] = {
+        Address: ("HOST:PORT, the port from 0 to 65535, an IPv6 host in brackets", parse_address),
+        Path: ("a path", _parse_path),
+        tuple[str, ...]: ("tokens of 1 to 1024 visible ASCII characters, separated by commas", _parse_tokens),
+    }
+    expected, read = known.get(kind) or (_range(kind, meta), lambda raw: _convert(raw, hint))
+    return Setting(key, variable, default, meta.description, expected, read)
+
+
+def _convert(raw: object, hint: Any) -> Any:
+    """A number or a choice, as itself or as text."""
+    return msgspec.convert(raw, hint, strict=not isinstance(raw, str))
+
+
+def _range(kind: Any, meta: Meta) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(f'"{choice}"' for choice in get_args(kind))
+    number = "a whole number" if kind is int else "a number"
+    low = f"above {meta.gt}, up" if meta.gt is not None else f"from {meta.ge}"
+    return f"{number} {low} to {meta.le}"
+
+
+def _list_settings() -> dict[str, Setting]:
+    settings: dict[str, Setting] = {}
+    for key, hint in get_type_hints(Config, include_extras=True).items():
+        if key in _SECTIONS:
+            for field, inner in get_type_hints(hint, include_extras=True).items():
+                name = f"{key}.{field}"
+                settings[name] = _setting(name, inner, getattr(getattr(_DEFAULTS, key), field))
+        else:
+            settings[key] = _setting(key, hint, getattr(_DEFAULTS, key))
+    return settings
+
+
+_DEFAULTS = Config()
+_SECTIONS: dict[str, type[Struct]] = {
+    name: type(value) for name in Config.__struct_fields__ if isinstance(value := getattr(_DEFAULTS, name), Struct)
+}
+
+SETTINGS = _list_settings()
+"""Every key there is, in the order of `Config`."""
+
+
+def settings_table() -> str:
+    """Every key as a Markdown table: what `docs/operating.md` shows."""
+    lines = ["| key | variable | default | expected | what it is |", "|---|---|---|---|---|"]
+    for setting in SETTINGS.values():
+        default = f"`{_shown(setting.default)}`" if setting.default != () else "none"
+        lines.append(
+            f"| `{setting.key}` | `{setting.variable}` | {default} | {setting.expected} | {setting.description} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
