@@ -154,6 +154,20 @@ class Kind(IntEnum):
     DELETED = 24
 
 
+# What a reader of the Event Log sees of each: a letter, or several that happen together. Housekeeping shows nothing.
+LETTERS: dict[Kind, str] = {
+    Kind.LOGGED: "LQ",
+    Kind.FETCHED: "F",
+    Kind.KICKED: "K",
+    Kind.SUCCEEDED: "SX",  # X only if this confirmation was the last one needed.
+    Kind.RETRIED: "R",
+    Kind.EXASPERATED: "E",
+    Kind.DEAD_LETTERED: "FEQ",  # F only if the delivery that used up the retries is part of the record.
+    Kind.EXPIRED: "Z",
+    Kind.DELETED: "D",
+}
+
+
 class Event(Struct, frozen=True, gc=False):
     """Something that happened. `Engine.evolve` applies it, live and in replay alike."""
 

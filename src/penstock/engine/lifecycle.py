@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-from penstock.model import Kind
+from penstock.model import LETTERS, Kind
 
 
 class State(IntEnum):
@@ -19,18 +19,6 @@ class State(IntEnum):
     DELAYED = 2  # Waits for its time.
     LEASED = 3  # With a consumer.
 
-
-LETTERS: dict[Kind, str] = {
-    Kind.LOGGED: "LQ",
-    Kind.FETCHED: "F",
-    Kind.KICKED: "K",
-    Kind.SUCCEEDED: "SX",
-    Kind.RETRIED: "R",
-    Kind.EXASPERATED: "E",
-    Kind.DEAD_LETTERED: "FEQ",  # F only if the delivery that used up the retries is part of the record.
-    Kind.EXPIRED: "Z",
-    Kind.DELETED: "D",
-}
 
 WAITING = (State.READY, State.DELAYED)
 
