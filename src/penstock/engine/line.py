@@ -13,11 +13,12 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator
-from heapq import heapify, heappop, heappush, nsmallest
-from itertools import islice
+from heapq import heapify, heappop, heappush, merge
 
 import numpy as np
 from numpy.typing import NDArray
+
+from penstock.limits import NEVER_NS
 
 Holds = Callable[[int, int], bool]
 
@@ -93,14 +94,16 @@ class Line:
             return early[0] if early and early[0] < pair else pair
         return early[0] if early else None
 
-    def peek(self, count: int, holds: Holds) -> list[tuple[int, int]]:
-        """The first `count` entries that hold, in order, changing nothing."""
-        in_order = list(islice((pair for pair in self._in_order() if holds(*pair)), count))
-        if not self._early:
-            return in_order
-        # A stale entry may be among the smallest, so ask for as many more as there can be stale ones.
-        early = nsmallest(count + self.entries - self.live, self._early)
-        return sorted([*in_order, *(pair for pair in early if holds(*pair))])[:count]
+    def peek(self, count: int, holds: Holds, until: int = NEVER_NS) -> list[tuple[int, int]]:
+        """The first `count` entries that hold, in order and none later than `until`, changing nothing."""
+        chosen: list[tuple[int, int]] = []
+        for pair in merge(self._in_order(), self._early_in_order()) if self._early else self._in_order():
+            if len(chosen) >= count or pair[0] > until:
+                break
+            # A message that came back to this line with the very time of its stale entry holds twice.
+            if holds(*pair) and pair not in chosen[-1:]:
+                chosen.append(pair)
+        return chosen
 
     def leave(self, time: int, sequence: int, holds: Holds) -> None:
         """A message has left the line, wherever in it it stood."""
@@ -129,6 +132,17 @@ class Line:
             for index in range(start, len(chunk), 2):
                 yield chunk[index], chunk[index + 1]
             start = 0
+
+    def _early_in_order(self) -> Iterator[tuple[int, int]]:
+        """The heap from its top, without taking it apart: no child comes before its parent."""
+        early = self._early
+        frontier = [(early[0], 0)] if early else []
+        while frontier:
+            pair, index = heappop(frontier)
+            yield pair
+            for child in (2 * index + 1, 2 * index + 2):
+                if child < len(early):
+                    heappush(frontier, (early[child], child))
 
     def _drop_in_order(self) -> None:
         self.entries -= 1

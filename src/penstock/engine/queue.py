@@ -95,7 +95,7 @@ class Queue:
         head = line.first()
         if head is None or head[0] > now:
             return []
-        return self._rows_of(sequence for time, sequence in line.peek(count, holds) if time <= now)
+        return self._rows_of(sequence for _, sequence in line.peek(count, holds, now))
 
     def _rows_of(self, sequences: Iterable[int]) -> list[tuple[int, Row]]:
         return [(sequence, row) for sequence in sequences if (row := self.rows.get(sequence))]
