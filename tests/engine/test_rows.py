@@ -1,0 +1,130 @@
+"""Rows against a plain dictionary."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from penstock.engine.lifecycle import State
+from penstock.engine.rows import ROW_BYTES, Row, Rows
+from penstock.limits import ROWS_PER_CHUNK
+from tests.engine.effort import effort
+
+u32 = st.integers(0, 2**32 - 1)
+i64 = st.integers(0, 2**63 - 1)
+states = st.sampled_from([State.READY, State.DELAYED, State.LEASED]).map(int)
+rows = st.builds(
+    Row,
+    visible_at=i64,
+    receives=u32,
+    consumer=u32,
+    state=states,
+    key_bytes=st.integers(0, 1024),
+    priority=u32,
+    position=st.integers(0, 2**64 - 1),
+    created=i64,
+    expires_at=i64,
+    body_bytes=u32,
+    headers_bytes=u32,
+    content_type=u32,
+    sender=u32,
+)
+
+
+class RowsMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = Rows()
+        self.model: dict[int, Row] = {}
+        self.last = 0
+
+    @rule(row=rows, skip=st.sampled_from([1, 1, 1, 2, 31, 100]))
+    def add(self, row: Row, skip: int) -> None:
+        """Sequences grow; those skipped came and went."""
+        self.last += skip
+        self.rows.add(self.last, row)
+        self.model[self.last] = row
+
+    @rule(data=st.data(), visible_at=i64, receives=u32, consumer=u32, state=states)
+    def change(self, data: st.DataObject, visible_at: int, receives: int, consumer: int, state: int) -> None:
+        if self.model:
+            sequence = data.draw(st.sampled_from(sorted(self.model)))
+            self.rows.change(sequence, visible_at, receives, consumer, state)
+            changed = self.model[sequence]._replace(
+                visible_at=visible_at, receives=receives, consumer=consumer, state=state
+            )
+            self.model[sequence] = changed
+
+    @rule(data=st.data(), position=i64)
+    def move(self, data: st.DataObject, position: int) -> None:
+        if self.model:
+            sequence = data.draw(st.sampled_from(sorted(self.model)))
+            self.rows.move(sequence, position)
+            self.model[sequence] = self.model[sequence]._replace(position=position)
+
+    @rule(data=st.data())
+    def remove(self, data: st.DataObject) -> None:
+        if self.model:
+            sequence = data.draw(st.sampled_from(sorted(self.model)))
+            self.rows.remove(sequence)
+            del self.model[sequence]
+
+    @rule()
+    def snapshot_and_restore(self) -> None:
+        pieces = list(self.rows.tables())
+        restored = Rows()
+        for piece in pieces:
+            restored.restore(piece)
+        assert [[column.tobytes() for column in piece] for piece in restored.tables()] == [
+            [column.tobytes() for column in piece] for piece in pieces
+        ]
+        self.rows = restored
+
+    @invariant()
+    def agree(self) -> None:
+        assert self.rows.count == len(self.model)
+        for sequence in range(1, self.last + 2):
+            row = self.model.get(sequence)
+            assert self.rows.get(sequence) == row
+            if row:
+                assert self.rows.holds(sequence, row.state, row.visible_at)
+                assert not self.rows.holds(sequence, row.state % 3 + 1, row.visible_at)
+                assert not self.rows.holds(sequence, row.state, row.visible_at ^ 1)
+                assert self.rows.expires(sequence, row.expires_at)
+                assert not self.rows.expires(sequence, row.expires_at ^ 1)
+        assert self.rows.oldest() == (self.model[min(self.model)] if self.model else None)
+
+    @invariant()
+    def a_chunk_lives_as_long_as_its_last_row(self) -> None:
+        assert self.rows._chunks.keys() == {sequence // ROWS_PER_CHUNK for sequence in self.model}
+
+
+RowsMachine.TestCase.settings = effort(40)
+test_rows_behave_like_a_dictionary = RowsMachine.TestCase
+
+
+def test_a_removed_message_neither_holds_nor_expires() -> None:
+    table = Rows()
+    row = Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0)
+    table.add(1, row)
+    table.add(2, row)
+    table.remove(1)
+    assert table.get(1) is None
+    assert not table.holds(1, State.READY, 10)
+    assert not table.expires(1, 99)
+
+
+def test_a_snapshot_of_many_rows_comes_in_bounded_pieces() -> None:
+    table = Rows()
+    count = 2048 * ROWS_PER_CHUNK + 100
+    row = tuple(Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0))
+    for sequence in range(count):
+        table.add(sequence, row)
+    pieces = list(table.tables())
+    assert [len(sequences) for sequences, _ in pieces] == [2048 * ROWS_PER_CHUNK, 100]
+    assert max(rows.nbytes for _, rows in pieces) <= 2048 * ROWS_PER_CHUNK * ROW_BYTES
+    restored = Rows()
+    for piece in pieces:
+        restored.restore(piece)
+    assert restored.count == count
+    assert restored.get(count - 1) == Row._make(row)
