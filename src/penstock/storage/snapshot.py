@@ -46,11 +46,15 @@ def snapshot_path(directory: Path, offset: int) -> Path:
     return directory / f"{offset:020d}.snapshot"
 
 
+def unfinished_path(directory: Path, offset: int) -> Path:
+    return snapshot_path(directory, offset).with_suffix(".tmp")
+
+
 def write_snapshot(
     directory: Path, sections: Iterable[Section], *, offset: int, position: Position, time: Nanos
 ) -> Path:
     """Write and sync a snapshot under a temporary name. `publish_snapshot` makes it count."""
-    temporary = snapshot_path(directory, offset).with_suffix(".tmp")
+    temporary = unfinished_path(directory, offset)
     with temporary.open("wb", buffering=1 << 20) as file:
         head = _HEADER.pack(_MAGIC, _FORMAT, 0, offset, position, time, 0)[:-4]
         file.write(head + crc32c(head).to_bytes(4, "little"))
@@ -68,8 +72,10 @@ def write_snapshot(
     return temporary
 
 
-def publish_snapshot(temporary: Path) -> None:
-    publish_durably(temporary, temporary.with_suffix(".snapshot"))
+def publish_snapshot(temporary: Path) -> Path:
+    path = temporary.with_suffix(".snapshot")
+    publish_durably(temporary, path)
+    return path
 
 
 def _write_section(file: BinaryIO, section: Section) -> int:

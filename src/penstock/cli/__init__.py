@@ -1,0 +1,44 @@
+"""The command line: one file a verb."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from penstock import __version__
+from penstock.cli.serve import serve
+from penstock.errors import ConfigError, PenstockError
+
+app = typer.Typer(
+    name="penstock",
+    help="A durable message queue that five kinds of client already know.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command()(serve)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    show: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    if show:
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    try:
+        app()
+    except ConfigError as error:
+        sys.exit(_complain(error, 2))
+    except PenstockError as error:
+        sys.exit(_complain(error, 1))
+
+
+def _complain(error: PenstockError, code: int) -> int:
+    print(f"penstock: {error}", file=sys.stderr)
+    return code

@@ -1,0 +1,33 @@
+"""`penstock serve`: start a broker."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    data: Annotated[str | None, typer.Option(help="The data directory.")] = None,
+    http: Annotated[str | None, typer.Option(help="HOST:PORT for HTTP.")] = None,
+    lines: Annotated[str | None, typer.Option(help="HOST:PORT for lines of JSON.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting. May be repeated.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="The settings file [default: ./penstock.toml if there]")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen where others can reach it, without authentication.")
+    ] = False,
+) -> None:
+    """Start a broker. Stop it with SIGTERM or Ctrl-C."""
+    # Imported here, so that the other verbs do not wait for the server's libraries.
+    from penstock.server import app, logs
+    from penstock.server.config import check_exposure, load
+
+    own = {"data": data, "http.address": http, "lines.address": lines}
+    loaded = load(config, os.environ, settings or [], {key: value for key, value in own.items() if value is not None})
+    check_exposure(loaded, insecure)
+    logs.set_up(loaded.logging.level, loaded.logging.format)
+    raise typer.Exit(app.serve(loaded))

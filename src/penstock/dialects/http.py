@@ -1,0 +1,83 @@
+"""HTTP as values: what a dialect gets and gives. Bytes and sockets are the shell's business."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from msgspec import Struct
+
+from penstock.errors import ProtocolError
+from penstock.limits import NAME_BYTES_MAX
+from penstock.model import Answer, Command
+
+Headers = dict[bytes, bytes]  # Names in lower case; the last of several wins.
+
+
+class Request(Struct, gc=False):
+    method: bytes
+    segments: list[bytes]  # The path, split at each slash, not yet percent-decoded.
+    query: bytes
+    headers: Headers
+    body: bytes = b""
+    cut: bool = False  # The body was longer than it may be, and the rest was dropped.
+
+
+class Response(Struct, gc=False):
+    status: int
+    body: bytes = b""
+    headers: bytes = b""  # Header lines, each ended by CRLF.
+
+
+class Call(Struct, gc=False):
+    """A command for the engine, and how to tell its answer."""
+
+    command: Command
+    tell: Callable[[Answer], Response]
+
+
+class BodyRule(Struct, frozen=True):
+    """How much body a request may have, and whether more is cut off or refused."""
+
+    bytes_max: int
+    cut: bool = False
+
+
+JSON = b"Content-Type: application/json\r\n"
+
+
+def json_response(status: int, value: object, headers: bytes = b"") -> Response:
+    return Response(status, msgspec.json.encode(value), JSON + headers)
+
+
+def error_response(status: int, message: str, headers: bytes = b"") -> Response:
+    return json_response(status, {"error": message}, headers)
+
+
+def method_not_allowed(allowed: list[bytes]) -> Response:
+    return error_response(405, "the method is not allowed here", b"Allow: " + b", ".join(allowed) + b"\r\n")
+
+
+@lru_cache(maxsize=4096)
+def queue_name(segment: bytes) -> str:
+    """A queue's name from a path segment. Raises `ProtocolError` for what cannot be one."""
+    raw = unquote_to_bytes(segment) if b"%" in segment else segment
+    if not 1 <= len(raw) <= NAME_BYTES_MAX:
+        raise ProtocolError(f"a queue name has 1 to {NAME_BYTES_MAX} bytes, this one has {len(raw)}")
+    try:
+        name = raw.decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("a queue name is UTF-8") from None
+    if "/" in name or any(ord(character) < 32 or 127 <= ord(character) < 160 for character in name):
+        raise ProtocolError("a queue name has no control characters and no '/'")
+    return name
+
+
+def whole_number(text: bytes, what: str, low: int, high: int) -> int:
+    """A number within bounds, written in ASCII digits."""
+    number = int(text) if text.isdigit() and len(text) <= 19 else -1
+    if not low <= number <= high:
+        raise ProtocolError(f"{what} is a whole number from {low} to {high}")
+    return number

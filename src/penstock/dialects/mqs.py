@@ -1,0 +1,376 @@
+"""The Mini Queue Service: an SQS-like HTTP service. `docs/mqs.md` has it in prose, `/openapi.json` for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.dialects.http import (
+    BodyRule,
+    Call,
+    Headers,
+    Request,
+    Response,
+    error_response,
+    json_response,
+    method_not_allowed,
+    queue_name,
+    whole_number,
+)
+from penstock.dialects.multipart import boundary_of, join_parts, split_parts
+from penstock.errors import ProtocolError, Reason
+from penstock.ids import MessageIds, is_uuid
+from penstock.limits import (
+    BATCH_MESSAGES_MAX,
+    BODY_BYTES_MAX,
+    INT32_MAX,
+    LONG_POLL_SECONDS_MAX,
+    SECOND_NS,
+)
+from penstock.model import (
+    Answer,
+    CreateQueue,
+    DeleteQueue,
+    Delivery,
+    DescribeQueue,
+    Fetch,
+    Finish,
+    ListQueues,
+    Nanos,
+    NewMessage,
+    Publish,
+    QueueDescription,
+    QueueList,
+    QueueSettings,
+    Receipt,
+    RedrivePolicy,
+    Refused,
+    UpdateQueue,
+)
+
+SEGMENTS = (b"queues", b"messages")  # The first part of the paths that are ours.
+
+_STATUS = {
+    Reason.NO_QUEUE: 404,
+    Reason.QUEUE_EXISTS: 409,
+    Reason.NO_DEAD_LETTER_QUEUE: 400,
+    Reason.NO_MESSAGE: 404,
+    Reason.LEASE_GONE: 404,
+    Reason.TOO_MANY_QUEUES: 503,
+    Reason.UNAVAILABLE: 503,
+}
+_OCTETS = "application/octet-stream"
+_SMALL_BODY = BodyRule(64 << 10)
+_KEPT = (b"content-encoding", b"x-trace-id")  # Request headers that come back with the message.
+
+# ── The queue document ────────────────────────────────────────────────────────────────────────────────────
+
+_Positive = Annotated[int, Meta(ge=1, le=INT32_MAX)]
+_NotNegative = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+
+
+class _Policy(Struct, forbid_unknown_fields=True):
+    max_receives: _Positive
+    dead_letter_queue: str
+
+
+class _QueueDocument(Struct, forbid_unknown_fields=True):
+    retention_timeout: _Positive
+    visibility_timeout: _NotNegative
+    message_deduplication: bool
+    redrive_policy: _Policy | None = None
+    message_delay: _NotNegative = 0
+
+
+class _Status(Struct):
+    messages: int
+    visible_messages: int
+    oldest_message_age: int
+
+
+class _QueueView(Struct):
+    name: str
+    redrive_policy: RedrivePolicy | None
+    retention_timeout: int
+    visibility_timeout: int
+    message_delay: int
+    message_deduplication: bool
+    status: _Status | UnsetType = UNSET
+
+
+_decode_queue = msgspec.json.Decoder(_QueueDocument).decode
+_encode_headers = msgspec.msgpack.Encoder().encode
+_decode_headers = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
+
+
+class Mqs:
+    """Requests in, commands out; answers in, responses out."""
+
+    def __init__(self, ids: MessageIds, *, oversize: str, batch_bytes_max: int) -> None:
+        self._ids = ids
+        self._message_rule = BodyRule(BODY_BYTES_MAX, cut=oversize == "cut")
+        self._batch_rule = BodyRule(batch_bytes_max)
+        self._routes: dict[tuple[bytes, bool], dict[bytes, Callable[[Request], Response | Call]]] = {
+            (b"messages", True): {b"GET": self._receive, b"POST": self._publish, b"DELETE": self._delete_message},
+            (b"queues", True): {
+                b"GET": self._get_queue,
+                b"HEAD": self._get_queue,
+                b"PUT": self._put_queue,
+                b"POST": self._post_queue,
+                b"DELETE": self._delete_queue,
+            },
+            (b"queues", False): {b"GET": self._list_queues, b"HEAD": self._list_queues},
+        }
+
+    def body_rule(self, method: bytes, segments: list[bytes], headers: Headers) -> BodyRule:
+        if method != b"POST" or segments[0] != b"messages":
+            return _SMALL_BODY
+        multipart = headers.get(b"content-type", b"")[:10].lower() == b"multipart/"
+        return self._batch_rule if multipart else self._message_rule
+
+    def handle(self, request: Request) -> Response | Call:
+        segments = request.segments
+        methods = self._routes.get((segments[0], len(segments) == 2))
+        if methods is None or len(segments) > 2:
+            return error_response(404, "there is nothing at this path")
+        handler = methods.get(request.method)
+        if handler is None:
+            return method_not_allowed(list(methods))
+        try:
+            return handler(request)
+        except ProtocolError as error:
+            return error_response(400, str(error))
+
+    # ── Messages ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _publish(self, request: Request) -> Response | Call:
+        queue = queue_name(request.segments[1])
+        headers = request.headers
+        content_type = headers.get(b"content-type")
+        boundary = boundary_of(content_type) if content_type else None
+        if boundary is None:
+            messages: tuple[NewMessage, ...] = (_new_message(headers, request.body),)
+        else:
+            parts = split_parts(request.body, boundary, BATCH_MESSAGES_MAX)
+            messages = tuple(_new_message(part, body) for part, body in parts)
+            for message in messages:
+                if len(message.body) > BODY_BYTES_MAX:
+                    return error_response(413, f"a message has at most {BODY_BYTES_MAX} bytes")
+        if request.cut:
+            return Call(Publish(queue, messages), self._tell_cut_publish)
+        return Call(Publish(queue, messages), self._tell_publish)
+
+    def _tell_publish(self, answer: Answer) -> Response:
+        if isinstance(answer, Refused):
+            return _refusal(answer)
+        receipts: Sequence[Receipt] = answer  # type: ignore[assignment]
+        status = 201 if any(receipt.fresh for receipt in receipts) else 200
+        make = self._ids.make
+        ids = [make(receipt.queue, receipt.sequence) for receipt in receipts]
+        if len(ids) == 1:
+            return Response(status, b"", f"X-MQS-MESSAGE-ID: {ids[0]}\r\n".encode())
+        return json_response(status, {"ids": ids})
+
+    def _tell_cut_publish(self, answer: Answer) -> Response:
+        response = self._tell_publish(answer)
+        response.headers += f"X-MQS-TRUNCATED-TO: {BODY_BYTES_MAX}\r\n".encode()
+        return response
+
+    def _receive(self, request: Request) -> Response | Call:
+        headers = request.headers
+        wait = headers.get(b"x-mqs-max-wait-time")
+        most = headers.get(b"x-mqs-max-messages")
+        command = Fetch(
+            queue_name(request.segments[1]),
+            count=1 if most is None else whole_number(most, "X-MQS-MAX-MESSAGES", 1, BATCH_MESSAGES_MAX),
+            wait_ns=0
+            if wait is None
+            else whole_number(wait, "X-MQS-MAX-WAIT-TIME", 1, LONG_POLL_SECONDS_MAX) * SECOND_NS,
+        )
+        return Call(command, self._tell_receive)
+
+    def _tell_receive(self, answer: Answer) -> Response:
+        if isinstance(answer, Refused):
+            return _refusal(answer)
+        deliveries: Sequence[Delivery] = answer  # type: ignore[assignment]
+        if not deliveries:
+            return Response(204)
+        if len(deliveries) == 1:
+            return Response(200, deliveries[0].body, self._message_headers(deliveries[0]))
+        parts = [(self._message_headers(delivery), delivery.body) for delivery in deliveries]
+        boundary, body = join_parts(parts, self._ids.make(deliveries[0].queue, deliveries[0].sequence))
+        return Response(200, body, b"Content-Type: multipart/mixed; boundary=" + boundary + b"\r\n")
+
+    def _message_headers(self, delivery: Delivery) -> bytes:
+        lines = (
+            f"Content-Type: {delivery.content_type or _OCTETS}\r\n"
+            f"X-MQS-MESSAGE-ID: {self._ids.make(delivery.queue, delivery.sequence)}\r\n"
+            f"X-MQS-MESSAGE-RECEIVES: {delivery.receives}\r\n"
+            f"X-MQS-MESSAGE-PUBLISHED-AT: {rfc3339(delivery.created)}\r\n"
+            f"X-MQS-MESSAGE-VISIBLE-AT: {rfc3339(delivery.visible_at)}\r\n"
+        ).encode("latin-1")
+        if delivery.headers:
+            for name, value in _decode_headers(delivery.headers).items():
+                lines += _HEADER_NAMES[name] + b": " + value + b"\r\n"
+        return lines
+
+    def _delete_message(self, request: Request) -> Response | Call:
+        text = request.segments[1].decode("latin-1")
+        if not is_uuid(text):
+            raise ProtocolError("the message id is not a UUID")
+        place = self._ids.find(text)
+        if place is None:
+            return error_response(404, Reason.NO_MESSAGE.value)
+        return Call(Finish(*place), _tell_delete)
+
+    # ── Queues ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _put_queue(self, request: Request) -> Response | Call:
+        return _set_queue(request, CreateQueue, 201, _tell_bad_put)
+
+    def _post_queue(self, request: Request) -> Response | Call:
+        return _set_queue(request, UpdateQueue, 200, _tell_bad_post)
+
+    def _delete_queue(self, request: Request) -> Response | Call:
+        return Call(DeleteQueue(queue_name(request.segments[1])), lambda answer: _tell_queue(answer, 200))
+
+    def _get_queue(self, request: Request) -> Response | Call:
+        return Call(DescribeQueue(queue_name(request.segments[1])), _tell_described)
+
+    def _list_queues(self, request: Request) -> Response | Call:
+        try:
+            query = dict(parse_qsl(request.query.decode("ascii"), keep_blank_values=True, errors="strict"))
+        except ValueError:
+            raise ProtocolError("the query string cannot be read") from None
+        numbers = {
+            name: whole_number(query[name].encode(), name, 0, INT32_MAX)
+            for name in ("offset", "limit")
+            if name in query
+        }
+        return Call(ListQueues(**numbers), _tell_list)
+
+
+_HEADER_NAMES = {b"content-encoding": b"Content-Encoding", b"x-trace-id": b"X-TRACE-ID"}
+
+
+def _new_message(headers: Headers, body: bytes) -> NewMessage:
+    content_type = headers.get(b"content-type")
+    kept = {name: headers[name] for name in _KEPT if name in headers}
+    if b"x-trace-id" in kept and not is_uuid(kept[b"x-trace-id"].decode("latin-1")):
+        raise ProtocolError("X-TRACE-ID is a UUID")
+    return NewMessage(
+        body,
+        content_type.decode("latin-1") if content_type else _OCTETS,
+        headers=_encode_headers(kept) if kept else b"",
+    )
+
+
+def _set_queue(
+    request: Request,
+    command: type[CreateQueue] | type[UpdateQueue],
+    status: int,
+    tell_bad: Callable[[Answer, str], Response],
+) -> Response | Call:
+    """The document checks that the queue is there before it looks at the body; so a bad body asks for it first."""
+    name = queue_name(request.segments[1])
+    try:
+        settings = _settings(_decode_queue(request.body))
+    except (msgspec.DecodeError, msgspec.ValidationError, ProtocolError) as error:
+        problem = str(error)
+        return Call(DescribeQueue(name), lambda answer: tell_bad(answer, problem))
+    return Call(command(name, settings), lambda answer: _tell_queue(answer, status))
+
+
+def _tell_bad_put(answer: Answer, problem: str) -> Response:
+    if isinstance(answer, QueueDescription):
+        return error_response(409, Reason.QUEUE_EXISTS.value)
+    return _refused_for(answer, problem)
+
+
+def _tell_bad_post(answer: Answer, problem: str) -> Response:
+    if isinstance(answer, Refused):
+        return _refusal(answer)
+    return error_response(400, problem)
+
+
+def _refused_for(answer: Answer, problem: str) -> Response:
+    if isinstance(answer, Refused) and answer.reason is not Reason.NO_QUEUE:
+        return _refusal(answer)
+    return error_response(400, problem)
+
+
+def _settings(document: _QueueDocument) -> QueueSettings:
+    policy = document.redrive_policy
+    return QueueSettings(
+        redrive_policy=RedrivePolicy(policy.max_receives, policy.dead_letter_queue) if policy else None,
+        retention_ns=document.retention_timeout * SECOND_NS,
+        visibility_ns=document.visibility_timeout * SECOND_NS,
+        delay_ns=document.message_delay * SECOND_NS,
+        deduplication=document.message_deduplication,
+    )
+
+
+def _view(queue: QueueDescription) -> _QueueView:
+    settings = queue.settings
+    return _QueueView(
+        queue.name,
+        settings.redrive_policy,
+        _seconds(settings.retention_ns),
+        _seconds(settings.visibility_ns),
+        _seconds(settings.delay_ns),
+        settings.deduplication,
+    )
+
+
+def _tell_queue(answer: Answer, status: int) -> Response:
+    if isinstance(answer, Refused):
+        return _refusal(answer)
+    assert isinstance(answer, QueueDescription)
+    return json_response(status, _view(answer))
+
+
+def _tell_described(answer: Answer) -> Response:
+    if isinstance(answer, Refused):
+        return _refusal(answer)
+    assert isinstance(answer, QueueDescription)
+    view = _view(answer)
+    view.status = _Status(answer.messages, answer.ready, answer.oldest_age_ns // SECOND_NS)
+    return json_response(200, view)
+
+
+def _tell_list(answer: Answer) -> Response:
+    if isinstance(answer, Refused):
+        return _refusal(answer)
+    assert isinstance(answer, QueueList)
+    return json_response(200, {"total": answer.total, "queues": [_view(queue) for queue in answer.queues]})
+
+
+def _tell_delete(answer: Answer) -> Response:
+    return _refusal(answer) if isinstance(answer, Refused) else Response(204)
+
+
+def _refusal(refused: Refused) -> Response:
+    reason = refused.reason
+    detail = f": {refused.detail}" if refused.detail else ""
+    headers = b"Retry-After: 1\r\n" if reason is Reason.UNAVAILABLE else b""
+    return error_response(_STATUS[reason], reason.value + detail, headers)
+
+
+def _seconds(nanos: Nanos) -> int:
+    """Whole seconds, rounded up; what has no end, as the largest that the protocol knows."""
+    return min(-(-nanos // SECOND_NS), INT32_MAX)
+
+
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def rfc3339(nanos: Nanos) -> str:
+    return f"{_second(nanos // SECOND_NS)}.{nanos % SECOND_NS // 1000:06d}Z"

@@ -1,0 +1,252 @@
+"""The wiring: a data directory, an engine, a log, the loop that joins them, and what listens in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from functools import cached_property
+from importlib import resources
+
+import msgspec
+import uvloop
+
+from penstock import __version__
+from penstock.dialects.http import (
+    BodyRule,
+    Call,
+    Headers,
+    Request,
+    Response,
+    error_response,
+    method_not_allowed,
+)
+from penstock.dialects.mqs import SEGMENTS as MQS_SEGMENTS
+from penstock.dialects.mqs import Mqs
+from penstock.engine.engine import Engine
+from penstock.errors import PenstockError
+from penstock.ids import MessageIds
+from penstock.model import Answer, Nanos
+from penstock.server.auth import Authenticator
+from penstock.server.clock import Clock
+from penstock.server.config import Address, Config
+from penstock.server.housekeeping import Housekeeper
+from penstock.server.http import HttpServer
+from penstock.server.loop import Loop, Timer, Waiter
+from penstock.storage.directory import DataDirectory, Identity
+from penstock.storage.segments import SegmentLog
+
+logger = logging.getLogger(__name__)
+
+_REVIVE_SECONDS = 1.0
+_NO_BODY = BodyRule(64 << 10)
+_TEXT = b"Content-Type: text/plain; charset=utf-8\r\n"
+_JSON = b"Content-Type: application/json\r\n"
+
+
+class AsyncioScheduler:
+    """The event loop, as `Loop` knows it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon(callback)
+
+    def from_thread(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(callback)
+
+    def after(self, delay_ns: Nanos, callback: Callable[[], None]) -> Timer:
+        return self._loop.call_later(delay_ns / 1e9, callback)
+
+
+class Application:
+    """Every HTTP path of the broker."""
+
+    def __init__(self, config: Config, identity: Identity, loop: Loop) -> None:
+        self._loop = loop
+        self._authenticator = Authenticator(config.auth.tokens)
+        mqs = Mqs(
+            MessageIds(bytes.fromhex(identity.id_key), identity.shard),
+            oversize=config.mqs.oversize,
+            batch_bytes_max=config.http.body_bytes_max,
+        )
+        self._dialects = dict.fromkeys(MQS_SEGMENTS, mqs)
+        self._pages: dict[bytes, Callable[[], Response]] = {
+            b"health": self._health,
+            b"metrics": self._metrics,
+            b"openapi.json": lambda: Response(200, self._openapi, _JSON),
+        }
+
+    def body_rule(self, method: bytes, segments: list[bytes], headers: Headers) -> BodyRule:
+        dialect = self._dialects.get(segments[0])
+        return dialect.body_rule(method, segments, headers) if dialect else _NO_BODY
+
+    def handle(self, request: Request, respond: Callable[[Response], None]) -> Waiter | None:
+        first = request.segments[0]
+        authorization = request.headers.get(b"authorization")
+        if not self._authenticator.allows(authorization) and first != b"health":
+            challenge = b"WWW-Authenticate: " + self._authenticator.challenge(authorization) + b"\r\n"
+            respond(error_response(401, "a bearer token is needed", challenge))
+            return None
+        dialect = self._dialects.get(first)
+        if dialect is None:
+            respond(self._page(request))
+            return None
+        result = dialect.handle(request)
+        if type(result) is Response:
+            respond(result)
+            return None
+        assert isinstance(result, Call)
+        tell = result.tell
+
+        def reply(answer: Answer) -> None:
+            try:
+                response = tell(answer)
+            except Exception:
+                logger.exception("answer_failed")
+                response = error_response(500, "an internal error")
+            respond(response)
+
+        return self._loop.submit(result.command, reply)
+
+    # ── The broker's own pages ──────────────────────────────────────────────────────────────────────────────
+
+    def _page(self, request: Request) -> Response:
+        page = self._pages.get(request.segments[0]) if len(request.segments) == 1 else None
+        if page is None:
+            return error_response(404, "there is nothing at this path")
+        if request.method not in (b"GET", b"HEAD"):
+            return method_not_allowed([b"GET", b"HEAD"])
+        return page()
+
+    def _health(self) -> Response:
+        if self._loop.failure:
+            return Response(503, f"red: {self._loop.failure}".encode(), _TEXT)
+        return Response(200, b"green", _TEXT)
+
+    def _metrics(self) -> Response:
+        return Response(200, b"", b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n")
+
+    @cached_property
+    def _openapi(self) -> bytes:
+        description = msgspec.json.decode(
+            resources.files("penstock.dialects").joinpath("openapi/mqs.json").read_bytes()
+        )
+        description["info"]["version"] = __version__
+        return msgspec.json.encode(description)
+
+
+class Broker:
+    """One broker from start to stop."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.directory = DataDirectory(config.data)
+        self._clock = Clock()
+        self._stop = asyncio.Event()
+        self._reviving: asyncio.Task[None] | None = None
+
+    async def run(self) -> int:
+        """Serve until told to stop; the exit code."""
+        identity = self.directory.open()
+        try:
+            engine, log = self._recover()
+            running = asyncio.get_running_loop()
+            self.loop = Loop(engine, log, self._clock, AsyncioScheduler(running))
+            self.loop.on_failure = self._on_failure
+            self._keep_house(log)
+            application = Application(self.config, identity, self.loop)
+            self.http = HttpServer(application, self.config.http)
+            gc.freeze()  # What was recovered is here to stay.
+            listener = await self.http.listen(*self.config.http.address)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                running.add_signal_handler(number, self._stop.set)
+            host, port = listener.sockets[0].getsockname()[:2]
+            logger.info("listening", extra={"http": str(Address(host, port)), "data": str(self.config.data)})
+            await self._stop.wait()
+            return await self._shut_down(listener)
+        finally:
+            self.directory.close()
+
+    # ── Start and restart ───────────────────────────────────────────────────────────────────────────────────
+
+    def _recover(self) -> tuple[Engine, SegmentLog]:
+        engine = Engine()
+        log = SegmentLog(self.directory, segment_bytes=self.config.log.segment_bytes)
+        sections, events = log.recover()
+        if sections is not None:
+            engine.restore(sections)
+        replayed = 0
+        for event, position in events:
+            engine.evolve(event, position)
+            replayed += 1
+        logger.info(
+            "recovered", extra={"replayed": replayed, "offset": log.durable_offset, "queues": len(engine.queues)}
+        )
+        return engine, log
+
+    def _keep_house(self, log: SegmentLog) -> None:
+        self.log = log
+        self.housekeeper = Housekeeper(self.loop, log, self.config.log)
+        self.loop.on_commit = self.housekeeper.after_commit
+
+    def _on_failure(self, _: BaseException) -> None:
+        self.housekeeper.stop()
+        self._reviving = asyncio.create_task(self._revive())
+
+    async def _revive(self) -> None:
+        """Cut off what nobody was told of, replay the rest, and go on, as soon as the disk lets us."""
+        while self.loop.failure:
+            await asyncio.sleep(_REVIVE_SECONDS)
+            try:
+                await asyncio.to_thread(self.log.abandon)
+                engine, log = await asyncio.to_thread(self._recover)
+            except (OSError, PenstockError) as error:
+                self.loop.failure = f"the log cannot be reopened: {error}"
+                logger.error("revival_failed", extra={"reason": str(error)})
+                continue
+            self.loop.revive(engine, log)
+            self._keep_house(log)
+            logger.warning("revived", extra={"offset": log.durable_offset})
+
+    # ── Stop ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _shut_down(self, listener: asyncio.Server) -> int:
+        logger.info("stopping")
+        listener.close()
+        self.http.stop()
+        self.loop.release_waiters()
+        await self._until(lambda: not self.http.connections, self.config.stop_seconds)
+        self.http.close()
+        await self._until(lambda: self.loop.idle or bool(self.loop.failure), self.config.stop_seconds)
+        if self._reviving:
+            self._reviving.cancel()
+        failed = bool(self.loop.failure) or not self.loop.idle
+        if failed:
+            self.housekeeper.stop()
+        else:
+            self.housekeeper.final_snapshot()
+        self.log.close()
+        logger.info("stopped", extra={"offset": self.log.durable_offset})
+        return 1 if failed else 0
+
+    @staticmethod
+    async def _until(condition: Callable[[], bool], seconds: float) -> None:
+        running = asyncio.get_running_loop()
+        deadline = running.time() + seconds
+        while not condition() and running.time() < deadline:  # noqa: ASYNC110 - Once, at the very end.
+            await asyncio.sleep(0.01)
+
+
+def serve(config: Config) -> int:
+    sys.setswitchinterval(0.0005)  # The log's thread waits for the interpreter after each sync: not for long.
+    gc.set_threshold(50_000, 20, 100)
+
+    async def run() -> int:
+        return await Broker(config).run()
+
+    return uvloop.run(run())

@@ -1,0 +1,239 @@
+"""Snapshots, and the space that they give back.
+
+A snapshot is written by a forked child, which sees the state frozen at one offset while the broker goes on. The same
+walk over all rows tells how much of each segment is still alive, so that nothing is counted on the hot path. When the
+snapshot counts, segments that nobody needs any more are removed, and the living messages of a mostly dead one are
+carried forward, so that the next snapshot finds it empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+import time
+import traceback
+import warnings
+from itertools import pairwise
+from typing import NamedTuple, NoReturn, Protocol
+
+import msgspec
+
+from penstock.limits import SECOND_NS
+from penstock.model import Carry, Nanos, Position
+from penstock.server.loop import Loop
+from penstock.server.tally import Living, Tally
+from penstock.storage.segment import Segment
+from penstock.storage.segments import SegmentLog
+from penstock.storage.snapshot import (
+    SnapshotFacts,
+    publish_snapshot,
+    read_facts,
+    unfinished_path,
+    write_snapshot,
+)
+
+logger = logging.getLogger(__name__)
+
+_SNAPSHOTS_KEPT = 2  # The newest, and a spare in case it turns out damaged.
+_CARRIED_MAX = 50_000  # Messages, after one snapshot.
+_CARRIED_AT_ONCE = 32
+_SPARSE = 0.5  # A segment with less than this part of its messages alive is worth emptying.
+
+
+class SpaceSettings(Protocol):
+    @property
+    def snapshot_bytes(self) -> int: ...
+    @property
+    def retention_seconds(self) -> int: ...
+    @property
+    def retention_bytes(self) -> int: ...
+
+
+class _Round(NamedTuple):
+    """One snapshot, from its fork to its end."""
+
+    child: int
+    began: float
+    offset: int
+    position: Position
+    time: Nanos
+    segments: list[Segment]
+    expendable: list[bool]  # By segment: no reader has a right to it any more, and no recovery needs it.
+
+
+class _Report(msgspec.Struct):
+    """What the child tells: how many messages of each segment are alive, and which to carry forward."""
+
+    alive: list[int]
+    carry: list[Living]
+
+
+class Housekeeper:
+    def __init__(self, loop: Loop, log: SegmentLog, settings: SpaceSettings) -> None:
+        self._loop = loop
+        self._log = log
+        self._settings = settings
+        self._round: _Round | None = None
+        self.last_seconds = 0.0  # How long the last snapshot took.
+
+    def after_commit(self) -> None:
+        """Called after each commit: is it time for a snapshot?"""
+        if self._round is None and self._grown() >= self._interval():
+            self._begin()
+
+    @property
+    def newest(self) -> SnapshotFacts | None:
+        return self._log.snapshots[0] if self._log.snapshots else None
+
+    def _grown(self) -> int:
+        """Bytes of log since the last snapshot."""
+        return self._log.durable_position - (self.newest.position if self.newest else 0)
+
+    def _interval(self) -> int:
+        """A deep broker has large snapshots and takes them less often: they never cost more than the log itself."""
+        return max(self._settings.snapshot_bytes, self.newest.size if self.newest else 0)
+
+    # ── A snapshot ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin(self) -> None:
+        read_end, write_end = os.pipe()
+        log, now = self._log, self._loop.now()
+        segments = list(log.segments)
+        expendable = self._expendable(segments, now)
+        ongoing = _Round(0, time.monotonic(), log.next_offset, log.end_position, now, segments, expendable)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # The child only reads, writes a file and exits.
+            child = os.fork()
+        if child == 0:
+            _be_the_child(write_end, self._loop, log, ongoing)
+        os.close(write_end)
+        self._round = ongoing._replace(child=child)
+        received = bytearray()
+        running = asyncio.get_running_loop()
+
+        def on_readable() -> None:
+            data = os.read(read_end, 1 << 16)
+            received.extend(data)
+            if not data:
+                running.remove_reader(read_end)
+                os.close(read_end)
+                self._finish(bytes(received))
+
+        running.add_reader(read_end, on_readable)
+
+    def _finish(self, report: bytes) -> None:
+        ongoing, self._round = self._round, None
+        if ongoing is None:
+            return  # Given up.
+        _, status = os.waitpid(ongoing.child, 0)
+        if status:
+            reason = report.decode(errors="replace")
+            logger.error("snapshot_failed", extra={"offset": ongoing.offset, "status": status, "reason": reason})
+            return
+        if not self._serves():
+            return
+        assert self._log.durable_offset >= ongoing.offset, "a commit takes less time than a snapshot"
+        self._publish(ongoing.offset)
+        self.last_seconds = time.monotonic() - ongoing.began
+        tally = msgspec.msgpack.decode(report, type=_Report)
+        self._reclaim(ongoing, tally.alive)
+        self._carry(tally.carry)
+
+    def _publish(self, offset: int) -> None:
+        temporary = unfinished_path(self._log.directory.snapshots, offset)
+        self._log.snapshot_published(read_facts(publish_snapshot(temporary)), _SNAPSHOTS_KEPT)
+
+    def _serves(self) -> bool:
+        """Is this log still the one the broker writes?"""
+        return not self._loop.failure and self._loop.log is self._log
+
+    def final_snapshot(self) -> None:
+        """The state at a clean stop, so that the next start replays nothing."""
+        self.stop()
+        log = self._log
+        if self.newest is None or self.newest.offset != log.next_offset:
+            facts = {"offset": log.next_offset, "position": log.end_position, "time": self._loop.now()}
+            write_snapshot(log.directory.snapshots, self._loop.engine.sections(), **facts)
+            self._publish(log.next_offset)
+
+    def stop(self) -> None:
+        """Give up a snapshot that is being written."""
+        ongoing, self._round = self._round, None
+        if ongoing:
+            os.kill(ongoing.child, signal.SIGKILL)
+            os.waitpid(ongoing.child, 0)
+
+    # ── Space ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _expendable(self, segments: list[Segment], now: Nanos) -> list[bool]:
+        """Segments past the Event Log's retention and before today's newest snapshot, which will be the spare."""
+        covered = self.newest.offset if self.newest else 0
+        oldest_wanted = now - self._settings.retention_seconds * SECOND_NS
+        first_wanted = self._log.end_position - self._settings.retention_bytes
+        return [
+            following.base_offset <= covered
+            and (following.created <= oldest_wanted or following.base_position <= first_wanted)
+            for following in segments[1:]
+        ] + [False]  # The newest segment is being written.
+
+    def _reclaim(self, ongoing: _Round, alive: list[int]) -> None:
+        for segment, count, expendable in zip(ongoing.segments, alive, ongoing.expendable, strict=False):
+            if expendable and not count:
+                self._log.remove_segment(segment)
+                logger.info("segment_removed", extra={"first_offset": segment.base_offset})
+
+    def _carry(self, living: list[Living]) -> None:
+        """A few at a time, each batch when the last one is durable, so that nobody waits for it."""
+        if living and self._serves():
+            now, later = living[:_CARRIED_AT_ONCE], living[_CARRIED_AT_ONCE:]
+            messages = [(*message[:3], self._log.read(message.position, message.size)) for message in now]
+            self._loop.submit(Carry(messages), lambda _: self._carry(later))
+
+
+# ── In the child ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _be_the_child(write_end: int, loop: Loop, log: SegmentLog, ongoing: _Round) -> NoReturn:
+    """Write the snapshot and report."""
+    status = 1
+    try:
+        gc.disable()
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        # Connections that the broker closes must not stay open here.
+        os.closerange(3, write_end)
+        os.closerange(write_end + 1, os.sysconf("SC_OPEN_MAX"))
+        tally = Tally([segment.base_position for segment in ongoing.segments])
+        write_snapshot(
+            log.directory.snapshots,
+            tally.watch(loop.engine.sections()),
+            offset=ongoing.offset,
+            position=ongoing.position,
+            time=ongoing.time,
+        )
+        carry = tally.living_in(loop.engine.sections(), _sparse(ongoing, tally.alive), _CARRIED_MAX)
+        _write_all(write_end, msgspec.msgpack.encode(_Report(tally.alive, carry)))
+        status = 0
+    except BaseException:
+        _write_all(write_end, traceback.format_exc().encode())
+    finally:
+        os._exit(status)
+
+
+def _sparse(ongoing: _Round, alive: list[int]) -> list[bool]:
+    """Expendable segments that are mostly dead: few living messages for all the records in them."""
+    segments = ongoing.segments
+    records = [following.base_offset - segment.base_offset for segment, following in pairwise(segments)]
+    return [
+        expendable and 0 < count < _SPARSE * total
+        for expendable, count, total in zip(ongoing.expendable, alive, [*records, 0], strict=True)
+    ]
+
+
+def _write_all(file: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(file, view) :]

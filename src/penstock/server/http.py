@@ -1,0 +1,374 @@
+"""The HTTP shell: one connection, its parser, its answers in order. All of it without tasks or futures.
+
+httptools calls back for each part of a request; a whole one is handed to a handler, which answers at once or later.
+Requests may be pipelined: answers go out in the order of the requests, whichever is ready first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import Protocol, cast
+
+import httptools
+
+from penstock.dialects.http import BodyRule, Headers, Request, Response, error_response
+from penstock.limits import PIPELINE_REQUESTS_MAX, REQUEST_TARGET_BYTES_MAX
+
+logger = logging.getLogger(__name__)
+
+_STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
+_BODILESS = (204, 304)
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_SWEEPS_PER_SECOND = 2
+
+
+class Cancelable(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Handler(Protocol):
+    """What the shell serves: an application behind HTTP."""
+
+    def body_rule(self, method: bytes, segments: list[bytes], headers: Headers) -> BodyRule:
+        """How much body may come. Asked when the headers are complete."""
+
+    def handle(self, request: Request, respond: Callable[[Response], None]) -> Cancelable | None:
+        """Answer a request by calling `respond` once, now or later. What is returned is cancelled if the client
+        goes away first."""
+
+
+class HttpLimits(Protocol):
+    @property
+    def connections_max(self) -> int: ...
+    @property
+    def idle_seconds(self) -> float: ...
+    @property
+    def slow_client_seconds(self) -> float: ...
+    @property
+    def header_bytes_max(self) -> int: ...
+    @property
+    def buffered_bytes_max(self) -> int: ...
+
+
+class HttpServer:
+    """All connections of one listening address."""
+
+    def __init__(self, handler: Handler, limits: HttpLimits) -> None:
+        self.handler = handler
+        self.limits = limits
+        self.connections: set[HttpConnection] = set()
+        self.buffered_bytes = 0  # Of requests that are not complete yet.
+        self.responses_by_status = [0] * 600
+        self.stopping = False
+        self.sweeps = 0
+        self.date = b""
+        self._sweeper: asyncio.TimerHandle | None = None
+
+    async def listen(self, host: str, port: int) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        self._sweep()
+        return await loop.create_server(lambda: HttpConnection(self), host, port, backlog=4096)
+
+    def _sweep(self) -> None:
+        """A coarse clock for all connections: cheaper than a timer for each request."""
+        self.sweeps += 1
+        self.date = b"Date: " + formatdate(usegmt=True).encode() + b"\r\n"
+        for connection in list(self.connections):
+            connection.check_time(self.sweeps)
+        self._sweeper = asyncio.get_running_loop().call_later(1 / _SWEEPS_PER_SECOND, self._sweep)
+
+    def stop(self) -> None:
+        """Finish what is in flight, take nothing new."""
+        self.stopping = True
+        for connection in list(self.connections):
+            connection.close_if_idle()
+
+    def close(self) -> None:
+        if self._sweeper:
+            self._sweeper.cancel()
+        for connection in list(self.connections):
+            connection.abort()
+
+
+class _Exchange:
+    """One request and the answer to it."""
+
+    __slots__ = ("bodiless", "connection", "keep_alive", "pending", "response")
+
+    def __init__(self, connection: HttpConnection, *, keep_alive: bool, bodiless: bool) -> None:
+        self.connection = connection
+        self.keep_alive = keep_alive
+        self.bodiless = bodiless
+        self.pending: Cancelable | None = None
+        self.response: Response | None = None
+
+    def respond(self, response: Response) -> None:
+        self.response = response
+        self.connection.drain()
+
+
+class _RequestRefusedError(Exception):
+    """The request cannot be taken; the connection ends with this response."""
+
+    def __init__(self, response: Response) -> None:
+        self.response = response
+
+
+class HttpConnection(asyncio.Protocol):
+    __slots__ = (
+        "_body",
+        "_body_bytes",
+        "_cut",
+        "_exchanges",
+        "_head_bytes",
+        "_header_bytes",
+        "_headers",
+        "_in_head",
+        "_in_request",
+        "_method",
+        "_parser",
+        "_paused",
+        "_query",
+        "_rule",
+        "_segments",
+        "_server",
+        "_since",
+        "_target",
+        "_transport",
+    )
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpRequestParser(self)
+        self._exchanges: deque[_Exchange] = deque()
+        self._paused = False
+        self._since = server.sweeps
+        self._in_request = False
+        self._in_head = False
+        self._head_bytes = 0  # Received of a head that is not complete yet.
+        self._body_bytes = 0
+
+    # ── The transport's side ────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name.
+        server = self._server
+        server.connections.add(self)
+        if len(server.connections) > server.limits.connections_max:
+            self._refuse(error_response(503, "the broker holds as many connections as it may"))
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._transport = None
+        server = self._server
+        server.connections.discard(self)
+        server.buffered_bytes -= self._body_bytes
+        self._body_bytes = 0
+        for exchange in self._exchanges:
+            if exchange.pending:
+                exchange.pending.cancel()
+        self._exchanges.clear()
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+            if self._in_head and self._head_bytes > self._server.limits.header_bytes_max:
+                self._refuse_head()
+        except httptools.HttpParserUpgrade:
+            # The request was answered as plain HTTP/1.1, which is how an upgrade is declined.
+            self._pause(True)
+        except httptools.HttpParserCallbackError as error:
+            cause = error.__context__
+            if isinstance(cause, _RequestRefusedError):
+                self._refuse(cause.response)
+            else:
+                logger.error("request_failed", exc_info=cause)
+                self._refuse(error_response(500, "an internal error"))
+        except httptools.HttpParserError as error:
+            self._refuse(error_response(400, f"not a well-formed HTTP/1.1 request: {error}"))
+        except _RequestRefusedError as refused:
+            self._refuse(refused.response)
+
+    def eof_received(self) -> bool:
+        return bool(self._exchanges)  # A client may close its side and still wait for its answers.
+
+    def pause_writing(self) -> None:
+        self._pause(True)
+
+    def resume_writing(self) -> None:
+        self._pause(len(self._exchanges) >= PIPELINE_REQUESTS_MAX)
+
+    def _pause(self, wanted: bool) -> None:
+        """A client that does not read its answers is not asked for more."""
+        if self._transport and wanted != self._paused:
+            self._paused = wanted
+            if wanted:
+                self._transport.pause_reading()
+            elif not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    # ── The parser's side ───────────────────────────────────────────────────────────────────────────────────
+
+    def on_message_begin(self) -> None:
+        self._since = self._server.sweeps
+        self._in_request = self._in_head = True
+        self._head_bytes = self._header_bytes = 0
+        self._target = b""
+        self._headers: Headers = {}
+        self._body: bytes | bytearray = b""
+        self._cut = False
+
+    def on_url(self, url: bytes) -> None:
+        self._target = self._target + url if self._target else url
+        if len(self._target) > REQUEST_TARGET_BYTES_MAX:
+            raise _RequestRefusedError(error_response(414, "the request target is too long"))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.lower()] = value
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > self._server.limits.header_bytes_max:
+            self._refuse_head()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self._method = self._parser.get_method()
+        path, _, self._query = self._target.partition(b"?")
+        self._segments = path[1:].split(b"/")
+        headers = self._headers
+        self._rule = rule = self._server.handler.body_rule(self._method, self._segments, headers)
+        length = headers.get(b"content-length")
+        if length and not rule.cut and int(length) > rule.bytes_max:
+            raise _RequestRefusedError(_too_large(rule))
+        expects = b"expect" in headers and headers[b"expect"].lower() == b"100-continue"
+        if expects and not self._exchanges and self._transport:
+            self._transport.write(_CONTINUE)  # Not before the answers to earlier requests: it would be taken for one.
+
+    def on_body(self, body: bytes) -> None:
+        server = self._server
+        size = len(body)
+        room = self._rule.bytes_max - len(self._body)
+        if size > room:
+            if not self._rule.cut:
+                raise _RequestRefusedError(_too_large(self._rule))
+            body = body[:room]
+            size = room
+            self._cut = True
+        self._body_bytes += size
+        server.buffered_bytes += size
+        if server.buffered_bytes > server.limits.buffered_bytes_max:
+            busy = error_response(503, "the broker holds as many unfinished requests as it may")
+            raise _RequestRefusedError(busy)
+        if not self._body:
+            self._body = body
+        else:
+            if type(self._body) is bytes:
+                self._body = bytearray(self._body)
+            self._body += body
+
+    def on_message_complete(self) -> None:
+        server = self._server
+        server.buffered_bytes -= self._body_bytes
+        self._body_bytes = 0
+        self._in_request = False
+        method = self._method
+        parser = self._parser
+        keep_alive = parser.should_keep_alive() and not parser.should_upgrade() and not server.stopping
+        exchange = _Exchange(self, keep_alive=keep_alive, bodiless=method == b"HEAD")
+        self._exchanges.append(exchange)
+        body = self._body
+        request = Request(
+            method,
+            self._segments,
+            self._query,
+            self._headers,
+            body if type(body) is bytes else bytes(body),
+            self._cut,
+        )
+        try:
+            exchange.pending = server.handler.handle(request, exchange.respond)
+        except Exception:
+            logger.exception("request_failed")
+            exchange.respond(error_response(500, "an internal error"))
+        if len(self._exchanges) >= PIPELINE_REQUESTS_MAX:
+            self._pause(True)
+
+    def _refuse_head(self) -> None:
+        raise _RequestRefusedError(error_response(431, "the request's headers are too long"))
+
+    # ── Answers ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def drain(self) -> None:
+        """Send every answer that is ready and whose turn it is."""
+        transport = self._transport
+        exchanges = self._exchanges
+        while exchanges and transport:
+            exchange = exchanges[0]
+            response = exchange.response
+            if response is None:
+                return
+            exchanges.popleft()
+            self._send(transport, response, exchange)
+            if not exchange.keep_alive:
+                exchanges.clear()
+                transport.close()
+                return
+        if self._paused and len(exchanges) < PIPELINE_REQUESTS_MAX // 2:
+            self._pause(False)
+
+    def _send(self, transport: asyncio.Transport, response: Response, exchange: _Exchange) -> None:
+        status, body = response.status, response.body
+        server = self._server
+        server.responses_by_status[status] += 1
+        self._since = server.sweeps
+        head = _STATUS_LINES[status] + server.date + response.headers
+        if not exchange.keep_alive:
+            head += b"Connection: close\r\n"
+        if status in _BODILESS:
+            transport.write(head + b"\r\n")
+        elif exchange.bodiless:
+            transport.write(head + b"Content-Length: %d\r\n\r\n" % len(body))
+        else:
+            transport.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+    def _refuse(self, response: Response) -> None:
+        """Answer in turn, then close: what follows on this connection cannot be understood."""
+        if self._transport and not self._transport.is_closing():
+            self._pause(True)
+            exchange = _Exchange(self, keep_alive=False, bodiless=False)
+            self._exchanges.append(exchange)
+            exchange.respond(response)
+
+    # ── Time ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def check_time(self, sweeps: int) -> None:
+        """Close a connection that idles too long, or whose request takes too long to come."""
+        passed = (sweeps - self._since - 1) / _SWEEPS_PER_SECOND
+        limits = self._server.limits
+        if self._exchanges:
+            return
+        if self._in_request:
+            if passed >= limits.slow_client_seconds:
+                self._refuse(error_response(408, "the request did not come in time"))
+        elif passed >= limits.idle_seconds:
+            self.abort()
+
+    def close_if_idle(self) -> None:
+        if self._transport and not self._exchanges and not self._in_request:
+            self._transport.close()
+        for exchange in self._exchanges:
+            exchange.keep_alive = exchange.keep_alive and exchange is not self._exchanges[-1]
+
+    def abort(self) -> None:
+        if self._transport:
+            self._transport.close()
+
+
+def _too_large(rule: BodyRule) -> Response:
+    return error_response(413, f"the body is over {rule.bytes_max} bytes")
