@@ -1,0 +1,58 @@
+"""Who is let in, and what the others are told."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.server.auth import Authenticator
+
+
+@pytest.mark.parametrize("shown", [None, b"", b"Bearer anything", b"Basic eDp5"])
+def test_without_tokens_everyone_is_let_in(shown: bytes | None) -> None:
+    assert Authenticator(()).allows(shown)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [b"Bearer first", b"Bearer second", b"bearer first", b"BEARER second", b"Bearer  first", b" Bearer first "],
+)
+def test_each_token_opens_the_door_however_the_scheme_is_written(shown: bytes) -> None:
+    assert Authenticator(["first", "second"]).allows(shown)
+
+
+@pytest.mark.parametrize(
+    "shown",
+    [
+        None,
+        b"",
+        b"Bearer",
+        b"Bearer ",
+        b"first",
+        b"Basic first",
+        b"Bearer firs",
+        b"Bearer first2",
+        b"Bearer FIRST",
+        b"Bearer first,second",
+        b"Bearer first second",
+        b"Bearer\tfirst",
+        b"Bearer \xff\x00",
+        b"Bearer " + b"x" * 100_000,
+    ],
+)
+def test_nothing_else_does(shown: bytes | None) -> None:
+    assert not Authenticator(["first", "second"]).allows(shown)
+
+
+def test_a_token_in_another_script_is_compared_as_utf_8() -> None:
+    authenticator = Authenticator(["schlüssel"])
+    assert authenticator.allows("Bearer schlüssel".encode())
+    assert not authenticator.allows("Bearer schlüssel".encode("latin-1"))
+
+
+def test_the_challenge_says_whether_a_token_was_shown() -> None:
+    assert Authenticator.challenge(None) == b'Bearer realm="penstock"'
+    assert Authenticator.challenge(b"Bearer wrong") == b'Bearer realm="penstock", error="invalid_token"'
+
+
+def test_the_tokens_are_not_kept() -> None:
+    assert "very-secret" not in str(vars(Authenticator(["very-secret"])))
