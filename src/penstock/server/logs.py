@@ -1,0 +1,123 @@
+"""What the broker says: one line on standard error for each thing that happened, for machines or for people.
+
+The message of a log call is the name of an event, and what is known of it are the `extra` fields:
+`logger.info("listening", extra={"http": "127.0.0.1:7843"})`. Whatever the fields hold, a line comes out, and it is
+one line.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+_DEPTH_MAX = 8
+# What every record has; everything else on it came with `extra`.
+_RECORD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
+
+
+def set_up(level: str, format: Literal["json", "text"]) -> None:  # noqa: A002 - It is called so in the settings.
+    """Send what is logged to standard error. May be called again, to change either."""
+    handler = _StandardError()
+    handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
+    root = logging.getLogger()
+    for old in [old for old in root.handlers if isinstance(old, _StandardError)]:
+        root.removeHandler(old)
+    root.addHandler(handler)
+    root.setLevel(level.upper())
+    logging.captureWarnings(True)
+
+
+class JsonFormatter(logging.Formatter):
+    """A JSON object a line, in ASCII, so that no locale and no terminal can break it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": _event(record),
+        }
+        traceback = _traceback(record, self)
+        if traceback:
+            fields["traceback"] = traceback
+        for name, value in _extra(record).items():
+            while name in fields:
+                name = f"{name}_"  # Taken: ours comes first, and theirs is not lost.
+            fields[name] = value
+        return json.dumps(fields)
+
+
+class TextFormatter(logging.Formatter):
+    """The same fields for people; the traceback, if there is one, on lines of its own."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        words = [_time(record), f"{record.levelname:<8}", _word(_event(record), inner_spaces=True)]
+        words += [f"{_word(name)}={_word(value)}" for name, value in _extra(record).items()]
+        words.append(f"({record.name})")
+        traceback = _traceback(record, self)
+        return " ".join(words) + (f"\n{traceback}" if traceback else "")
+
+
+class _StandardError(logging.StreamHandler[Any]):
+    """A type of our own, so that a second set-up replaces the first."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+
+
+def _time(record: logging.LogRecord) -> str:
+    at = datetime.fromtimestamp(record.created, UTC)
+    return at.isoformat(timespec="milliseconds").removesuffix("+00:00") + "Z"
+
+
+def _event(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # Arguments that do not fit the message. What there is is better than nothing.
+        return str(_plain(record.msg))
+
+
+def _extra(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: _plain(value) for name, value in record.__dict__.items() if name not in _RECORD_FIELDS}
+
+
+def _traceback(record: logging.LogRecord, formatter: logging.Formatter) -> str:
+    if record.exc_info and record.exc_info[0]:
+        return formatter.formatException(record.exc_info)
+    return formatter.formatStack(record.stack_info) if record.stack_info else ""
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """The value as JSON can hold it."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, (bytes, bytearray)):
+        return value.decode("utf-8", "backslashreplace")
+    if depth < _DEPTH_MAX and isinstance(value, Mapping):
+        return {_text(key): _plain(inner, depth + 1) for key, inner in value.items()}
+    if depth < _DEPTH_MAX and type(value) in (list, tuple, set, frozenset):  # Not an Address, which has its own text.
+        return [_plain(inner, depth + 1) for inner in value]
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    try:
+        return str(value)
+    except Exception:  # Its __str__ is broken; the line must come out all the same.
+        return f"<{type(value).__name__} that cannot be shown>"
+
+
+def _word(value: object, *, inner_spaces: bool = False) -> str:
+    """Text that stays in its line and its place: quoted as JSON unless it is plain."""
+    if not isinstance(value, str):
+        return json.dumps(value)
+    forbidden = '"' if inner_spaces else '" ='
+    plain = value and value.isprintable() and not any(character in value for character in forbidden)
+    return value if plain else json.dumps(value)
