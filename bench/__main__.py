@@ -1,0 +1,164 @@
+"""One run, one table: Penstock, the limit of its design, and its peers.
+
+python -m bench [--quick] [--only NAME,…] [--seconds N]   all of them, in turns
+python -m bench deep | churn | delayed                    what happens with very many messages
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench import ceiling, deep, machine, penstock, report
+from bench.driver import StoppedError
+from bench.peers import beanstalkd, nats, postgresql, rabbitmq, redis
+from bench.servers import NotStartedError
+from bench.targets import Figures, Plan, RanDryError, Target
+
+HERE = Path(__file__).parent
+TARGETS: tuple[Target, ...] = (
+    *penstock.TARGETS,
+    *rabbitmq.TARGETS,
+    *redis.TARGETS,
+    *beanstalkd.TARGETS,
+    *nats.TARGETS,
+    *postgresql.TARGETS,
+    *ceiling.TARGETS,
+)
+INSTALL_SECONDS_MAX = 600
+BUSY_SHARE_MAX = 0.05
+PLAIN_WIDTH = 120
+
+
+def main() -> int:
+    arguments = parse()
+    console = Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
+    kind = machine.filesystem(arguments.scratch)
+    if kind in machine.MEMORY_FILESYSTEMS:
+        console.print(f"{arguments.scratch} is on {kind}: an fsync there stores nothing. Choose --scratch.")
+        return 2
+    if arguments.what != "all":
+        return deep.run(arguments.what, console, arguments.scratch, arguments.messages)
+    return compare(console, arguments)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("what", nargs="?", default="all", choices=("all", *deep.RUNS))
+    parser.add_argument("--quick", action="store_true", help="one round of one second each")
+    parser.add_argument("--only", type=lambda names: names.split(","), default=None, metavar="NAME,…")
+    parser.add_argument("--seconds", type=float, default=3.0, help="of each timed section")
+    parser.add_argument("--rounds", type=int, default=3, help="the medians of this many are shown")
+    parser.add_argument("--messages", type=int, default=None, help="for deep, churn and delayed")
+    parser.add_argument("--scratch", type=Path, default=Path("/var/tmp"), help="on the disk to be measured")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.seconds, arguments.rounds = 1.0, 1
+    names = {target.name for target in TARGETS}
+    if unknown := set(arguments.only or ()) - names:
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are: {', '.join(sorted(names))}")
+    return arguments
+
+
+def compare(console: Console, arguments: argparse.Namespace) -> int:
+    wanted = [target for target in TARGETS if not arguments.only or target.name in arguments.only]
+    targets = [target for target in wanted if available(console, target)]
+    plan = Plan(arguments.seconds, min(1.0, arguments.seconds), arguments.scratch)
+    facts = machine.facts(plan.scratch)
+    rows: dict[str, list[report.Row]] = {}
+    failures: dict[str, str] = {}
+    busy: list[float] = []
+    with progress_line(console) as progress:
+        task = progress.add_task("", total=arguments.rounds * len(targets))
+        for turn in range(arguments.rounds):
+            busy.append(quiet_enough(console))
+            # In turns, not one after the other: the machine's pace drifts, and the ratios must not.
+            for target in targets:
+                progress.update(task, description=f"round {turn + 1}: {target.title}")
+                if target.name not in failures:
+                    try:
+                        rows.setdefault(target.name, []).append(report.row(checked(target.measure(plan))))
+                    except (StoppedError, NotStartedError, RanDryError, OSError, RuntimeError) as error:
+                        failures[target.name] = f"{type(error).__name__}: {error}"
+                        console.print(f"[red]{target.title} failed[/red]: {failures[target.name]}")
+                progress.advance(task)
+    finish(console, arguments, facts | {"busy_shares": busy}, rows, failures)
+    return 1 if failures else 0
+
+
+def finish(
+    console: Console,
+    arguments: argparse.Namespace,
+    facts: dict[str, object],
+    rows: dict[str, list[report.Row]],
+    failures: dict[str, str],
+) -> None:
+    by_target = {name: report.medians(each) for name, each in rows.items() if name not in failures}
+    ratios = report.ratios({name: each for name, each in rows.items() if name not in failures})
+    report.show(console, TARGETS, by_target)
+    report.show_ratios(console, ratios)
+    content = {
+        "machine": facts,
+        "seconds": arguments.seconds,
+        "rounds": arguments.rounds,
+        "medians": by_target,
+        "ratios": ratios,
+        "every_round": rows,
+        "failures": failures,
+    }
+    if arguments.only or arguments.quick:
+        # The published figures are those of a whole run.
+        report.write_json(HERE / "results-partial.json", content)
+        return
+    report.write_json(HERE / "results.json", content)
+    drawn = [target for target in TARGETS if target.name != ceiling.NAME]
+    report.draw(HERE.parent / "docs" / "performance.png", drawn, by_target, facts)
+
+
+def checked(figures: Figures) -> Figures:
+    """A wrong answer fails the run: speed without correctness is not measured."""
+    for part in (figures.publish, figures.consume, figures.half_rate, figures.alone):
+        if part is not None and part.errors:
+            raise StoppedError(f"{part.errors} wrong answers, such as {part.complaint!r}")
+    return figures
+
+
+def available(console: Console, target: Target) -> bool:
+    """Installed, or installed now, or skipped with a word why."""
+    if target.find() is not None:
+        return True
+    if target.package is None:
+        console.print(f"{target.title}: skipped, it is not installed (run `make setup`)")
+        return False
+    console.print(f"{target.title}: installing {target.package}")
+    try:
+        command = [str(HERE / "install.sh"), target.package]
+        result = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX)
+        problem = result.stderr.strip().splitlines()[-1:] if result.returncode else []
+    except subprocess.TimeoutExpired:
+        problem = [f"the installation took over {INSTALL_SECONDS_MAX} s"]
+    if target.find() is not None:
+        return True
+    console.print(f"{target.title}: skipped, {''.join(problem) or 'the package did not bring its program'}")
+    return False
+
+
+def quiet_enough(console: Console) -> float:
+    busy = machine.busy_share()
+    if busy > BUSY_SHARE_MAX:
+        console.print(f"others use {busy:.0%} of this machine: absolute figures will be low", style="yellow")
+    return busy
+
+
+def progress_line(console: Console) -> Progress:
+    columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    # Once a second: drawing it takes time from the cores under test.
+    return Progress(*columns, console=console, refresh_per_second=1, transient=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

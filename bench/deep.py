@@ -1,0 +1,179 @@
+"""What becomes of the broker with very many messages: waiting, passing through, or delayed.
+
+Each run starts a broker of its own, prints what it found, and leaves it in `bench/<run>.json`.
+"""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from bench import machine, report
+from bench.cores import on_load_core
+from bench.driver import Count, StoppedError
+from bench.load import CONNECTIONS, consume_rate, drain, fill, publish_rate
+from bench.penstock import Broker, broker
+
+Found = dict[str, float]
+
+DEEP_MESSAGES = 10_000_000
+CHURN_MESSAGES = 5_000_000
+DELAYED_MESSAGES = 1_000_000
+FILL_STEP = 500_000
+CHURN_STEP = 100_000
+WARM_SECONDS = 1.0
+SECONDS = 3.0
+IDLE_SECONDS = 10.0
+DELAY_SECONDS = 3600
+# How long the broker may take to give room back once the last message is gone.
+SETTLE_SECONDS = 60.0
+
+
+def run(what: str, console: Console, scratch: Path, messages: int | None) -> int:
+    runs, default = RUNS[what]
+    with _progress(console) as progress:
+        found = runs(progress, scratch, messages or default)
+    content: dict[str, object] = {"machine": machine.facts(scratch), "run": what, **found}
+    table = Table("figure", "value", title=what)
+    for name, value in found.items():
+        table.add_row(name.removesuffix("_bytes").replace("_", " "), _readable(name, value))
+    console.print(table)
+    report.write_json(Path(__file__).parent / f"{what}.json", content)
+    return 0
+
+
+def deep(progress: Progress, scratch: Path, messages: int) -> Found:
+    """One queue with ten million waiting messages, against an empty one."""
+    with broker(scratch) as penstock:
+        penstock.make_queue("shallow")
+        penstock.make_queue("deep")
+        found = {"messages": messages} | _rates(penstock, "shallow")
+        found["rss_empty_bytes"] = machine.resident_bytes(penstock.pid)
+        found["fill_per_second"] = _fill(progress, penstock, "deep", messages)
+        found["rss_full_bytes"] = machine.resident_bytes(penstock.pid)
+        found["directory_bytes"] = machine.directory_bytes(penstock.directory)
+        found |= _rates(penstock, "deep")
+        for kind in ("publish", "receive_delete"):
+            deep_rate, shallow_rate = found[f"deep_{kind}_per_second"], found[f"shallow_{kind}_per_second"]
+            found[f"{kind}_deep_to_shallow"] = deep_rate / shallow_rate
+        return found | _restarts(progress, penstock)
+
+
+def _rates(penstock: Broker, queue: str) -> Found:
+    publish = _right(on_load_core(publish_rate, penstock.port, CONNECTIONS, WARM_SECONDS, SECONDS, queue))
+    consume = _right(on_load_core(consume_rate, penstock.port, CONNECTIONS, WARM_SECONDS, SECONDS, queue))
+    return {
+        f"{queue}_publish_per_second": publish.per_second,
+        f"{queue}_receive_delete_per_second": consume.per_second,
+    }
+
+
+def _restarts(progress: Progress, penstock: Broker) -> Found:
+    """The time from the start of the process until it is well, after a clean end and after none."""
+    found: Found = {}
+    expected = penstock.waiting("deep")
+    for name, stop in (("clean", penstock.end), ("killed", penstock.kill)):
+        task = progress.add_task(f"restart, {name}", total=None)
+        stopping = time.monotonic()
+        stop()
+        starting = time.monotonic()
+        penstock.start()
+        found[f"stop_{name}_seconds"] = starting - stopping
+        found[f"restart_{name}_seconds"] = time.monotonic() - starting
+        found[f"rss_restarted_{name}_bytes"] = machine.resident_bytes(penstock.pid)
+        progress.remove_task(task)
+        if (waiting := penstock.waiting("deep")) != expected:
+            raise StoppedError(f"{expected} messages before the restart ({name}), {waiting} after it")
+    return found
+
+
+def churn(progress: Progress, scratch: Path, messages: int) -> Found:
+    """Millions of messages come and go: what stays on disk?"""
+    with broker(scratch, "--set", "log.retention_seconds=0") as penstock:
+        penstock.make_queue("churn")
+        task = progress.add_task("come and go", total=messages)
+        largest, started = 0, time.monotonic()
+        for _ in range(messages // CHURN_STEP):
+            _right(on_load_core(fill, penstock.port, "churn", CHURN_STEP))
+            _right(on_load_core(drain, penstock.port, "churn", CHURN_STEP))
+            largest = max(largest, machine.directory_bytes(penstock.directory))
+            progress.advance(task, CHURN_STEP)
+        seconds = time.monotonic() - started
+        at_end = machine.directory_bytes(penstock.directory)
+        progress.update(task, description="waiting for room to come back")
+        time.sleep(SETTLE_SECONDS)
+        return {
+            "messages": messages,
+            "left_in_queue": penstock.waiting("churn"),
+            "messages_per_second": messages / seconds,
+            "directory_largest_bytes": largest,
+            "directory_at_end_bytes": at_end,
+            f"directory_after_{SETTLE_SECONDS:.0f}_s_bytes": machine.directory_bytes(penstock.directory),
+            "rss_bytes": machine.resident_bytes(penstock.pid),
+        }
+
+
+def delayed(progress: Progress, scratch: Path, messages: int) -> Found:
+    """A million messages wait for their hour: what does one more cost, and what does waiting cost?"""
+    with broker(scratch) as penstock:
+        penstock.make_queue("delayed", message_delay=DELAY_SECONDS)
+        found: Found = {"messages": messages}
+        found |= _adding(penstock, "empty")
+        found["fill_per_second"] = _fill(progress, penstock, "delayed", messages)
+        found |= _adding(penstock, "full")
+        found["rss_bytes"] = machine.resident_bytes(penstock.pid)
+        task = progress.add_task("idle", total=None)
+        before = machine.cpu_seconds(penstock.pid)
+        time.sleep(IDLE_SECONDS)
+        found["idle_cpu_share"] = (machine.cpu_seconds(penstock.pid) - before) / IDLE_SECONDS
+        progress.remove_task(task)
+        return found
+
+
+def _adding(penstock: Broker, name: str) -> Found:
+    before = machine.cpu_seconds(penstock.pid)
+    count = _right(on_load_core(publish_rate, penstock.port, CONNECTIONS, WARM_SECONDS, SECONDS, "delayed"))
+    used = machine.cpu_seconds(penstock.pid) - before
+    return {
+        f"{name}_publish_per_second": count.per_second,
+        f"{name}_cpu_microseconds_each": used / count.with_warm_up * 1e6,
+    }
+
+
+def _fill(progress: Progress, penstock: Broker, queue: str, messages: int) -> float:
+    """The rate at which it took them, the last step's processes left out."""
+    task = progress.add_task(f"fill {queue}", total=messages)
+    seconds = 0.0
+    for done in range(0, messages, FILL_STEP):
+        step = min(FILL_STEP, messages - done)
+        seconds += _right(on_load_core(fill, penstock.port, queue, step)).seconds
+        progress.advance(task, step)
+    progress.remove_task(task)
+    return messages / seconds
+
+
+def _right(count: Count) -> Count:
+    if count.errors:
+        raise StoppedError(f"{count.errors} wrong answers, such as {count.complaint!r}")
+    return count
+
+
+def _readable(name: str, value: float) -> str:
+    if name.endswith("_bytes"):
+        return f"{value / (1 << 20):,.1f} MiB"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3f}"
+
+
+def _progress(console: Console) -> Progress:
+    columns = (BarColumn(20), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    return Progress(*columns, console=console, refresh_per_second=1, transient=True)
+
+
+RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
+    "deep": (deep, DEEP_MESSAGES),
+    "churn": (churn, CHURN_MESSAGES),
+    "delayed": (delayed, DELAYED_MESSAGES),
+}

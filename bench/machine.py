@@ -1,0 +1,104 @@
+"""What the figures were measured on."""
+
+import datetime
+import os
+import platform
+import time
+from pathlib import Path
+
+from bench.cores import LOAD_CORE, SERVER_CORE
+
+BUSY_SAMPLE_SECONDS = 1.0
+MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
+
+
+def facts(scratch: Path) -> dict[str, object]:
+    return {
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "cpus": os.cpu_count(),
+        "cpu": _cpu_model(),
+        "server_core": SERVER_CORE,
+        "load_core": LOAD_CORE,
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "kernel": platform.release(),
+        "filesystem": filesystem(scratch),
+        "fdatasync_4k_ms": round(fdatasync_milliseconds(scratch), 3),
+        "python": platform.python_version(),
+    }
+
+
+def filesystem(path: Path) -> str:
+    """The type of the file system that holds it: that of the longest mount point above it."""
+    best, kind = "", "unknown"
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, mount_point, mount_kind, *_ = line.split()
+        if path.resolve().is_relative_to(mount_point) and len(mount_point) >= len(best):
+            best, kind = mount_point, mount_kind
+    return kind
+
+
+def fdatasync_milliseconds(directory: Path, rounds: int = 200) -> float:
+    """The median time to store 4 KiB in room that is already allocated."""
+    path = directory / "penstock-bench-fdatasync"
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, rounds * 4096)
+        os.fsync(descriptor)
+        times = sorted(_timed_sync(descriptor, number * 4096) for number in range(rounds))
+        return times[rounds // 2] * 1e3
+    finally:
+        os.close(descriptor)
+        path.unlink()
+
+
+def _timed_sync(descriptor: int, position: int) -> float:
+    started = time.perf_counter()
+    os.pwrite(descriptor, b"x" * 4096, position)
+    os.fdatasync(descriptor)
+    return time.perf_counter() - started
+
+
+def busy_share() -> float:
+    """How much of the machine others use just now: the figures are only as good as the quiet."""
+    busy_before, all_before = _ticks()
+    time.sleep(BUSY_SAMPLE_SECONDS)
+    busy, everything = _ticks()
+    return (busy - busy_before) / max(1, everything - all_before)
+
+
+def _ticks() -> tuple[int, int]:
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    idle = fields[3] + fields[4]
+    return sum(fields) - idle, sum(fields)
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def resident_bytes(pid: int) -> int:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has used so far."""
+    # The name of the process is in brackets and may hold anything: count from behind it.
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def directory_bytes(directory: Path) -> int:
+    """Room taken on disk, which for preallocated files is not their length."""
+    total = 0
+    for path in directory.rglob("*"):
+        try:
+            total += path.stat().st_blocks * 512
+        except FileNotFoundError:
+            continue  # Deleted while we looked.
+    return total

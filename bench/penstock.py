@@ -1,0 +1,142 @@
+"""Penstock itself, and the bare server beside it: the same loads, in the same order."""
+
+import contextlib
+import http.client
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.cores import on_load_core
+from bench.driver import HOST
+from bench.load import CONNECTIONS, QUEUE, consume_rate, publish_alone, publish_paced, publish_rate
+from bench.servers import accepts, begin, end, free_port, running, scratch_directory, wait_until_ready
+from bench.targets import Figures, Plan, Target, check_supply, program
+
+HEALTH_SECONDS_MAX = 2.0
+RECOVERY_SECONDS_MAX = 600.0
+SETTINGS = {"retention_timeout": 86400, "visibility_timeout": 30, "message_deduplication": False}
+
+
+@dataclass
+class Broker:
+    """A broker under test: it can be ended, killed and started again on the same data."""
+
+    directory: Path
+    options: tuple[str, ...] = ()
+    port: int = 0
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Returns when it says that it is well."""
+        server = find_penstock()
+        assert server is not None
+        self.port, lines_port = free_port(), free_port()
+        command = [server, "serve", "--data", self.directory / "data", "--http", f"{HOST}:{self.port}"]
+        command += ["--lines", f"{HOST}:{lines_port}", *self.options]
+        log = self.directory / "output.log"
+        self.process = begin(command, log)
+        wait_until_ready(self.process, self.is_well, log, RECOVERY_SECONDS_MAX)
+
+    def is_well(self) -> bool:
+        try:
+            status, body = ask(self.port, "GET", "/health")
+        except OSError:
+            return False
+        return status == 200 and body.strip() == b"green"
+
+    def end(self) -> None:
+        if self.process is not None:
+            end(self.process)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def waiting(self, name: str) -> int:
+        """How many messages the queue holds."""
+        status, answer = ask(self.port, "GET", f"/queues/{name}")
+        if status != 200:
+            raise RuntimeError(f"GET /queues/{name}: {status} {answer.decode(errors='replace')}")
+        return int(json.loads(answer)["status"]["messages"])
+
+    def make_queue(self, name: str, **settings: object) -> None:
+        body = json.dumps(SETTINGS | settings).encode()
+        status, answer = ask(self.port, "PUT", f"/queues/{name}", body)
+        if status != 201:
+            raise RuntimeError(f"PUT /queues/{name}: {status} {answer.decode(errors='replace')}")
+
+
+def ask(port: int, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+    """One request that is not part of a load."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=HEALTH_SECONDS_MAX)
+    try:
+        connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+    except http.client.HTTPException as error:
+        raise OSError(f"no answer in HTTP: {error!r}") from error
+    finally:
+        connection.close()
+
+
+@contextlib.contextmanager
+def broker(scratch: Path, *options: str) -> Iterator[Broker]:
+    with scratch_directory(scratch) as directory:
+        running_broker = Broker(directory, options)
+        try:
+            running_broker.start()
+            yield running_broker
+        finally:
+            running_broker.end()
+
+
+def measure_penstock(plan: Plan) -> Figures:
+    with broker(plan.scratch) as penstock:
+        penstock.make_queue(QUEUE)
+        return measure_http(penstock.port, plan)
+
+
+def measure_bare(plan: Plan) -> Figures:
+    port = free_port()
+    with scratch_directory(plan.scratch) as directory:
+        command = [sys.executable, "-m", "bench.bare", str(port), directory]
+        with running(command, directory, lambda: accepts(port)):
+            return measure_http(port, plan)
+
+
+def measure_http(port: int, plan: Plan) -> Figures:
+    """All the loads against one server: what is consumed is what was published before."""
+    warm, seconds = plan.warm_seconds, plan.seconds
+    publish = on_load_core(publish_rate, port, CONNECTIONS, warm, seconds)
+    consume = on_load_core(consume_rate, port, CONNECTIONS, warm, seconds)
+    check_supply(publish.with_warm_up, consume)
+    half = publish.per_second / 2
+    half_rate = on_load_core(publish_paced, port, CONNECTIONS, half, warm, seconds)
+    alone = on_load_core(publish_alone, port, warm, seconds)
+    return Figures(publish, consume, half_rate, alone)
+
+
+def find_penstock() -> Path | None:
+    beside_interpreter = Path(sys.executable).parent / "penstock"
+    return beside_interpreter if beside_interpreter.exists() else program("penstock")
+
+
+TARGETS = (
+    Target("penstock", "Penstock", measure_penstock, find_penstock),
+    Target(
+        "bare",
+        "bare server, the limit",
+        measure_bare,
+        lambda: Path(sys.executable),
+        note="uvloop and httptools, hand-wired, with the same group commit and no engine",
+    ),
+)

@@ -1,0 +1,165 @@
+"""From many measurements to one table, one file and one picture."""
+
+import dataclasses
+import json
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.driver import Count, Latency
+from bench.targets import Figures, Target
+
+# Above this share of its core the load, not the server, may have been the limit.
+LOAD_LIMIT_SHARE = 0.97
+# What each ratio is called, the figure, and the server Penstock is held against.
+RATIOS = (
+    ("publish_to_bare", "publish_per_second", "bare"),
+    ("receive_delete_to_bare", "consume_per_second", "bare"),
+    ("half_rate_p99_to_bare", "half_rate_p99_ms", "bare"),
+    ("alone_p50_to_bare", "alone_p50_ms", "bare"),
+    ("publish_to_rabbitmq", "publish_per_second", "rabbitmq"),
+    ("consume_to_rabbitmq", "consume_per_second", "rabbitmq"),
+)
+
+Row = dict[str, float]
+
+
+def row(figures: Figures) -> Row:
+    """The figures of one measurement, flat."""
+    flat = _count("publish", figures.publish)
+    if figures.consume is not None:
+        flat |= _count("consume", figures.consume)
+    if figures.half_rate is not None:
+        flat |= _latency("half_rate", figures.half_rate)
+    if figures.alone is not None:
+        flat |= _latency("alone", figures.alone)
+    return flat
+
+
+def _count(name: str, count: Count) -> Row:
+    return {f"{name}_per_second": count.per_second, f"{name}_load_cpu_share": count.load_cpu_share}
+
+
+def _latency(name: str, latency: Latency) -> Row:
+    flat = dataclasses.asdict(latency)
+    return {f"{name}_{key}": flat[key] for key in ("p50_ms", "p99_ms", "max_ms", "per_second")}
+
+
+def medians(rows: Sequence[Row]) -> Row:
+    return {name: statistics.median(each[name] for each in rows) for name in rows[0]}
+
+
+def ratios(rounds: Mapping[str, Sequence[Row]]) -> dict[str, float]:
+    """Penstock over another server, figure by figure: the median of what each round gave.
+
+    The two are neighbours in a round, so the machine's drift between rounds is not in the ratio.
+    """
+    found: dict[str, float] = {}
+    for name, figure, other in RATIOS:
+        pairs = zip(rounds.get("penstock", ()), rounds.get(other, ()), strict=False)
+        if values := [mine[figure] / theirs[figure] for mine, theirs in pairs]:
+            found[name] = statistics.median(values)
+    return found
+
+
+def show(console: Console, targets: Iterable[Target], by_target: Mapping[str, Row]) -> None:
+    table = Table(title="200-byte messages, fsync before every acknowledgement, 256 in flight")
+    table.add_column("server")
+    for heading in (
+        "publish/s",
+        "consume+ack/s",
+        "p50 / p99 / max ms\nat half rate",
+        "p50 / p99 ms\n1 connection",
+    ):
+        table.add_column(heading, justify="right")
+    shown = [target for target in targets if target.name in by_target]
+    for target in sorted(shown, key=lambda target: -by_target[target.name]["publish_per_second"]):
+        table.add_row(target.title, *_cells(by_target[target.name]))
+    console.print(table)
+    if any(_limited_by_load(flat, name) for flat in by_target.values() for name in ("publish", "consume")):
+        console.print("~ the load had no time left: the server may be faster than this")
+    for target in shown:
+        if target.note:
+            console.print(f"{target.title}: {target.note}", style="dim")
+
+
+def _cells(flat: Row) -> list[str]:
+    return [
+        _rate(flat, "publish"),
+        _rate(flat, "consume"),
+        _milliseconds(flat, "half_rate", ("p50_ms", "p99_ms", "max_ms")),
+        _milliseconds(flat, "alone", ("p50_ms", "p99_ms")),
+    ]
+
+
+def _rate(flat: Row, name: str) -> str:
+    if f"{name}_per_second" not in flat:
+        return ""
+    mark = "~" if _limited_by_load(flat, name) else ""
+    return f"{mark}{flat[f'{name}_per_second']:,.0f}"
+
+
+def _limited_by_load(flat: Row, name: str) -> bool:
+    return flat.get(f"{name}_load_cpu_share", 0) > LOAD_LIMIT_SHARE
+
+
+def _milliseconds(flat: Row, name: str, parts: Sequence[str]) -> str:
+    if f"{name}_{parts[0]}" not in flat:
+        return ""
+    return " / ".join(f"{flat[f'{name}_{part}']:.2f}" for part in parts)
+
+
+def show_ratios(console: Console, found: Mapping[str, float]) -> None:
+    table = Table(title="Penstock to the others")
+    table.add_column("ratio")
+    table.add_column("value", justify="right")
+    table.add_column("better is")
+    for name, value in found.items():
+        better = "less" if "p99" in name or "p50" in name else "more"
+        table.add_row(name.replace("_", " "), f"{value:.2f}", better)
+    if found:
+        console.print(table)
+
+
+def write_json(path: Path, content: Mapping[str, object]) -> None:
+    path.write_text(json.dumps(content, indent=2, default=str) + "\n")
+
+
+def draw(path: Path, targets: Iterable[Target], by_target: Mapping[str, Row], machine: Mapping[str, object]) -> None:
+    """Horizontal bars, publish and consume+ack side by side, fastest publisher on top."""
+    # Imported late: it is slow to load, and the processes of the load import this package too.
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    shown = [target for target in targets if target.name in by_target]
+    shown.sort(key=lambda target: by_target[target.name]["publish_per_second"])
+    figure, panels = pyplot.subplots(1, 2, sharey=True, figsize=(12, 1.2 + 0.5 * len(shown)), layout="constrained")
+    for panel, (key, title) in zip(
+        panels,
+        (("publish_per_second", "publish, messages a second"), ("consume_per_second", "consume and acknowledge")),
+        strict=True,
+    ):
+        values = [by_target[target.name].get(key, 0) for target in shown]
+        colours = ["#1f6f8b" if target.name == "penstock" else "#b8c4cc" for target in shown]
+        bars = panel.barh([target.title for target in shown], values, color=colours, height=0.7)
+        panel.bar_label(bars, labels=[f"{value:,.0f}" if value else "" for value in values], padding=4)
+        panel.set_title(title, loc="left", fontsize=11)
+        panel.set_xlim(0, max(values) * 1.15)
+        panel.xaxis.set_visible(False)
+        panel.tick_params(axis="y", length=0)
+        for side in ("top", "right", "bottom", "left"):
+            panel.spines[side].set_visible(False)
+    figure.supxlabel(
+        "200-byte messages, fsync before every acknowledgement, 256 in flight, one core for the server; "
+        f"{machine['cpus']} CPUs, {machine['filesystem']}, {str(machine['date'])[:10]}",
+        fontsize=8,
+        color="#666666",
+    )
+    path.parent.mkdir(exist_ok=True)
+    figure.savefig(path, dpi=150)
+    pyplot.close(figure)
