@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from penstock.engine.lifecycle import ALLOWED, State
+from penstock.engine.lifecycle import ALLOWED, DELAYED, LEASED, READY
 from penstock.engine.names import Names
 from penstock.engine.queue import Queue, Section
 from penstock.engine.rows import Row
@@ -276,13 +276,13 @@ class Engine:
         if found is None:
             return _refuse(Reason.NO_MESSAGE)
         queue, sequence, row = found
-        if row.state != State.LEASED or not self._may_settle(row, command.consumer):
+        if row.state != LEASED or not self._may_settle(row, command.consumer):
             return _refuse(Reason.LEASE_GONE)
         return Decision((self._returned(queue, sequence, row, now, command.delay_ns, {}),), _DONE)
 
     def _may_settle(self, row: Row, consumer: str | None) -> bool:
         """Anyone, if no consumer is named; else only the one who has the message."""
-        return consumer is None or (row.state != State.READY and self.names[row.consumer] == consumer)
+        return consumer is None or (row.state != READY and self.names[row.consumer] == consumer)
 
     def _tick(self, _: Tick, now: Nanos) -> Decision:
         events: list[Event] = []
@@ -370,7 +370,7 @@ class Engine:
         if refused := self._check_policy(command.settings):
             return refused
         changed = QueueChanged(now, queue.number, command.settings)
-        return Decision((changed,), _description(Queue(queue.number, queue.name, command.settings), now))
+        return Decision((changed,), msgspec.structs.replace(_description(queue, now), settings=command.settings))
 
     def _check_policy(self, settings: QueueSettings) -> Decision | None:
         policy = settings.redrive_policy
@@ -408,7 +408,7 @@ class Engine:
         queue = self.queues[event.queue]
         assert event.sequence == queue.last_sequence + 1, "sequences have no gaps"
         visible_at = event.visible_at
-        state = State.READY if visible_at <= event.time else State.DELAYED
+        state = READY if visible_at <= event.time else DELAYED
         queue.add(
             event.sequence,
             (
@@ -429,18 +429,19 @@ class Engine:
         )
         if event.digest:
             queue.remember(event.digest, event.sequence)
-        self._arm(queue, event.expires_at if state == State.READY else min(visible_at, event.expires_at))
+        self._arm(queue, event.expires_at if state == READY else min(visible_at, event.expires_at))
 
     def _fetched(self, event: Fetched, _: Position) -> None:
         queue, row = self._message(event)
-        queue.change(event.sequence, row, State.LEASED, event.visible_at, event.receives, event.consumer)
+        queue.change(event.sequence, row, LEASED, event.visible_at, event.receives, event.consumer)
         self._arm(queue, event.visible_at)
 
     def _retried(self, event: Retried, _: Position) -> None:
         queue, row = self._message(event)
-        state = State.READY if event.visible_at <= event.time else State.DELAYED
+        state = READY if event.visible_at <= event.time else DELAYED
         queue.change(event.sequence, row, state, event.visible_at, event.receives, 0)
-        self._arm(queue, event.visible_at)
+        if state == DELAYED:
+            self._arm(queue, event.visible_at)
 
     def _succeeded(self, event: Succeeded, position: Position) -> None:
         assert event.complete
@@ -456,7 +457,7 @@ class Engine:
         origin = self._remove(queue, event.sequence, row)
         target = self.queues[event.to_queue]
         assert event.to_sequence == target.last_sequence + 1, "sequences have no gaps"
-        state = State.READY if event.visible_at <= event.time else State.DELAYED
+        state = READY if event.visible_at <= event.time else DELAYED
         # A delivery that is part of the move leaves the message with its consumer until it shows again.
         consumer = event.consumer if event.fetched else 0
         moved = row._replace(
@@ -467,11 +468,11 @@ class Engine:
             expires_at=event.expires_at,
         )
         target.add(event.to_sequence, moved)
-        if digest and target.settings.deduplication:
+        if digest and target.settings.deduplication and digest not in target.digests:
             target.remember(digest, event.to_sequence)
         self.moved[origin] = (event.to_queue, event.to_sequence)
         self.origins[event.to_queue, event.to_sequence] = origin
-        self._arm(target, min(event.visible_at, event.expires_at))
+        self._arm(target, event.expires_at if state == READY else min(event.visible_at, event.expires_at))
 
     def _carried(self, event: Carried, position: Position) -> None:
         queue = self.queues[event.queue]

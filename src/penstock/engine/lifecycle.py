@@ -20,6 +20,10 @@ class State(IntEnum):
     LEASED = 3  # With a consumer.
 
 
+# The same as plain numbers, for the hot paths: looking a member up in an enum costs more than the comparison.
+GONE, READY, DELAYED, LEASED = (int(state) for state in State)
+
+
 WAITING = (State.READY, State.DELAYED)
 
 TRANSITIONS: dict[tuple[State, Kind], tuple[State, ...]] = {

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import numpy as np
 
-from penstock.engine.lifecycle import State
+from penstock.engine.lifecycle import DELAYED, LEASED, READY
 from penstock.engine.line import Holds, Line
 from penstock.engine.rows import Columns, Row, Rows
 from penstock.limits import NEVER_NS
@@ -81,7 +81,7 @@ class Queue:
 
         def holds(time: Nanos, sequence: int) -> bool:
             row = self.rows.get(sequence)
-            return row is not None and row[:4:3] == (time, State.READY) and row.expires_at > now
+            return row is not None and row[:4:3] == (time, READY) and row.expires_at > now
 
         return self._rows_of(sequence for _, sequence in line.peek(count, holds))
 
@@ -145,9 +145,9 @@ class Queue:
             time, sequence = head
             row = self.rows.get(sequence)
             assert row is not None
-            self.rows.change(sequence, time, row.receives, 0, State.READY)
+            self.rows.change(sequence, time, row.receives, 0, READY)
             self.delayed.leave(time, sequence, self._is_delayed)
-            self._enter(State.READY, time, row.priority, sequence)
+            self._enter(READY, time, row.priority, sequence)
             matured = True
         return matured
 
@@ -157,38 +157,38 @@ class Queue:
             del self.digests[digest]
 
     def _enter(self, state: int, visible_at: Nanos, priority: int, sequence: int) -> None:
-        if state == State.READY:
+        if state == READY:
             line = self._ready.get(priority)
             if line is None:
                 line = self._ready[priority] = Line()
                 insort(self._priorities, -priority)
             line.add(visible_at, sequence)
-        elif state == State.LEASED:
+        elif state == LEASED:
             self.leases.add(visible_at, sequence)
         else:
             self.delayed.add(visible_at, sequence)
 
     def _leave(self, row: Row, sequence: int) -> None:
         """Leave the line of the state in `row`, which the message is no longer in."""
-        if row.state == State.READY:
+        if row.state == READY:
             line = self._ready[row.priority]
             line.leave(row.visible_at, sequence, self._is_ready)
             if not line.live and len(self._priorities) > 1:
                 del self._ready[row.priority]
                 self._priorities.remove(-row.priority)
-        elif row.state == State.LEASED:
+        elif row.state == LEASED:
             self.leases.leave(row.visible_at, sequence, self._is_leased)
         else:
             self.delayed.leave(row.visible_at, sequence, self._is_delayed)
 
     def _is_ready(self, time: Nanos, sequence: int) -> bool:
-        return self.rows.holds(sequence, State.READY, time)
+        return self.rows.holds(sequence, READY, time)
 
     def _is_leased(self, time: Nanos, sequence: int) -> bool:
-        return self.rows.holds(sequence, State.LEASED, time)
+        return self.rows.holds(sequence, LEASED, time)
 
     def _is_delayed(self, time: Nanos, sequence: int) -> bool:
-        return self.rows.holds(sequence, State.DELAYED, time)
+        return self.rows.holds(sequence, DELAYED, time)
 
     def _is_alive(self, time: Nanos, sequence: int) -> bool:
         return self.rows.expires(sequence, time)
@@ -230,12 +230,12 @@ class Queue:
         rows = np.concatenate([table[1] for table in tables])
         del tables
         visible_at, state, priority = rows["visible_at"], rows["state"], rows["priority"]
-        for level in np.unique(priority[state == State.READY]).tolist():
-            chosen = (state == State.READY) & (priority == level)
+        for level in np.unique(priority[state == READY]).tolist():
+            chosen = (state == READY) & (priority == level)
             self._ready[level] = line = Line()
             insort(self._priorities, -level)
             line.extend(visible_at[chosen], sequences[chosen])
-        for line, chosen in ((self.leases, state == State.LEASED), (self.delayed, state == State.DELAYED)):
+        for line, chosen in ((self.leases, state == LEASED), (self.delayed, state == DELAYED)):
             line.extend(visible_at[chosen], sequences[chosen])
         mortal = rows["expires_at"] != NEVER_NS
         self.lifetimes.extend(rows["expires_at"][mortal], sequences[mortal])

@@ -187,7 +187,10 @@ class Loop:
         if self._in_flight is None:
             return  # Failed, and forgotten, in the meantime.
         done, self._in_flight = self._in_flight, None
-        self._flush()  # Keep the disk busy while the answers go out.
+        if self.log.collecting and not self._flush_is_due:
+            # When this turn ends, so that what the answered clients send next can still join the batch.
+            self._flush_is_due = True
+            self._scheduler.soon(self._flush)
         for answered in (done[Stage.WRITE], done[Stage.SYNC]):
             for reply, answer in answered:
                 reply(answer)

@@ -30,6 +30,7 @@ from penstock.model import (
     Kicked,
     Kind,
     Logged,
+    MessageEvent,
     NameDefined,
     Nanos,
     Position,
@@ -202,26 +203,50 @@ def _encode_logged(event: Logged, heap: bytearray, records: bytearray) -> None:
     )
 
 
-def _encode_message_event(event: Any, heap: bytearray, records: bytearray) -> None:
+def _encode_message_event(event: Any, _: bytearray, records: bytearray) -> None:
+    """An event that ends a message and has nothing else to say."""
+    _add_message_record(records, event)
+
+
+def _encode_leased(event: Any, _: bytearray, records: bytearray) -> None:
+    _add_message_record(records, event, visible_at=event.visible_at)
+
+
+def _encode_succeeded(event: Succeeded, heap: bytearray, records: bytearray) -> None:
+    heap += event.result
+    _add_message_record(records, event, flags=COMPLETE if event.complete else 0, body_bytes=len(event.result))
+
+
+def _encode_dead_lettered(event: DeadLettered, _: bytearray, records: bytearray) -> None:
+    _add_message_record(
+        records,
+        event,
+        flags=WAS_FETCHED if event.fetched else 0,
+        visible_at=event.visible_at,
+        expires_at=event.expires_at,
+        to_queue=event.to_queue,
+        to_sequence=event.to_sequence,
+    )
+
+
+def _encode_carried(event: Carried, heap: bytearray, records: bytearray) -> None:
+    heap += event.extent
+    _add_message_record(records, event, body_bytes=len(event.extent))
+
+
+def _add_message_record(
+    records: bytearray,
+    event: MessageEvent,
+    flags: int = 0,
+    visible_at: Nanos = 0,
+    expires_at: Nanos = 0,
+    to_queue: int = 0,
+    to_sequence: int = 0,
+    body_bytes: int = 0,
+) -> None:
     """Every event about a message already logged. What an event does not have is zero."""
-    flags = expires_at = to_queue = to_sequence = body_bytes = 0
-    visible_at = 0
-    kind = event.kind
-    if kind is Kind.FETCHED or kind is Kind.RETRIED:
-        visible_at = event.visible_at
-    elif kind is Kind.SUCCEEDED:
-        flags = COMPLETE if event.complete else 0
-        body_bytes = len(event.result)
-        heap += event.result
-    elif kind is Kind.DEAD_LETTERED:
-        flags = WAS_FETCHED if event.fetched else 0
-        visible_at, expires_at = event.visible_at, event.expires_at
-        to_queue, to_sequence = event.to_queue, event.to_sequence
-    elif kind is Kind.CARRIED:
-        body_bytes = len(event.extent)
-        heap += event.extent
     records += _RECORD.pack(
-        kind,
+        event.kind,
         flags,
         0,
         event.queue,
@@ -280,20 +305,12 @@ _ENCODERS: dict[Kind, Callable[[Any, bytearray, bytearray], None]] = {
     Kind.QUEUE_CREATED: _encode_queue_created,
     Kind.QUEUE_CHANGED: _encode_queue_changed,
     Kind.QUEUE_REMOVED: _encode_queue_removed,
-    **dict.fromkeys(
-        (
-            Kind.FETCHED,
-            Kind.KICKED,
-            Kind.SUCCEEDED,
-            Kind.RETRIED,
-            Kind.EXASPERATED,
-            Kind.DEAD_LETTERED,
-            Kind.EXPIRED,
-            Kind.DELETED,
-            Kind.CARRIED,
-        ),
-        _encode_message_event,
-    ),
+    Kind.FETCHED: _encode_leased,
+    Kind.RETRIED: _encode_leased,
+    Kind.SUCCEEDED: _encode_succeeded,
+    Kind.DEAD_LETTERED: _encode_dead_lettered,
+    Kind.CARRIED: _encode_carried,
+    **dict.fromkeys((Kind.KICKED, Kind.EXASPERATED, Kind.EXPIRED, Kind.DELETED), _encode_message_event),
 }
 assert _ENCODERS.keys() == set(Kind)
 
