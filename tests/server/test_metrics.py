@@ -1,0 +1,263 @@
+"""What a scrape says of a broker that has done this and that, on a real log and a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from penstock import __version__
+from penstock.dialects.http import BodyRule, Headers, Request, Response
+from penstock.engine.engine import Engine
+from penstock.model import Answer, Command, CreateQueue, Fetch, Finish, NewMessage, Publish, QueueSettings
+from penstock.server.app import AsyncioScheduler
+from penstock.server.config import HttpConfig, LogConfig
+from penstock.server.housekeeping import Housekeeper
+from penstock.server.http import HttpServer
+from penstock.server.loop import Loop
+from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics
+from penstock.storage.directory import DataDirectory
+from penstock.storage.memory import MemoryLog
+from penstock.storage.segments import SegmentLog
+
+Scraped = dict[str, dict[tuple[str, ...], float]]
+
+
+def scrape(metrics: Metrics) -> Scraped:
+    """The values by sample name, then by the values of the labels, sorted by label."""
+    scraped: Scraped = {}
+    for family in text_string_to_metric_families(metrics.scrape()().decode()):
+        for sample in family.samples:
+            labels = tuple(value for _, value in sorted(sample.labels.items()))
+            values = scraped.setdefault(sample.name, {})
+            assert labels not in values, f"{sample.name}{labels} is there twice"
+            values[labels] = sample.value
+    return scraped
+
+
+async def ask(loop: Loop, command: Command) -> Any:
+    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    loop.submit(command, answered.set_result)
+    return await answered
+
+
+def a_loop(log: SegmentLog | MemoryLog) -> Loop:
+    return Loop(Engine(), log, time.time_ns, AsyncioScheduler(asyncio.get_running_loop()))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[SegmentLog]:
+    directory = DataDirectory(tmp_path / "data")
+    directory.open()
+    log = SegmentLog(directory, segment_bytes=64 << 10)
+    assert list(log.recover().events) == []
+    yield log
+    log.close()
+    directory.close()
+
+
+def test_events_and_messages_are_counted_where_they_are(log: SegmentLog) -> None:
+    async def story() -> Scraped:
+        loop = a_loop(log)
+        metrics = Metrics(loop)
+        await ask(loop, CreateQueue("orders", QueueSettings()))
+        await ask(loop, CreateQueue('"odd"\\name', QueueSettings(delay_ns=3600_000_000_000)))
+        await ask(loop, Publish("orders", [NewMessage(b"x")] * 5))
+        await ask(loop, Publish('"odd"\\name', [NewMessage(b"x")]))
+        delivered = await ask(loop, Fetch("orders", count=3))
+        await ask(loop, Finish(delivered[0].queue, delivered[0].sequence))
+        return scrape(metrics)
+
+    scraped = asyncio.run(story())
+    assert scraped["penstock_queues"] == {(): 2}
+    assert scraped["penstock_queue_messages"] == {
+        ("orders", "ready"): 2,
+        ("orders", "leased"): 2,
+        ("orders", "delayed"): 0,
+        ('"odd"\\name', "ready"): 0,
+        ('"odd"\\name', "leased"): 0,
+        ('"odd"\\name', "delayed"): 1,
+    }
+    events = scraped["penstock_events_total"]
+    assert {kind: events[kind,] for kind in ("queue_created", "logged", "fetched", "succeeded", "expired")} == {
+        "queue_created": 2,
+        "logged": 6,
+        "fetched": 3,
+        "succeeded": 1,
+        "expired": 0,
+    }
+    assert scraped["penstock_commits_total"] == {(): 6}
+    assert scraped["penstock_log_offset"] == {(): sum(events.values())}
+    assert scraped["penstock_log_segments"] == {(): 1}
+    assert 6 * 64 < scraped["penstock_log_bytes"][()] < 64 << 10
+    assert scraped["penstock_log_collecting_bytes"] == {(): 0}
+
+
+def test_waiting_clients_are_counted_until_they_have_their_message() -> None:
+    async def story() -> list[float]:
+        loop = a_loop(MemoryLog())
+        metrics = Metrics(loop)
+        await ask(loop, CreateQueue("quiet", QueueSettings()))
+        waiting = asyncio.ensure_future(ask(loop, Fetch("quiet", wait_ns=20_000_000_000)))
+        await asyncio.sleep(0)
+        seen = [scrape(metrics)["penstock_waiting_receives"][()]]
+        await ask(loop, Publish("quiet", [NewMessage(b"x")]))
+        assert [delivery.body for delivery in await waiting] == [b"x"]
+        return [*seen, scrape(metrics)["penstock_waiting_receives"][()]]
+
+    assert asyncio.run(story()) == [1, 0]
+
+
+class Echo:
+    """Answers every request with its body, and 404 to a request without one."""
+
+    def body_rule(self, method: bytes, segments: list[bytes], headers: Headers) -> BodyRule:
+        return BodyRule(1 << 20)
+
+    def handle(self, request: Request, respond: Callable[[Response], None]) -> None:
+        respond(Response(200 if request.body else 404, request.body, b""))
+
+
+def test_connections_and_responses_are_counted() -> None:
+    async def story() -> list[Scraped]:
+        metrics = Metrics(a_loop(MemoryLog()))
+        metrics.http = http = HttpServer(Echo(), HttpConfig())
+        listener = await http.listen("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
+        for request in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi") * 2:
+            writer.write(request)
+            await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nonly a part")
+        while not http.buffered_bytes:  # noqa: ASYNC110 - The server shares this event loop; each turn it reads on.
+            await asyncio.sleep(0)
+        seen = [scrape(metrics)]
+        writer.close()
+        while http.connections:  # noqa: ASYNC110 - As above.
+            await asyncio.sleep(0)
+        seen.append(scrape(metrics))
+        listener.close()
+        http.close()
+        return seen
+
+    open_, closed = asyncio.run(story())
+    assert open_["penstock_http_connections"] == {(): 1}
+    assert open_["penstock_http_buffered_bytes"] == {(): len("only a part")}
+    assert open_["penstock_http_responses_total"] == {("200",): 2, ("404",): 2}
+    assert closed["penstock_http_connections"] == closed["penstock_http_buffered_bytes"] == {(): 0}
+
+
+def test_a_snapshot_shows_its_age_and_size(log: SegmentLog) -> None:
+    async def story() -> tuple[Scraped, Scraped]:
+        loop = a_loop(log)
+        metrics = Metrics(loop)
+        metrics.housekeeper = Housekeeper(loop, log, LogConfig())
+        await ask(loop, CreateQueue("orders", QueueSettings()))
+        before = scrape(metrics)
+        metrics.housekeeper.final_snapshot()
+        metrics.housekeeper.last_seconds = 0.25
+        return before, scrape(metrics)
+
+    before, after = asyncio.run(story())
+    assert "penstock_snapshot_age_seconds" not in before
+    assert "penstock_snapshot_bytes" not in before
+    assert before["penstock_snapshot_seconds"] == {(): 0}
+    assert after["penstock_snapshot_bytes"] == {(): log.snapshots[0].path.stat().st_size}
+    assert 0 < after["penstock_snapshot_age_seconds"][()] < 60
+    assert after["penstock_snapshot_seconds"] == {(): 0.25}
+
+
+def test_a_log_that_cannot_be_written_is_not_healthy() -> None:
+    async def story() -> list[float]:
+        loop = a_loop(MemoryLog())
+        metrics = Metrics(loop)
+        seen = [scrape(metrics)["penstock_healthy"][()]]
+        loop.failure = "the log cannot be written: No space left on device"
+        return [*seen, scrape(metrics)["penstock_healthy"][()]]
+
+    assert asyncio.run(story()) == [1, 0]
+
+
+@pytest.mark.parametrize("name", ["q1500", "(other)"])
+def test_queues_beyond_the_limit_are_summed_up(name: str) -> None:
+    queues = QUEUES_SHOWN_MAX + 10
+
+    async def story() -> Scraped:
+        loop = a_loop(MemoryLog())
+        names = [name, *(f"q{number}" for number in range(queues - 1))]
+        for queue in names:
+            await ask(loop, CreateQueue(queue, QueueSettings()))
+        for queue in (names[0], names[1], names[-1], names[-2]):
+            await ask(loop, Publish(queue, [NewMessage(b"x")]))
+        await ask(loop, Fetch(names[-1]))
+        return scrape(Metrics(loop))
+
+    scraped = asyncio.run(story())
+    messages = scraped["penstock_queue_messages"]
+    assert scraped["penstock_queues"] == {(): queues}
+    assert sum(messages.values()) == 4
+    assert messages["q0", "ready"] == 1
+    assert messages["(other)", "ready"] == (2 if name == "(other)" else 1)
+    assert messages["(other)", "leased"] == 1
+    assert len(messages) == 3 * (QUEUES_SHOWN_MAX if name == "(other)" else QUEUES_SHOWN_MAX + 1)
+
+
+def test_a_reading_stays_what_it_was_until_it_is_written() -> None:
+    async def story() -> bytes:
+        loop = a_loop(MemoryLog())
+        metrics = Metrics(loop)
+        write = metrics.scrape()
+        await ask(loop, CreateQueue("orders", QueueSettings()))
+        metrics.commit_seconds.observe(1.0)
+        return await asyncio.to_thread(write)
+
+    text = asyncio.run(story())
+    assert b"\npenstock_queues 0.0\n" in text
+    assert b"\npenstock_commit_seconds_count 0.0\n" in text
+
+
+def test_a_bucket_counts_what_took_at_most_its_bound() -> None:
+    histogram = Histogram()
+    for seconds in (0.0, 0.001, 0.0011, 0.3, 60.0):
+        histogram.observe(seconds)
+    buckets = dict(histogram.buckets())
+    assert (buckets["0.00025"], buckets["0.001"], buckets["0.0025"], buckets["0.5"]) == (1, 2, 3, 4)
+    assert (buckets["5.0"], buckets["+Inf"]) == (4, 5)
+    assert histogram.sum == pytest.approx(60.3021)
+
+
+def test_commits_show_how_long_they_took() -> None:
+    async def story() -> Scraped:
+        metrics = Metrics(a_loop(MemoryLog()))
+        metrics.commit_seconds.observe(0.5)
+        return scrape(metrics)
+
+    scraped = asyncio.run(story())
+    assert scraped["penstock_commit_seconds_count"] == {(): 1}
+    assert scraped["penstock_commit_seconds_sum"] == {(): 0.5}
+    assert scraped["penstock_commit_seconds_bucket"]["0.25",] == 0
+    assert scraped["penstock_commit_seconds_bucket"]["0.5",] == 1
+
+
+def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: SegmentLog) -> None:
+    async def story() -> str:
+        loop = a_loop(log)
+        metrics = Metrics(loop)
+        metrics.http = HttpServer(Echo(), HttpConfig())
+        metrics.housekeeper = Housekeeper(loop, log, LogConfig())
+        await ask(loop, CreateQueue("orders", QueueSettings()))
+        metrics.housekeeper.final_snapshot()
+        return metrics.scrape()().decode()
+
+    text = asyncio.run(story())
+    shown = [line.split(" ", 3)[2:] for line in text.splitlines() if line.startswith("# HELP")]
+    ours = [(name, words) for name, words in shown if name.startswith("penstock_")]
+    assert ours == [(family.name, family.help) for family in FAMILIES]
+    assert f'penstock_build_info{{python="{platform.python_version()}",version="{__version__}"}} 1.0' in text
+    process = {name for name, _ in shown if name.startswith("process_")}
+    assert {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"} <= process
