@@ -281,8 +281,9 @@ class Engine:
         return Decision((self._returned(queue, sequence, row, now, command.delay_ns, {}),), _DONE)
 
     def _may_settle(self, row: Row, consumer: str | None) -> bool:
-        """Anyone, if no consumer is named; else only the one who has the message."""
-        return consumer is None or (row.state != READY and self.names[row.consumer] == consumer)
+        """Anyone, if no consumer is named; else only the one who has the message, be it as a dead letter."""
+        taken = row.state == LEASED or (row.state == DELAYED and row.consumer != 0)
+        return consumer is None or (taken and self.names[row.consumer] == consumer)
 
     def _tick(self, _: Tick, now: Nanos) -> Decision:
         events: list[Event] = []
