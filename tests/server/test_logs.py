@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -192,3 +193,15 @@ def test_the_level_decides_what_is_said() -> None:
 
 def test_text_goes_to_standard_error() -> None:
     assert said("info", "text")[0].endswith(" INFO     shown queue=café (penstock.test)")
+
+
+# Documentation
+
+
+def test_the_manual_explains_every_event_that_is_logged() -> None:
+    root = Path(__file__).parents[2]
+    sources = "".join(path.read_text("utf-8") for path in (root / "src" / "penstock").rglob("*.py"))
+    events = set(re.findall(r'logger\.(?:info|warning|error|critical|exception)\(\s*"(\w+)"', sources))
+    assert "listening" in events
+    manual = (root / "docs" / "operating.md").read_text("utf-8")
+    assert {event for event in events if f"`{event}`" not in manual} == set()

@@ -21,7 +21,7 @@ from penstock.server.config import HttpConfig, LogConfig
 from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer
 from penstock.server.loop import Loop
-from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics
+from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics, metrics_table
 from penstock.storage.directory import DataDirectory
 from penstock.storage.memory import MemoryLog
 from penstock.storage.segments import SegmentLog
@@ -261,3 +261,8 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
     assert f'penstock_build_info{{python="{platform.python_version()}",version="{__version__}"}} 1.0' in text
     process = {name for name, _ in shown if name.startswith("process_")}
     assert {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"} <= process
+
+
+def test_the_manual_lists_every_metric_as_it_is() -> None:
+    manual = Path(__file__).parents[2] / "docs" / "operating.md"
+    assert metrics_table() in manual.read_text("utf-8")
