@@ -84,8 +84,8 @@ class SegmentLog:
         paths = sorted(self.directory.log.glob("*.log"))
         if paths:
             with paths[-1].open("rb") as file:
-                header, rest = file.read(SEGMENT_HEADER_BYTES), file.read()
-            if not is_segment_header(header) and not rest.strip(b"\0"):
+                born = is_segment_header(file.read(SEGMENT_HEADER_BYTES)) or file.read().strip(b"\0")
+            if not born:
                 paths[-1].unlink()
 
     def _whole_snapshots(self) -> list[SnapshotFacts]:
@@ -173,9 +173,9 @@ class SegmentLog:
         return self._batch.end_position if self._batch.count else self._batch.base_position
 
     def commit(self, now: Nanos, progress: Progress) -> None:
-        assert not self._committing, "one commit at a time"
         if self._failed:
             raise LogFailedError("the log has failed") from self._failed
+        assert not self._committing, "one commit at a time"
         batch = self._batch
         data = batch.seal(now)
         self._tail.add(batch.base_position, data)
@@ -198,7 +198,8 @@ class SegmentLog:
     def read(self, position: Position, size: int) -> bytes:
         if position >= self._batch.base_position:
             return self._batch.read(position, size)
-        return self._tail.read(position, size) or self._read_disk(position, size)
+        recent = self._tail.read(position, size)
+        return self._read_disk(position, size) if recent is None else recent
 
     def _read_disk(self, position: Position, size: int) -> bytes:
         index = bisect_right(self.segments, position, key=lambda segment: segment.base_position) - 1
@@ -236,6 +237,7 @@ class SegmentLog:
             else:
                 os.truncate(segment.path, segment.file_offset(self.durable_position))
                 break
+        sync_directory(self.directory.log)  # Or a segment cut off here could return with the next power cut.
 
 
 class _Writer:
@@ -275,8 +277,9 @@ class _Writer:
                 job.progress(Stage.WRITE)
                 assert self._file is not None
                 os.fdatasync(self._file)
-            except OSError as error:
-                # Never tried again: after a failed fsync the kernel may call lost pages clean.
+            except Exception as error:
+                # Never tried again: after a failed fsync the kernel may call lost pages clean. And whatever else ends
+                # this thread must not leave the others waiting for it.
                 job.progress(error)
                 return
             job.progress(Stage.SYNC)
@@ -374,7 +377,7 @@ def cut_tail(path: Path, end: int) -> int:
     with path.open("r+b") as file:
         file.seek(end)
         torn = file.read().rstrip(b"\0")
-        path.with_suffix(".torn").write_bytes(torn)
+        path.with_suffix(f".{end}.torn").write_bytes(torn)
         file.truncate(end)
         os.fsync(file.fileno())
     return len(torn)

@@ -1,0 +1,154 @@
+"""Events of every kind, and logs worked by hand."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from penstock.limits import NEVER_NS
+from penstock.model import (
+    Carried,
+    DeadLettered,
+    Deleted,
+    Event,
+    Exasperated,
+    Expired,
+    Fetched,
+    Kicked,
+    Logged,
+    MessageEvent,
+    NameDefined,
+    Position,
+    QueueChanged,
+    QueueCreated,
+    QueueRemoved,
+    QueueSettings,
+    RedrivePolicy,
+    Retried,
+    Succeeded,
+)
+from penstock.storage.directory import DataDirectory
+from penstock.storage.port import Log, Section, Stage
+from penstock.storage.segments import SegmentLog
+
+_u32 = st.integers(0, 2**32 - 1)
+_u64 = st.integers(0, 2**64 - 1)
+_i64 = st.integers(-(2**63), 2**63 - 1)
+_texts = st.text(st.characters(codec="utf-8"), max_size=20)
+_bytes = st.binary(max_size=60)
+
+settings_of_queues: st.SearchStrategy[QueueSettings] = st.builds(
+    QueueSettings,
+    redrive_policy=st.none() | st.builds(RedrivePolicy, max_receives=_u32, dead_letter_queue=_texts),
+    retention_ns=st.integers(0, NEVER_NS),
+    visibility_ns=st.integers(0, NEVER_NS),
+    delay_ns=st.integers(0, NEVER_NS),
+    deduplication=st.booleans(),
+    retries=_u32,
+    confirmations=_u32,
+    detect_unchanged=st.booleans(),
+    keep=st.sampled_from(["finished", "all"]),
+)
+
+
+def _about(kind: type[MessageEvent], **more: st.SearchStrategy[Any]) -> st.SearchStrategy[Event]:
+    return st.builds(kind, time=_i64, queue=_u32, sequence=_u64, created=_i64, receives=_u32, consumer=_u32, **more)
+
+
+every_kind: dict[type[Event], st.SearchStrategy[Event]] = {
+    NameDefined: st.builds(NameDefined, time=_i64, number=_u32, text=_texts),
+    QueueCreated: st.builds(QueueCreated, time=_i64, queue=_u32, name=_texts, settings=settings_of_queues),
+    QueueChanged: st.builds(QueueChanged, time=_i64, queue=_u32, settings=settings_of_queues),
+    QueueRemoved: st.builds(QueueRemoved, time=_i64, queue=_u32),
+    Logged: st.builds(
+        Logged,
+        time=_i64,
+        queue=_u32,
+        sequence=_u64,
+        visible_at=_i64,
+        expires_at=_i64,
+        priority=_u32,
+        content_type=_u32,
+        sender=_u32,
+        object=_u32,
+        topics=_u32,
+        key=_bytes,
+        headers=_bytes,
+        digest=st.just(b"") | st.binary(min_size=32, max_size=32),
+        body=_bytes,
+    ),
+    Fetched: _about(Fetched, visible_at=_i64),
+    Kicked: _about(Kicked),
+    Succeeded: _about(Succeeded, complete=st.booleans(), result=_bytes),
+    Retried: _about(Retried, visible_at=_i64),
+    Exasperated: _about(Exasperated),
+    DeadLettered: _about(
+        DeadLettered, fetched=st.booleans(), visible_at=_i64, expires_at=_i64, to_queue=_u32, to_sequence=_u64
+    ),
+    Expired: _about(Expired),
+    Deleted: _about(Deleted),
+    Carried: _about(Carried, extent=_bytes),
+}
+events: st.SearchStrategy[Event] = st.one_of(*every_kind.values())
+
+
+def logged(sequence: int, body: bytes, **more: Any) -> Logged:
+    facts: dict[str, Any] = {
+        "time": 1000 + sequence,
+        "queue": 1,
+        "sequence": sequence,
+        "visible_at": 1000 + sequence,
+        "expires_at": NEVER_NS,
+        "priority": 0,
+        "content_type": 0,
+        "sender": 0,
+        "object": 0,
+        "topics": 0,
+        "key": b"",
+        "headers": b"",
+        "digest": b"",
+        "body": body,
+    }
+    return Logged(**facts | more)
+
+
+def open_log(path: Path, segment_bytes: int = 4096) -> SegmentLog:
+    """A log on a directory, not yet recovered. `close_log` lets go of both."""
+    directory = DataDirectory(path)
+    directory.open()
+    return SegmentLog(directory, segment_bytes=segment_bytes)
+
+
+def close_log(log: SegmentLog) -> None:
+    log.close()
+    log.directory.close()
+
+
+def recover(log: Log) -> list[tuple[Event, Position]]:
+    """Everything after the snapshot, which must be none."""
+    recovered = log.recover()
+    assert recovered.sections is None
+    return list(recovered.events)
+
+
+def commit(log: Log, now: int = 5000) -> list[Stage | BaseException]:
+    """Commit and wait for the end; what was reported on the way."""
+    reported: list[Stage | BaseException] = []
+    ended = threading.Event()
+
+    def progress(stage: Stage | BaseException) -> None:
+        reported.append(stage)
+        if stage is not Stage.WRITE:
+            ended.set()
+
+    log.commit(now, progress)
+    assert ended.wait(30)
+    return reported
+
+
+def section(kind: str, facts: bytes, *columns: bytes) -> Section:
+    return kind, facts, tuple(np.frombuffer(column, dtype=np.uint8) for column in columns)
