@@ -1,0 +1,133 @@
+"""A log on a disk that lies, breaks and loses power, in virtual time: for simulations.
+
+Commits take time, and may fail at the write (an error, a full disk) or at the sync. Batches that were synced are kept
+whatever happens. Of the batch under way a crash leaves any number of its first bytes: none, all, or a torn piece,
+which the next recovery cuts off. The same seed gives the same disk.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from random import Random
+from typing import NamedTuple
+
+from penstock.errors import LogFailedError
+from penstock.limits import SECOND_NS
+from penstock.model import Nanos, Position
+from penstock.storage.batch import HEADER_BYTES, is_whole, read_header
+from penstock.storage.memory import MemoryLog
+from penstock.storage.port import Progress, Recovered, Section, Stage
+
+After = Callable[[Nanos, Callable[[], None]], object]  # Calls back when this much virtual time has passed.
+
+
+class Faults(NamedTuple):
+    """How slow the disk is, and how likely each failure of a commit."""
+
+    write_ns_max: Nanos = SECOND_NS // 1000
+    sync_ns_max: Nanos = SECOND_NS // 100
+    write_fails: float = 0.0
+    disk_is_full: float = 0.0
+    sync_fails: float = 0.0
+
+
+class FaultyLog(MemoryLog):
+    """`durable` is the disk: hand the same list to the log that comes after a crash."""
+
+    def __init__(
+        self,
+        after: After,
+        random: Random,
+        faults: Faults = Faults(),  # noqa: B008 (a tuple does not change)
+        durable: list[bytes] | None = None,
+        snapshot: tuple[int, list[Section]] | None = None,
+    ) -> None:
+        super().__init__(durable)
+        self.snapshot = snapshot
+        self.faults = faults
+        self.durable_offset = 0  # Everything before it has been synced.
+        self.written_offset = 0  # Everything before it has been handed to the operating system.
+        self._after = after
+        self._random = random
+        self._under_way: bytes | None = None
+        self._failed: OSError | None = None
+        self._gone = False  # Crashed or abandoned: what it still had planned does not happen.
+
+    def recover(self) -> Recovered:
+        self._cut_torn_tail()
+        for data in self.durable:
+            header = read_header(data)
+            assert header is not None
+            self.durable_offset = self.written_offset = header.base_offset + header.records
+        return super().recover()
+
+    def _cut_torn_tail(self) -> None:
+        if self.durable:
+            header = read_header(self.durable[-1])
+            if header is None or not is_whole(header, self.durable[-1][HEADER_BYTES:]):
+                del self.durable[-1]
+
+    def commit(self, now: Nanos, progress: Progress) -> None:
+        if self._failed:
+            raise LogFailedError("the log has failed") from self._failed
+        assert self._under_way is None, "one commit at a time"
+        self._under_way = self._seal(now)
+        end = self._batch.base_offset
+        self._later(self.faults.write_ns_max, lambda: self._write(end, progress))
+
+    def _write(self, end: int, progress: Progress) -> None:
+        if self._random.random() < self.faults.write_fails:
+            self._fail(OSError(errno.EIO, "the write failed"), progress)
+        elif self._random.random() < self.faults.disk_is_full:
+            self._fail(OSError(errno.ENOSPC, "the disk is full"), progress)
+        else:
+            self.written_offset = end
+            progress(Stage.WRITE)
+            self._later(self.faults.sync_ns_max, lambda: self._sync(end, progress))
+
+    def _sync(self, end: int, progress: Progress) -> None:
+        if self._random.random() < self.faults.sync_fails:
+            self._fail(OSError(errno.EIO, "the sync failed"), progress)
+        else:
+            assert self._under_way is not None
+            self.durable.append(self._under_way)
+            self._under_way = None
+            self.durable_offset = end
+            progress(Stage.SYNC)
+
+    def _fail(self, error: OSError, progress: Progress) -> None:
+        self._failed = error
+        progress(error)
+
+    def _later(self, delay_ns_max: Nanos, callback: Callable[[], None]) -> None:
+        def unless_gone() -> None:
+            if not self._gone:
+                callback()
+
+        self._after(self._random.randint(0, delay_ns_max), unless_gone)
+
+    def read(self, position: Position, size: int) -> bytes:
+        assert not self._gone, "a log that is gone cannot be read"
+        return super().read(position, size)
+
+    def _written(self) -> list[bytes]:
+        return self.durable if self._under_way is None else [*self.durable, self._under_way]
+
+    def crash(self) -> None:
+        """The power goes. Whatever was under way may be there afterwards: whole, torn, or not at all."""
+        self._gone = True
+        if self._under_way is not None:
+            size = len(self._under_way)
+            survives = self._random.choice([0, self._random.randint(0, size), size])
+            if survives:
+                self.durable.append(self._under_way[:survives])
+            self._under_way = None
+
+    def abandon(self) -> None:
+        """After a failure: cut off whatever was not known to be durable. Nobody was told of it."""
+        self._gone = True
+        self._under_way = None
+
+    def close(self) -> None:
+        self._gone = True
