@@ -18,11 +18,14 @@ Headers = dict[bytes, bytes]  # Names in lower case; the last of several wins.
 
 class Request(Struct, gc=False):
     method: bytes
-    segments: list[bytes]  # The path, split at each slash, not yet percent-decoded.
-    query: bytes
+    target: bytes  # Path and query, as they were sent.
     headers: Headers
     body: bytes = b""
     cut: bool = False  # The body was longer than it may be, and the rest was dropped.
+
+    @property
+    def query(self) -> bytes:
+        return self.target.partition(b"?")[2]
 
 
 class Response(Struct, gc=False):
@@ -58,6 +61,12 @@ def error_response(status: int, message: str, headers: bytes = b"") -> Response:
 
 def method_not_allowed(allowed: list[bytes]) -> Response:
     return error_response(405, "the method is not allowed here", b"Allow: " + b", ".join(allowed) + b"\r\n")
+
+
+@lru_cache(maxsize=4096)
+def segments_of(target: bytes) -> tuple[bytes, ...]:
+    """The path of a target, split at each slash, not yet percent-decoded."""
+    return tuple(target.partition(b"?")[0][1:].split(b"/"))
 
 
 @lru_cache(maxsize=4096)

@@ -21,6 +21,7 @@ from penstock.dialects.http import (
     json_response,
     method_not_allowed,
     queue_name,
+    segments_of,
     whole_number,
 )
 from penstock.dialects.multipart import boundary_of, join_parts, split_parts
@@ -67,7 +68,6 @@ _STATUS = {
 }
 _OCTETS = "application/octet-stream"
 _SMALL_BODY = BodyRule(64 << 10)
-_KEPT = (b"content-encoding", b"x-trace-id")  # Request headers that come back with the message.
 
 # ── The queue document ────────────────────────────────────────────────────────────────────────────────────
 
@@ -116,41 +116,41 @@ class Mqs:
         self._ids = ids
         self._message_rule = BodyRule(BODY_BYTES_MAX, cut=oversize == "cut")
         self._batch_rule = BodyRule(batch_bytes_max)
-        self._routes: dict[tuple[bytes, bool], dict[bytes, Callable[[Request], Response | Call]]] = {
-            (b"messages", True): {b"GET": self._receive, b"POST": self._publish, b"DELETE": self._delete_message},
-            (b"queues", True): {
+        self._routes: dict[tuple[bytes, int], dict[bytes, Callable[..., Response | Call]]] = {
+            (b"messages", 1): {b"GET": self._receive, b"POST": self._publish, b"DELETE": self._delete_message},
+            (b"queues", 1): {
                 b"GET": self._get_queue,
                 b"HEAD": self._get_queue,
                 b"PUT": self._put_queue,
                 b"POST": self._post_queue,
                 b"DELETE": self._delete_queue,
             },
-            (b"queues", False): {b"GET": self._list_queues, b"HEAD": self._list_queues},
+            (b"queues", 0): {b"GET": self._list_queues, b"HEAD": self._list_queues},
         }
 
-    def body_rule(self, method: bytes, segments: list[bytes], headers: Headers) -> BodyRule:
-        if method != b"POST" or segments[0] != b"messages":
+    def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
+        if method != b"POST" or segments_of(target)[0] != b"messages":
             return _SMALL_BODY
         multipart = headers.get(b"content-type", b"")[:10].lower() == b"multipart/"
         return self._batch_rule if multipart else self._message_rule
 
     def handle(self, request: Request) -> Response | Call:
-        segments = request.segments
-        methods = self._routes.get((segments[0], len(segments) == 2))
-        if methods is None or len(segments) > 2:
+        first, *rest = segments_of(request.target)
+        methods = self._routes.get((first, len(rest)))
+        if methods is None:
             return error_response(404, "there is nothing at this path")
         handler = methods.get(request.method)
         if handler is None:
             return method_not_allowed(list(methods))
         try:
-            return handler(request)
+            return handler(request, *rest)
         except ProtocolError as error:
             return error_response(400, str(error))
 
     # ── Messages ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _publish(self, request: Request) -> Response | Call:
-        queue = queue_name(request.segments[1])
+    def _publish(self, request: Request, segment: bytes) -> Response | Call:
+        queue = queue_name(segment)
         headers = request.headers
         content_type = headers.get(b"content-type")
         boundary = boundary_of(content_type) if content_type else None
@@ -170,24 +170,25 @@ class Mqs:
         if isinstance(answer, Refused):
             return _refusal(answer)
         receipts: Sequence[Receipt] = answer  # type: ignore[assignment]
-        status = 201 if any(receipt.fresh for receipt in receipts) else 200
         make = self._ids.make
-        ids = [make(receipt.queue, receipt.sequence) for receipt in receipts]
-        if len(ids) == 1:
-            return Response(status, b"", f"X-MQS-MESSAGE-ID: {ids[0]}\r\n".encode())
-        return json_response(status, {"ids": ids})
+        if len(receipts) == 1:
+            receipt = receipts[0]
+            header = b"X-MQS-MESSAGE-ID: %b\r\n" % make(receipt.queue, receipt.sequence).encode()
+            return Response(201 if receipt.fresh else 200, b"", header)
+        status = 201 if any(receipt.fresh for receipt in receipts) else 200
+        return json_response(status, {"ids": [make(receipt.queue, receipt.sequence) for receipt in receipts]})
 
     def _tell_cut_publish(self, answer: Answer) -> Response:
         response = self._tell_publish(answer)
         response.headers += f"X-MQS-TRUNCATED-TO: {BODY_BYTES_MAX}\r\n".encode()
         return response
 
-    def _receive(self, request: Request) -> Response | Call:
+    def _receive(self, request: Request, segment: bytes) -> Response | Call:
         headers = request.headers
         wait = headers.get(b"x-mqs-max-wait-time")
         most = headers.get(b"x-mqs-max-messages")
         command = Fetch(
-            queue_name(request.segments[1]),
+            queue_name(segment),
             count=1 if most is None else whole_number(most, "X-MQS-MAX-MESSAGES", 1, BATCH_MESSAGES_MAX),
             wait_ns=0
             if wait is None
@@ -220,8 +221,8 @@ class Mqs:
                 lines += _HEADER_NAMES[name] + b": " + value + b"\r\n"
         return lines
 
-    def _delete_message(self, request: Request) -> Response | Call:
-        text = request.segments[1].decode("latin-1")
+    def _delete_message(self, _: Request, segment: bytes) -> Response | Call:
+        text = segment.decode("latin-1")
         if not is_uuid(text):
             raise ProtocolError("the message id is not a UUID")
         place = self._ids.find(text)
@@ -231,17 +232,17 @@ class Mqs:
 
     # ── Queues ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _put_queue(self, request: Request) -> Response | Call:
-        return _set_queue(request, CreateQueue, 201, _tell_bad_put)
+    def _put_queue(self, request: Request, segment: bytes) -> Response | Call:
+        return _set_queue(queue_name(segment), request.body, CreateQueue, 201, _tell_bad_put)
 
-    def _post_queue(self, request: Request) -> Response | Call:
-        return _set_queue(request, UpdateQueue, 200, _tell_bad_post)
+    def _post_queue(self, request: Request, segment: bytes) -> Response | Call:
+        return _set_queue(queue_name(segment), request.body, UpdateQueue, 200, _tell_bad_post)
 
-    def _delete_queue(self, request: Request) -> Response | Call:
-        return Call(DeleteQueue(queue_name(request.segments[1])), lambda answer: _tell_queue(answer, 200))
+    def _delete_queue(self, _: Request, segment: bytes) -> Response | Call:
+        return Call(DeleteQueue(queue_name(segment)), lambda answer: _tell_queue(answer, 200))
 
-    def _get_queue(self, request: Request) -> Response | Call:
-        return Call(DescribeQueue(queue_name(request.segments[1])), _tell_described)
+    def _get_queue(self, _: Request, segment: bytes) -> Response | Call:
+        return Call(DescribeQueue(queue_name(segment)), _tell_described)
 
     def _list_queues(self, request: Request) -> Response | Call:
         try:
@@ -261,26 +262,30 @@ _HEADER_NAMES = {b"content-encoding": b"Content-Encoding", b"x-trace-id": b"X-TR
 
 def _new_message(headers: Headers, body: bytes) -> NewMessage:
     content_type = headers.get(b"content-type")
-    kept = {name: headers[name] for name in _KEPT if name in headers}
+    kept = b""
+    if b"x-trace-id" in headers or b"content-encoding" in headers:
+        kept = _kept_headers(headers)
+    return NewMessage(body, content_type.decode("latin-1") if content_type else _OCTETS, headers=kept)
+
+
+def _kept_headers(headers: Headers) -> bytes:
+    """Request headers that come back with the message."""
+    kept = {name: headers[name] for name in _HEADER_NAMES if name in headers}
     if b"x-trace-id" in kept and not is_uuid(kept[b"x-trace-id"].decode("latin-1")):
         raise ProtocolError("X-TRACE-ID is a UUID")
-    return NewMessage(
-        body,
-        content_type.decode("latin-1") if content_type else _OCTETS,
-        headers=_encode_headers(kept) if kept else b"",
-    )
+    return _encode_headers(kept)
 
 
 def _set_queue(
-    request: Request,
+    name: str,
+    body: bytes,
     command: type[CreateQueue] | type[UpdateQueue],
     status: int,
     tell_bad: Callable[[Answer, str], Response],
 ) -> Response | Call:
     """The document checks that the queue is there before it looks at the body; so a bad body asks for it first."""
-    name = queue_name(request.segments[1])
     try:
-        settings = _settings(_decode_queue(request.body))
+        settings = _settings(_decode_queue(body))
     except (msgspec.DecodeError, msgspec.ValidationError, ProtocolError) as error:
         problem = str(error)
         return Call(DescribeQueue(name), lambda answer: tell_bad(answer, problem))

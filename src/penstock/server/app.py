@@ -23,6 +23,7 @@ from penstock.dialects.http import (
     Response,
     error_response,
     method_not_allowed,
+    segments_of,
 )
 from penstock.dialects.mqs import SEGMENTS as MQS_SEGMENTS
 from penstock.dialects.mqs import Mqs
@@ -68,6 +69,7 @@ class Application:
 
     def __init__(self, config: Config, identity: Identity, loop: Loop) -> None:
         self._loop = loop
+        self._guarded = bool(config.auth.tokens)
         self._authenticator = Authenticator(config.auth.tokens)
         mqs = Mqs(
             MessageIds(bytes.fromhex(identity.id_key), identity.shard),
@@ -81,17 +83,18 @@ class Application:
             b"openapi.json": lambda: Response(200, self._openapi, _JSON),
         }
 
-    def body_rule(self, method: bytes, segments: list[bytes], headers: Headers) -> BodyRule:
-        dialect = self._dialects.get(segments[0])
-        return dialect.body_rule(method, segments, headers) if dialect else _NO_BODY
+    def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
+        dialect = self._dialects.get(segments_of(target)[0])
+        return dialect.body_rule(method, target, headers) if dialect else _NO_BODY
 
     def handle(self, request: Request, respond: Callable[[Response], None]) -> Waiter | None:
-        first = request.segments[0]
-        authorization = request.headers.get(b"authorization")
-        if not self._authenticator.allows(authorization) and first != b"health":
-            challenge = b"WWW-Authenticate: " + self._authenticator.challenge(authorization) + b"\r\n"
-            respond(error_response(401, "a bearer token is needed", challenge))
-            return None
+        first = segments_of(request.target)[0]
+        if self._guarded and first != b"health":
+            authorization = request.headers.get(b"authorization")
+            if not self._authenticator.allows(authorization):
+                challenge = b"WWW-Authenticate: " + self._authenticator.challenge(authorization) + b"\r\n"
+                respond(error_response(401, "a bearer token is needed", challenge))
+                return None
         dialect = self._dialects.get(first)
         if dialect is None:
             respond(self._page(request))
@@ -116,7 +119,8 @@ class Application:
     # ── The broker's own pages ──────────────────────────────────────────────────────────────────────────────
 
     def _page(self, request: Request) -> Response:
-        page = self._pages.get(request.segments[0]) if len(request.segments) == 1 else None
+        first, *rest = segments_of(request.target)
+        page = None if rest else self._pages.get(first)
         if page is None:
             return error_response(404, "there is nothing at this path")
         if request.method not in (b"GET", b"HEAD"):

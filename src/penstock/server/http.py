@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from email.utils import formatdate
 from http import HTTPStatus
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 import httptools
 
@@ -22,7 +22,7 @@ from penstock.limits import PIPELINE_REQUESTS_MAX, REQUEST_TARGET_BYTES_MAX
 logger = logging.getLogger(__name__)
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
-_BODILESS = (204, 304)
+_NO_CONTENT = 204
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _SWEEPS_PER_SECOND = 2
 
@@ -34,8 +34,8 @@ class Cancelable(Protocol):
 class Handler(Protocol):
     """What the shell serves: an application behind HTTP."""
 
-    def body_rule(self, method: bytes, segments: list[bytes], headers: Headers) -> BodyRule:
-        """How much body may come. Asked when the headers are complete."""
+    def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
+        """How much body may come. Asked when it begins."""
 
     def handle(self, request: Request, respond: Callable[[Response], None]) -> Cancelable | None:
         """Answer a request by calling `respond` once, now or later. What is returned is cancelled if the client
@@ -92,7 +92,7 @@ class HttpServer:
         if self._sweeper:
             self._sweeper.cancel()
         for connection in list(self.connections):
-            connection.abort()
+            connection.close()
 
 
 class _Exchange:
@@ -100,7 +100,7 @@ class _Exchange:
 
     __slots__ = ("bodiless", "connection", "keep_alive", "pending", "response")
 
-    def __init__(self, connection: HttpConnection, *, keep_alive: bool, bodiless: bool) -> None:
+    def __init__(self, connection: HttpConnection, keep_alive: bool, bodiless: bool) -> None:
         self.connection = connection
         self.keep_alive = keep_alive
         self.bodiless = bodiless
@@ -126,16 +126,12 @@ class HttpConnection(asyncio.Protocol):
         "_cut",
         "_exchanges",
         "_head_bytes",
-        "_header_bytes",
         "_headers",
         "_in_head",
         "_in_request",
-        "_method",
         "_parser",
         "_paused",
-        "_query",
         "_rule",
-        "_segments",
         "_server",
         "_since",
         "_target",
@@ -151,8 +147,12 @@ class HttpConnection(asyncio.Protocol):
         self._since = server.sweeps
         self._in_request = False
         self._in_head = False
-        self._head_bytes = 0  # Received of a head that is not complete yet.
-        self._body_bytes = 0
+        self._head_bytes = 0  # Read since the last head was complete.
+        self._target = b""
+        self._headers: Headers = {}
+        self._body: bytes | bytearray = b""
+        self._body_bytes = 0  # What this connection has in the server's `buffered_bytes`.
+        self._cut = False
 
     # ── The transport's side ────────────────────────────────────────────────────────────────────────────────
 
@@ -175,15 +175,13 @@ class HttpConnection(asyncio.Protocol):
         self._exchanges.clear()
 
     def data_received(self, data: bytes) -> None:
-        if self._in_head:
-            self._head_bytes += len(data)
+        self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
-            if self._in_head and self._head_bytes > self._server.limits.header_bytes_max:
-                self._refuse_head()
+            if self._in_head and self._head_bytes > self._server.limits.header_bytes_max + len(data):
+                _refuse_head()  # It does not end. What came before it in its first read is not held against it.
         except httptools.HttpParserUpgrade:
-            # The request was answered as plain HTTP/1.1, which is how an upgrade is declined.
-            self._pause(True)
+            self._decline_upgrade()
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             if isinstance(cause, _RequestRefusedError):
@@ -214,51 +212,65 @@ class HttpConnection(asyncio.Protocol):
             elif not self._transport.is_closing():
                 self._transport.resume_reading()
 
-    # ── The parser's side ───────────────────────────────────────────────────────────────────────────────────
+    def _decline_upgrade(self) -> None:
+        """The request was taken as plain HTTP/1.1, which is how an upgrade is declined; then the connection ends."""
+        self._pause(True)
+        if self._exchanges:
+            self._exchanges[-1].keep_alive = False
+        elif self._transport:
+            self._transport.close()
 
-    def on_message_begin(self) -> None:
-        self._since = self._server.sweeps
-        self._in_request = self._in_head = True
-        self._head_bytes = self._header_bytes = 0
-        self._target = b""
-        self._headers: Headers = {}
-        self._body: bytes | bytearray = b""
-        self._cut = False
+    # ── The parser's side ───────────────────────────────────────────────────────────────────────────────────
+    # Each callback costs as much as a good part of the engine: so there are as few as can be, and what most requests
+    # do not need is left to those that do.
 
     def on_url(self, url: bytes) -> None:
-        self._target = self._target + url if self._target else url
+        """The first callback of a request; called again if the target comes in pieces."""
+        self._target += url
+        if not self._in_request:
+            self._since = self._server.sweeps
+            self._in_request = self._in_head = True
+            self._headers = {}
         if len(self._target) > REQUEST_TARGET_BYTES_MAX:
             raise _RequestRefusedError(error_response(414, "the request target is too long"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.lower()] = value
-        self._header_bytes += len(name) + len(value)
-        if self._header_bytes > self._server.limits.header_bytes_max:
-            self._refuse_head()
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self._method = self._parser.get_method()
-        path, _, self._query = self._target.partition(b"?")
-        self._segments = path[1:].split(b"/")
         headers = self._headers
-        self._rule = rule = self._server.handler.body_rule(self._method, self._segments, headers)
+        if self._head_bytes > self._server.limits.header_bytes_max:
+            self._check_head()
+        self._head_bytes = 0
+        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
+            self._begin_body()
+            if not self._exchanges and self._transport:
+                self._transport.write(_CONTINUE)  # Else it would be taken for the answer to an earlier request.
+
+    def _check_head(self) -> None:
+        size = len(self._target) + sum(len(name) + len(value) for name, value in self._headers.items())
+        if size > self._server.limits.header_bytes_max:
+            _refuse_head()
+
+    def _begin_body(self) -> BodyRule:
+        """Ask how much may come, and refuse a request that says it has more."""
+        headers = self._headers
+        self._rule = rule = self._server.handler.body_rule(self._parser.get_method(), self._target, headers)
         length = headers.get(b"content-length")
         if length and not rule.cut and int(length) > rule.bytes_max:
             raise _RequestRefusedError(_too_large(rule))
-        expects = b"expect" in headers and headers[b"expect"].lower() == b"100-continue"
-        if expects and not self._exchanges and self._transport:
-            self._transport.write(_CONTINUE)  # Not before the answers to earlier requests: it would be taken for one.
+        return rule
 
     def on_body(self, body: bytes) -> None:
         server = self._server
+        rule = self._rule if self._body else self._begin_body()
         size = len(body)
-        room = self._rule.bytes_max - len(self._body)
-        if size > room:
-            if not self._rule.cut:
-                raise _RequestRefusedError(_too_large(self._rule))
-            body = body[:room]
-            size = room
+        if size > rule.bytes_max - len(self._body):
+            if not rule.cut:
+                raise _RequestRefusedError(_too_large(rule))
+            size = rule.bytes_max - len(self._body)
+            body = body[:size]
             self._cut = True
         self._body_bytes += size
         server.buffered_bytes += size
@@ -273,24 +285,15 @@ class HttpConnection(asyncio.Protocol):
             self._body += body
 
     def on_message_complete(self) -> None:
-        server = self._server
+        server, parser = self._server, self._parser
+        method = parser.get_method()
+        exchange = _Exchange(self, parser.should_keep_alive() and not server.stopping, method == b"HEAD")
+        self._exchanges.append(exchange)
+        request = Request(method, self._target, self._headers, bytes(self._body), self._cut)
+        self._target = self._body = b""
+        self._in_request = self._cut = False
         server.buffered_bytes -= self._body_bytes
         self._body_bytes = 0
-        self._in_request = False
-        method = self._method
-        parser = self._parser
-        keep_alive = parser.should_keep_alive() and not parser.should_upgrade() and not server.stopping
-        exchange = _Exchange(self, keep_alive=keep_alive, bodiless=method == b"HEAD")
-        self._exchanges.append(exchange)
-        body = self._body
-        request = Request(
-            method,
-            self._segments,
-            self._query,
-            self._headers,
-            body if type(body) is bytes else bytes(body),
-            self._cut,
-        )
         try:
             exchange.pending = server.handler.handle(request, exchange.respond)
         except Exception:
@@ -298,9 +301,6 @@ class HttpConnection(asyncio.Protocol):
             exchange.respond(error_response(500, "an internal error"))
         if len(self._exchanges) >= PIPELINE_REQUESTS_MAX:
             self._pause(True)
-
-    def _refuse_head(self) -> None:
-        raise _RequestRefusedError(error_response(431, "the request's headers are too long"))
 
     # ── Answers ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -310,11 +310,10 @@ class HttpConnection(asyncio.Protocol):
         exchanges = self._exchanges
         while exchanges and transport:
             exchange = exchanges[0]
-            response = exchange.response
-            if response is None:
+            if exchange.response is None:
                 return
             exchanges.popleft()
-            self._send(transport, response, exchange)
+            self._send(transport, exchange.response, exchange)
             if not exchange.keep_alive:
                 exchanges.clear()
                 transport.close()
@@ -323,25 +322,22 @@ class HttpConnection(asyncio.Protocol):
             self._pause(False)
 
     def _send(self, transport: asyncio.Transport, response: Response, exchange: _Exchange) -> None:
-        status, body = response.status, response.body
-        server = self._server
+        server, status, body = self._server, response.status, response.body
         server.responses_by_status[status] += 1
         self._since = server.sweeps
-        head = _STATUS_LINES[status] + server.date + response.headers
-        if not exchange.keep_alive:
-            head += b"Connection: close\r\n"
-        if status in _BODILESS:
+        connection = b"" if exchange.keep_alive else b"Connection: close\r\n"
+        head = _STATUS_LINES[status] + server.date + response.headers + connection
+        if status == _NO_CONTENT:
             transport.write(head + b"\r\n")
-        elif exchange.bodiless:
-            transport.write(head + b"Content-Length: %d\r\n\r\n" % len(body))
         else:
-            transport.write(head + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            head += b"Content-Length: %d\r\n\r\n" % len(body)
+            transport.write(head if exchange.bodiless else head + body)
 
     def _refuse(self, response: Response) -> None:
         """Answer in turn, then close: what follows on this connection cannot be understood."""
         if self._transport and not self._transport.is_closing():
             self._pause(True)
-            exchange = _Exchange(self, keep_alive=False, bodiless=False)
+            exchange = _Exchange(self, False, False)
             self._exchanges.append(exchange)
             exchange.respond(response)
 
@@ -357,17 +353,21 @@ class HttpConnection(asyncio.Protocol):
             if passed >= limits.slow_client_seconds:
                 self._refuse(error_response(408, "the request did not come in time"))
         elif passed >= limits.idle_seconds:
-            self.abort()
+            self.close()
 
     def close_if_idle(self) -> None:
-        if self._transport and not self._exchanges and not self._in_request:
-            self._transport.close()
-        for exchange in self._exchanges:
-            exchange.keep_alive = exchange.keep_alive and exchange is not self._exchanges[-1]
+        if self._exchanges:
+            self._exchanges[-1].keep_alive = False
+        elif not self._in_request:
+            self.close()
 
-    def abort(self) -> None:
+    def close(self) -> None:
         if self._transport:
             self._transport.close()
+
+
+def _refuse_head() -> NoReturn:
+    raise _RequestRefusedError(error_response(431, "the request's headers are too long"))
 
 
 def _too_large(rule: BodyRule) -> Response:
