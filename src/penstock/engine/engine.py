@@ -77,6 +77,8 @@ class Engine:
         self.last_queue = 0
         self.moved: dict[Place, Place] = {}  # Where a dead-lettered message is now, by the place in its id.
         self.origins: dict[Place, Place] = {}  # The reverse.
+        # When `decide(Tick())` and `advance` have something to do next. May be early, never late.
+        self.next_deadline: Nanos = NEVER_NS
         self._deadlines: list[tuple[Nanos, int]] = []  # A heap; a queue's newest entry is its `armed`.
         self._decide: dict[type[Command], Callable[[Any, Nanos], Decision]] = {
             Publish: self._publish,
@@ -110,7 +112,7 @@ class Engine:
 
     # ── The four calls ────────────────────────────────────────────────────────────────────────────────────
 
-    def decide(self, command: Command, *, now: Nanos) -> Decision:
+    def decide(self, command: Command, now: Nanos) -> Decision:
         assert now > self.time, "time does not stand still"
         return self._decide[type(command)](command, now)
 
@@ -134,12 +136,8 @@ class Engine:
                 woken.append(number)
             queue.armed = NEVER_NS
             self._arm(queue, queue.next_deadline())
+        self.next_deadline = deadlines[0][0] if deadlines else NEVER_NS
         return woken
-
-    @property
-    def next_deadline(self) -> Nanos:
-        """When `decide(Tick())` and `advance` have something to do next. May be early, never late."""
-        return self._deadlines[0][0] if self._deadlines else NEVER_NS
 
     # ── Views ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,21 +158,34 @@ class Engine:
         queue = self.queue(command.queue)
         if queue is None:
             return _refuse(Reason.NO_QUEUE, command.queue)
+        if queue.settings.deduplication:
+            return self._publish_once(command, queue, now)
+        events: list[Event] = []
+        receipts: list[Receipt] = []
+        sequence = queue.last_sequence
+        for message in command.messages:
+            sequence += 1
+            events.append(self._log(message, queue, sequence, b"", now, events))
+            receipts.append(Receipt(queue.number, sequence, True))
+        return Decision(events, receipts)
+
+    def _publish_once(self, command: Publish, queue: Queue, now: Nanos) -> Decision:
+        """Publish only what is not in the queue yet, nor twice in this very command."""
         events: list[Event] = []
         receipts: list[Receipt] = []
         fresh: dict[bytes, int] = {}
         sequence = queue.last_sequence
         for message in command.messages:
-            digest = sha256(message.body).digest() if queue.settings.deduplication else b""
-            twin = queue.digests.get(digest) or fresh.get(digest) if digest else None
+            digest = sha256(message.body).digest()
+            twin = queue.digests.get(digest) or fresh.get(digest)
             if twin is not None:
-                receipts.append(Receipt(*self.origins.get((queue.number, twin), (queue.number, twin)), False))
-                continue
-            sequence += 1
-            if digest:
+                place = (queue.number, twin)
+                receipts.append(Receipt(*self.origins.get(place, place), False))
+            else:
+                sequence += 1
                 fresh[digest] = sequence
-            events.append(self._log(message, queue, sequence, digest, now, events))
-            receipts.append(Receipt(queue.number, sequence, True))
+                events.append(self._log(message, queue, sequence, digest, now, events))
+                receipts.append(Receipt(queue.number, sequence, True))
         return Decision(events, receipts)
 
     def _log(
@@ -185,15 +196,15 @@ class Engine:
         expires_ns = settings.retention_ns if message.expires_ns is None else message.expires_ns
         number = self.names.number
         return Logged(
-            time=now,
-            queue=queue.number,
-            sequence=sequence,
+            now,
+            queue.number,
+            sequence,
             visible_at=now + delay_ns,
             expires_at=NEVER_NS if expires_ns == NEVER_NS else now + expires_ns,
             priority=message.priority,
-            content_type=number(message.content_type, now, events),
-            sender=number(message.sender, now, events),
-            object=number(message.object, now, events),
+            content_type=number(message.content_type, now, events) if message.content_type else 0,
+            sender=number(message.sender, now, events) if message.sender else 0,
+            object=number(message.object, now, events) if message.object else 0,
             topics=number("\n".join(message.topics), now, events) if message.topics else 0,
             key=message.key,
             headers=message.headers,
@@ -407,30 +418,26 @@ class Engine:
 
     def _logged(self, event: Logged, position: Position) -> None:
         queue = self.queues[event.queue]
-        assert event.sequence == queue.last_sequence + 1, "sequences have no gaps"
-        visible_at = event.visible_at
-        state = READY if visible_at <= event.time else DELAYED
-        queue.add(
+        sequence, visible_at, expires_at, priority = (
             event.sequence,
-            (
-                visible_at,
-                0,
-                0,
-                state,
-                len(event.key),
-                event.priority,
-                position,
-                event.time,
-                event.expires_at,
-                len(event.body),
-                len(event.headers),
-                event.content_type,
-                event.sender,
-            ),
+            event.visible_at,
+            event.expires_at,
+            event.priority,
         )
+        assert sequence == queue.last_sequence + 1, "sequences have no gaps"
+        state = READY if visible_at <= event.time else DELAYED
+        sizes = (len(event.body), len(event.headers))
+        names = (event.content_type, event.sender)
+        queue.rows.add(
+            sequence,
+            (visible_at, 0, 0, state, len(event.key), priority, position, event.time, expires_at, *sizes, *names),
+        )
+        queue.enter(sequence, state, visible_at, priority, expires_at)
         if event.digest:
-            queue.remember(event.digest, event.sequence)
-        self._arm(queue, event.expires_at if state == READY else min(visible_at, event.expires_at))
+            queue.remember(event.digest, sequence)
+        deadline = expires_at if state == READY else min(visible_at, expires_at)
+        if deadline < queue.armed:
+            self._arm(queue, deadline)
 
     def _fetched(self, event: Fetched, _: Position) -> None:
         queue, row = self._message(event)
@@ -468,7 +475,8 @@ class Engine:
             state=state,
             expires_at=event.expires_at,
         )
-        target.add(event.to_sequence, moved)
+        target.rows.add(event.to_sequence, moved)
+        target.enter(event.to_sequence, state, event.visible_at, row.priority, event.expires_at)
         if digest and target.settings.deduplication and digest not in target.digests:
             target.remember(digest, event.to_sequence)
         self.moved[origin] = (event.to_queue, event.to_sequence)
@@ -498,6 +506,7 @@ class Engine:
         if time < queue.armed:
             queue.armed = time
             heappush(self._deadlines, (time, queue.number))
+            self.next_deadline = self._deadlines[0][0]
 
     # ── Evolve: queues and names ──────────────────────────────────────────────────────────────────────────
 

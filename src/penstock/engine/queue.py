@@ -109,11 +109,9 @@ class Queue:
 
     # Changes
 
-    def add(self, sequence: int, row: tuple[int, ...]) -> None:
-        """`row` is a `Row` or a tuple of its fields: this is the hottest path, and a plain tuple is cheaper."""
-        visible_at, _, _, state, _, priority, _, _, expires_at = row[:9]
-        self.last_sequence = max(self.last_sequence, sequence)
-        self.rows.add(sequence, row)
+    def enter(self, sequence: int, state: int, visible_at: Nanos, priority: int, expires_at: Nanos) -> None:
+        """A message whose row was added lines up."""
+        self.last_sequence = sequence
         self._enter(state, visible_at, priority, sequence)
         if expires_at != NEVER_NS:
             self.lifetimes.add(expires_at, sequence)

@@ -129,7 +129,7 @@ class Application:
 
     def _health(self) -> Response:
         if self._loop.failure:
-            return Response(503, f"red: {self._loop.failure}".encode(), _TEXT)
+            return Response(503, f"red: the log cannot be written: {self._loop.failure}".encode(), _TEXT)
         return Response(200, b"green", _TEXT)
 
     def _metrics(self) -> Response:
@@ -210,7 +210,7 @@ class Broker:
                 await asyncio.to_thread(self.log.abandon)
                 engine, log = await asyncio.to_thread(self._recover)
             except (OSError, PenstockError) as error:
-                self.loop.failure = f"the log cannot be reopened: {error}"
+                self.loop.failure = f"it cannot be reopened: {error}"
                 logger.error("revival_failed", extra={"reason": str(error)})
                 continue
             self.loop.revive(engine, log)

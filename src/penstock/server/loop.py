@@ -9,12 +9,12 @@ something that is not yet on the disk.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol
 
 from penstock.engine.engine import Engine
 from penstock.errors import Reason
-from penstock.limits import BATCH_BYTES_MAX, NEVER_NS
+from penstock.limits import BATCH_BYTES_MAX, NEVER_NS, SECOND_NS
 from penstock.model import (
     Answer,
     Command,
@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 Reply = Callable[[Answer], None]
 
 _TICK = Tick()
+_READY, _SYNC = Stage.READY, Stage.SYNC  # Looking a member up in an enum is not free on the hottest path.
 
 
 class Timer(Protocol):
@@ -77,6 +78,7 @@ class Loop:
         self.failure: str | None = None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         self.on_commit: Callable[[], None] = lambda: None
+        self.on_commit_seconds: Callable[[float], None] = lambda _: None
         self.events_by_kind = [0] * (max(Kind) + 1)
         self.commits = 0
         self.waiting = 0
@@ -84,6 +86,8 @@ class Loop:
         self._scheduler = scheduler
         self._held: dict[Stage, list[tuple[Reply, Answer]]] = _nobody()
         self._in_flight: dict[Stage, list[tuple[Reply, Answer]]] | None = None
+        self._collecting = False  # Something was appended since the last commit began.
+        self._commit_began: Nanos = 0
         self._flush_is_due = False
         self._waiters: dict[int, dict[Waiter, None]] = {}  # By queue number, first come first served.
         self._woken: list[int] = []
@@ -93,16 +97,17 @@ class Loop:
 
     # ── Commands ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def submit(self, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Waiter | None:
+    def submit(self, command: Command, reply: Reply, stage: Stage = _SYNC) -> Waiter | None:
         """Decide and apply a command; `reply` is called with the answer once it is as durable as asked."""
-        if self.failure or self.log.collecting > BATCH_BYTES_MAX:
+        if self.failure or (self._in_flight is not None and self.log.collecting > BATCH_BYTES_MAX):
             reply(Refused(Reason.UNAVAILABLE, self.failure or "the disk does not keep up"))
             return None
+        engine = self.engine
         now = self.now()
-        if self.engine.next_deadline <= now:
+        if engine.next_deadline <= now:
             self._settle()
             now = self.now()
-        decision = self.engine.decide(command, now=now)
+        decision = engine.decide(command, now)
         if not decision.answer and type(command) is Fetch and command.wait_ns:
             return self._wait(command, reply)
         self._apply(decision, reply, stage)
@@ -116,27 +121,25 @@ class Loop:
         latest = self.engine.time
         return now if now > latest else latest + 1
 
-    def _apply(self, decision: Decision, reply: Reply | None, stage: Stage = Stage.SYNC) -> None:
-        if decision.events:
-            self._log(decision.events)
-        answer = decision.answer
-        if type(answer) is list and answer and type(answer[0]) is Delivery:
-            self._load(answer)
+    def _apply(self, decision: Decision, reply: Reply | None, stage: Stage = _SYNC) -> None:
+        events, answer = decision.events, decision.answer
+        if events:
+            engine, append = self.engine, self.log.append
+            for event in events:
+                engine.evolve(event, append(event))
+                self.events_by_kind[event.kind] += 1
+                if self._waiters:
+                    self._note_woken(event)
+            self._collecting = True
+            if self._in_flight is None and not self._flush_is_due:
+                self._flush_is_due = True
+                self._scheduler.soon(self._flush)
+            if engine.next_deadline < self._timer_at:
+                self._arm()
+            if type(answer) is list and type(answer[0]) is Delivery:
+                self._load(answer)
         if reply is not None:
             self._hold(reply, answer, stage)
-
-    def _log(self, events: Sequence[Event]) -> None:
-        append, evolve = self.log.append, self.engine.evolve
-        for event in events:
-            evolve(event, append(event))
-            self.events_by_kind[event.kind] += 1
-            if self._waiters:
-                self._note_woken(event)
-        if not self._flush_is_due and self._in_flight is None:
-            self._flush_is_due = True
-            self._scheduler.soon(self._flush)
-        if self.engine.next_deadline < self._timer_at:
-            self._arm()
 
     def _load(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
@@ -149,23 +152,27 @@ class Loop:
                 delivery.headers = extent[body + key :]
 
     def _hold(self, reply: Reply, answer: Answer, stage: Stage) -> None:
-        if stage is Stage.READY or (self._in_flight is None and not self.log.collecting):
+        """Give an answer when what is collecting now, or else what is in flight, has reached the stage."""
+        if stage is _READY:
             reply(answer)
-        elif self.log.collecting:
+        elif self._collecting:
             self._held[stage].append((reply, answer))
-        else:
-            assert self._in_flight is not None
+        elif self._in_flight is not None:
             self._in_flight[stage].append((reply, answer))
+        else:
+            reply(answer)
 
     # ── Group commit ────────────────────────────────────────────────────────────────────────────────────────
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        if self._in_flight is not None or self.failure or not self.log.collecting:
+        if self._in_flight is not None or self.failure or not self._collecting:
             return
         self._in_flight, self._held = self._held, _nobody()
+        self._collecting = False
+        self._commit_began = self._clock()
         self.commits += 1
-        self.log.commit(self._clock(), self._progress)
+        self.log.commit(self._commit_began, self._progress)
 
     def _progress(self, stage: Stage | BaseException) -> None:
         """Called by the log, from its own thread."""
@@ -187,7 +194,8 @@ class Loop:
         if self._in_flight is None:
             return  # Failed, and forgotten, in the meantime.
         done, self._in_flight = self._in_flight, None
-        if self.log.collecting and not self._flush_is_due:
+        self.on_commit_seconds((self._clock() - self._commit_began) / SECOND_NS)
+        if self._collecting and not self._flush_is_due:
             # When this turn ends, so that what the answered clients send next can still join the batch.
             self._flush_is_due = True
             self._scheduler.soon(self._flush)
@@ -198,11 +206,12 @@ class Loop:
 
     def _fail(self, error: BaseException) -> None:
         """The log cannot be written. Whoever waits is told; nothing more is accepted until a new log is there."""
-        self.failure = f"the log cannot be written: {error}"
+        self.failure = str(error)
         logger.critical("log_failed", extra={"reason": str(error)})
         refusal = Refused(Reason.UNAVAILABLE, self.failure)
         held = [self._in_flight or _nobody(), self._held]
         self._in_flight, self._held = None, _nobody()
+        self._collecting = False
         waiters = [waiter for waiters in self._waiters.values() for waiter in waiters]
         for waiter in waiters:
             self.forget(waiter)
@@ -223,7 +232,7 @@ class Loop:
     @property
     def idle(self) -> bool:
         """Nothing waits for the disk."""
-        return self._in_flight is None and not self.log.collecting
+        return self._in_flight is None and not self._collecting
 
     # ── Waiting clients ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -274,7 +283,7 @@ class Loop:
             number = self._woken.pop()
             while waiters := self._waiters.get(number):
                 waiter = next(iter(waiters))
-                decision = self.engine.decide(waiter.command, now=self.now())
+                decision = self.engine.decide(waiter.command, self.now())
                 if not decision.answer:
                     break
                 self.forget(waiter)
@@ -300,7 +309,7 @@ class Loop:
     def _settle(self) -> None:
         """Leases and lifetimes that ran out, and delays that are over."""
         now = self.now()
-        self._apply(self.engine.decide(_TICK, now=now), None)
+        self._apply(self.engine.decide(_TICK, now), None)
         for number in self.engine.advance(now):
             if number in self._waiters:
                 self._woken.append(number)

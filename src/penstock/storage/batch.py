@@ -109,7 +109,7 @@ class Batch:
     def add(self, event: Event) -> Position:
         heap = self.heap
         position = self._heap_position + len(heap)
-        _ENCODERS[event.kind](event, heap, self.records)
+        _ENCODERS[type(event)](event, heap, self.records)
         self.count += 1
         return position
 
@@ -299,20 +299,20 @@ def _encode_queue_removed(event: QueueRemoved, heap: bytearray, records: bytearr
     _encode_definition(event, event.queue, b"", heap, records)
 
 
-_ENCODERS: dict[Kind, Callable[[Any, bytearray, bytearray], None]] = {
-    Kind.LOGGED: _encode_logged,
-    Kind.NAME_DEFINED: _encode_name,
-    Kind.QUEUE_CREATED: _encode_queue_created,
-    Kind.QUEUE_CHANGED: _encode_queue_changed,
-    Kind.QUEUE_REMOVED: _encode_queue_removed,
-    Kind.FETCHED: _encode_leased,
-    Kind.RETRIED: _encode_leased,
-    Kind.SUCCEEDED: _encode_succeeded,
-    Kind.DEAD_LETTERED: _encode_dead_lettered,
-    Kind.CARRIED: _encode_carried,
-    **dict.fromkeys((Kind.KICKED, Kind.EXASPERATED, Kind.EXPIRED, Kind.DELETED), _encode_message_event),
+_ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
+    Logged: _encode_logged,
+    NameDefined: _encode_name,
+    QueueCreated: _encode_queue_created,
+    QueueChanged: _encode_queue_changed,
+    QueueRemoved: _encode_queue_removed,
+    Fetched: _encode_leased,
+    Retried: _encode_leased,
+    Succeeded: _encode_succeeded,
+    DeadLettered: _encode_dead_lettered,
+    Carried: _encode_carried,
+    **dict.fromkeys((Kicked, Exasperated, Expired, Deleted), _encode_message_event),
 }
-assert _ENCODERS.keys() == set(Kind)
+assert {event.kind for event in _ENCODERS} == set(Kind)
 
 
 # ── Decoding ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -70,7 +70,9 @@ def open_segment(path: Path) -> Segment:
     with path.open("rb") as file:
         data = file.read(SEGMENT_HEADER_BYTES)
     if not is_segment_header(data):
-        raise DamagedLogError(f"{path}: the segment header is damaged")
+        raise DamagedLogError(
+            f"{path}: the segment header is damaged: events {path.stem.lstrip('0') or '0'} and later"
+        )
     _, number, shard, base_offset, base_position, created, _ = _SEGMENT_HEADER.unpack(data)
     if number != SEGMENT_FORMAT:
         raise DamagedLogError(f"{path} has format {number}; this version reads format {SEGMENT_FORMAT}")
