@@ -16,6 +16,7 @@ import uvloop
 
 from penstock import __version__
 from penstock.dialects.http import (
+    JSON,
     BodyRule,
     Call,
     Headers,
@@ -28,7 +29,7 @@ from penstock.dialects.http import (
 from penstock.dialects.mqs import SEGMENTS as MQS_SEGMENTS
 from penstock.dialects.mqs import Mqs
 from penstock.engine.engine import Engine
-from penstock.errors import PenstockError
+from penstock.errors import ConfigError, PenstockError
 from penstock.ids import MessageIds
 from penstock.model import Answer, Nanos
 from penstock.server.auth import Authenticator
@@ -37,6 +38,7 @@ from penstock.server.config import Address, Config
 from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer
 from penstock.server.loop import Loop, Timer, Waiter
+from penstock.server.metrics import CONTENT_TYPE, Metrics
 from penstock.storage.directory import DataDirectory, Identity
 from penstock.storage.segments import SegmentLog
 
@@ -45,7 +47,8 @@ logger = logging.getLogger(__name__)
 _REVIVE_SECONDS = 1.0
 _NO_BODY = BodyRule(64 << 10)
 _TEXT = b"Content-Type: text/plain; charset=utf-8\r\n"
-_JSON = b"Content-Type: application/json\r\n"
+
+Respond = Callable[[Response], None]
 
 
 class AsyncioScheduler:
@@ -67,8 +70,9 @@ class AsyncioScheduler:
 class Application:
     """Every HTTP path of the broker."""
 
-    def __init__(self, config: Config, identity: Identity, loop: Loop) -> None:
+    def __init__(self, config: Config, identity: Identity, loop: Loop, metrics: Metrics) -> None:
         self._loop = loop
+        self._metrics_of = metrics
         self._guarded = bool(config.auth.tokens)
         self._authenticator = Authenticator(config.auth.tokens)
         mqs = Mqs(
@@ -77,17 +81,17 @@ class Application:
             batch_bytes_max=config.http.body_bytes_max,
         )
         self._dialects = dict.fromkeys(MQS_SEGMENTS, mqs)
-        self._pages: dict[bytes, Callable[[], Response]] = {
+        self._pages: dict[bytes, Callable[[Respond], None]] = {
             b"health": self._health,
             b"metrics": self._metrics,
-            b"openapi.json": lambda: Response(200, self._openapi, _JSON),
+            b"openapi.json": lambda respond: respond(Response(200, self._openapi, JSON)),
         }
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         dialect = self._dialects.get(segments_of(target)[0])
         return dialect.body_rule(method, target, headers) if dialect else _NO_BODY
 
-    def handle(self, request: Request, respond: Callable[[Response], None]) -> Waiter | None:
+    def handle(self, request: Request, respond: Respond) -> Waiter | None:
         first = segments_of(request.target)[0]
         if self._guarded and first != b"health":
             authorization = request.headers.get(b"authorization")
@@ -97,7 +101,7 @@ class Application:
                 return None
         dialect = self._dialects.get(first)
         if dialect is None:
-            respond(self._page(request))
+            self._show(request, respond)
             return None
         result = dialect.handle(request)
         if type(result) is Response:
@@ -118,22 +122,28 @@ class Application:
 
     # ── The broker's own pages ──────────────────────────────────────────────────────────────────────────────
 
-    def _page(self, request: Request) -> Response:
+    def _show(self, request: Request, respond: Respond) -> None:
         first, *rest = segments_of(request.target)
         page = None if rest else self._pages.get(first)
         if page is None:
-            return error_response(404, "there is nothing at this path")
-        if request.method not in (b"GET", b"HEAD"):
-            return method_not_allowed([b"GET", b"HEAD"])
-        return page()
+            respond(error_response(404, "there is nothing at this path"))
+        elif request.method not in (b"GET", b"HEAD"):
+            respond(method_not_allowed([b"GET", b"HEAD"]))
+        else:
+            page(respond)
 
-    def _health(self) -> Response:
+    def _health(self, respond: Respond) -> None:
         if self._loop.failure:
-            return Response(503, f"red: the log cannot be written: {self._loop.failure}".encode(), _TEXT)
-        return Response(200, b"green", _TEXT)
+            reason = f"red: the log cannot be written: {self._loop.failure}"
+            respond(Response(503, reason.encode(), _TEXT))
+        else:
+            respond(Response(200, b"green", _TEXT))
 
-    def _metrics(self) -> Response:
-        return Response(200, b"", b"Content-Type: text/plain; version=0.0.4; charset=utf-8\r\n")
+    def _metrics(self, respond: Respond) -> None:
+        """What is read is read now; writing it down takes longer, and another thread."""
+        content_type = b"Content-Type: " + CONTENT_TYPE + b"\r\n"
+        written = asyncio.get_running_loop().run_in_executor(None, self._metrics_of.scrape())
+        written.add_done_callback(lambda done: respond(Response(200, done.result(), content_type)))
 
     @cached_property
     def _openapi(self) -> bytes:
@@ -162,11 +172,13 @@ class Broker:
             running = asyncio.get_running_loop()
             self.loop = Loop(engine, log, self._clock, AsyncioScheduler(running))
             self.loop.on_failure = self._on_failure
+            self.metrics = Metrics(self.loop)
+            self.loop.on_commit_seconds = self.metrics.commit_seconds.observe
             self._keep_house(log)
-            application = Application(self.config, identity, self.loop)
-            self.http = HttpServer(application, self.config.http)
+            self.http = HttpServer(Application(self.config, identity, self.loop, self.metrics), self.config.http)
+            self.metrics.http = self.http
             gc.freeze()  # What was recovered is here to stay.
-            listener = await self.http.listen(*self.config.http.address)
+            listener = await self._listen()
             for number in (signal.SIGTERM, signal.SIGINT):
                 running.add_signal_handler(number, self._stop.set)
             host, port = listener.sockets[0].getsockname()[:2]
@@ -175,6 +187,13 @@ class Broker:
             return await self._shut_down(listener)
         finally:
             self.directory.close()
+
+    async def _listen(self) -> asyncio.Server:
+        address = self.config.http.address
+        try:
+            return await self.http.listen(*address)
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {address}: {error.strerror or error}") from None
 
     # ── Start and restart ───────────────────────────────────────────────────────────────────────────────────
 
@@ -195,7 +214,7 @@ class Broker:
 
     def _keep_house(self, log: SegmentLog) -> None:
         self.log = log
-        self.housekeeper = Housekeeper(self.loop, log, self.config.log)
+        self.housekeeper = self.metrics.housekeeper = Housekeeper(self.loop, log, self.config.log)
         self.loop.on_commit = self.housekeeper.after_commit
 
     def _on_failure(self, _: BaseException) -> None:

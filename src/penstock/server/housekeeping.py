@@ -77,6 +77,7 @@ class Housekeeper:
         self._log = log
         self._settings = settings
         self._round: _Round | None = None
+        self._failed_at: Position | None = None  # Where the log ended when the last snapshot failed.
         self.last_seconds = 0.0  # How long the last snapshot took.
 
     def after_commit(self) -> None:
@@ -89,8 +90,9 @@ class Housekeeper:
         return self._log.snapshots[0] if self._log.snapshots else None
 
     def _grown(self) -> int:
-        """Bytes of log since the last snapshot."""
-        return self._log.durable_position - (self.newest.position if self.newest else 0)
+        """Bytes of log since the last snapshot, or since one was tried in vain."""
+        since = self.newest.position if self.newest else 0
+        return self._log.durable_position - (since if self._failed_at is None else self._failed_at)
 
     def _interval(self) -> int:
         """A deep broker has large snapshots and takes them less often: they never cost more than the log itself."""
@@ -129,6 +131,7 @@ class Housekeeper:
         if ongoing is None:
             return  # Given up.
         _, status = os.waitpid(ongoing.child, 0)
+        self._failed_at = ongoing.position if status else None
         if status:
             reason = report.decode(errors="replace")
             logger.error("snapshot_failed", extra={"offset": ongoing.offset, "status": status, "reason": reason})

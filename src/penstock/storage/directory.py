@@ -12,6 +12,7 @@ import fcntl
 import os
 import secrets
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 
@@ -92,11 +93,17 @@ class DataDirectory:
 def write_durably(path: Path, data: bytes) -> None:
     """Write a small file so that it is there whole, or not at all."""
     temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
+    with create_private(temporary) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     publish_durably(temporary, path)
+
+
+def create_private(path: Path) -> BinaryIO:
+    """A new or emptied file that only its owner can read."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    return os.fdopen(descriptor, "wb", buffering=1 << 20)
 
 
 def publish_durably(temporary: Path, path: Path) -> None:

@@ -20,7 +20,7 @@ from crc32c import crc32c
 
 from penstock.errors import DamagedLogError
 from penstock.model import Nanos, Position
-from penstock.storage.directory import publish_durably
+from penstock.storage.directory import create_private, publish_durably
 from penstock.storage.port import Section
 
 _MAGIC = b"PSNP"
@@ -55,7 +55,7 @@ def write_snapshot(
 ) -> Path:
     """Write and sync a snapshot under a temporary name. `publish_snapshot` makes it count."""
     temporary = unfinished_path(directory, offset)
-    with temporary.open("wb", buffering=1 << 20) as file:
+    with create_private(temporary) as file:
         head = _HEADER.pack(_MAGIC, _FORMAT, 0, offset, position, time, 0)[:-4]
         file.write(head + crc32c(head).to_bytes(4, "little"))
         count = unsynced = 0
