@@ -1,0 +1,345 @@
+"""Every cut and every flipped bit of a small log and of its snapshots.
+
+The rule: what comes back is what was written, or the start of it up to the last batch, or a refusal that names what
+is lost. Never a wrong event, never an error nobody planned.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from penstock.engine.engine import Engine
+from penstock.errors import DamagedLogError
+from penstock.limits import SECOND_NS
+from penstock.model import (
+    Command,
+    CreateQueue,
+    Event,
+    Fetch,
+    Finish,
+    NewMessage,
+    Publish,
+    QueueSettings,
+    RedrivePolicy,
+    Tick,
+)
+from penstock.storage.directory import DataDirectory
+from penstock.storage.segment import SEGMENT_HEADER_BYTES, segment_path
+from penstock.storage.segments import SegmentLog
+from penstock.storage.snapshot import check_snapshot, publish_snapshot, read_facts, snapshot_path, write_snapshot
+from tests.engine.effort import LONG
+from tests.engine.rig import state_of
+from tests.storage.samples import close_log, commit, logged, open_log, recover
+
+SEGMENT_BYTES = 720
+STRIDE = 1 if LONG else 13  # Whole recoveries from spoilt snapshots; that each is noticed is tried for all.
+Written = list[tuple[Event, int]]
+State = list[tuple[str, bytes, tuple[bytes, ...]]]
+
+
+@pytest.fixture(scope="module")
+def fast_path() -> Iterator[Path]:
+    """Thousands of logs are opened here: in memory, where syncing costs nothing."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
+        yield Path(path)
+
+
+class Sample(NamedTuple):
+    """A log of five batches in two segments, as bytes, to be spoilt again and again."""
+
+    directory: DataDirectory
+    written: Written  # One event a batch.
+    ends: list[int]  # File offset behind each batch, in its own segment.
+    first: bytes
+    last: bytes
+
+    @property
+    def first_path(self) -> Path:
+        return segment_path(self.directory.log, 0)
+
+    @property
+    def last_path(self) -> Path:
+        return segment_path(self.directory.log, 2)
+
+    def put(self, first: bytes, last: bytes) -> None:
+        for left_behind in self.directory.log.iterdir():
+            left_behind.unlink()
+        self.first_path.write_bytes(first)
+        self.last_path.write_bytes(last)
+
+    def open(self) -> SegmentLog:
+        return SegmentLog(self.directory, segment_bytes=SEGMENT_BYTES)
+
+    def read(self) -> Written:
+        """What a recovery finds."""
+        log = self.open()
+        try:
+            return recover(log)
+        finally:
+            log.close()
+
+
+@pytest.fixture(scope="module")
+def sample(fast_path: Path) -> Iterator[Sample]:
+    log = open_log(fast_path / "log-sample", SEGMENT_BYTES)
+    recover(log)
+    written: Written = []
+    ends: list[int] = []
+    for sequence in range(1, 6):
+        event = logged(sequence, b"PBAT" * (25 if sequence < 3 else 1), key=b"k", digest=b"d" * 32)
+        written.append((event, log.append(event)))
+        commit(log)
+        ends.append(log.segments[-1].file_offset(log.durable_position))
+    log.close()
+    first, last = (segment.path.read_bytes() for segment in log.segments)
+    assert len(first) == ends[1]
+    assert ends[4] + 10 < len(last), "there is reserved room"
+    yield Sample(log.directory, written, ends, first, last)
+    log.directory.close()
+
+
+def flipped(data: bytes, bit: int) -> bytes:
+    changed = bytearray(data)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def torn_bytes(sample: Sample) -> bytes:
+    return b"".join(path.read_bytes() for path in sample.directory.log.glob("*.torn"))
+
+
+def test_an_unspoilt_log_comes_back_whole(sample: Sample) -> None:
+    sample.put(sample.first, sample.last)
+    assert sample.read() == sample.written
+    assert not torn_bytes(sample)
+
+
+def test_every_cut_of_the_last_segment_leaves_whole_batches(sample: Sample) -> None:
+    for size in range(len(sample.last)):
+        cut = sample.last[:size]
+        sample.put(sample.first, cut)
+        whole = 2 + sum(end <= size for end in sample.ends[2:])
+        assert sample.read() == sample.written[:whole], f"cut at {size}"
+        end = sample.ends[whole - 1] if whole > 2 else SEGMENT_HEADER_BYTES
+        assert torn_bytes(sample) == cut[end:].rstrip(b"\0"), f"cut at {size}"
+
+
+def test_every_cut_of_an_earlier_segment_is_refused_and_named(sample: Sample) -> None:
+    for size in range(len(sample.first)):
+        sample.put(sample.first[:size], sample.last)
+        lost = 0 if size < sample.ends[0] else 1
+        with pytest.raises(DamagedLogError, match=rf"{sample.first_path.name}: .*events {lost} (to 1|and later)"):
+            sample.read()
+        assert sample.first_path.read_bytes() == sample.first[:size], "nothing is cleaned up"
+        assert sample.last_path.read_bytes() == sample.last
+
+
+def test_every_flipped_bit_of_an_earlier_segment_is_refused_and_named(sample: Sample) -> None:
+    for bit in range(8 * len(sample.first)):
+        spoilt = flipped(sample.first, bit)
+        sample.put(spoilt, sample.last)
+        lost = 0 if bit // 8 < sample.ends[0] else 1
+        with pytest.raises(DamagedLogError, match=rf"{sample.first_path.name}: .*events {lost} (to 0|and later)"):
+            sample.read()
+        assert sample.first_path.read_bytes() == spoilt, "nothing is cleaned up"
+
+
+def test_every_flipped_bit_of_the_last_segment_loses_the_last_batch_at_most(sample: Sample) -> None:
+    for bit in range(8 * len(sample.last)):
+        spoilt = flipped(sample.last, bit)
+        sample.put(sample.first, spoilt)
+        at = bit // 8
+        if at >= sample.ends[4]:  # In the reserved room.
+            assert sample.read() == sample.written, f"bit {bit}"
+            assert torn_bytes(sample) == spoilt[sample.ends[4] :].rstrip(b"\0")
+        elif at >= sample.ends[3]:  # In the last batch.
+            assert sample.read() == sample.written[:4], f"bit {bit}"
+            assert torn_bytes(sample) == spoilt[sample.ends[3] :].rstrip(b"\0")
+        else:
+            lost = 2 if at < sample.ends[2] else 3
+            says = rf"{sample.last_path.name}: .*events {lost} (to {lost}|and later)"
+            with pytest.raises(DamagedLogError, match=says):
+                sample.read()
+            assert sample.last_path.read_bytes() == spoilt, "nothing is cleaned up"
+
+
+def test_every_lost_block_is_noticed_or_costs_the_last_batch(sample: Sample) -> None:
+    """A block that never reached the disk reads as zeros."""
+    for size in (16, 64, 512):
+        for start in range(0, sample.ends[4], 16):
+            spoilt = (sample.last[:start] + bytes(size) + sample.last[start + size :])[: len(sample.last)]
+            sample.put(sample.first, spoilt)
+            whole = 2 + sum(end <= start for end in sample.ends[2:])
+            try:
+                found = sample.read()
+            except DamagedLogError:
+                assert sample.last_path.read_bytes() == spoilt, "nothing is cleaned up"
+            else:
+                assert found == sample.written[: len(found)]
+                assert len(found) >= whole, "what stands before the loss is there"
+
+
+def test_a_log_goes_on_behind_every_torn_tail(sample: Sample) -> None:
+    for size in range(SEGMENT_HEADER_BYTES, sample.ends[4], 7):
+        sample.put(sample.first, sample.last[:size])
+        log = sample.open()
+        found = recover(log)
+        event = logged(99, b"after the crash")
+        found.append((event, log.append(event)))
+        commit(log)
+        log.close()
+        assert sample.read() == found
+
+
+def test_two_torn_tails_are_both_kept_aside(sample: Sample) -> None:
+    sample.put(sample.first, sample.last[: sample.ends[3] + 70])
+    sample.read()
+    kept = torn_bytes(sample)
+    assert kept
+    sample.last_path.write_bytes(sample.last[: sample.ends[2] + 70])
+    sample.read()
+    assert len(torn_bytes(sample)) == len(kept) + 70
+
+
+# ── Snapshots ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Kept(NamedTuple):
+    """A directory with two snapshots and a log that reaches back to the older one, or to the beginning."""
+
+    path: Path
+    newer: Path
+    older: Path
+    state: State
+
+    def recovered(self) -> State:
+        log = open_log(self.path, SEGMENT_BYTES)
+        try:
+            return state_of(engine_of(log))
+        finally:
+            close_log(log)
+
+
+def engine_of(log: SegmentLog) -> Engine:
+    engine = Engine()
+    recovered = log.recover()
+    if recovered.sections is not None:
+        engine.restore(recovered.sections)
+    for event, position in recovered.events:
+        engine.evolve(event, position)
+    return engine
+
+
+def work(engine: Engine, log: SegmentLog, command: Command) -> None:
+    for event in engine.decide(command, now=engine.time + SECOND_NS).events:
+        engine.evolve(event, log.append(event))
+    if log.collecting:
+        commit(log)
+
+
+def snapshot(engine: Engine, log: SegmentLog) -> Path:
+    facts = {"offset": log.next_offset, "position": log.end_position, "time": engine.time}
+    temporary = write_snapshot(log.directory.snapshots, engine.sections(), **facts)
+    publish_snapshot(temporary)
+    path = snapshot_path(log.directory.snapshots, log.next_offset)
+    log.snapshot_published(read_facts(path), keep=2)
+    return path
+
+
+@pytest.fixture(params=["whole log", "log from the older snapshot"])
+def kept(request: pytest.FixtureRequest, fast_path: Path) -> Iterator[Kept]:
+    path = fast_path / "snapshot-sample"
+    log = open_log(path, SEGMENT_BYTES)
+    engine = engine_of(log)
+    work(engine, log, CreateQueue("dead", QueueSettings()))
+    policy = RedrivePolicy(1, "dead")
+    work(engine, log, CreateQueue("work", QueueSettings(redrive_policy=policy, deduplication=True)))
+    work(engine, log, Publish("work", [NewMessage(b"one", content_type="a/b"), NewMessage(b"two")]))
+    older = snapshot(engine, log)
+    work(engine, log, Fetch("work", consumer="me"))
+    work(engine, log, Publish("work", [NewMessage(b"three"), NewMessage(b"four", delay_ns=SECOND_NS)]))
+    newer = snapshot(engine, log)
+    work(engine, log, Finish(2, 3))
+    work(engine, log, Tick())
+    close_log(log)
+    assert len(log.segments) >= 3
+    if request.param != "whole log":
+        log.segments[0].path.unlink()
+    yield Kept(path, newer, older, state_of(engine))
+    shutil.rmtree(path)
+
+
+def spoils(data: bytes) -> Iterator[tuple[str, bytes]]:
+    for bit in range(8 * len(data)):
+        yield f"bit {bit} flipped", flipped(data, bit)
+    for size in range(len(data)):
+        yield f"cut at {size}", data[:size]
+
+
+def test_unspoilt_snapshots_give_the_state_back(kept: Kept) -> None:
+    assert kept.recovered() == kept.state
+
+
+def test_a_snapshot_spoilt_anywhere_is_not_whole(kept: Kept) -> None:
+    check_snapshot(kept.newer)
+    for what, spoilt in spoils(kept.newer.read_bytes()):
+        kept.newer.write_bytes(spoilt)
+        try:
+            check_snapshot(kept.newer)
+        except DamagedLogError:
+            continue
+        pytest.fail(f"{what}: not noticed")
+
+
+def test_a_spoilt_snapshot_gives_way_to_the_older_one(kept: Kept) -> None:
+    for what, spoilt in islice(spoils(kept.newer.read_bytes()), 0, None, STRIDE):
+        kept.newer.write_bytes(spoilt)
+        assert kept.recovered() == kept.state, what
+
+
+def test_without_a_whole_snapshot_the_log_is_replayed_or_refused(kept: Kept) -> None:
+    kept.newer.write_bytes(kept.newer.read_bytes()[:-1])
+    whole_log = segment_path(kept.path / "log", 0).exists()
+    for what, spoilt in islice(spoils(kept.older.read_bytes()), 0, None, STRIDE):
+        kept.older.write_bytes(spoilt)
+        if whole_log:
+            assert kept.recovered() == kept.state, what
+        else:
+            with pytest.raises(DamagedLogError, match="are missing: no snapshot covers them"):
+                kept.recovered()
+
+
+def test_a_spoilt_spare_does_not_matter_while_the_newest_is_whole(kept: Kept) -> None:
+    for size in (0, 10, 100):
+        kept.older.write_bytes(kept.older.read_bytes()[:size])
+        assert kept.recovered() == kept.state
+
+
+def test_an_unfinished_snapshot_is_removed(kept: Kept) -> None:
+    unfinished = kept.newer.with_suffix(".tmp")
+    unfinished.write_bytes(b"half")
+    assert kept.recovered() == kept.state
+    assert not unfinished.exists()
+
+
+def test_a_log_that_ends_before_its_snapshot_is_refused(kept: Kept) -> None:
+    for path in sorted((kept.path / "log").glob("*.log"))[1:]:
+        path.unlink()
+    newest = int(kept.newer.stem)
+    with pytest.raises(DamagedLogError, match=f"to {newest - 1} are missing: the log ends before its snapshot"):
+        kept.recovered()
+
+
+def test_a_snapshot_without_its_log_is_refused(kept: Kept) -> None:
+    for path in (kept.path / "log").glob("*.log"):
+        path.unlink()
+    with pytest.raises(DamagedLogError, match="the log is gone: a snapshot says that it reached offset"):
+        kept.recovered()
