@@ -15,8 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench import ceiling, deep, machine, penstock, report
 from bench.driver import StoppedError
 from bench.peers import beanstalkd, nats, postgresql, rabbitmq, redis
-from bench.servers import NotStartedError
-from bench.targets import Figures, Plan, RanDryError, Target
+from bench.targets import Figures, Plan, Target
 
 HERE = Path(__file__).parent
 TARGETS: tuple[Target, ...] = (
@@ -82,7 +81,8 @@ def compare(console: Console, arguments: argparse.Namespace) -> int:
                 if target.name not in failures:
                     try:
                         rows.setdefault(target.name, []).append(report.row(checked(target.measure(plan))))
-                    except (StoppedError, NotStartedError, RanDryError, OSError, RuntimeError) as error:
+                    except Exception as error:
+                        # One server's trouble must not cost the figures of the others.
                         failures[target.name] = f"{type(error).__name__}: {error}"
                         console.print(f"[red]{target.title} failed[/red]: {failures[target.name]}")
                 progress.advance(task)

@@ -41,7 +41,8 @@ def run(what: str, console: Console, scratch: Path, messages: int | None) -> int
     for name, value in found.items():
         table.add_row(name.removesuffix("_bytes").replace("_", " "), _readable(name, value))
     console.print(table)
-    report.write_json(Path(__file__).parent / f"{what}.json", content)
+    name = what if messages in (None, default) else f"{what}-partial"
+    report.write_json(Path(__file__).parent / f"{name}.json", content)
     return 0
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.cores import on_load_core
 from bench.driver import HOST, Count, StoppedError
 from bench.load import BODY
-from bench.servers import accepts, free_port, running, scratch_directory
+from bench.servers import free_port, running, scratch_directory
 from bench.targets import Figures, Plan, Target, check_supply, program
 
 CONNECTIONS = 8
@@ -95,8 +95,13 @@ def started(directory: Path) -> Iterator[int]:
     options.append(f"--unix_socket_directories={directory}")
     command = [tool("postgres"), "-D", data, "-p", str(port), *options]
     # An interrupt is its fast shutdown: it does not wait for clients to leave.
-    with running(command, directory, lambda: accepts(port), user=user, end_signal=signal.SIGINT):
+    with running(command, directory, lambda: is_ready(port), user=user, end_signal=signal.SIGINT):
         yield port
+
+
+def is_ready(port: int) -> bool:
+    """It accepts connections well before it answers them."""
+    return subprocess.run([str(tool("pg_isready")), "--quiet", *connection(port)]).returncode == 0
 
 
 def _unprivileged_user() -> str | None:

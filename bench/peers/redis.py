@@ -8,12 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.cores import on_load_core
-from bench.driver import Count, closed_loop, connect
+from bench.driver import Count, closed_loop, connect, until_finished
 from bench.load import BODY, Tally
 from bench.servers import accepts, free_port, running, scratch_directory
 from bench.targets import IN_FLIGHT, Figures, Plan, Target, program
 
 PIPELINED_CONNECTIONS = 8
+# How many entries there must be for each second of reading; more than it has ever read.
+READ_PER_SECOND_MAX = 250_000
+FILL_SECONDS_MAX = 120.0
 ENTRY_LINES = 8  # Of an entry with one field in the answer to XREADGROUP.
 HEAD_LINES = 5
 
@@ -89,6 +92,11 @@ def add_rate(port: int, connections: int, depth: int, warm_seconds: float, secon
     return closed_loop(port, conversations, warm_seconds=warm_seconds, seconds=seconds)
 
 
+def fill(port: int, messages: int) -> Count:
+    conversations = [Add(IN_FLIGHT // PIPELINED_CONNECTIONS) for _ in range(PIPELINED_CONNECTIONS)]
+    return until_finished(port, conversations, messages, seconds_max=FILL_SECONDS_MAX)
+
+
 def read_rate(port: int, connections: int, depth: int, warm_seconds: float, seconds: float) -> Count:
     conversations = [ReadAndAcknowledge(f"c{number}", depth) for number in range(connections)]
     return closed_loop(port, conversations, warm_seconds=warm_seconds, seconds=seconds)
@@ -98,6 +106,9 @@ def measure(plan: Plan, connections: int) -> Figures:
     depth = IN_FLIGHT // connections
     with started(plan) as port:
         publish = on_load_core(add_rate, port, connections, depth, plan.warm_seconds, plan.seconds)
+        missing = int(READ_PER_SECOND_MAX * (plan.warm_seconds + plan.seconds)) - publish.with_warm_up
+        if missing > 0:
+            on_load_core(fill, port, missing)
         with connect(port, blocking=True) as link:
             link.sendall(command(b"XGROUP", b"CREATE", b"bench", b"g", b"0"))
             assert link.recv(100) == b"+OK\r\n"
