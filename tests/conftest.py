@@ -1,0 +1,48 @@
+"""Brokers for tests: one shared by the session, or one of a test's own with the settings it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker import Broker, StartBroker
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The broker that tests share: use queue names of your own."""
+    shared = Broker(tmp_path_factory.mktemp("shared-broker") / "data").start()
+    yield shared
+    shared.stop()
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[StartBroker]:
+    """Starts brokers of a test's own: `start_broker("http.idle_seconds=1")`."""
+    started: list[Broker] = []
+    request.node.own_brokers = started
+
+    def start(*settings: str, data: Path | None = None, **options: Any) -> Broker:
+        own = Broker(data or tmp_path / f"data-{len(started)}", *settings, **options)
+        started.append(own)
+        return own.start()
+
+    yield start
+    for own in started:
+        if own.running:
+            own.stop()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test shows what its brokers said."""
+    report = yield
+    if report.failed:
+        funcargs: dict[str, Any] = getattr(item, "funcargs", {})
+        brokers = [*getattr(item, "own_brokers", []), *filter(None, [funcargs.get("broker")])]
+        for number, each in enumerate(brokers):
+            report.sections.append((f"standard error of broker {number}", each.log()))
+    return report
