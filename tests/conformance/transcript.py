@@ -1,0 +1,316 @@
+"""Transcripts: a protocol's behaviour written as data, one TOML file a story, played over real sockets.
+
+A transcript is a list of steps. A step may send a request, and may expect a response:
+
+    about = "What the story shows."
+
+    [[step]]
+    name = "a queue is made"
+    send = "PUT /queues/${q}"
+    json = { retention_timeout = 60, visibility_timeout = 5, message_deduplication = false }
+    expect.status = 201
+    expect.json_has = { name = "${q}" }
+
+- `on` names the connection (default `main`); a connection is opened when first named and kept to the end.
+- A step that sends and expects nothing leaves its answer unread; a later step on the same connection with
+  `expect` alone reads it. That is how a long poll waits while another connection publishes.
+- `${name}` is a variable: `q` is unique to this run of the transcript, `[let]` defines more, and
+  `{ capture = "name" }` in an expectation keeps what came.
+- Content (a body, a variable) is text, or one of `{ hex = }`, `{ repeat = , times = }`, `{ lines = [] }`
+  (joined by CRLF).
+- An expected value is exact text, or one of `{ matches = }` (a regular expression for the whole value),
+  `{ capture = }` (with `matches`, if given), `{ lists = [] }` (comma-separated, any order),
+  `{ absent = true }`, `{ at_least = , at_most = }` (JSON numbers).
+- In JSON the text `null` stands for null, which TOML lacks.
+- `took` bounds the seconds between sending the request and having its answer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.broker import Broker
+from tests.http_client import Connection, Headers, Response, encode_multipart, find_header
+
+SHOWN_CHARACTERS_MAX = 300
+MATCHER_KEYS = {"matches", "capture", "lists", "absent", "at_least", "at_most"}
+
+
+class Mismatch(Exception):  # noqa: N818  (it is the outcome of a comparison, told to the reader as such)
+    """What came is not what the transcript says."""
+
+
+class PartSent(msgspec.Struct, forbid_unknown_fields=True):
+    body: Any = ""
+    headers: dict[str, str] = {}
+
+
+class PartExpected(msgspec.Struct, forbid_unknown_fields=True):
+    body: Any = msgspec.UNSET
+    headers: dict[str, Any] = {}
+
+
+class Expect(msgspec.Struct, forbid_unknown_fields=True):
+    status: int
+    headers: dict[str, Any] = {}
+    body: Any = msgspec.UNSET
+    json: Any = msgspec.UNSET
+    json_has: Any = msgspec.UNSET
+    parts: list[PartExpected] | None = None
+    took: dict[str, float] = {}
+
+
+class Step(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    on: str = "main"
+    send: str | None = None
+    headers: dict[str, str] = {}
+    body: Any = msgspec.UNSET
+    json: Any = msgspec.UNSET
+    parts: list[PartSent] | None = None
+    expect: Expect | None = None
+
+
+class Transcript(msgspec.Struct, forbid_unknown_fields=True):
+    about: str
+    step: list[Step]
+    let: dict[str, Any] = {}
+    settings: list[str] | None = None
+    """The story needs a broker of its own, with these settings."""
+
+
+def load(path: Path) -> Transcript:
+    return msgspec.toml.decode(path.read_bytes(), type=Transcript)
+
+
+class Player:
+    """Plays one transcript against one broker."""
+
+    def __init__(self, broker: Broker, story: str) -> None:
+        self._broker = broker
+        self._variables = {"q": f"{story}-{secrets.token_hex(4)}"}
+        self._connections: dict[str, Connection] = {}
+        self._unread: dict[str, list[tuple[str, float]]] = {}
+
+    def play(self, transcript: Transcript) -> None:
+        for name, value in transcript.let.items():
+            self._variables[name] = self._content(value).decode()
+        try:
+            for number, step in enumerate(transcript.step, start=1):
+                self._play_step(number, step)
+        finally:
+            for connection in self._connections.values():
+                connection.close()
+
+    def _play_step(self, number: int, step: Step) -> None:
+        connection = self._connections.get(step.on)
+        if connection is None:
+            connection = self._connections[step.on] = self._broker.connect()
+            self._unread[step.on] = []
+        if step.send is not None:
+            self._send(connection, step)
+        if step.expect is None:
+            return
+        assert self._unread[step.on], f"step {number} ({step.name}) expects an answer to nothing"
+        method, sent_at = self._unread[step.on].pop(0)
+        try:
+            response = connection.read_response(to=method)
+        except (OSError, AssertionError) as error:
+            raise Mismatch(f"step {number}: {step.name}\n  sent: {step.send}\n  got no answer: {error}") from error
+        try:
+            self._compare(step.expect, response, time.monotonic() - sent_at)
+        except Mismatch as mismatch:
+            shown = shorten(response.body.decode("utf-8", "backslashreplace"))
+            raise Mismatch(
+                f"step {number}: {step.name}\n"
+                f"  sent:     {self._fill(step.send or '(earlier)')}\n"
+                f"  {mismatch}\n"
+                f"  response: {response.status} {response.reason} {dict(response.headers)}\n"
+                f"            {shown}"
+            ) from None
+
+    def _send(self, connection: Connection, step: Step) -> None:
+        assert step.send is not None
+        method, target = self._fill(step.send).split(" ", 1)
+        headers = {name: self._fill(value) for name, value in step.headers.items()}
+        body: bytes | None = None
+        if step.body is not msgspec.UNSET:
+            body = self._content(step.body)
+        elif step.json is not msgspec.UNSET:
+            body = json.dumps(self._fill_json(step.json)).encode()
+            headers.setdefault("Content-Type", "application/json")
+        elif step.parts is not None:
+            body = encode_multipart(
+                [
+                    (
+                        {name: self._fill(value) for name, value in part.headers.items()},
+                        self._content(part.body),
+                    )
+                    for part in step.parts
+                ]
+            )
+            headers.setdefault("Content-Type", "multipart/mixed; boundary=penstock-test")
+        connection.send_request(method, target, headers, body)
+        self._unread[step.on].append((method, time.monotonic()))
+
+    def _compare(self, expect: Expect, response: Response, seconds: float) -> None:
+        if response.status != expect.status:
+            raise Mismatch(f"expected: status {expect.status}\n  got:      {response.status}")
+        self._compare_headers(expect.headers, response.headers, "header")
+        if expect.body is not msgspec.UNSET:
+            self._compare_content(expect.body, response.body, "body")
+        if expect.json is not msgspec.UNSET:
+            self._compare_json(expect.json, parse_json(response.body), "body", whole=True)
+        if expect.json_has is not msgspec.UNSET:
+            self._compare_json(expect.json_has, parse_json(response.body), "body", whole=False)
+        if expect.parts is not None:
+            self._compare_parts(expect.parts, response)
+        if expect.took:
+            self._compare_number(expect.took, seconds, "seconds to answer")
+
+    def _compare_parts(self, expected: list[PartExpected], response: Response) -> None:
+        try:
+            parts = response.parts()
+        except AssertionError as error:
+            raise Mismatch(f"expected: {len(expected)} parts\n  got:      {error}") from None
+        if len(parts) != len(expected):
+            raise Mismatch(f"expected: {len(expected)} parts\n  got:      {len(parts)}")
+        for number, (part, want) in enumerate(zip(parts, expected, strict=True), start=1):
+            self._compare_headers(want.headers, part.headers, f"part {number} header")
+            if want.body is not msgspec.UNSET:
+                self._compare_content(want.body, part.body, f"part {number} body")
+
+    def _compare_headers(self, expected: dict[str, Any], headers: Headers, where: str) -> None:
+        for name, want in expected.items():
+            try:
+                got = find_header(headers, name)
+            except AssertionError as error:
+                raise Mismatch(str(error)) from None
+            self._compare_value(want, got, f"{where} {name}")
+
+    def _compare_content(self, expected: Any, got: bytes, where: str) -> None:
+        if is_matcher(expected):
+            self._compare_value(expected, got.decode("utf-8", "backslashreplace"), where)
+            return
+        want = self._content(expected)
+        if got != want:
+            raise Mismatch(f"expected: {where} {describe(want)}\n  got:      {describe(got)}")
+
+    def _compare_json(self, expected: Any, got: Any, where: str, *, whole: bool) -> None:
+        if is_matcher(expected):
+            if expected.keys() & {"at_least", "at_most"}:
+                self._compare_number(expected, got, where)
+            else:
+                self._compare_value(expected, got, where)
+        elif isinstance(expected, dict):
+            self._compare_object(expected, got, where, whole=whole)
+        elif isinstance(expected, list):
+            if not isinstance(got, list) or len(got) != len(expected):
+                raise Mismatch(f"expected: {where} to be a list of {len(expected)}\n  got:      {show(got)}")
+            for index, (want, each) in enumerate(zip(expected, got, strict=True)):
+                self._compare_json(want, each, f"{where}[{index}]", whole=whole)
+        else:
+            want = self._fill_json(expected)
+            if got != want or type(got) is not type(want):
+                raise Mismatch(f"expected: {where} {show(want)}\n  got:      {show(got)}")
+
+    def _compare_object(self, expected: dict[str, Any], got: Any, where: str, *, whole: bool) -> None:
+        if not isinstance(got, dict):
+            raise Mismatch(f"expected: {where} to be an object\n  got:      {show(got)}")
+        unexpected = got.keys() - expected.keys() if whole else set()
+        missing = expected.keys() - got.keys()
+        if missing or unexpected:
+            raise Mismatch(f"expected: {where} with keys {sorted(expected)}\n  got:      {sorted(got)}")
+        for key, want in expected.items():
+            self._compare_json(want, got[key], f"{where}.{key}", whole=whole)
+
+    def _compare_number(self, bounds: dict[str, float], got: Any, where: str) -> None:
+        is_number = isinstance(got, int | float) and not isinstance(got, bool)
+        low, high = bounds.get("at_least", float("-inf")), bounds.get("at_most", float("inf"))
+        if not is_number or not low <= got <= high:
+            raise Mismatch(f"expected: {where} in [{low}, {high}]\n  got:      {show(got)}")
+
+    def _compare_value(self, expected: Any, got: Any, where: str) -> None:
+        """A header, a body as text or a JSON value against exact text or a matcher."""
+        if not is_matcher(expected):
+            want = self._fill_json(expected)
+            if got != want:
+                raise Mismatch(f"expected: {where} {show(want)}\n  got:      {show(got)}")
+            return
+        if expected.get("absent"):
+            if got is not None:
+                raise Mismatch(f"expected: no {where}\n  got:      {show(got)}")
+            return
+        if got is None:
+            raise Mismatch(f"expected: {where} {show(expected)}\n  got:      none")
+        if "lists" in expected and {each.strip() for each in got.split(",")} != set(expected["lists"]):
+            raise Mismatch(f"expected: {where} to list {expected['lists']}\n  got:      {show(got)}")
+        if "matches" in expected:
+            pattern = self._fill(expected["matches"], escape=True)
+            if not re.fullmatch(pattern, str(got), re.DOTALL):
+                raise Mismatch(f"expected: {where} to match {pattern!r}\n  got:      {show(got)}")
+        if "capture" in expected:
+            self._variables[expected["capture"]] = str(got)
+
+    def _content(self, value: Any) -> bytes:
+        if isinstance(value, str):
+            return self._fill(value).encode()
+        match value:
+            case {"hex": str(digits)}:
+                return bytes.fromhex(digits)
+            case {"repeat": str(text), "times": int(times)}:
+                return self._fill(text).encode() * times
+            case {"lines": list(lines)}:
+                return "\r\n".join(self._fill(line) for line in lines).encode()
+            case _:
+                raise AssertionError(f"not content: {value!r}")
+
+    def _fill(self, text: str, *, escape: bool = False) -> str:
+        def value(match: re.Match[str]) -> str:
+            found = self._variables[match[1]]
+            return re.escape(found) if escape else found
+
+        return re.sub(r"\$\{(\w+)\}", value, text)
+
+    def _fill_json(self, value: Any) -> Any:
+        if value == "null":
+            return None
+        if isinstance(value, str):
+            return self._fill(value)
+        if isinstance(value, dict):
+            return {self._fill(key): self._fill_json(each) for key, each in value.items()}
+        if isinstance(value, list):
+            return [self._fill_json(each) for each in value]
+        return value
+
+
+def is_matcher(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and value.keys() <= MATCHER_KEYS
+
+
+def parse_json(body: bytes) -> Any:
+    try:
+        return json.loads(body)
+    except ValueError:
+        raise Mismatch("expected: a JSON body\n  got:      something else") from None
+
+
+def show(value: Any) -> str:
+    return shorten(json.dumps(value, ensure_ascii=False))
+
+
+def describe(content: bytes) -> str:
+    return f"({len(content)} bytes) {shorten(repr(content))}"
+
+
+def shorten(text: str) -> str:
+    if len(text) <= SHOWN_CHARACTERS_MAX:
+        return text
+    return f"{text[: SHOWN_CHARACTERS_MAX // 2]} … {text[-SHOWN_CHARACTERS_MAX // 2 :]}"
