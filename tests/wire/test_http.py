@@ -1,0 +1,430 @@
+"""What the HTTP server promises on the wire, whatever the dialect: framing, limits, timeouts."""
+
+from __future__ import annotations
+
+import json
+import secrets
+
+import pytest
+
+from tests.broker import Broker, StartBroker
+from tests.http_client import Connection, Response, encode_request
+
+REQUEST_HEADERS_BYTES_MAX = 32 << 10
+BODY_BYTES_MAX = 1 << 20
+REQUEST_BODY_BYTES_MAX = 16 << 20
+
+
+@pytest.fixture
+def queue(broker: Broker) -> str:
+    name = f"wire-{secrets.token_hex(6)}"
+    broker.create_queue(name)
+    return name
+
+
+def error_of(response: Response) -> str:
+    """The text of an error body; failing if the body is anything else."""
+    assert response.header("Content-Type") == "application/json"
+    body = response.json()
+    assert body.keys() == {"error"}
+    assert isinstance(body["error"], str)
+    return body["error"]
+
+
+# Connections
+
+
+def test_a_connection_serves_many_requests(broker: Broker, queue: str) -> None:
+    with broker.connect() as connection:
+        for number in range(50):
+            assert connection.request("POST", f"/messages/{queue}", body=str(number).encode()).status == 201
+        for number in range(50):
+            assert connection.request("GET", f"/messages/{queue}").body == str(number).encode()
+
+
+def test_a_connection_stays_usable_after_every_kind_of_refusal(broker: Broker, queue: str) -> None:
+    with broker.connect() as connection:
+        assert connection.request("GET", "/nowhere").status == 404
+        assert connection.request("PATCH", f"/queues/{queue}", body=b"{}").status == 405
+        assert connection.request("PUT", f"/queues/{queue}-2", body=b"not json").status == 400
+        assert connection.request("PUT", f"/queues/{queue}", body=b"{}").status == 409
+        assert connection.request("GET", "/health").status == 200
+
+
+def test_connection_close_is_honoured(broker: Broker) -> None:
+    with broker.connect() as connection:
+        response = connection.request("GET", "/health", {"Connection": "close"})
+        assert response.body == b"green"
+        assert (response.header("Connection") or "").lower() == "close"
+        assert connection.read_to_end() == b""
+
+
+def test_http_1_0_is_answered_and_closed(broker: Broker) -> None:
+    with broker.connect() as connection:
+        connection.send(b"GET /health HTTP/1.0\r\n\r\n")
+        assert connection.read_response().body == b"green"
+        assert connection.read_to_end() == b""
+
+
+def test_a_client_that_only_closes_its_sending_side_still_gets_its_answer(broker: Broker) -> None:
+    with broker.connect() as connection:
+        connection.send_request("GET", "/health")
+        connection.shut_down_sending()
+        assert connection.read_response().body == b"green"
+        assert connection.read_to_end() == b""
+
+
+def test_one_connection_over_the_limit_gets_503_and_is_closed(start_broker: StartBroker) -> None:
+    broker = start_broker("http.connections_max=2")
+    # The connection of the health check at the start counts until the broker has seen it close.
+    with open_when_there_is_room(broker) as first, open_when_there_is_room(broker) as second:
+        with broker.connect() as third:
+            assert third.read_response().status == 503
+            assert third.read_to_end() == b""
+        assert first.request("GET", "/health").status == 200
+        assert second.request("GET", "/health").status == 200
+    with open_when_there_is_room(broker) as later:
+        assert later.request("GET", "/health").status == 200
+
+
+def open_when_there_is_room(broker: Broker) -> Connection:
+    for _ in range(1000):
+        connection = broker.connect()
+        try:
+            if connection.request("GET", "/health").status == 200:
+                return connection
+        except OSError:
+            pass  # Refused and closed before the request was read.
+        connection.close()
+    raise AssertionError("no room for a connection after 1000 tries")
+
+
+# Framing
+
+
+def test_ten_requests_in_one_write_are_answered_in_order(broker: Broker, queue: str) -> None:
+    requests = b"".join(encode_request("POST", f"/messages/{queue}", body=b"%d" % n) for n in range(5))
+    requests += b"".join(encode_request("GET", f"/messages/{queue}") for _ in range(5))
+    with broker.connect() as connection:
+        connection.send(requests)
+        answers = [connection.read_response() for _ in range(10)]
+    assert [answer.status for answer in answers] == [201] * 5 + [200] * 5
+    assert [answer.body for answer in answers[5:]] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_answers_keep_their_order_when_an_earlier_request_waits(broker: Broker, queue: str) -> None:
+    with broker.connect() as connection:
+        connection.send(
+            encode_request("GET", f"/messages/{queue}", {"X-MQS-MAX-WAIT-TIME": "1"})
+            + encode_request("GET", "/health")
+        )
+        assert connection.read_response().status == 204
+        assert connection.read_response().body == b"green"
+
+
+def test_a_thousand_requests_in_one_write_are_all_answered(broker: Broker) -> None:
+    with broker.connect() as connection:
+        connection.send(encode_request("GET", "/health") * 1000)
+        assert {connection.read_response().body for _ in range(1000)} == {b"green"}
+
+
+def test_bytes_sent_one_at_a_time_mean_the_same_as_sent_whole(broker: Broker, queue: str) -> None:
+    settings = json.dumps({"retention_timeout": 60, "visibility_timeout": 5, "message_deduplication": True})
+    requests = [
+        encode_request("PUT", f"/queues/{queue}-SIDE", {"Content-Type": "application/json"}, settings.encode()),
+        encode_request("POST", f"/messages/{queue}-SIDE", {"Content-Type": "text/plain"}, b"\r\n\r\nbody"),
+        chunked("POST", f"/messages/{queue}-SIDE", b"\r\n\r\nbo", b"dy"),
+        encode_request("GET", f"/queues?limit=0&offset=0&limit={'1' * 20}x"),
+        encode_request("GET", f"/messages/{queue}-SIDE"),
+        encode_request("DELETE", f"/queues/{queue}-SIDE"),
+    ]
+    with broker.connect() as whole, broker.connect() as dripping:
+        for request in requests:
+            whole.send(request.replace(b"SIDE", b"left"))
+            expected = whole.read_response()
+            for byte in request.replace(b"SIDE", b"rght"):
+                dripping.send(bytes([byte]))
+            assert lasting(dripping.read_response()) == lasting(expected)
+
+
+def lasting(response: Response) -> tuple[int, set[str], bytes]:
+    """What of a response does not change from one time to the next."""
+    return response.status, {name for name, _ in response.headers}, response.body.replace(b"rght", b"left")
+
+
+def chunked(method: str, target: str, *chunks: bytes, trailer: bytes = b"") -> bytes:
+    head = f"{method} {target} HTTP/1.1\r\nHost: penstock.test\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    return head + b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in chunks) + b"0\r\n" + trailer + b"\r\n"
+
+
+def test_a_chunked_body_is_one_message(broker: Broker, queue: str) -> None:
+    with broker.connect() as connection:
+        connection.send(chunked("POST", f"/messages/{queue}", b"one ", b"body", b" in\r\nchunks"))
+        assert connection.read_response().status == 201
+        assert connection.request("GET", f"/messages/{queue}").body == b"one body in\r\nchunks"
+
+
+def test_chunk_extensions_and_trailers_are_not_content(broker: Broker, queue: str) -> None:
+    request = chunked("POST", f"/messages/{queue}", b"body", trailer=b"X-Checksum: 1\r\n")
+    with broker.connect() as connection:
+        connection.send(request.replace(b"4\r\nbody", b"4;name=value\r\nbody"))
+        assert connection.read_response().status == 201
+        assert connection.request("GET", f"/messages/{queue}").body == b"body"
+
+
+def test_a_chunked_body_over_the_limit_is_cut_as_any_other(broker: Broker, queue: str) -> None:
+    with broker.connect() as connection:
+        connection.send(chunked("POST", f"/messages/{queue}", *[b"x" * 65536] * 17))
+        assert connection.read_response().status == 201
+        assert connection.request("GET", f"/messages/{queue}").body == b"x" * BODY_BYTES_MAX
+
+
+def test_expect_100_continue_is_answered_before_the_body_comes(broker: Broker, queue: str) -> None:
+    head = encode_request("POST", f"/messages/{queue}", {"Expect": "100-continue", "Content-Length": "4"})
+    with broker.connect() as connection:
+        connection.send(head)
+        assert connection.read_interim() == 100
+        connection.send(b"body")
+        assert connection.read_response().status == 201
+        assert connection.request("GET", f"/messages/{queue}").body == b"body"
+
+
+def test_a_body_that_comes_before_the_100_is_taken_all_the_same(broker: Broker, queue: str) -> None:
+    request = encode_request("POST", f"/messages/{queue}", {"Expect": "100-continue"}, b"body")
+    with broker.connect() as connection:
+        connection.send(request)
+        assert connection.read_response().status == 201
+        assert connection.request("GET", f"/messages/{queue}").body == b"body"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"nonsense\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /health\r\n\r\n",
+        b"GET /health HTTP/1.1 more\r\n\r\n",
+        b"GET /health HTPT/1.1\r\n\r\n",
+        b"G\x01T /health HTTP/1.1\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+    ],
+)
+def test_a_malformed_request_line_is_400_and_closes(broker: Broker, line: bytes) -> None:
+    with broker.connect() as connection:
+        connection.send(line)
+        response = connection.read_response()
+        assert response.status == 400
+        assert error_of(response)
+        assert connection.read_to_end() == b""
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"no colon here",
+        b"Bad Name: value",
+        b"Content-Length: ten",
+        b"Content-Length: -1",
+        b"Content-Length: 4\r\nContent-Length: 5",
+        b"Content-Length: 4\r\nTransfer-Encoding: chunked",
+        b"Transfer-Encoding: gzip",
+    ],
+)
+def test_malformed_headers_are_400_and_close(broker: Broker, queue: str, headers: bytes) -> None:
+    with broker.connect() as connection:
+        connection.send(b"POST /messages/%b HTTP/1.1\r\nHost: a\r\n%b\r\n\r\n" % (queue.encode(), headers))
+        response = connection.read_response()
+        assert response.status == 400
+        assert error_of(response)
+        assert connection.read_to_end() == b""
+    assert broker.request("GET", f"/messages/{queue}").status == 204
+
+
+def test_a_malformed_chunk_is_400_and_nothing_is_stored(broker: Broker, queue: str) -> None:
+    with broker.connect() as connection:
+        connection.send(chunked("POST", f"/messages/{queue}", b"body").replace(b"4\r\nbody", b"zz\r\nbody"))
+        assert connection.read_response().status == 400
+        assert connection.read_to_end() == b""
+    assert broker.request("GET", f"/messages/{queue}").status == 204
+
+
+def test_a_body_cut_off_by_a_closed_connection_is_not_a_message(broker: Broker, queue: str) -> None:
+    with broker.connect() as connection:
+        connection.send(encode_request("POST", f"/messages/{queue}", {"Content-Length": "10"}) + b"half")
+        connection.shut_down_sending()
+        connection.read_to_end()
+    assert broker.request("GET", f"/messages/{queue}").status == 204
+
+
+# Limits
+
+
+def test_a_head_within_the_limit_is_read(broker: Broker) -> None:
+    padding = "x" * (REQUEST_HEADERS_BYTES_MAX // 2)
+    assert broker.request("GET", "/health", {"X-Padding": padding}).status == 200
+
+
+@pytest.mark.parametrize("headers", [{"X-Padding": "x" * 40_000}, {f"X-{n}": "x" * 100 for n in range(400)}])
+def test_a_head_over_the_limit_is_431_and_closes(broker: Broker, headers: dict[str, str]) -> None:
+    with broker.connect() as connection:
+        connection.send_request("GET", "/health", headers)
+        response = connection.read_response()
+        assert response.status == 431
+        assert error_of(response)
+        assert connection.ended_within(10)
+
+
+def test_an_endless_head_is_431_before_it_ends(broker: Broker) -> None:
+    with broker.connect() as connection:
+        connection.send(b"GET /health HTTP/1.1\r\nX-Padding: " + b"x" * (REQUEST_HEADERS_BYTES_MAX + 1024))
+        assert connection.read_response().status == 431
+
+
+def test_a_target_over_the_limit_is_414_and_closes(broker: Broker) -> None:
+    with broker.connect() as connection:
+        connection.send_request("GET", "/queues/" + "x" * (9 << 10))
+        assert connection.read_response().status == 414
+        assert connection.ended_within(10)
+
+
+def test_a_request_body_over_the_limit_of_a_batch_is_413(broker: Broker, queue: str) -> None:
+    head = encode_request(
+        "POST",
+        f"/messages/{queue}",
+        {
+            "Content-Length": str(REQUEST_BODY_BYTES_MAX + 1),
+            "Content-Type": "multipart/mixed; boundary=b",
+            "Expect": "100-continue",
+        },
+    )
+    with broker.connect() as connection:
+        connection.send(head)
+        response = connection.read_response()
+        assert response.status == 413
+        assert response.interim == []
+        assert error_of(response)
+
+
+def test_a_refused_body_leaves_the_connection_usable_or_closes_it(start_broker: StartBroker) -> None:
+    broker = start_broker("mqs.oversize=reject")
+    broker.create_queue("small")
+    with broker.connect() as connection:
+        response = connection.request("POST", "/messages/small", body=b"x" * (BODY_BYTES_MAX + 1))
+        assert response.status == 413
+        assert error_of(response)
+        if (response.header("Connection") or "").lower() == "close":
+            assert connection.ended_within(10)
+        else:
+            assert connection.request("GET", "/health").body == b"green"
+    assert broker.request("GET", "/messages/small").status == 204
+
+
+# Timeouts
+
+
+def test_an_idle_connection_is_closed(start_broker: StartBroker) -> None:
+    broker = start_broker("http.idle_seconds=1")
+    with broker.connect() as fresh, broker.connect() as used:
+        assert used.request("GET", "/health").status == 200
+        assert fresh.ended_within(10)
+        assert used.ended_within(10)
+
+
+def test_a_waiting_receive_is_not_idle(start_broker: StartBroker) -> None:
+    broker = start_broker("http.idle_seconds=1", "http.slow_client_seconds=1")
+    broker.create_queue("quiet")
+    with broker.connect() as connection:
+        assert connection.request("GET", "/messages/quiet", {"X-MQS-MAX-WAIT-TIME": "3"}).status == 204
+        assert connection.request("GET", "/health").body == b"green"
+
+
+@pytest.mark.parametrize(
+    "start",
+    [b"GET /health HT", encode_request("POST", "/messages/slow", {"Content-Length": "1000"})],
+    ids=["head", "body"],
+)
+def test_a_client_that_drips_is_closed_though_it_is_never_silent_for_long(
+    start_broker: StartBroker, start: bytes
+) -> None:
+    broker = start_broker("http.slow_client_seconds=1")
+    broker.create_queue("slow")
+    with broker.connect() as connection:
+        connection.send(start)
+        for _ in range(100):
+            if connection.ended_within(0.1):
+                break
+            try:
+                connection.send(b"x")
+            except OSError:
+                break
+        else:
+            raise AssertionError("still open after ten seconds of dripping")
+    assert broker.request("GET", "/messages/slow").status == 204
+
+
+def test_a_client_that_does_not_read_holds_up_nobody(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    broker.create_queue("big", visibility_timeout=0)
+    assert broker.request("POST", "/messages/big", body=b"x" * BODY_BYTES_MAX).status == 201
+    with broker.connect() as deaf, broker.connect() as lively:
+        deaf.send(encode_request("GET", "/messages/big") * 60)
+        for _ in range(20):
+            assert lively.request("GET", "/health").body == b"green"
+
+
+def test_a_client_that_does_not_read_is_not_answered_into_memory_without_end(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    broker.create_queue("big", visibility_timeout=0)
+    assert broker.request("POST", "/messages/big", body=b"x" * BODY_BYTES_MAX).status == 201
+    before = broker.resident_bytes()
+    with broker.connect() as deaf, broker.connect() as lively:
+        deaf.send(encode_request("GET", "/messages/big") * 2000)
+        for _ in range(20):
+            assert lively.request("GET", "/messages/big").status == 200
+        assert broker.resident_bytes() - before < 300 << 20
+
+
+def test_a_client_that_never_reads_loses_its_place(start_broker: StartBroker) -> None:
+    broker = start_broker("http.connections_max=2", "http.idle_seconds=1", "http.slow_client_seconds=1")
+    with open_when_there_is_room(broker) as connection:
+        settings = {"retention_timeout": 60, "visibility_timeout": 0, "message_deduplication": False}
+        assert connection.request("PUT", "/queues/big", body=json.dumps(settings).encode()).status == 201
+        assert connection.request("POST", "/messages/big", body=b"x" * BODY_BYTES_MAX).status == 201
+    with open_when_there_is_room(broker) as deaf:
+        deaf.send(encode_request("GET", "/messages/big") * 30)
+        with open_when_there_is_room(broker) as clock:
+            wait = {"X-MQS-MAX-WAIT-TIME": "5"}
+            assert clock.request("DELETE", "/queues/big").status == 200
+            empty = json.dumps({"retention_timeout": 60, "visibility_timeout": 0, "message_deduplication": False})
+            assert clock.request("PUT", "/queues/empty", body=empty.encode()).status == 201
+            assert clock.request("GET", "/messages/empty", wait).status == 204
+            # Five seconds on, the deaf client must be gone: there is room for one beside the clock.
+            with open_when_there_is_room(broker) as other:
+                assert other.request("GET", "/health").body == b"green"
+
+
+# Metrics
+
+
+def test_the_metrics_parse_and_count_what_happened(start_broker: StartBroker) -> None:
+    parser = pytest.importorskip("prometheus_client.parser")
+    broker = start_broker()
+    broker.create_queue("counted")
+    for number in range(3):
+        assert broker.request("POST", "/messages/counted", body=b"%d" % number).status == 201
+    exposition = broker.request("GET", "/metrics").body.decode()
+    families = {family.name: family for family in parser.text_string_to_metric_families(exposition)}
+    ours = {name: family for name, family in families.items() if name.startswith("penstock_")}
+    assert ours, f"no metric of ours in {sorted(families)}"
+    assert all(family.documentation for family in ours.values())
+    assert any(sample.value == 3 for family in ours.values() for sample in family.samples)
+
+
+def test_the_metrics_keep_their_size_however_many_queues_are_asked_for(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with broker.connect() as connection:
+        before = len(connection.request("GET", "/metrics").body.splitlines())
+        for number in range(200):
+            assert connection.request("GET", f"/queues/unknown-{number}").status == 404
+        after = len(connection.request("GET", "/metrics").body.splitlines())
+    assert after - before < 50
