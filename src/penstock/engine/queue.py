@@ -15,6 +15,7 @@ from penstock.limits import NEVER_NS
 from penstock.model import Nanos, QueueSettings
 
 DIGEST_BYTES = 32
+_LINED_UP_BY = ("state", "priority", "visible_at", "expires_at")
 
 Section = tuple[str, bytes, Columns]  # A piece of a snapshot: kind, facts as JSON, columns.
 
@@ -221,13 +222,14 @@ class Queue:
 
     def line_up(self) -> None:
         """Line restored messages up again: every line is a function of the rows."""
-        tables = list(self.rows.tables())
-        if not tables:
+        pieces = [
+            (sequences, *(rows[name].copy() for name in _LINED_UP_BY)) for sequences, rows in self.rows.tables()
+        ]
+        if not pieces:
             return
-        sequences = np.concatenate([table[0] for table in tables])
-        rows = np.concatenate([table[1] for table in tables])
-        del tables
-        visible_at, state, priority = rows["visible_at"], rows["state"], rows["priority"]
+        sequences, state, priority, visible_at, expires_at = (
+            np.concatenate(column) for column in zip(*pieces, strict=True)
+        )
         for level in np.unique(priority[state == READY]).tolist():
             chosen = (state == READY) & (priority == level)
             self._ready[level] = line = Line()
@@ -235,8 +237,8 @@ class Queue:
             line.extend(visible_at[chosen], sequences[chosen])
         for line, chosen in ((self.leases, state == LEASED), (self.delayed, state == DELAYED)):
             line.extend(visible_at[chosen], sequences[chosen])
-        mortal = rows["expires_at"] != NEVER_NS
-        self.lifetimes.extend(rows["expires_at"][mortal], sequences[mortal])
+        mortal = expires_at != NEVER_NS
+        self.lifetimes.extend(expires_at[mortal], sequences[mortal])
 
 
 class _Facts(msgspec.Struct):
