@@ -11,7 +11,7 @@ Q, the body, key, headers and digest on L alone, a result on S, and the Q in a d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -20,7 +20,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.errors import DamagedLogError
-from penstock.limits import NEVER_NS
+from penstock.limits import INT32_MAX, NEVER_NS
 from penstock.model import LETTERS, Kind
 from penstock.storage.batch import COMPLETE, DIGEST_BYTES, HAS_DIGEST, RECORD_DTYPE, WAS_FETCHED, Header
 
@@ -85,7 +85,8 @@ class Names:
         return self._queues.encode(numbers)
 
 
-def schema(columns: Sequence[str], *, named: bool) -> pa.Schema:
+@lru_cache
+def schema(columns: tuple[str, ...], *, named: bool) -> pa.Schema:
     """The schema of decoded batches. Not `named`: without the text of names."""
     return pa.schema([(name, _column_type(name, named=named)) for name in columns])
 
@@ -122,15 +123,15 @@ def decode_grouped(
         yield decode(group, columns, names)
 
 
-def _wanted(columns: Sequence[str] | None, names: Names | None) -> Sequence[str]:
+def _wanted(columns: Sequence[str] | None, names: Names | None) -> tuple[str, ...]:
     if columns is None:
-        return COLUMNS if names else [name for name in COLUMNS if name != "queue_name"]
+        return COLUMNS if names else tuple(name for name in COLUMNS if name != "queue_name")
     unknown = [name for name in columns if name not in TYPES]
     if unknown:
         raise ValueError(f"unknown columns: {', '.join(unknown)}")
     if names is None and "queue_name" in columns:
         raise ValueError("queue_name needs names")
-    return columns
+    return tuple(columns)
 
 
 def _column_type(name: str, *, named: bool) -> Any:
@@ -217,6 +218,7 @@ _HAS_VISIBLE_AT = _are(
 _HAS_EXPIRES_AT = _IS_LOGGED | _IS_MOVED
 _LETTER = np.array([ord(form.letter) for form in _FORMS], dtype=np.uint8)
 
+_COPY_BYTES_MAX = 4096
 _SLOTS = 4  # Of each record in the heap: body (or result), key, headers, digest.
 
 
@@ -289,10 +291,11 @@ class _Rows:
 
     @cached_property
     def heap(self) -> bytes | memoryview:
+        assert sum(header.heap_bytes for header, _ in self.batches) <= INT32_MAX, "decode_grouped bounds a group"
         if len(self.batches) == 1:
             header, payload = self.batches[0]
             return memoryview(payload)[: header.heap_bytes]
-        return b"".join([memoryview(payload)[: header.heap_bytes] for header, payload in self.batches])
+        return b"".join([_heap(header, payload) for header, payload in self.batches])
 
     @cached_property
     def slot_bounds(self) -> NDArray[np.int32]:
@@ -322,6 +325,11 @@ class _Rows:
             return pa.Array.from_buffers(pa.binary(), len(has_body), buffers)
         return self._take(0, has_body)
 
+    @property
+    def result_bytes(self) -> _Array:
+        sizes: _Array = self.records["body_bytes"] * (self.records["kind"] == Kind.SUCCEEDED)
+        return sizes
+
     def part(self, slot: int, sizes: _Array, forms: NDArray[np.bool_]) -> pa.Array:
         """The slot of the rows of these forms where it is not empty."""
         present = sizes != 0
@@ -341,6 +349,12 @@ class _Rows:
                 names.define(number, text.decode())
             else:
                 names.define_queue(number, msgspec.json.decode(text, type=_Named).name)
+
+
+def _heap(header: Header, payload: bytes) -> bytes | memoryview:
+    # A small copy costs a third of a view.
+    size = header.heap_bytes
+    return payload[:size] if size < _COPY_BYTES_MAX else memoryview(payload)[:size]
 
 
 class _Named(msgspec.Struct):
@@ -443,7 +457,7 @@ _BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {
     "to_queue": _target("to_queue"),
     "to_sequence": _target("to_sequence"),
     "body": _Rows.body,
-    "result": lambda rows: rows.part(0, rows.records["body_bytes"], _HAS_RESULT),
+    "result": lambda rows: rows.part(0, rows.result_bytes, _HAS_RESULT),
     "key": lambda rows: rows.part(1, rows.records["key_bytes"], _HAS_CONTENT),
     "headers": lambda rows: rows.part(2, rows.records["headers_bytes"], _HAS_CONTENT),
     "digest": lambda rows: rows.part(3, rows.records["flags"] & HAS_DIGEST, _HAS_CONTENT),
