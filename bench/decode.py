@@ -1,0 +1,149 @@
+"""How fast the log becomes Arrow: `python -m bench.decode`.
+
+A workload of whole lives: a third of the records are publishes (L and Q), a third deliveries (F), a third
+confirmations (S and X). An event is a row that comes out, so a record of two letters counts twice. One thread; CPU
+time, and the best of several runs, since whatever else the machine does only makes a run slower.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+from rich.console import Console
+from rich.table import Table
+
+from penstock.limits import NEVER_NS
+from penstock.model import Event, Fetched, Logged, NameDefined, QueueCreated, QueueSettings, Succeeded
+from penstock.storage.batch import HEADER_BYTES, Batch, Header, read_header
+from penstock.storage.columns import FIXED_COLUMNS, Names, decode, decode_grouped
+from penstock.storage.segment import Segment, SegmentReader, open_segment, segment_path
+
+MESSAGES = 30_000
+RUNS = 5
+ALONE_MAX = 500  # Batches decoded one by one; the rate does not depend on how many.
+BODY_BYTES = 200
+BEGIN_NS = 1_767_225_600_000_000_000
+FEW = ("offset", "letter", "time", "queue", "sequence")
+
+Batches = list[tuple[Header, bytes]]
+
+
+def main() -> None:
+    pa.set_cpu_count(1)
+    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+    table = Table(title=f"{MESSAGES:,} messages of {BODY_BYTES} bytes, M events/s, one core")
+    table.add_column("columns")
+    table.add_column("decoded")
+    for size in (1, 100, 1000):
+        table.add_column(f"batches of {size}", justify="right")
+    workloads = {size: sealed(size) for size in (1, 100, 1000)}
+    wanted: dict[str, Sequence[str] | None] = {
+        "5 fixed-width": FEW,
+        f"all {len(FIXED_COLUMNS)} fixed-width": FIXED_COLUMNS,
+        "the body alone": ("body",),
+        "5 fixed-width and the body": (*FEW, "body"),
+        "all": None,
+    }
+    for label, columns in wanted.items():
+        for how, run in (("each alone", alone), ("grouped", grouped)):
+            rates = [rate(partial(run, workloads[size], columns)) for size in workloads]
+            table.add_row(label, how, *rates)
+    with tempfile.TemporaryDirectory() as folder:
+        segments = {size: segment(Path(folder) / str(size), batches) for size, batches in workloads.items()}
+        for label, columns in wanted.items():
+            rates = [rate(partial(from_file, file, columns)) for file in segments.values()]
+            table.add_row(label, "grouped, from a file", *rates)
+    Console(width=118).print(table)
+
+
+def rate(run: Callable[[], int]) -> str:
+    best = float("inf")
+    events = 0
+    for _ in range(RUNS):
+        gc.collect()
+        begin = time.process_time()
+        events = run()
+        best = min(best, time.process_time() - begin)
+    return f"{events / best / 1e6:.2f}"
+
+
+def alone(batches: Batches, columns: Sequence[str] | None) -> int:
+    names = Names()
+    return sum(decode((batch,), columns, names).num_rows for batch in batches[-ALONE_MAX:])
+
+
+def grouped(batches: Batches, columns: Sequence[str] | None) -> int:
+    return sum(batch.num_rows for batch in decode_grouped(batches, columns, Names()))
+
+
+def from_file(file: Segment, columns: Sequence[str] | None) -> int:
+    found = ((header, payload) for _, header, payload in SegmentReader(file).batches())
+    return sum(batch.num_rows for batch in decode_grouped(found, columns, Names()))
+
+
+# ── The workload ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def lives() -> Iterator[Event]:
+    """Definitions, then messages that are fetched a thousand later and finished a thousand after that."""
+    yield QueueCreated(BEGIN_NS, 1, "orders", QueueSettings())
+    for number, text in enumerate(("application/json", "shop", "worker"), start=1):
+        yield NameDefined(BEGIN_NS, number, text)
+    now = BEGIN_NS
+    body = bytes(range(BODY_BYTES))
+    for at in range(MESSAGES + 2000):
+        now += 1000
+        if at < MESSAGES:
+            places = (1, at + 1, now, NEVER_NS, at % 3)
+            yield Logged(now, *places, 1, 2, 0, 0, b"", b"", b"", body)
+        if 1000 <= at < MESSAGES + 1000:
+            created = BEGIN_NS + (at - 999) * 1000
+            yield Fetched(now + 1, 1, at - 999, created, 1, 3, visible_at=now + 30_000_000_000)
+        if at >= 2000:
+            created = BEGIN_NS + (at - 1999) * 1000
+            yield Succeeded(now + 2, 1, at - 1999, created, 1, 3, complete=True, result=b"")
+
+
+def sealed(size: int) -> Batches:
+    batches: Batches = []
+    batch = Batch(0, 0)
+    for event in lives():
+        batch.add(event)
+        if batch.count == size:
+            batches.append(split(batch.seal(event.time)))
+            batch = Batch(batch.base_offset + batch.count, batch.end_position)
+    if batch.count:
+        batches.append(split(batch.seal(BEGIN_NS)))
+    return batches
+
+
+def split(data: bytes) -> tuple[Header, bytes]:
+    header = read_header(data)
+    assert header is not None
+    return header, data[HEADER_BYTES:]
+
+
+def segment(folder: Path, batches: Batches) -> Segment:
+    folder.mkdir()
+    path = segment_path(folder, 0)
+    with path.open("wb") as file:
+        file.write(Segment(path, 0, 0, 0, BEGIN_NS).header())
+        batch = Batch(0, 0)
+        for header, payload in batches:
+            batch = Batch(header.base_offset, header.base_position)
+            batch.heap += payload[: header.heap_bytes]
+            batch.records += payload[header.heap_bytes :]
+            batch.count = header.records
+            file.write(batch.seal(header.time))
+    return open_segment(path)
+
+
+if __name__ == "__main__":
+    main()
