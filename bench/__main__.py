@@ -68,7 +68,7 @@ def compare(console: Console, arguments: argparse.Namespace) -> int:
     targets = [target for target in wanted if available(console, target)]
     plan = Plan(arguments.seconds, min(1.0, arguments.seconds), arguments.scratch)
     facts = machine.facts(plan.scratch)
-    rows: dict[str, list[report.Row]] = {}
+    rows: dict[str, list[report.Row]] = {target.name: [] for target in targets}
     failures: dict[str, str] = {}
     busy: list[float] = []
     with progress_line(console) as progress:
@@ -80,11 +80,12 @@ def compare(console: Console, arguments: argparse.Namespace) -> int:
                 progress.update(task, description=f"round {turn + 1}: {target.title}")
                 if target.name not in failures:
                     try:
-                        rows.setdefault(target.name, []).append(report.row(checked(target.measure(plan))))
+                        rows[target.name].append(report.row(checked(target.measure(plan))))
                     except Exception as error:
                         # One server's trouble must not cost the figures of the others.
                         failures[target.name] = f"{type(error).__name__}: {error}"
-                        console.print(f"[red]{target.title} failed[/red]: {failures[target.name]}")
+                        complaint = f"{target.title} failed: {failures[target.name]}"
+                        console.print(complaint, style="red", markup=False)
                 progress.advance(task)
     finish(console, arguments, facts | {"busy_shares": busy}, rows, failures)
     return 1 if failures else 0
@@ -97,8 +98,9 @@ def finish(
     rows: dict[str, list[report.Row]],
     failures: dict[str, str],
 ) -> None:
-    by_target = {name: report.medians(each) for name, each in rows.items() if name not in failures}
-    ratios = report.ratios({name: each for name, each in rows.items() if name not in failures})
+    whole = {name: each for name, each in rows.items() if name not in failures}
+    by_target = {name: report.medians(each) for name, each in whole.items()}
+    ratios = report.ratios(whole)
     report.show(console, TARGETS, by_target)
     report.show_ratios(console, ratios)
     content = {
@@ -161,4 +163,7 @@ def progress_line(console: Console) -> Progress:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)  # The servers are ended and their directories removed by now.

@@ -24,6 +24,8 @@ RATIOS = (
     ("consume_to_rabbitmq", "consume_per_second", "rabbitmq"),
 )
 
+CONDITIONS = "200-byte messages, fsync before a publish is acknowledged, 256 in flight"
+
 Row = dict[str, float]
 
 
@@ -52,21 +54,21 @@ def medians(rows: Sequence[Row]) -> Row:
     return {name: statistics.median(each[name] for each in rows) for name in rows[0]}
 
 
-def ratios(rounds: Mapping[str, Sequence[Row]]) -> dict[str, float]:
-    """Penstock over another server, figure by figure: the median of what each round gave.
+def ratios(rounds: Mapping[str, Sequence[Row]]) -> dict[str, Row]:
+    """Penstock over another server, figure by figure: the median of what each round gave, and the extremes.
 
     The two are neighbours in a round, so the machine's drift between rounds is not in the ratio.
     """
-    found: dict[str, float] = {}
+    found: dict[str, Row] = {}
     for name, figure, other in RATIOS:
         pairs = zip(rounds.get("penstock", ()), rounds.get(other, ()), strict=False)
         if values := [mine[figure] / theirs[figure] for mine, theirs in pairs]:
-            found[name] = statistics.median(values)
+            found[name] = {"median": statistics.median(values), "least": min(values), "most": max(values)}
     return found
 
 
 def show(console: Console, targets: Iterable[Target], by_target: Mapping[str, Row]) -> None:
-    table = Table(title="200-byte messages, fsync before every acknowledgement, 256 in flight")
+    table = Table(title=f"{CONDITIONS}: medians")
     table.add_column("server")
     for heading in (
         "publish/s",
@@ -112,14 +114,16 @@ def _milliseconds(flat: Row, name: str, parts: Sequence[str]) -> str:
     return " / ".join(f"{flat[f'{name}_{part}']:.2f}" for part in parts)
 
 
-def show_ratios(console: Console, found: Mapping[str, float]) -> None:
+def show_ratios(console: Console, found: Mapping[str, Row]) -> None:
     table = Table(title="Penstock to the others")
     table.add_column("ratio")
-    table.add_column("value", justify="right")
+    table.add_column("median", justify="right")
+    table.add_column("in the rounds", justify="right")
     table.add_column("better is")
     for name, value in found.items():
         better = "less" if "p99" in name or "p50" in name else "more"
-        table.add_row(name.replace("_", " "), f"{value:.2f}", better)
+        extremes = f"{value['least']:.2f} to {value['most']:.2f}"
+        table.add_row(name.replace("_", " "), f"{value['median']:.2f}", extremes, better)
     if found:
         console.print(table)
 
@@ -154,9 +158,9 @@ def draw(path: Path, targets: Iterable[Target], by_target: Mapping[str, Row], ma
         panel.tick_params(axis="y", length=0)
         for side in ("top", "right", "bottom", "left"):
             panel.spines[side].set_visible(False)
+    where = f"{machine['cpus']} CPUs, {machine['filesystem']}, {str(machine['date'])[:10]}"
     figure.supxlabel(
-        "200-byte messages, fsync before every acknowledgement, 256 in flight, one core for the server; "
-        f"{machine['cpus']} CPUs, {machine['filesystem']}, {str(machine['date'])[:10]}",
+        f"{CONDITIONS}, one core for the server; {where}",
         fontsize=8,
         color="#666666",
     )

@@ -125,7 +125,7 @@ def find() -> Path | None:
 TARGETS = (
     Target(
         "postgresql",
-        "PostgreSQL, SKIP LOCKED",
+        "PostgreSQL, SKIP LOCKED, 8 in flight",
         measure,
         find,
         "postgresql",
