@@ -14,6 +14,7 @@ KEY_BYTES_MAX = 1024
 HEADERS_BYTES_MAX = 16 << 10
 RESULT_BYTES_MAX = 1 << 20
 BATCH_MESSAGES_MAX = 1000
+FETCH_BYTES_MAX = 4 << 20  # Bodies in one answer; a single message always fits.
 LONG_POLL_SECONDS_MAX = 20
 
 # Numbering: a message id has room for these
@@ -37,10 +38,11 @@ TAIL_BYTES_MAX = 32 << 20  # Recent batches kept in memory for readers.
 REQUEST_TARGET_BYTES_MAX = 8 << 10
 REQUEST_HEADERS_BYTES_MAX = 32 << 10
 REQUEST_BODY_BYTES_MAX = 16 << 20  # A multipart batch; a single message is bounded by BODY_BYTES_MAX.
-PIPELINE_REQUESTS_MAX = 64
+PIPELINE_REQUESTS_MAX = 16  # Of one connection, under way at once; more wait their turn unread.
 
 assert NAME_BYTES_MAX * 3 < REQUEST_TARGET_BYTES_MAX, "a percent-encoded name fits into a request target"
 assert BODY_BYTES_MAX + HEADERS_BYTES_MAX <= REQUEST_BODY_BYTES_MAX <= BATCH_BYTES_MAX
+assert BODY_BYTES_MAX <= FETCH_BYTES_MAX
 assert KEY_BYTES_MAX < 1 << 16, "a key's length is two bytes on disk"
 assert ROWS_PER_CHUNK & (ROWS_PER_CHUNK - 1) == 0
 assert ROWS_PER_CHUNK < 256, "a chunk counts its rows in a byte"

@@ -24,7 +24,7 @@ from penstock.dialects.http import (
     segments_of,
     whole_number,
 )
-from penstock.dialects.multipart import boundary_of, join_parts, split_parts
+from penstock.dialects.multipart import boundary_of, is_multipart, join_parts, split_parts
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
 from penstock.limits import (
@@ -131,8 +131,7 @@ class Mqs:
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         if method != b"POST" or segments_of(target)[0] != b"messages":
             return _SMALL_BODY
-        multipart = headers.get(b"content-type", b"")[:10].lower() == b"multipart/"
-        return self._batch_rule if multipart else self._message_rule
+        return self._batch_rule if is_multipart(headers.get(b"content-type", b"")) else self._message_rule
 
     def handle(self, request: Request) -> Response | Call:
         first, *rest = segments_of(request.target)
@@ -286,7 +285,7 @@ def _set_queue(
     """The document checks that the queue is there before it looks at the body; so a bad body asks for it first."""
     try:
         settings = _settings(_decode_queue(body))
-    except (msgspec.DecodeError, msgspec.ValidationError, ProtocolError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         problem = str(error)
         return Call(DescribeQueue(name), lambda answer: tell_bad(answer, problem))
     return Call(command(name, settings), lambda answer: _tell_queue(answer, status))

@@ -10,9 +10,13 @@ from penstock.errors import ProtocolError
 _BOUNDARY = re.compile(rb"""boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))""", re.IGNORECASE)
 
 
+def is_multipart(content_type: bytes) -> bool:
+    return content_type[:16].lower().rstrip(b" \t;") == b"multipart/mixed"
+
+
 def boundary_of(content_type: bytes) -> bytes | None:
     """The boundary of a multipart/mixed content type; None for any other type."""
-    if content_type[:15].lower() != b"multipart/mixed":
+    if not is_multipart(content_type):
         return None
     found = _BOUNDARY.search(content_type)
     if found is None:

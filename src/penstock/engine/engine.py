@@ -19,7 +19,7 @@ from penstock.engine.names import Names
 from penstock.engine.queue import Queue, Section
 from penstock.engine.rows import Row
 from penstock.errors import Reason
-from penstock.limits import NEVER_NS, QUEUE_NUMBER_MAX, QUEUES_MAX, TICK_EVENTS_MAX
+from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, QUEUE_NUMBER_MAX, QUEUES_MAX, TICK_EVENTS_MAX
 from penstock.model import (
     Carried,
     Carry,
@@ -225,7 +225,11 @@ class Engine:
         lease_ns = queue.settings.visibility_ns if command.lease_ns is None else command.lease_ns
         dead_letters = self._dead_letter_queue(queue)
         to_sequence = dead_letters.last_sequence if dead_letters else 0
+        room = FETCH_BYTES_MAX
         for sequence, row in chosen:
+            room -= row.body_bytes
+            if room < 0 and deliveries:
+                break
             facts = (now, queue.number, sequence, row.created, row.receives + 1, consumer)
             if not command.confirm:
                 events.append(Kicked(*facts))

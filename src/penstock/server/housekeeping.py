@@ -77,12 +77,16 @@ class Housekeeper:
         self._log = log
         self._settings = settings
         self._round: _Round | None = None
+        self._report: bytes | None = None  # Of a round whose last events are not durable yet.
+        self._carrying = False
         self._failed_at: Position | None = None  # Where the log ended when the last snapshot failed.
         self.last_seconds = 0.0  # How long the last snapshot took.
 
     def after_commit(self) -> None:
         """Called after each commit: is it time for a snapshot?"""
-        if self._round is None and self._grown() >= self._interval():
+        if self._report is not None:
+            self._conclude()
+        elif self._round is None and not self._carrying and self._grown() >= self._interval():
             self._begin()
 
     @property
@@ -127,18 +131,26 @@ class Housekeeper:
         running.add_reader(read_end, on_readable)
 
     def _finish(self, report: bytes) -> None:
-        ongoing, self._round = self._round, None
+        """The child has ended."""
+        ongoing = self._round
         if ongoing is None:
             return  # Given up.
         _, status = os.waitpid(ongoing.child, 0)
         self._failed_at = ongoing.position if status else None
         if status:
+            self._round = None
             reason = report.decode(errors="replace")
             logger.error("snapshot_failed", extra={"offset": ongoing.offset, "status": status, "reason": reason})
+        elif self._serves():
+            self._report = report
+            self._conclude()
+
+    def _conclude(self) -> None:
+        """Let the snapshot count, once every event in it is durable."""
+        ongoing, report = self._round, self._report
+        if ongoing is None or report is None or self._log.durable_offset < ongoing.offset:
             return
-        if not self._serves():
-            return
-        assert self._log.durable_offset >= ongoing.offset, "a commit takes less time than a snapshot"
+        self._round = self._report = None
         self._publish(ongoing.offset)
         self.last_seconds = time.monotonic() - ongoing.began
         tally = msgspec.msgpack.decode(report, type=_Report)
@@ -164,8 +176,9 @@ class Housekeeper:
 
     def stop(self) -> None:
         """Give up a snapshot that is being written."""
-        ongoing, self._round = self._round, None
-        if ongoing:
+        ongoing, report = self._round, self._report
+        self._round = self._report = None
+        if ongoing and report is None:
             os.kill(ongoing.child, signal.SIGKILL)
             os.waitpid(ongoing.child, 0)
 
@@ -190,10 +203,21 @@ class Housekeeper:
 
     def _carry(self, living: list[Living]) -> None:
         """A few at a time, each batch when the last one is durable, so that nobody waits for it."""
-        if living and self._serves():
+        self._carrying = bool(living) and self._serves()
+        if self._carrying:
             now, later = living[:_CARRIED_AT_ONCE], living[_CARRIED_AT_ONCE:]
-            messages = [(*message[:3], self._log.read(message.position, message.size)) for message in now]
+            messages = [
+                (*message[:3], self._log.read(message.position, message.size))
+                for message in now
+                if self._is_there(message)
+            ]
             self._loop.submit(Carry(messages), lambda _: self._carry(later))
+
+    def _is_there(self, message: Living) -> bool:
+        """A message that has gone in the meantime may have taken its segment with it."""
+        queue = self._loop.engine.queues.get(message.queue)
+        row = queue.rows.get(message.sequence) if queue else None
+        return row is not None and row.position == message.position
 
 
 # ── In the child ──────────────────────────────────────────────────────────────────────────────────────────

@@ -98,12 +98,13 @@ class HttpServer:
 class _Exchange:
     """One request and the answer to it."""
 
-    __slots__ = ("bodiless", "connection", "keep_alive", "pending", "response")
+    __slots__ = ("bodiless", "connection", "keep_alive", "pending", "request", "response")
 
-    def __init__(self, connection: HttpConnection, keep_alive: bool, bodiless: bool) -> None:
+    def __init__(self, connection: HttpConnection, request: Request | None, keep_alive: bool) -> None:
         self.connection = connection
+        self.request = request  # Until it is handled.
         self.keep_alive = keep_alive
-        self.bodiless = bodiless
+        self.bodiless = request is not None and request.method == b"HEAD"
         self.pending: Cancelable | None = None
         self.response: Response | None = None
 
@@ -121,16 +122,22 @@ class _RequestRefusedError(Exception):
 
 class HttpConnection(asyncio.Protocol):
     __slots__ = (
+        "_backlog",
         "_body",
         "_body_bytes",
+        "_choked",
+        "_choked_since",
         "_cut",
         "_exchanges",
         "_head_bytes",
         "_headers",
+        "_heads",
         "_in_head",
         "_in_request",
         "_parser",
         "_paused",
+        "_pumping",
+        "_read_bytes",
         "_rule",
         "_server",
         "_since",
@@ -142,12 +149,18 @@ class HttpConnection(asyncio.Protocol):
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
-        self._exchanges: deque[_Exchange] = deque()
+        self._exchanges: deque[_Exchange] = deque()  # All that are not answered yet, in order.
+        self._backlog: deque[_Exchange] = deque()  # The last of them, not handled yet.
+        self._pumping = False
         self._paused = False
+        self._choked = False  # The client does not read its answers.
+        self._choked_since = (0, 0)  # Sweep, and bytes unsent, when it last read some.
         self._since = server.sweeps
         self._in_request = False
         self._in_head = False
-        self._head_bytes = 0  # Read since the last head was complete.
+        self._heads = 0  # How many were complete.
+        self._head_bytes = 0  # Of a head that is not complete, without the read under way.
+        self._read_bytes = 0  # Of the read under way.
         self._target = b""
         self._headers: Headers = {}
         self._body: bytes | bytearray = b""
@@ -173,13 +186,18 @@ class HttpConnection(asyncio.Protocol):
             if exchange.pending:
                 exchange.pending.cancel()
         self._exchanges.clear()
+        self._backlog.clear()
 
     def data_received(self, data: bytes) -> None:
-        self._head_bytes += len(data)
+        heads = self._heads
+        self._read_bytes = len(data)
         try:
             self._parser.feed_data(data)
-            if self._in_head and self._head_bytes > self._server.limits.header_bytes_max + len(data):
-                _refuse_head()  # It does not end. What came before it in its first read is not held against it.
+            if self._in_head:
+                # How much of a read in which another head ended belongs to this one is not known, nor worth knowing.
+                self._head_bytes += len(data) if heads == self._heads else 0
+                if self._head_bytes > self._server.limits.header_bytes_max:
+                    _refuse_head()
         except httptools.HttpParserUpgrade:
             self._decline_upgrade()
         except httptools.HttpParserCallbackError as error:
@@ -198,10 +216,14 @@ class HttpConnection(asyncio.Protocol):
         return bool(self._exchanges)  # A client may close its side and still wait for its answers.
 
     def pause_writing(self) -> None:
+        assert self._transport is not None
+        self._choked = True
+        self._choked_since = (self._server.sweeps, self._transport.get_write_buffer_size())
         self._pause(True)
 
     def resume_writing(self) -> None:
-        self._pause(len(self._exchanges) >= PIPELINE_REQUESTS_MAX)
+        self._choked = False
+        self._pump()
 
     def _pause(self, wanted: bool) -> None:
         """A client that does not read its answers is not asked for more."""
@@ -239,10 +261,13 @@ class HttpConnection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self._heads += 1
         headers = self._headers
-        if self._head_bytes > self._server.limits.header_bytes_max:
+        if self._head_bytes + self._read_bytes > self._server.limits.header_bytes_max:
             self._check_head()
         self._head_bytes = 0
+        if b"host" not in headers:
+            self._check_version()
         if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
             self._begin_body()
             if not self._exchanges and self._transport:
@@ -252,6 +277,11 @@ class HttpConnection(asyncio.Protocol):
         size = len(self._target) + sum(len(name) + len(value) for name, value in self._headers.items())
         if size > self._server.limits.header_bytes_max:
             _refuse_head()
+
+    def _check_version(self) -> None:
+        version = self._parser.get_http_version()
+        if version != "1.0":
+            raise _RequestRefusedError(error_response(400, f"a request of HTTP/{version} without a Host header"))
 
     def _begin_body(self) -> BodyRule:
         """Ask how much may come, and refuse a request that says it has more."""
@@ -286,23 +316,43 @@ class HttpConnection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         server, parser = self._server, self._parser
-        method = parser.get_method()
-        exchange = _Exchange(self, parser.should_keep_alive() and not server.stopping, method == b"HEAD")
-        self._exchanges.append(exchange)
-        request = Request(method, self._target, self._headers, bytes(self._body), self._cut)
+        request = Request(parser.get_method(), self._target, self._headers, bytes(self._body), self._cut)
         self._target = self._body = b""
         self._in_request = self._cut = False
         server.buffered_bytes -= self._body_bytes
         self._body_bytes = 0
+        exchange = _Exchange(self, request, parser.should_keep_alive() and not server.stopping)
+        exchanges = self._exchanges
+        exchanges.append(exchange)
+        if self._choked or self._backlog or len(exchanges) > PIPELINE_REQUESTS_MAX:
+            self._backlog.append(exchange)
+            self._pause(True)
+        else:
+            self._handle(exchange, request)
+
+    # ── Requests and answers ────────────────────────────────────────────────────────────────────────────────
+
+    def _handle(self, exchange: _Exchange, request: Request) -> None:
+        exchange.request = None
         try:
-            exchange.pending = server.handler.handle(request, exchange.respond)
+            exchange.pending = self._server.handler.handle(request, exchange.respond)
         except Exception:
             logger.exception("request_failed")
             exchange.respond(error_response(500, "an internal error"))
-        if len(self._exchanges) >= PIPELINE_REQUESTS_MAX:
-            self._pause(True)
 
-    # ── Answers ─────────────────────────────────────────────────────────────────────────────────────────────
+    def _pump(self) -> None:
+        """Handle requests that had to wait, as long as there is room; then read on."""
+        if self._pumping:
+            return  # An answer that is ready at once comes back here.
+        self._pumping = True
+        while self._backlog and not self._choked:
+            if len(self._exchanges) - len(self._backlog) >= PIPELINE_REQUESTS_MAX:
+                break
+            exchange = self._backlog.popleft()
+            if exchange.request is not None:
+                self._handle(exchange, exchange.request)
+        self._pumping = False
+        self._pause(self._choked or bool(self._backlog))
 
     def drain(self) -> None:
         """Send every answer that is ready and whose turn it is."""
@@ -311,15 +361,16 @@ class HttpConnection(asyncio.Protocol):
         while exchanges and transport:
             exchange = exchanges[0]
             if exchange.response is None:
-                return
+                break
             exchanges.popleft()
             self._send(transport, exchange.response, exchange)
             if not exchange.keep_alive:
                 exchanges.clear()
+                self._backlog.clear()
                 transport.close()
                 return
-        if self._paused and len(exchanges) < PIPELINE_REQUESTS_MAX // 2:
-            self._pause(False)
+        if self._paused:
+            self._pump()
 
     def _send(self, transport: asyncio.Transport, response: Response, exchange: _Exchange) -> None:
         server, status, body = self._server, response.status, response.body
@@ -336,24 +387,37 @@ class HttpConnection(asyncio.Protocol):
     def _refuse(self, response: Response) -> None:
         """Answer in turn, then close: what follows on this connection cannot be understood."""
         if self._transport and not self._transport.is_closing():
+            self._choked = True  # For good: nothing more is read.
             self._pause(True)
-            exchange = _Exchange(self, False, False)
+            exchange = _Exchange(self, None, False)
             self._exchanges.append(exchange)
             exchange.respond(response)
 
     # ── Time ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def check_time(self, sweeps: int) -> None:
-        """Close a connection that idles too long, or whose request takes too long to come."""
+        """Close a connection that idles too long, or whose request or reading takes too long."""
         passed = (sweeps - self._since - 1) / _SWEEPS_PER_SECOND
         limits = self._server.limits
-        if self._exchanges:
+        if self._transport and self._transport.get_write_buffer_size():
+            self._check_reading(sweeps)
+        elif self._exchanges:
             return
-        if self._in_request:
+        elif self._in_request:
             if passed >= limits.slow_client_seconds:
                 self._refuse(error_response(408, "the request did not come in time"))
         elif passed >= limits.idle_seconds:
             self.close()
+
+    def _check_reading(self, sweeps: int) -> None:
+        """A client that reads nothing of what it is sent loses its place."""
+        assert self._transport is not None
+        since, unsent = self._choked_since
+        left = self._transport.get_write_buffer_size()
+        if not since or left != unsent:
+            self._choked_since = (sweeps, left)
+        elif (sweeps - since) / _SWEEPS_PER_SECOND >= self._server.limits.slow_client_seconds:
+            self._transport.abort()
 
     def close_if_idle(self) -> None:
         if self._exchanges:

@@ -187,8 +187,7 @@ class Loop:
     def _written(self) -> None:
         if self._in_flight:
             answered, self._in_flight[Stage.WRITE] = self._in_flight[Stage.WRITE], []
-            for reply, answer in answered:
-                reply(answer)
+            _give(answered)
 
     def _synced(self) -> None:
         if self._in_flight is None:
@@ -199,9 +198,8 @@ class Loop:
             # When this turn ends, so that what the answered clients send next can still join the batch.
             self._flush_is_due = True
             self._scheduler.soon(self._flush)
-        for answered in (done[Stage.WRITE], done[Stage.SYNC]):
-            for reply, answer in answered:
-                reply(answer)
+        _give(done[Stage.WRITE])
+        _give(done[Stage.SYNC])
         self.on_commit()
 
     def _fail(self, error: BaseException) -> None:
@@ -216,10 +214,8 @@ class Loop:
         for waiter in waiters:
             self.forget(waiter)
         for replies in held:
-            for reply, _ in replies[Stage.WRITE] + replies[Stage.SYNC]:
-                reply(refusal)
-        for waiter in waiters:
-            waiter.reply(refusal)
+            _give([(reply, refusal) for reply, _ in replies[Stage.WRITE] + replies[Stage.SYNC]])
+        _give([(waiter.reply, refusal) for waiter in waiters])
         self.on_failure(error)
 
     def revive(self, engine: Engine, log: Log) -> None:
@@ -315,6 +311,15 @@ class Loop:
                 self._woken.append(number)
         self._wake()
         self._arm()
+
+
+def _give(answered: list[tuple[Reply, Answer]]) -> None:
+    """Answer everyone, whatever becomes of one of them."""
+    for reply, answer in answered:
+        try:
+            reply(answer)
+        except Exception:
+            logger.exception("reply_failed")
 
 
 def _nobody() -> dict[Stage, list[tuple[Reply, Answer]]]:

@@ -203,6 +203,8 @@ class SegmentLog:
 
     def _read_disk(self, position: Position, size: int) -> bytes:
         index = bisect_right(self.segments, position, key=lambda segment: segment.base_position) - 1
+        if index < 0:
+            raise DamagedLogError(f"no segment holds position {position}")
         segment = self.segments[index]
         data = self._files.read(segment, segment.file_offset(position), size)
         if len(data) != size:
