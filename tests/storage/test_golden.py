@@ -1,0 +1,88 @@
+"""Golden files: what was written once is read and written the same for as long as the format has this number."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.engine.engine import Engine
+from penstock.model import Kind
+from penstock.storage.batch import HEADER_BYTES, Batch, events_of
+from penstock.storage.directory import DataDirectory
+from penstock.storage.segment import SegmentReader, open_segment
+from penstock.storage.segments import SegmentLog
+from tests.storage.golden.make import EXPECTED, GOLDEN, ID_KEY, describe, describe_state, make
+
+SEGMENTS = sorted((GOLDEN / "log").glob("*.log"))
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(EXPECTED.read_text())
+    return facts
+
+
+def test_the_golden_files_hold_every_kind_of_event_in_two_segments_with_a_snapshot(expected: dict[str, Any]) -> None:
+    assert {event["kind"] for event in expected["events"]} == {kind.name for kind in Kind}
+    assert len(SEGMENTS) == 2
+    assert len(list((GOLDEN / "snapshots").iterdir())) == 1
+    assert sum(path.stat().st_size for path in GOLDEN.rglob("*") if path.is_file()) < 100_000
+
+
+def test_old_bytes_are_read_to_the_same_events_and_state(expected: dict[str, Any]) -> None:
+    assert DataDirectory(GOLDEN).read_identity().id_key == ID_KEY.hex()
+    assert json.loads(json.dumps(describe(GOLDEN))) == expected
+
+
+def test_a_start_on_an_old_directory_finds_the_same_state(tmp_path: Path, expected: dict[str, Any]) -> None:
+    path = Path(shutil.copytree(GOLDEN, tmp_path / "data"))
+    directory = DataDirectory(path)
+    directory.open()
+    log = SegmentLog(directory, segment_bytes=64 << 10)
+    recovered = log.recover()
+    engine = Engine()
+    assert recovered.sections is not None
+    engine.restore(recovered.sections)
+    for event, position in recovered.events:
+        engine.evolve(event, position)
+    assert json.loads(json.dumps(describe_state(engine))) == expected["state at the end"]
+    assert log.next_offset == len(expected["events"])
+    bodies = {
+        (event["queue"], event["sequence"]): event["body"]
+        for event in expected["events"]
+        if event["kind"] == "LOGGED"
+    }
+    for queue in engine.queues.values():
+        for sequence in range(1, queue.last_sequence + 1):
+            row = queue.rows.get(sequence)
+            if row:
+                origin = engine.origins.get((queue.number, sequence), (queue.number, sequence))
+                assert log.read(row.position, row.body_bytes).hex() == bodies[origin]
+    log.close()
+    directory.close()
+
+
+@pytest.mark.parametrize("path", SEGMENTS, ids=lambda path: path.name)
+def test_the_same_events_are_written_to_the_same_bytes(path: Path) -> None:
+    segment, data = open_segment(path), path.read_bytes()
+    assert data.startswith(segment.header())
+    found = list(SegmentReader(segment).batches())
+    assert found
+    for file_offset, header, payload in found:
+        batch = Batch(header.base_offset, header.base_position)
+        for event, position in events_of(header, payload):
+            assert batch.add(event) == position
+        assert batch.seal(header.time) == data[file_offset : file_offset + HEADER_BYTES + len(payload)]
+
+
+def test_the_whole_directory_is_made_again_byte_for_byte(tmp_path: Path) -> None:
+    make(tmp_path / "again")
+    assert _files(tmp_path / "again") == _files(GOLDEN)
+
+
+def _files(directory: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
