@@ -1,0 +1,353 @@
+"""Look at a data directory without taking it: everything is read and checked, nothing is written or mended.
+
+What a start-up would cut (a torn tail) and what it would refuse (damage) are told apart by the same rules as there.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from pathlib import Path
+from struct import Struct as Layout
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from penstock.errors import DamagedLogError, DataDirectoryError
+from penstock.model import Event, Nanos, Position
+from penstock.storage.batch import DIGEST_BYTES, HAS_DIGEST, RECORD_DTYPE, Header, events_of
+from penstock.storage.columns import BYTES_PER_GROUP, RECORDS_PER_GROUP, decode
+from penstock.storage.directory import DataDirectory
+from penstock.storage.segment import (
+    SEGMENT_HEADER_BYTES,
+    Found,
+    Segment,
+    SegmentReader,
+    is_segment_header,
+    open_segment,
+)
+from penstock.storage.snapshot import SnapshotFacts, check_snapshot, list_snapshots, read_facts
+
+Advance = Callable[[int], None]  # Told how many bytes were read.
+
+_FLOCK = Layout("hhqqi4x")  # struct flock: type, whence, start, length, process.
+_TRIES = 5
+
+
+class Severity(IntEnum):
+    WHOLE = 0
+    TORN = 1  # A commit that nobody was told of did not come to its end: the next start cuts it.
+    DAMAGED = 2  # Something that was once whole is not any more: no start before somebody has decided.
+
+
+class Problem(msgspec.Struct, frozen=True):
+    severity: Severity
+    text: str
+    path: str
+    byte: int | None = None
+    first_lost: int | None = None  # Offsets.
+    last_lost: int | None = None
+
+
+class SnapshotReport(msgspec.Struct, frozen=True):
+    path: str
+    bytes: int
+    offset: int | None = None
+    time: Nanos | None = None
+    problem: str | None = None  # None: whole.
+
+
+class SegmentReport(msgspec.Struct, kw_only=True):
+    path: str
+    first_offset: int
+    next_offset: int
+    base_position: Position
+    end_position: Position
+    batches: int = 0
+    records: int = 0
+    events: int = 0  # Letters: a record may stand for several, or for none.
+    bytes_used: int = 0
+    bytes_reserved: int = 0
+    first_time: Nanos | None = None
+    last_time: Nanos | None = None
+    letters: dict[str, int] = {}
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """What a data directory holds, and what is wrong with it."""
+
+    directory: str
+    format: int
+    shard: int
+    held_by: int | None  # The process that serves the directory; then this is a picture of something that moves.
+    snapshots: list[SnapshotReport] = []  # Newest first.
+    segments: list[SegmentReport] = []
+    holes: list[tuple[int, int]] = []  # First and last offset of what compaction has removed.
+    leftovers: list[str] = []  # Files that no start reads: cut tails, unfinished snapshots.
+    problems: list[Problem] = []
+
+    @property
+    def severity(self) -> Severity:
+        return max((problem.severity for problem in self.problems), default=Severity.WHOLE)
+
+    @property
+    def snapshot(self) -> SnapshotReport | None:
+        """The one that a start would use."""
+        return next((snapshot for snapshot in self.snapshots if snapshot.problem is None), None)
+
+    @property
+    def covered(self) -> int:
+        """Events before this offset are in that snapshot."""
+        return self.snapshot.offset or 0 if self.snapshot else 0
+
+
+def holder(directory: Path) -> int | None:
+    """The process that serves a directory. Not for use by that process: closing the file would end its lock."""
+    try:
+        file = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, asked))
+        return None if kind == fcntl.F_UNLCK else int(process)
+    finally:
+        os.close(file)
+
+
+def bytes_to_read(directory: DataDirectory) -> int:
+    return sum(path.stat().st_size for path in [*_segment_paths(directory), *list_snapshots(directory.snapshots)])
+
+
+def scan(directory: DataDirectory, advance: Advance = lambda _: None) -> Report:
+    """Read and check every byte of the log and the snapshots."""
+    identity = directory.read_identity()
+    for _ in range(_TRIES):
+        report = Report(
+            directory=str(directory.path),
+            format=identity.format,
+            shard=identity.shard,
+            held_by=holder(directory.path),
+        )
+        try:
+            _scan(directory, report, advance)
+            return report
+        except FileNotFoundError:
+            continue  # Compaction was at work: what there is now is another list of files.
+    raise DataDirectoryError(f"{directory.path} changes faster than it can be read")
+
+
+def newest_snapshot(directory: DataDirectory) -> SnapshotFacts | None:
+    """The one that a start would use, found without reading the log."""
+    for path in list_snapshots(directory.snapshots):
+        try:
+            check_snapshot(path)
+            return read_facts(path)
+        except DamagedLogError:
+            continue
+    return None
+
+
+def replay(directory: DataDirectory, report: Report) -> Iterator[tuple[int, Event, Position]]:
+    """The events after the snapshot that a start would use, each with its offset and position. Changes nothing."""
+    start = report.covered
+    end = (
+        report.segments[-1].next_offset if report.segments else start
+    )  # Of what was checked: the log may have grown.
+    for header, payload in batches(directory, start):
+        for offset, (event, position) in enumerate(events_of(header, payload), start=header.base_offset):
+            if start <= offset < end:
+                yield offset, event, position
+
+
+def batches(directory: DataDirectory, start: int) -> Iterator[tuple[Header, bytes]]:
+    """Every batch that can be read and has something at `start` or later."""
+    paths = _segment_paths(directory)
+    for index, path in enumerate(paths):
+        if index + 1 < len(paths) and int(paths[index + 1].stem) <= start:
+            continue
+        try:
+            for _, header, payload in SegmentReader(open_segment(path)).batches():
+                if header.base_offset + header.records > start:
+                    yield header, payload
+        except DamagedLogError:
+            continue  # `scan` says what is wrong with it.
+
+
+# ── The scan ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _End(NamedTuple):
+    """Where the log has been read to. The next segment begins there, unless compaction made a hole."""
+
+    offset: int
+    position: Position
+
+
+def _scan(directory: DataDirectory, report: Report, advance: Advance) -> None:
+    paths = _segment_paths(directory)
+    report.leftovers = [str(path) for path in _leftovers(directory)]
+    for path in list_snapshots(directory.snapshots):
+        report.snapshots.append(_read_snapshot(path, report))
+        advance(path.stat().st_size)
+    end: _End | None = _End(0, 0)
+    for path in paths:
+        end = _scan_segment(path, report, end, advance, last=path == paths[-1])
+    covered = report.covered
+    if end and end.offset < covered:
+        text = f"events {end.offset} to {covered - 1} are missing: the log ends before its snapshot"
+        where = paths[-1] if paths else directory.log
+        report.problems.append(_damage(where, text, lost=(end.offset, covered - 1)))
+
+
+def _read_snapshot(path: Path, report: Report) -> SnapshotReport:
+    size = path.stat().st_size
+    try:
+        facts = read_facts(path)
+        check_snapshot(path)
+    except DamagedLogError as error:
+        report.problems.append(_damage(path, _without_path(path, error)))
+        return SnapshotReport(str(path), size, problem=_without_path(path, error))
+    return SnapshotReport(str(path), size, facts.offset, facts.time)
+
+
+def _scan_segment(path: Path, report: Report, end: _End | None, advance: Advance, *, last: bool) -> _End | None:
+    """Check one segment; where it ends, or None if that cannot be known."""
+    try:
+        segment = open_segment(path)
+    except DamagedLogError as error:
+        if last and _is_unborn(path):
+            text = "a crash while this segment was made left it without a header; it never held anything"
+            report.problems.append(Problem(Severity.TORN, text, str(path), 0))
+            return end
+        report.problems.append(_damage(path, _without_path(path, error), byte=0))
+        return None
+    if segment.shard != report.shard:
+        text = f"it belongs to shard {segment.shard}, the directory to shard {report.shard}"
+        report.problems.append(_damage(path, text, byte=0))
+    _check_chain(segment, report, end)
+    found = SegmentReport(
+        path=str(path),
+        first_offset=segment.base_offset,
+        next_offset=segment.base_offset,
+        base_position=segment.base_position,
+        end_position=segment.base_position,
+        bytes_reserved=path.stat().st_size,
+    )
+    report.segments.append(found)
+    reader = SegmentReader(segment)
+    problem = _read_batches(reader, found, advance) or _judge(reader, last=last)
+    found.next_offset, found.end_position, found.bytes_used = reader.next_offset, reader.end_position, reader.end
+    advance(found.bytes_reserved - reader.end + SEGMENT_HEADER_BYTES)
+    if problem:
+        report.problems.append(problem)
+        if problem.severity is Severity.DAMAGED:
+            return None
+    return _End(reader.next_offset, reader.end_position)
+
+
+def _check_chain(segment: Segment, report: Report, end: _End | None) -> None:
+    if end is None or (segment.base_offset, segment.base_position) == end:
+        return
+    lost = (end.offset, segment.base_offset - 1)
+    if segment.base_offset <= end.offset or segment.base_position < end.position:
+        text = (
+            f"it begins with offset {segment.base_offset} at position {segment.base_position}, "
+            f"but the log before it ends with offset {end.offset} at position {end.position}"
+        )
+        report.problems.append(_damage(segment.path, text, byte=0))
+    elif segment.base_offset > report.covered:
+        text = f"events {lost[0]} to {lost[1]} are missing before this segment: no whole snapshot covers them"
+        report.problems.append(_damage(segment.path, text, byte=0, lost=lost))
+    else:
+        report.holes.append(lost)
+
+
+def _read_batches(reader: SegmentReader, found: SegmentReport, advance: Advance) -> Problem | None:
+    group: list[Found] = []
+    records = size = 0
+    try:
+        for batch in reader.batches():
+            group.append(batch)
+            records += batch.header.records
+            size += batch.header.total_bytes
+            if records >= RECORDS_PER_GROUP or size >= BYTES_PER_GROUP:
+                _count(group, found)
+                advance(size)
+                group = []
+                records = size = 0
+        _count(group, found)
+        advance(size)
+    except DamagedLogError as error:
+        where = group[0].file_offset if group else reader.end
+        return _damage(reader.segment.path, str(error), byte=where)
+    return None
+
+
+def _count(group: list[Found], found: SegmentReport) -> None:
+    """Add a run of batches to the report; a batch whose records do not fit its heap is damage."""
+    if not group:
+        return
+    joined = b"".join([payload[header.heap_bytes :] for _, header, payload in group])
+    records = np.frombuffer(joined, dtype=RECORD_DTYPE)
+    sizes = records["body_bytes"].astype(np.int64) + records["key_bytes"] + records["headers_bytes"]
+    sizes += (records["flags"] & HAS_DIGEST).astype(np.int64) * DIGEST_BYTES
+    ends = np.cumsum([header.records for _, header, _ in group])
+    extents = np.diff(np.concatenate(([0], np.cumsum(sizes)))[ends], prepend=0)
+    for wrong in np.flatnonzero(extents != [header.heap_bytes for _, header, _ in group]).tolist():
+        raise DamagedLogError(
+            f"the batch at byte {group[wrong].file_offset}: its records speak of {extents[wrong]} bytes "
+            f"in a heap of {group[wrong].header.heap_bytes}"
+        )
+    letters = decode([(header, payload) for _, header, payload in group], ["letter"]).column("letter")
+    found.letters = dict(Counter(found.letters) + Counter(letters.to_pylist()))
+    found.batches += len(group)
+    found.records += len(records)
+    found.events += len(letters)
+    if found.first_time is None:
+        found.first_time = int(records["time"][0])
+    found.last_time = int(records["time"][-1])
+
+
+def _judge(reader: SegmentReader, *, last: bool) -> Problem | None:
+    """The rule of a start-up: a bad tail is torn, a bad middle is damage."""
+    damage, path = reader.damage, reader.segment.path
+    if damage is None:
+        return None
+    first = damage.next_offset
+    if last and damage.resumes_at is None:
+        text = (
+            f"a torn tail: what follows byte {damage.file_offset} is not a whole batch and will be cut at next start"
+        )
+        return Problem(Severity.TORN, text, str(path), damage.file_offset)
+    end = damage.resumes_at
+    if end is None:
+        paths = sorted(path.parent.glob("*.log"))
+        end = int(paths[paths.index(path) + 1].stem)
+    text = f"events {first} to {end - 1} cannot be read"
+    return _damage(path, text, byte=damage.file_offset, lost=(first, end - 1))
+
+
+def _damage(path: Path, text: str, *, byte: int | None = None, lost: tuple[int, int] | None = None) -> Problem:
+    return Problem(Severity.DAMAGED, text, str(path), byte, *(lost or ()))
+
+
+def _without_path(path: Path, error: DamagedLogError) -> str:
+    return str(error).removeprefix(f"{path}: ")
+
+
+def _is_unborn(path: Path) -> bool:
+    data = path.read_bytes()
+    return not is_segment_header(data[:SEGMENT_HEADER_BYTES]) and not data[SEGMENT_HEADER_BYTES:].strip(b"\0")
+
+
+def _segment_paths(directory: DataDirectory) -> list[Path]:
+    return sorted(directory.log.glob("*.log"))
+
+
+def _leftovers(directory: DataDirectory) -> list[Path]:
+    return sorted([*directory.log.glob("*.torn"), *directory.snapshots.glob("*.tmp")])
