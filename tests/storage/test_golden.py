@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -86,3 +87,15 @@ def test_the_whole_directory_is_made_again_byte_for_byte(tmp_path: Path) -> None
 
 def _files(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_the_ten_lines_in_the_documentation_read_the_golden_log(expected: dict[str, Any]) -> None:
+    documentation = Path(__file__).parents[2] / "docs" / "log-format.md"
+    (snippet,) = re.findall(r"```python\n(.*?)```", documentation.read_text(), re.DOTALL)
+    names: dict[str, Any] = {"path": SEGMENTS[0]}
+    exec(snippet, names)
+    events = expected["events"][: len(names["records"])]
+    assert [Kind(kind).name for kind in names["records"]["kind"]] == [event["kind"] for event in events]
+    assert names["records"]["time"].tolist() == [event["time"] for event in events]
+    definitions = [event["text"] for event in events if event["kind"] == "NAME_DEFINED"]
+    assert [body.decode() for body in names["bodies"][-len(definitions) :]] == definitions
