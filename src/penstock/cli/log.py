@@ -14,6 +14,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
@@ -304,11 +305,11 @@ def _queues_table(queues: list[QueueReport]) -> Table:
 
 
 def _table(title: str, numbers: tuple[str, ...], texts: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left")
+    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     for name in texts:
-        table.add_column(name)
+        table.add_column(name, min_width=10 if name.endswith("time") else None)  # A date, and the hour below it.
     return table
 
 
