@@ -1,0 +1,193 @@
+"""What was promised, and what the disk says: the two must never disagree.
+
+The history is read from the disk itself, batch by batch as each is synced, by a few lines that know nothing of the
+engine. The promises are the answers that clients got.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from penstock.engine.engine import Engine
+from penstock.limits import NEVER_NS
+from penstock.model import (
+    DeadLettered,
+    Delivery,
+    Event,
+    Exasperated,
+    Expired,
+    Fetch,
+    Fetched,
+    Kicked,
+    Logged,
+    Nanos,
+    QueueChanged,
+    QueueCreated,
+    QueueRemoved,
+    QueueSettings,
+    Receipt,
+    Retried,
+    Succeeded,
+)
+from penstock.storage.batch import HEADER_BYTES, events_of, read_header
+
+Place = tuple[int, int]
+
+
+class BrokenPromiseError(AssertionError):
+    """What the simulation is there to find."""
+
+
+def promise(kept: bool, what: str) -> None:
+    if not kept:
+        raise BrokenPromiseError(what)
+
+
+@dataclass
+class Life:
+    """A message as the disk tells it."""
+
+    id: Place
+    body: bytes
+    expires_at: Nanos
+    leased_until: Nanos = 0
+    receives: int = 0
+
+
+class Ledger:
+    def __init__(self) -> None:
+        self.settings: dict[int, QueueSettings] = {}
+        self.last_sequence: dict[int, int] = {}
+        self.alive: dict[Place, Life] = {}  # By where it is now.
+        self.bodies: dict[Place, bytes] = {}  # Of everything ever logged, by its id.
+        self.leases_logged: set[tuple[Place, Nanos]] = set()  # Id and end of every delivery on the disk.
+        self.successes: set[Place] = set()
+        self.acknowledged: set[Place] = set()
+        self.finished: set[Place] = set()
+        self.finish_asked: set[Place] = set()
+        self.release_asked: set[Place] = set()
+        self.kick_asked: set[str] = set()
+        self.held_until: dict[Place, Nanos] = {}  # Leases that consumers were told of.
+        self.queue_names: dict[int, str] = {}
+        self._batches_read = 0
+
+    # The history
+
+    def read(self, durable: list[bytes]) -> None:
+        promise(len(durable) >= self._batches_read, "a synced batch has vanished")
+        for data in durable[self._batches_read :]:
+            header = read_header(data)
+            assert header is not None
+            for event, _ in events_of(header, data[HEADER_BYTES:]):
+                self._happened(event)
+        self._batches_read = len(durable)
+
+    def _happened(self, event: Event) -> None:
+        match event:
+            case QueueCreated():
+                self.settings[event.queue] = event.settings
+                self.queue_names[event.queue] = event.name
+                self.last_sequence[event.queue] = 0
+            case QueueChanged():
+                self.settings[event.queue] = event.settings
+            case QueueRemoved():
+                for place in [place for place in self.alive if place[0] == event.queue]:
+                    del self.alive[place]
+            case Logged():
+                place = self._next_place(event.queue, event.sequence)
+                self.bodies[place] = event.body
+                self.alive[place] = Life(place, event.body, event.expires_at)
+            case Fetched():
+                life = self._free(event)
+                life.leased_until, life.receives = event.visible_at, life.receives + 1
+                self.leases_logged.add((life.id, event.visible_at))
+            case Kicked():
+                promise(self.queue_names[event.queue] in self.kick_asked, f"kicked, but nobody asked: {event}")
+                self.leases_logged.add((self._free(event).id, NEVER_NS))
+                del self.alive[event.queue, event.sequence]
+            case Succeeded():
+                life = self.alive.pop((event.queue, event.sequence))
+                promise(life.id in self.finish_asked, f"finished, but nobody asked: {event}")
+                self.successes.add(life.id)
+            case Retried():
+                life = self._returned(event)
+                life.leased_until = 0
+            case Exasperated():
+                self._returned(event)
+                self._used_up(event)
+                del self.alive[event.queue, event.sequence]
+            case DeadLettered():
+                if event.fetched:
+                    life = self._free(event)
+                    self.leases_logged.add((life.id, event.visible_at))
+                    policy = self.settings[event.queue].redrive_policy
+                    promise(policy is not None and event.receives >= policy.max_receives, f"moved early: {event}")
+                else:
+                    life = self._returned(event)
+                    self._used_up(event)
+                del self.alive[event.queue, event.sequence]
+                life.leased_until = event.visible_at if event.fetched else 0
+                life.expires_at, life.receives = event.expires_at, 0
+                self.alive[self._next_place(event.to_queue, event.to_sequence)] = life
+            case Expired():
+                life = self.alive.pop((event.queue, event.sequence))
+                promise(event.time >= life.expires_at, f"expired before its time: {event}")
+            case _:
+                pass
+
+    def _next_place(self, queue: int, sequence: int) -> Place:
+        promise(sequence == self.last_sequence[queue] + 1, f"a gap in queue {queue} before {sequence}")
+        self.last_sequence[queue] = sequence
+        return queue, sequence
+
+    def _free(self, event: Fetched | Kicked | DeadLettered) -> Life:
+        life = self.alive[event.queue, event.sequence]
+        promise(life.leased_until <= event.time, f"delivered to two consumers at once: {event}")
+        promise(life.expires_at > event.time, f"delivered after its end: {event}")
+        return life
+
+    def _returned(self, event: Retried | Exasperated | DeadLettered) -> Life:
+        life = self.alive[event.queue, event.sequence]
+        ended = life.leased_until <= event.time or life.id in self.release_asked
+        promise(ended, f"a lease ended before its time: {event}")
+        return life
+
+    def _used_up(self, event: Exasperated | DeadLettered) -> None:
+        retries = self.settings[event.queue].retries
+        promise(0 < retries <= event.receives, f"given up before its retries were used up: {event}")
+
+    # The promises
+
+    def acknowledge(self, receipt: Receipt, body: bytes) -> None:
+        place = (receipt.queue, receipt.sequence)
+        promise(place in self.bodies, f"acknowledged before it was on the disk: {place}")
+        promise(self.bodies[place] == body, f"acknowledged, but something else is on the disk: {place}")
+        self.acknowledged.add(place)
+
+    def finish(self, place: Place) -> None:
+        promise(place in self.successes, f"its finish was answered before it was on the disk: {place}")
+        self.finished.add(place)
+        self.held_until.pop(place, None)
+
+    def deliver(self, delivery: Delivery, command: Fetch) -> None:
+        assert command.lease_ns is not None
+        place = (delivery.queue, delivery.sequence)
+        promise(self.bodies.get(place) == delivery.body, f"delivered what is not on the disk: {place}")
+        lease = (place, delivery.visible_at if command.confirm else NEVER_NS)
+        promise(lease in self.leases_logged, f"delivered before it was on the disk: {place}")
+        promise(place not in self.finished, f"finished, and delivered again: {place}")
+        decided = delivery.visible_at - command.lease_ns
+        free = self.held_until.get(place, 0) <= decided or place in self.release_asked
+        promise(free, f"delivered to two consumers at once: {place}")
+        self.held_until[place] = delivery.visible_at
+
+    def check(self, engine: Engine) -> None:
+        """When nothing is under way, the broker holds what the disk says, and everything acknowledged is there."""
+        held = {
+            (queue.number, int(sequence))
+            for queue in engine.queues.values()
+            for sequences, _ in queue.rows.tables()
+            for sequence in sequences
+        }
+        promise(held == self.alive.keys(), f"the broker and the disk differ: {held ^ self.alive.keys()}")
+        promise(self.acknowledged <= self.bodies.keys(), "acknowledged, and lost")

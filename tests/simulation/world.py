@@ -1,0 +1,293 @@
+"""The simulated world: one broker, its disk, its clients, and everything that can go wrong, all from one seed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+from random import Random
+
+from penstock.engine.engine import Engine
+from penstock.errors import Reason
+from penstock.limits import SECOND_NS
+from penstock.model import (
+    Answer,
+    Command,
+    CreateQueue,
+    Delivery,
+    Done,
+    Fetch,
+    Finish,
+    Nanos,
+    Publish,
+    Receipt,
+    Refused,
+    Release,
+)
+from penstock.server.loop import Loop, Waiter
+from penstock.storage.faulty import Faults, FaultyLog
+from penstock.storage.port import Section, Stage
+from tests.engine.rig import copied_sections
+from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher
+from tests.simulation.ledger import BrokenPromiseError, Ledger, promise
+from tests.simulation.scheduler import TIMER_LATE_NS_MAX, ProcessScheduler, VirtualTime
+
+START_NS = 1_700_000_000 * SECOND_NS
+DEADLINE_LATE_NS_MAX = 2 * TIMER_LATE_NS_MAX
+TRACE_LINES_MAX = 60
+
+logging.getLogger("penstock.server.loop").setLevel(logging.CRITICAL + 1)  # Failing is its daily bread here.
+
+
+@dataclass(eq=False)
+class Request:
+    number: int
+    client: Client
+    command: Command
+    stage: Stage
+    run: int  # Which run of the broker was asked.
+    offset: int | None = None  # Where the log ended when it was decided; None while it waits for a message.
+    waiter: Waiter | None = None
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.time = VirtualTime(self.random, START_NS)
+        self.ledger = Ledger()
+        self.numbers = count()
+        self.winding_up = False
+        self.trace: list[tuple[Nanos, str]] = []
+        self.open: dict[int, Request] = {}  # Asked, and not yet answered.
+        self.run = 0
+        self.crashes = self.failures = self.answers = 0
+        self._request_numbers = count(1)
+        self._disk: list[bytes] = []
+        self._snapshot: tuple[int, list[Section]] | None = None
+        self._snapshot_waits: tuple[int, list[Section]] | None = None
+        # Every world has disks and luck of its own.
+        self._faults = Faults(
+            sync_ns_max=self.random.choice([1, SECOND_NS // 1000, SECOND_NS // 20]),
+            write_fails=self.random.choice([0, 0, 0.002]),
+            disk_is_full=self.random.choice([0, 0, 0.002]),
+            sync_fails=self.random.choice([0, 0, 0.005]),
+        )
+        self._crash_odds = self.random.choice([0, 0.0005, 0.002])
+        self._start()
+        for settings in QUEUES.items():
+            self.loop.submit(CreateQueue(*settings), lambda _: None)
+        people: list[type[Client]] = [Publisher] * 5 + [Consumer] * 8 + [Janitor]
+        self.clients = [person(self, f"{person.__name__} {number}") for number, person in enumerate(people)]
+
+    # The broker's life
+
+    def _start(self) -> None:
+        self.run += 1
+        self.process = ProcessScheduler(self.time, self.random)
+        engine, self.log = self._recover()
+        self.loop = Loop(engine, self.log, self.time, self.process)
+        self.loop.on_failure = self._failed
+        self.loop.on_commit = self._committed
+        self._note(f"started, run {self.run}, offset {self.log.durable_offset}")
+
+    def _recover(self) -> tuple[Engine, FaultyLog]:
+        log = FaultyLog(self.process.disk_after, self.random, self._faults, self._disk, self._snapshot)
+        engine = Engine()
+        recovered = log.recover()
+        if recovered.sections is not None:
+            engine.restore(recovered.sections)
+        for event, position in recovered.events:
+            engine.evolve(event, position)
+        self.ledger.read(self._disk)
+        self.ledger.check(engine)
+        self._snapshot_waits = None
+        self._recovered_at = self.time.now
+        return engine, log
+
+    def _crash(self) -> None:
+        self._note("crash")
+        self.crashes += 1
+        self.process.alive = False
+        self.log.crash()
+        self._start()
+        for request in list(self.open.values()):
+            del self.open[request.number]
+            request.client.answered(request, None)
+
+    def _failed(self, error: BaseException) -> None:
+        self._note(f"failed: {error}")
+        self.failures += 1
+        promise(not self.open, f"not told of the failure: {list(self.open.values())}")
+        self.process.after(SECOND_NS // 4, self._revive)
+
+    def _revive(self) -> None:
+        self.log.abandon()
+        engine, self.log = self._recover()
+        self.loop.revive(engine, self.log)
+        self._note(f"revived, offset {self.log.durable_offset}")
+
+    def _committed(self) -> None:
+        """Snapshots count once everything in them is durable."""
+        if self._snapshot_waits and self.log.durable_offset >= self._snapshot_waits[0]:
+            self._snapshot, self._snapshot_waits = self._snapshot_waits, None
+        if self._snapshot_waits is None and self.random.random() < 0.01:
+            self._snapshot_waits = (self.log.next_offset, copied_sections(self.loop.engine))
+
+    # Requests
+
+    def ask(self, client: Client, command: Command, stage: Stage) -> Request:
+        request = Request(next(self._request_numbers), client, command, stage, self.run)
+        self.open[request.number] = request
+        self._note(f"#{request.number} {client.name} asks {command} at {stage.name}")
+        self._remember(command)
+        request.waiter = self.loop.submit(command, lambda answer: self._answer(request, answer), stage)
+        if request.waiter is None:
+            request.offset = self.log.next_offset
+        return request
+
+    def _remember(self, command: Command) -> None:
+        match command:
+            case Finish():
+                self.ledger.finish_asked.add((command.queue, command.sequence))
+            case Release():
+                self.ledger.release_asked.add((command.queue, command.sequence))
+            case Fetch(confirm=False):
+                self.ledger.kick_asked.add(command.queue)
+            case _:
+                pass
+
+    def hang_up(self, request: Request) -> bool:
+        """The client goes away while it waits: it gets nothing, and so loses nothing."""
+        if request.number not in self.open or request.waiter is None or request.waiter.timer is None:
+            return False
+        request.waiter.cancel()
+        del self.open[request.number]
+        self._note(f"#{request.number} hung up")
+        return True
+
+    def _answer(self, request: Request, answer: Answer) -> None:
+        self._note(f"#{request.number} is answered {answer}")
+        promise(request.run == self.run, f"answered by a broker that is dead: {request}")
+        promise(request.number in self.open, f"answered twice: {request}")
+        del self.open[request.number]
+        self.answers += 1
+        self.ledger.read(self._disk)
+        if isinstance(answer, Refused) and answer.reason is Reason.UNAVAILABLE:
+            promise(bool(self.loop.failure), f"refused without a reason: {request}")
+        else:
+            self._check_stage(request)
+            self._check_answer(request, answer)
+        self.time.after(0, lambda: request.client.answered(request, answer))
+
+    def _check_stage(self, request: Request) -> None:
+        """Nothing is answered before all that it may tell of has reached the stage."""
+        offset = request.offset
+        if offset is None:
+            offset = 0 if request.waiter else self.log.next_offset
+        if request.stage is Stage.SYNC:
+            promise(self.log.durable_offset >= offset, f"answered before the sync: {request}")
+        elif request.stage is Stage.WRITE:
+            promise(self.log.written_offset >= offset, f"answered before the write: {request}")
+
+    def _check_answer(self, request: Request, answer: Answer) -> None:
+        command = request.command
+        if request.stage is not Stage.SYNC:
+            return
+        if isinstance(command, Publish) and isinstance(answer, Sequence):
+            for receipt, message in zip(answer, command.messages, strict=True):
+                assert isinstance(receipt, Receipt)
+                self.ledger.acknowledge(receipt, message.body)
+        elif isinstance(command, Finish) and isinstance(answer, Done):
+            self.ledger.finish((command.queue, command.sequence))
+        elif isinstance(command, Fetch) and isinstance(answer, Sequence):
+            promise(len(answer) <= command.count, f"more than asked for: {request}")
+            for delivery in answer:
+                assert isinstance(delivery, Delivery)
+                self.ledger.deliver(delivery, command)
+
+    # Running
+
+    def live(self, steps: int) -> None:
+        for _ in range(steps):
+            self._step()
+            if self.random.random() < self._crash_odds:
+                self._crash()
+        self._wind_up()
+
+    def _step(self) -> None:
+        promise(self.time.step(), "nothing will ever happen again")
+        self._check_waiters()
+
+    def _check_waiters(self) -> None:
+        loop, now = self.loop, self.time.now
+        if loop.failure:
+            return
+        due = max(loop.engine.next_deadline, self._recovered_at)
+        promise(now <= due + DEADLINE_LATE_NS_MAX, "a deadline was missed")
+        for number, waiters in loop._waiters.items():
+            queue = loop.engine.queues.get(number)
+            promise(queue is not None, f"somebody waits at queue {number}, which is gone")
+            if queue is not None and queue.next_ready(1, now):
+                raise BrokenPromiseError(f"{len(waiters)} wait at queue {queue.name}, where messages are ready")
+
+    def _wind_up(self) -> None:
+        """No new requests and no more faults. Every request is answered; what is left can be fetched."""
+        self.winding_up = True
+        self._crash_odds = 0
+        self._faults = self.log.faults = Faults()
+        deadline = self.time.now + 10 * SECOND_NS
+        self.time.at(deadline, lambda: None)
+        while self.time.now < deadline:
+            self._step()
+        promise(not self.open, f"never answered: {list(self.open.values())}")
+        promise(self.loop.idle and not self.loop.failure, "the broker does not come to rest")
+        promise(self.loop.waiting == 0, "somebody is still counted as waiting")
+        self.ledger.read(self._disk)
+        self.ledger.check(self.loop.engine)
+        self._drain()
+
+    def _drain(self) -> None:
+        """Everything acknowledged and neither finished nor ended otherwise is delivered."""
+        expected = {life.id for life in self.ledger.alive.values() if life.expires_at > self.time.now}
+        immortal = {life.id for life in self.ledger.alive.values() if life.expires_at > self.time.now + SECOND_NS}
+        drained: set[tuple[int, int]] = set()
+
+        def take(answer: Answer) -> None:
+            assert isinstance(answer, Sequence), answer
+            drained.update((each.queue, each.sequence) for each in answer if isinstance(each, Delivery))
+
+        for name in self.loop.engine.numbers:
+            self.ledger.kick_asked.add(name)
+            self.loop.submit(Fetch(name, 1_000_000, lease_ns=0, confirm=False), take)
+        end = self.time.now + SECOND_NS // 2
+        self.time.at(end, lambda: None)
+        while self.time.now < end:
+            self._step()
+        promise(immortal <= drained <= expected, f"left behind: {immortal - drained}, too much: {drained - expected}")
+
+    # When it goes wrong
+
+    def _note(self, what: str) -> None:
+        self.trace.append((self.time.now, what))
+        if len(self.trace) > 4 * TRACE_LINES_MAX:
+            del self.trace[: 2 * TRACE_LINES_MAX]
+
+    def story(self) -> str:
+        lines = [f"{(now - START_NS) / SECOND_NS:12.6f}  {what[:200]}" for now, what in self.trace[-TRACE_LINES_MAX:]]
+        return "\n".join(lines)
+
+
+class SimulationError(AssertionError):
+    """A broken promise, with all that is needed to see it again."""
+
+
+def simulate(seed: int, steps: int) -> World:
+    world = World(seed)
+    try:
+        world.live(steps)
+    except Exception as error:
+        again = f"python -m tests.simulation --seed {seed} --steps {steps}"
+        raise SimulationError(f"{world.story()}\n\n{type(error).__name__}: {error}\n\n{again}") from error
+    return world
