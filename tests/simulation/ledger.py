@@ -34,8 +34,8 @@ from penstock.storage.batch import HEADER_BYTES, events_of, read_header
 Place = tuple[int, int]
 
 
-class BrokenPromiseError(AssertionError):
-    """What the simulation is there to find."""
+class BrokenPromiseError(BaseException):
+    """What the simulation is there to find. Not an `Exception`: the loop lives through those of its clients."""
 
 
 def promise(kept: bool, what: str) -> None:

@@ -168,6 +168,13 @@ class World:
         return True
 
     def _answer(self, request: Request, answer: Answer) -> None:
+        try:
+            self._check(request, answer)
+        except Exception as error:
+            raise BrokenPromiseError(f"{request}: {error!r}") from error
+        self.time.after(0, lambda: request.client.answered(request, answer))
+
+    def _check(self, request: Request, answer: Answer) -> None:
         self._note(f"#{request.number} is answered {answer}")
         promise(request.run == self.run, f"answered by a broker that is dead: {request}")
         promise(request.number in self.open, f"answered twice: {request}")
@@ -179,7 +186,6 @@ class World:
         else:
             self._check_stage(request)
             self._check_answer(request, answer)
-        self.time.after(0, lambda: request.client.answered(request, answer))
 
     def _check_stage(self, request: Request) -> None:
         """Nothing is answered before all that it may tell of has reached the stage."""
@@ -287,7 +293,7 @@ def simulate(seed: int, steps: int) -> World:
     world = World(seed)
     try:
         world.live(steps)
-    except Exception as error:
+    except (Exception, BrokenPromiseError) as error:
         again = f"python -m tests.simulation --seed {seed} --steps {steps}"
         raise SimulationError(f"{world.story()}\n\n{type(error).__name__}: {error}\n\n{again}") from error
     return world
