@@ -1,0 +1,237 @@
+"""A message queue too simple to be wrong: plain lists, searched and sorted anew each time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from penstock.errors import Reason
+from penstock.limits import NEVER_NS
+from penstock.model import (
+    Answer,
+    Done,
+    Fetch,
+    NewMessage,
+    QueueDescription,
+    QueueSettings,
+    Receipt,
+    Refused,
+)
+
+Place = tuple[int, int]
+
+
+@dataclass
+class Message:
+    id: Place  # Where it was published: what its id says for ever.
+    sequence: int
+    new: NewMessage
+    created: int
+    expires_at: int
+    state: Literal["ready", "delayed", "leased"]
+    visible_at: int
+    hashed: bool  # Its content is known to the queue.
+    receives: int = 0
+    consumer: str = ""
+
+
+@dataclass
+class Queue:
+    number: int
+    name: str
+    settings: QueueSettings
+    last_sequence: int = 0
+    messages: list[Message] = field(default_factory=list)
+
+    def count(self, state: str) -> int:
+        return sum(message.state == state for message in self.messages)
+
+
+class Model:
+    def __init__(self) -> None:
+        self.queues: list[Queue] = []
+        self.last_queue = 0
+
+    # Queues
+
+    def queue(self, name: str) -> Queue | None:
+        return next((queue for queue in self.queues if queue.name == name), None)
+
+    def create(self, name: str, settings: QueueSettings) -> Answer | None:
+        if self.queue(name):
+            return Refused(Reason.QUEUE_EXISTS, name)
+        if refused := self._check(settings):
+            return refused
+        self.last_queue += 1
+        self.queues.append(Queue(self.last_queue, name, settings))
+        return None
+
+    def update(self, name: str, settings: QueueSettings) -> Answer | None:
+        queue = self.queue(name)
+        if queue is None:
+            return Refused(Reason.NO_QUEUE, name)
+        if refused := self._check(settings):
+            return refused
+        queue.settings = settings
+        return None
+
+    def _check(self, settings: QueueSettings) -> Refused | None:
+        policy = settings.redrive_policy
+        if policy and not self.queue(policy.dead_letter_queue):
+            return Refused(Reason.NO_DEAD_LETTER_QUEUE, policy.dead_letter_queue)
+        return None
+
+    def delete(self, name: str) -> Answer | None:
+        queue = self.queue(name)
+        if queue is None:
+            return Refused(Reason.NO_QUEUE, name)
+        self.queues.remove(queue)
+        for other in self.queues:
+            policy = other.settings.redrive_policy
+            if policy and policy.dead_letter_queue == name:
+                kept = {key: getattr(other.settings, key) for key in QueueSettings.__struct_fields__}
+                other.settings = QueueSettings(**kept | {"redrive_policy": None})
+        return None
+
+    def describe(self, queue: Queue, now: int) -> QueueDescription:
+        return QueueDescription(
+            name=queue.name,
+            settings=queue.settings,
+            messages=len(queue.messages),
+            ready=queue.count("ready"),
+            leased=queue.count("leased"),
+            delayed=queue.count("delayed"),
+            oldest_age_ns=now - min(queue.messages, key=lambda message: message.sequence).created
+            if queue.messages
+            else 0,
+            last_sequence=queue.last_sequence,
+        )
+
+    # Messages
+
+    def publish(self, name: str, messages: Sequence[NewMessage], now: int) -> Answer:
+        queue = self.queue(name)
+        if queue is None:
+            return Refused(Reason.NO_QUEUE, name)
+        receipts = []
+        for new in messages:
+            twin = self._twin(queue, new.body) if queue.settings.deduplication else None
+            if twin:
+                receipts.append(Receipt(*twin.id, False))
+                continue
+            queue.last_sequence += 1
+            delay = queue.settings.delay_ns if new.delay_ns is None else new.delay_ns
+            lifetime = queue.settings.retention_ns if new.expires_ns is None else new.expires_ns
+            queue.messages.append(
+                Message(
+                    id=(queue.number, queue.last_sequence),
+                    sequence=queue.last_sequence,
+                    new=new,
+                    created=now,
+                    expires_at=NEVER_NS if lifetime == NEVER_NS else now + lifetime,
+                    state="delayed" if delay else "ready",
+                    visible_at=now + delay,
+                    hashed=queue.settings.deduplication,
+                )
+            )
+            receipts.append(Receipt(queue.number, queue.last_sequence, True))
+        return receipts
+
+    def _twin(self, queue: Queue, body: bytes) -> Message | None:
+        return next((each for each in queue.messages if each.hashed and each.new.body == body), None)
+
+    def fetch(self, command: Fetch, now: int) -> Refused | list[Message]:
+        """The messages as they are delivered."""
+        queue = self.queue(command.queue)
+        if queue is None:
+            return Refused(Reason.NO_QUEUE, command.queue)
+        ready = [each for each in queue.messages if each.state == "ready" and each.expires_at > now]
+        ready.sort(key=lambda each: (-each.new.priority, each.visible_at, each.sequence))
+        lease_ns = queue.settings.visibility_ns if command.lease_ns is None else command.lease_ns
+        delivered = []
+        for message in ready[: command.count]:
+            message.receives += 1
+            message.visible_at = now + lease_ns
+            message.state = "leased"
+            message.consumer = command.consumer
+            delivered.append(replace(message))
+            policy = queue.settings.redrive_policy
+            if not command.confirm:
+                queue.messages.remove(message)
+            elif policy and message.receives >= policy.max_receives:
+                self._move(queue, message, now, now + lease_ns, command.consumer)
+        return delivered
+
+    def find(self, place: Place) -> tuple[Queue, Message] | None:
+        for queue in self.queues:
+            for message in queue.messages:
+                if place in (message.id, (queue.number, message.sequence)):
+                    return queue, message
+        return None
+
+    def finish(self, place: Place, consumer: str | None) -> Answer:
+        found = self.find(place)
+        if found is None:
+            return Refused(Reason.NO_MESSAGE)
+        if not self._has(found[1], consumer):
+            return Refused(Reason.LEASE_GONE)
+        found[0].messages.remove(found[1])
+        return Done()
+
+    def release(self, place: Place, consumer: str | None, delay_ns: int, now: int) -> Answer:
+        found = self.find(place)
+        if found is None:
+            return Refused(Reason.NO_MESSAGE)
+        if found[1].state != "leased" or not self._has(found[1], consumer):
+            return Refused(Reason.LEASE_GONE)
+        self._return(*found, now, delay_ns)
+        return Done()
+
+    def _has(self, message: Message, consumer: str | None) -> bool:
+        if consumer is None:
+            return True
+        taken = message.state == "leased" or (message.state == "delayed" and message.consumer != "")
+        return taken and message.consumer == consumer
+
+    # Time
+
+    def settle(self, now: int, first: Sequence[int]) -> None:
+        """Which of several queues goes first is the engine's choice: these."""
+        for queue in sorted(
+            self.queues, key=lambda queue: list(first).index(queue.number) if queue.number in first else 1000
+        ):
+            queue.messages = [each for each in queue.messages if each.expires_at > now]
+            leases = [each for each in queue.messages if each.state == "leased" and each.visible_at <= now]
+            for message in sorted(leases, key=lambda each: (each.visible_at, each.sequence)):
+                self._return(queue, message, now, 0)
+        for queue in self.queues:
+            for message in queue.messages:
+                if message.state == "delayed" and message.visible_at <= now:
+                    message.state, message.consumer = "ready", ""
+
+    def _return(self, queue: Queue, message: Message, now: int, delay_ns: int) -> None:
+        if queue.settings.retries and message.receives >= queue.settings.retries:
+            if queue.settings.redrive_policy:
+                self._move(queue, message, now, now, "")
+            else:
+                queue.messages.remove(message)
+        else:
+            message.state = "delayed" if delay_ns else "ready"
+            message.visible_at, message.consumer = now + delay_ns, ""
+
+    def _move(self, queue: Queue, message: Message, now: int, visible_at: int, consumer: str) -> None:
+        assert queue.settings.redrive_policy
+        target = self.queue(queue.settings.redrive_policy.dead_letter_queue)
+        assert target
+        queue.messages.remove(message)
+        target.last_sequence += 1
+        known = message.hashed and target.settings.deduplication
+        message.hashed = known and self._twin(target, message.new.body) is None
+        message.sequence = target.last_sequence
+        message.receives, message.consumer = 0, consumer
+        message.visible_at = visible_at
+        message.state = "delayed" if visible_at > now else "ready"
+        lifetime = target.settings.retention_ns
+        message.expires_at = NEVER_NS if lifetime == NEVER_NS else now + lifetime
+        target.messages.append(message)

@@ -1,0 +1,439 @@
+"""The engine and a log on disk against a model too simple to be wrong, through crashes and restarts."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import tempfile
+import threading
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from penstock.engine.engine import Engine
+from penstock.engine.lifecycle import State
+from penstock.errors import Reason
+from penstock.limits import NEVER_NS
+from penstock.model import (
+    Answer,
+    Carry,
+    Command,
+    CreateQueue,
+    DeleteQueue,
+    Delivery,
+    DescribeQueue,
+    Event,
+    Fetch,
+    Finish,
+    ListQueues,
+    MessageEvent,
+    NewMessage,
+    Publish,
+    QueueList,
+    QueueSettings,
+    RedrivePolicy,
+    Refused,
+    Release,
+    Tick,
+    UpdateQueue,
+)
+from penstock.storage.directory import DataDirectory
+from penstock.storage.port import Stage
+from penstock.storage.segments import SegmentLog
+from penstock.storage.snapshot import publish_snapshot, read_facts, snapshot_path, write_snapshot
+from tests.engine.effort import LONG, effort
+from tests.engine.rig import state_of
+from tests.engine.simple_model import Message, Model, Place, Queue
+
+# Few names and short times, so that everything meets everything, often at the very same moment.
+names = st.sampled_from(["a", "b", "c", "d"])
+consumers = st.sampled_from(["", "me", "you"])
+delays = st.sampled_from([0, 0, 0, 1, 5, 20])
+picks = st.integers(0, 1 << 16)
+bodies = st.sampled_from([b"", b"same", b"other", b"x" * 300])
+settings_of_queues = st.builds(
+    QueueSettings,
+    redrive_policy=st.none() | st.builds(RedrivePolicy, max_receives=st.integers(1, 3), dead_letter_queue=names),
+    retention_ns=st.sampled_from([NEVER_NS, NEVER_NS, 1, 30, 200]),
+    visibility_ns=st.sampled_from([0, 10, 40]),
+    delay_ns=delays,
+    deduplication=st.booleans(),
+    retries=st.integers(0, 3),
+)
+new_messages = st.builds(
+    NewMessage,
+    body=bodies,
+    content_type=st.sampled_from(["", "text/plain"]),
+    priority=st.sampled_from([0, 0, 1, 9]),
+    sender=st.sampled_from(["", "s"]),
+    key=st.sampled_from([b"", b"k"]),
+    headers=st.sampled_from([b"", b"h"]),
+    delay_ns=st.none() | delays,
+    expires_ns=st.sampled_from([None, None, None, NEVER_NS, 3, 50]),
+)
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class EngineMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        # In memory where that is possible: thousands of syncs, and a power cut is not what is tried here.
+        self.path = Path(tempfile.mkdtemp(dir=SHARED_MEMORY if SHARED_MEMORY.is_dir() else None))
+        self.clock = 1000
+        self.places: list[Place] = []  # Every place anybody was ever told of.
+        self.model = Model()
+        self.committed = copy.deepcopy(self.model)
+        self.open()
+
+    def teardown(self) -> None:
+        self.close()
+        shutil.rmtree(self.path)
+
+    def open(self) -> None:
+        self.directory = DataDirectory(self.path)
+        self.directory.open()
+        self.log = SegmentLog(self.directory, segment_bytes=2048)
+        self.engine = Engine()
+        recovered = self.log.recover()
+        if recovered.sections is not None:
+            self.engine.restore(recovered.sections)
+        for event, position in recovered.events:
+            self.engine.evolve(event, position)
+
+    def close(self) -> None:
+        self.log.close()
+        self.directory.close()
+
+    # What the loop does
+
+    def now(self) -> int:
+        self.clock = max(self.clock, self.engine.time + 1)
+        return self.clock
+
+    def do(self, command: Command) -> tuple[Answer, int]:
+        self.settle()
+        now = self.now()
+        decision = self.engine.decide(command, now=now)
+        self.apply(list(decision.events))
+        return decision.answer, now
+
+    def settle(self) -> None:
+        now = self.now()
+        order: list[int] = []
+        if self.engine.next_deadline <= now:
+            events = list(self.engine.decide(Tick(), now=now).events)
+            order = [event.queue for event in events if isinstance(event, MessageEvent)]
+            self.apply(events)
+            self.engine.advance(now)
+        self.model.settle(now, order)
+
+    def apply(self, events: list[Event]) -> None:
+        for event in events:
+            self.engine.evolve(event, self.log.append(event))
+
+    def commit_log(self) -> None:
+        if self.log.collecting:
+            ended = threading.Event()
+            self.log.commit(self.now(), lambda stage: ended.set() if stage is Stage.SYNC else None)
+            assert ended.wait(30)
+
+    # Queues
+
+    @initialize(settings=st.lists(settings_of_queues, min_size=3, max_size=3))
+    def begin(self, settings: list[QueueSettings]) -> None:
+        """Each queue is the dead letters of the next."""
+        self.create("a", QueueSettings())
+        for name, dead, each in zip("bcd", "abc", settings, strict=True):
+            values = {key: getattr(each, key) for key in QueueSettings.__struct_fields__}
+            self.create(name, QueueSettings(**values | {"redrive_policy": RedrivePolicy(2, dead)}))
+
+    @rule(name=names, settings=settings_of_queues)
+    def create_or_update(self, name: str, settings: QueueSettings) -> None:
+        if self.model.queue(name):
+            answer, now = self.do(UpdateQueue(name, settings))
+            self.described(answer, self.model.update(name, settings), name, now)
+        self.create(name, settings)
+
+    def create(self, name: str, settings: QueueSettings) -> None:
+        answer, now = self.do(CreateQueue(name, settings))
+        self.described(answer, self.model.create(name, settings), name, now)
+
+    @rule(name=names, really=st.sampled_from([False, False, False, True]))
+    def delete(self, name: str, really: bool) -> None:
+        if really:
+            self.settle()
+            queue = self.model.queue(name)
+            answer, now = self.do(DeleteQueue(name))
+            assert answer == (self.model.describe(queue, now) if queue else _no_queue(name))
+            self.model.delete(name)
+
+    def described(self, answer: Answer, refusal: Answer | None, name: str, now: int) -> None:
+        if refusal is not None:
+            assert answer == refusal
+            return
+        queue = self.model.queue(name)
+        assert queue is not None
+        assert answer == self.model.describe(queue, now)
+
+    @rule(name=names, offset=st.integers(0, 4), limit=st.none() | st.integers(0, 4))
+    def describe_and_list(self, name: str, offset: int, limit: int | None) -> None:
+        answer, now = self.do(DescribeQueue(name))
+        queue = self.model.queue(name)
+        assert answer == (self.model.describe(queue, now) if queue else _no_queue(name))
+        answer, now = self.do(ListQueues(offset, limit))
+        assert isinstance(answer, QueueList)
+        every = [self.model.describe(queue, now) for queue in self.model.queues]
+        assert answer.total == len(every)
+        assert list(answer.queues) == every[offset : None if limit is None else offset + limit]
+
+    # Messages
+
+    @rule(name=names, messages=st.lists(new_messages, min_size=1, max_size=4))
+    def publish(self, name: str, messages: list[NewMessage]) -> None:
+        answer, now = self.do(Publish(name, messages))
+        expected = self.model.publish(name, messages, now)
+        assert answer == expected
+        if isinstance(expected, list):
+            self.places += [(receipt.queue, receipt.sequence) for receipt in expected]
+
+    @rule(
+        name=names,
+        count=st.integers(1, 4),
+        lease_ns=st.none() | st.sampled_from([0, 7, 60]),
+        consumer=consumers,
+        confirm=st.sampled_from([True, True, True, False]),
+    )
+    def fetch(self, name: str, count: int, lease_ns: int | None, consumer: str, confirm: bool) -> None:
+        command = Fetch(name, count, lease_ns=lease_ns, consumer=consumer, confirm=confirm)
+        answer, now = self.do(command)
+        expected = self.model.fetch(command, now)
+        if isinstance(expected, Refused):
+            assert answer == expected
+            return
+        assert isinstance(answer, list | tuple)
+        assert [self.seen(each) for each in answer] == [_as_seen(message) for message in expected]
+
+    def seen(self, delivery: Any) -> tuple[object, ...]:
+        assert isinstance(delivery, Delivery)
+        sizes = delivery.body_bytes, delivery.key_bytes, delivery.headers_bytes
+        return (
+            (delivery.queue, delivery.sequence),
+            self.log.read(delivery.position, sum(sizes)),
+            sizes,
+            (delivery.content_type, delivery.sender, delivery.priority),
+            (delivery.receives, delivery.created, delivery.visible_at),
+        )
+
+    @rule(pick=picks, consumer=st.none() | consumers)
+    def finish(self, pick: int, consumer: str | None) -> None:
+        place = self.any_place(pick)
+        answer, _ = self.do(Finish(*place, consumer=consumer))
+        assert answer == self.model.finish(place, consumer)
+
+    @rule(pick=picks, consumer=st.none() | consumers, delay_ns=delays)
+    def release(self, pick: int, consumer: str | None, delay_ns: int) -> None:
+        place = self.any_place(pick)
+        answer, now = self.do(Release(*place, consumer=consumer, delay_ns=delay_ns))
+        assert answer == self.model.release(place, consumer, delay_ns, now)
+
+    def any_place(self, pick: int) -> Place:
+        """Mostly of a message that is leased."""
+        there = [message for queue in self.model.queues for message in queue.messages]
+        leased = [message.id for message in there if message.state == "leased"]
+        choices = [leased, leased, [message.id for message in there], self.places][pick % 4] or [(1, 1)]
+        return choices[pick // 4 % len(choices)]
+
+    @rule(pick=picks)
+    def carry(self, pick: int) -> None:
+        """Housekeeping moves some messages to the end of the log; nobody notices."""
+        self.settle()
+        extents = []
+        for queue in self.engine.queues.values():
+            for sequence in range(1 + pick % 3, queue.last_sequence + 1, 1 + pick % 4):
+                if row := queue.rows.get(sequence):
+                    extent = self.log.read(row.position, row.body_bytes + row.key_bytes + row.headers_bytes)
+                    extents.append((queue.number, sequence, row.position, extent))
+        self.do(Carry(extents))
+
+    @rule(ns=st.integers(1, 70), noticed=st.booleans())
+    def pass_time(self, ns: int, noticed: bool) -> None:
+        self.clock += ns
+        if noticed:
+            self.settle()
+
+    # Crashes and restarts
+
+    @rule()
+    def commit(self) -> None:
+        self.commit_log()
+        self.committed = copy.deepcopy(self.model)
+
+    @rule()
+    def crash(self) -> None:
+        """What was not committed never happened."""
+        self.close()
+        self.open()
+        self.model = copy.deepcopy(self.committed)
+        self.settle()
+        self.agree()
+
+    @rule()
+    def restart(self) -> None:
+        self.settle()
+        self.commit()
+        live = self.engine
+        self.close()
+        self.open()
+        self.same_as(live)
+
+    @rule()
+    @precondition(lambda self: self.engine.time)
+    def snapshot(self) -> None:
+        self.commit()
+        facts = {"offset": self.log.next_offset, "position": self.log.end_position, "time": self.engine.time}
+        if snapshot_path(self.directory.snapshots, facts["offset"]).exists():
+            return  # Nothing has happened since the last one.
+        publish_snapshot(write_snapshot(self.directory.snapshots, self.engine.sections(), **facts))
+        path = snapshot_path(self.directory.snapshots, facts["offset"])
+        self.log.snapshot_published(read_facts(path), keep=2)
+
+    def same_as(self, live: Engine) -> None:
+        """The restored engine is the live one, byte for byte, once time has caught up."""
+        live.advance(self.clock)
+        self.engine.advance(self.clock)
+        assert state_of(self.engine) == state_of(live)
+
+    # The comparison
+
+    @invariant()
+    def agree(self) -> None:
+        assert list(self.engine.numbers) == [queue.name for queue in self.model.queues]
+        assert list(self.engine.queues) == [queue.number for queue in self.model.queues]
+        moved: dict[Place, Place] = {}
+        for queue in self.model.queues:
+            self.agree_on(queue)
+            for message in queue.messages:
+                if message.id != (queue.number, message.sequence):
+                    moved[message.id] = (queue.number, message.sequence)
+        assert self.engine.moved == moved
+        assert self.engine.origins == {place: origin for origin, place in moved.items()}
+
+    def agree_on(self, queue: Queue) -> None:
+        mine = self.engine.queues[queue.number]
+        assert (mine.name, mine.settings, mine.last_sequence) == (queue.name, queue.settings, queue.last_sequence)
+        assert mine.rows.count == len(queue.messages)
+        assert (mine.ready, mine.leases.live, mine.delayed.live) == (
+            queue.count("ready"),
+            queue.count("leased"),
+            queue.count("delayed"),
+        )
+        assert mine.digests == {
+            sha256(message.new.body).digest(): message.sequence for message in queue.messages if message.hashed
+        }
+        for message in queue.messages:
+            row = mine.rows.get(message.sequence)
+            assert row is not None
+            extent = self.log.read(row.position, row.body_bytes + row.key_bytes + row.headers_bytes)
+            assert extent == message.new.body + message.new.key + message.new.headers
+            assert State(row.state).name.lower() == message.state
+            assert (row.visible_at, row.expires_at, row.created) == (
+                message.visible_at,
+                message.expires_at,
+                message.created,
+            )
+            assert (row.receives, self.engine.names[row.consumer]) == (message.receives, message.consumer)
+
+
+def _as_seen(message: Message) -> tuple[object, ...]:
+    new = message.new
+    return (
+        message.id,
+        new.body + new.key + new.headers,
+        (len(new.body), len(new.key), len(new.headers)),
+        (new.content_type, new.sender, new.priority),
+        (message.receives, message.created, message.visible_at),
+    )
+
+
+def _no_queue(name: str) -> Refused:
+    return Refused(Reason.NO_QUEUE, name)
+
+
+EngineMachine.TestCase.settings = effort(100, steps=60)
+test_the_engine_and_its_log_behave_like_the_model = EngineMachine.TestCase
+
+
+@pytest.mark.parametrize("seed", range(3000 if LONG else 60))
+def test_a_long_life_goes_as_the_model_says(seed: int) -> None:
+    """The same rules in random order, many more of them: what takes a deep past to go wrong."""
+    random = Random(seed)
+    machine = EngineMachine()
+    try:
+        machine.begin([random_settings(random) for _ in range(3)])
+        for _ in range(800):
+            random_step(machine, random)
+            if random.random() < 0.2:
+                machine.agree()
+        machine.restart()
+        machine.agree()
+    finally:
+        machine.teardown()
+
+
+def random_step(machine: EngineMachine, random: Random) -> None:
+    pick = random.randrange(1 << 16)
+    name = random.choice("abcd")
+    consumer = random.choice([None, None, "", "me", "you"])
+    match random.choices(range(11), [30, 40, 20, 10, 20, 2, 1, 4, 10, 3, 2])[0]:
+        case 0:
+            machine.publish(name, [random_message(random) for _ in range(random.randint(1, 4))])
+        case 1:
+            lease_ns, confirm = random.choice([None, None, 0, 7, 60]), random.random() < 0.9
+            machine.fetch(name, random.randint(1, 4), lease_ns, consumer or "", confirm)
+        case 2:
+            machine.finish(pick, consumer)
+        case 3:
+            machine.release(pick, consumer, random.choice([0, 0, 1, 5, 20]))
+        case 4:
+            machine.pass_time(random.randint(1, 30), noticed=random.random() < 0.5)
+        case 5:
+            machine.create_or_update(name, random_settings(random))
+        case 6:
+            machine.delete(name, really=True)
+        case 7:
+            machine.carry(pick)
+        case 8:
+            machine.commit()
+        case 9:
+            random.choice([machine.crash, machine.restart])()
+        case _:
+            machine.snapshot()
+
+
+def random_settings(random: Random) -> QueueSettings:
+    return QueueSettings(
+        redrive_policy=RedrivePolicy(random.randint(1, 3), random.choice("abcd")) if random.random() < 0.5 else None,
+        retention_ns=random.choice([NEVER_NS, NEVER_NS, 1, 30, 200]),
+        visibility_ns=random.choice([0, 10, 40]),
+        delay_ns=random.choice([0, 0, 0, 1, 5, 20]),
+        deduplication=random.random() < 0.5,
+        retries=random.randint(0, 3),
+    )
+
+
+def random_message(random: Random) -> NewMessage:
+    return NewMessage(
+        random.choice([b"", b"same", b"other", b"x" * 300, b"%d" % random.randrange(50)]),
+        content_type=random.choice(["", "text/plain"]),
+        priority=random.choice([0, 0, 1, 9]),
+        sender=random.choice(["", "s"]),
+        key=random.choice([b"", b"k"]),
+        headers=random.choice([b"", b"h"]),
+        delay_ns=random.choice([None, None, 0, 1, 5, 20]),
+        expires_ns=random.choice([None, None, None, NEVER_NS, 3, 50]),
+    )
