@@ -16,13 +16,15 @@ from penstock.limits import QUEUE_NUMBER_MAX, SEQUENCE_MAX, SHARD_MAX
 
 ID_KEY_BYTES = 16
 _PLACE = Struct("<HIQ")
-_UUID = re.compile(r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
-_FRAME = (8 << 76) | (2 << 62)
+_EIGHT = Struct("<8Q")
+_UUID = re.compile(rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
+_VARIANT = 2 << 62
+_FRAME = (8 << 76) | _VARIANT
 _FRAME_MASK = (15 << 76) | (3 << 62)
 _CHECK_BITS = 42
 
 
-def is_uuid(text: str) -> bool:
+def is_uuid(text: bytes) -> bool:
     return _UUID.fullmatch(text) is not None
 
 
@@ -34,38 +36,38 @@ class MessageIds:
         assert 0 <= shard <= SHARD_MAX
         self.shard = shard
         self._keyed = blake2b(key=key, digest_size=64)
-        self._checks = lru_cache(maxsize=4096)(self._checks_of_eight)
-        self._start = lru_cache(maxsize=4096)(self._start_of)
+        self._eight = lru_cache(maxsize=4096)(self._make_eight)
 
-    def make(self, queue: int, sequence: int) -> str:
+    def make(self, queue: int, sequence: int) -> bytes:
+        return self._eight(queue, sequence >> 3)[sequence & 7]
+
+    def _make_eight(self, queue: int, block: int) -> list[bytes]:
+        """The ids of eight neighbours: one digest serves them all, and ids are mostly asked for in order."""
         assert 0 < queue <= QUEUE_NUMBER_MAX
-        assert 0 < sequence <= SEQUENCE_MAX
-        low = "%016x" % ((2 << 62) | ((sequence & 0xFFFFF) << _CHECK_BITS) | self._check(queue, sequence))
-        return f"{self._start(queue, sequence >> 20)}{low[:4]}-{low[4:]}"
+        assert 0 <= block <= SEQUENCE_MAX >> 3
+        start = f"{queue:06x}{block >> 17:06x}8{self.shard:03x}"
+        start = f"{start[:8]}-{start[8:12]}-{start[12:]}-"
+        checks = self._checks(queue, block)
+        ids = []
+        for index in range(8):
+            low = f"{_VARIANT | ((block << 3 | index) & 0xFFFFF) << _CHECK_BITS | checks[index]:016x}"
+            ids.append(f"{start}{low[:4]}-{low[4:]}".encode())
+        return ids
 
-    def _start_of(self, queue: int, high: int) -> str:
-        """The first half of an id, the same for a million messages."""
-        digits = "%016x" % ((queue << 40) | (high << 16) | (8 << 12) | self.shard)
-        return f"{digits[:8]}-{digits[8:12]}-{digits[12:]}-"
-
-    def find(self, text: str) -> tuple[int, int] | None:
+    def find(self, text: bytes) -> tuple[int, int] | None:
         """The queue number and sequence of an id, or None if it is not one of ours."""
-        value = int(text.replace("-", ""), 16)
+        value = int(text.replace(b"-", b""), 16)
         queue = value >> 104
         sequence = ((value >> 80) & 0xFFFFFF) << 20 | (value >> _CHECK_BITS) & 0xFFFFF
         genuine = (
             value & _FRAME_MASK == _FRAME
             and (value >> 64) & SHARD_MAX == self.shard
-            and value & ((1 << _CHECK_BITS) - 1) == self._check(queue, sequence)
+            and queue > 0
+            and self.make(queue, sequence) == text.lower()
         )
         return (queue, sequence) if genuine else None
 
-    def _check(self, queue: int, sequence: int) -> int:
-        at = (sequence & 7) * 8
-        return int.from_bytes(self._checks(queue, sequence >> 3)[at : at + 8], "little") >> (64 - _CHECK_BITS)
-
-    def _checks_of_eight(self, queue: int, block: int) -> bytes:
-        """One digest serves eight neighbours, and ids are mostly asked for in order."""
+    def _checks(self, queue: int, block: int) -> list[int]:
         keyed = self._keyed.copy()
         keyed.update(_PLACE.pack(self.shard, queue, block))
-        return keyed.digest()
+        return [check >> (64 - _CHECK_BITS) for check in _EIGHT.unpack(keyed.digest())]

@@ -37,6 +37,7 @@ TAIL_BYTES_MAX = 32 << 20  # Recent batches kept in memory for readers.
 # HTTP
 REQUEST_TARGET_BYTES_MAX = 8 << 10
 REQUEST_HEADERS_BYTES_MAX = 32 << 10
+BODY_BYTES_UNASKED = 16 << 10  # A body up to this is taken in any request, without asking who it is for.
 REQUEST_BODY_BYTES_MAX = 16 << 20  # A multipart batch; a single message is bounded by BODY_BYTES_MAX.
 PIPELINE_REQUESTS_MAX = 16  # Of one connection, under way at once; more wait their turn unread.
 

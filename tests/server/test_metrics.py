@@ -117,11 +117,14 @@ def test_waiting_clients_are_counted_until_they_have_their_message() -> None:
 class Echo:
     """Answers every request with its body, and 404 to a request without one."""
 
-    def body_rule(self, method: bytes, segments: list[bytes], headers: Headers) -> BodyRule:
+    def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         return BodyRule(1 << 20)
 
-    def handle(self, request: Request, respond: Callable[[Response], None]) -> None:
-        respond(Response(200 if request.body else 404, request.body, b""))
+    def handle(self, request: Request) -> Response:
+        return Response(200 if request.body else 404, request.body, b"")
+
+    def submit(self, command: Command, reply: Callable[[Answer], None]) -> None:
+        raise AssertionError("there is nothing to be carried out")
 
 
 def test_connections_and_responses_are_counted() -> None:

@@ -31,6 +31,10 @@ def version(
 
 
 def main() -> None:
+    if sys.argv[1:2] != ["serve"]:  # A broker starts without the libraries that only the other verbs need.
+        from penstock.cli.log import app as log
+
+        app.add_typer(log, name="log")
     try:
         app()
     except ConfigError as error:

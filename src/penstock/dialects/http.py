@@ -41,6 +41,12 @@ class Call(Struct, gc=False):
     tell: Callable[[Answer], Response]
 
 
+class Awaited(Struct, gc=False):
+    """A response that is being made elsewhere."""
+
+    when_ready: Callable[[Callable[[Response], None]], None]
+
+
 class BodyRule(Struct, frozen=True):
     """How much body a request may have, and whether more is cut off or refused."""
 
@@ -63,10 +69,9 @@ def method_not_allowed(allowed: list[bytes]) -> Response:
     return error_response(405, "the method is not allowed here", b"Allow: " + b", ".join(allowed) + b"\r\n")
 
 
-@lru_cache(maxsize=4096)
-def segments_of(target: bytes) -> tuple[bytes, ...]:
+def segments_of(target: bytes) -> list[bytes]:
     """The path of a target, split at each slash, not yet percent-decoded."""
-    return tuple(target.partition(b"?")[0][1:].split(b"/"))
+    return target.partition(b"?")[0][1:].split(b"/")
 
 
 @lru_cache(maxsize=4096)

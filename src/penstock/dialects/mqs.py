@@ -116,16 +116,16 @@ class Mqs:
         self._ids = ids
         self._message_rule = BodyRule(BODY_BYTES_MAX, cut=oversize == "cut")
         self._batch_rule = BodyRule(batch_bytes_max)
-        self._routes: dict[tuple[bytes, int], dict[bytes, Callable[..., Response | Call]]] = {
-            (b"messages", 1): {b"GET": self._receive, b"POST": self._publish, b"DELETE": self._delete_message},
-            (b"queues", 1): {
+        self._routes: dict[tuple[bytes, int], dict[bytes, Callable[[Request, bytes], Response | Call]]] = {
+            (b"messages", 2): {b"GET": self._receive, b"POST": self._publish, b"DELETE": self._delete_message},
+            (b"queues", 2): {
                 b"GET": self._get_queue,
                 b"HEAD": self._get_queue,
                 b"PUT": self._put_queue,
                 b"POST": self._post_queue,
                 b"DELETE": self._delete_queue,
             },
-            (b"queues", 0): {b"GET": self._list_queues, b"HEAD": self._list_queues},
+            (b"queues", 1): {b"GET": self._list_queues, b"HEAD": self._list_queues},
         }
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
@@ -133,16 +133,15 @@ class Mqs:
             return _SMALL_BODY
         return self._batch_rule if is_multipart(headers.get(b"content-type", b"")) else self._message_rule
 
-    def handle(self, request: Request) -> Response | Call:
-        first, *rest = segments_of(request.target)
-        methods = self._routes.get((first, len(rest)))
+    def handle(self, request: Request, segments: list[bytes]) -> Response | Call:
+        methods = self._routes.get((segments[0], len(segments)))
         if methods is None:
             return error_response(404, "there is nothing at this path")
         handler = methods.get(request.method)
         if handler is None:
             return method_not_allowed(list(methods))
         try:
-            return handler(request, *rest)
+            return handler(request, segments[-1])
         except ProtocolError as error:
             return error_response(400, str(error))
 
@@ -152,7 +151,7 @@ class Mqs:
         queue = queue_name(segment)
         headers = request.headers
         content_type = headers.get(b"content-type")
-        boundary = boundary_of(content_type) if content_type else None
+        boundary = boundary_of(content_type) if content_type and content_type[:1] in b"mM" else None
         if boundary is None:
             messages: tuple[NewMessage, ...] = (_new_message(headers, request.body),)
         else:
@@ -172,10 +171,12 @@ class Mqs:
         make = self._ids.make
         if len(receipts) == 1:
             receipt = receipts[0]
-            header = b"X-MQS-MESSAGE-ID: %b\r\n" % make(receipt.queue, receipt.sequence).encode()
+            header = b"X-MQS-MESSAGE-ID: %b\r\n" % make(receipt.queue, receipt.sequence)
             return Response(201 if receipt.fresh else 200, b"", header)
         status = 201 if any(receipt.fresh for receipt in receipts) else 200
-        return json_response(status, {"ids": [make(receipt.queue, receipt.sequence) for receipt in receipts]})
+        return json_response(
+            status, {"ids": [make(receipt.queue, receipt.sequence).decode() for receipt in receipts]}
+        )
 
     def _tell_cut_publish(self, answer: Answer) -> Response:
         response = self._tell_publish(answer)
@@ -208,23 +209,22 @@ class Mqs:
         return Response(200, body, b"Content-Type: multipart/mixed; boundary=" + boundary + b"\r\n")
 
     def _message_headers(self, delivery: Delivery) -> bytes:
-        lines = (
-            f"Content-Type: {delivery.content_type or _OCTETS}\r\n"
-            f"X-MQS-MESSAGE-ID: {self._ids.make(delivery.queue, delivery.sequence)}\r\n"
-            f"X-MQS-MESSAGE-RECEIVES: {delivery.receives}\r\n"
-            f"X-MQS-MESSAGE-PUBLISHED-AT: {rfc3339(delivery.created)}\r\n"
-            f"X-MQS-MESSAGE-VISIBLE-AT: {rfc3339(delivery.visible_at)}\r\n"
-        ).encode("latin-1")
+        lines = _MESSAGE_HEADERS % (
+            _latin(delivery.content_type or _OCTETS),
+            self._ids.make(delivery.queue, delivery.sequence),
+            delivery.receives,
+            *rfc3339(delivery.created),
+            *rfc3339(delivery.visible_at),
+        )
         if delivery.headers:
             for name, value in _decode_headers(delivery.headers).items():
                 lines += _HEADER_NAMES[name] + b": " + value + b"\r\n"
         return lines
 
     def _delete_message(self, _: Request, segment: bytes) -> Response | Call:
-        text = segment.decode("latin-1")
-        if not is_uuid(text):
+        if not is_uuid(segment):
             raise ProtocolError("the message id is not a UUID")
-        place = self._ids.find(text)
+        place = self._ids.find(segment)
         if place is None:
             return error_response(404, Reason.NO_MESSAGE.value)
         return Call(Finish(*place), _tell_delete)
@@ -243,7 +243,7 @@ class Mqs:
     def _get_queue(self, _: Request, segment: bytes) -> Response | Call:
         return Call(DescribeQueue(queue_name(segment)), _tell_described)
 
-    def _list_queues(self, request: Request) -> Response | Call:
+    def _list_queues(self, request: Request, _: bytes) -> Response | Call:
         try:
             query = dict(parse_qsl(request.query.decode("ascii"), keep_blank_values=True, errors="strict"))
         except ValueError:
@@ -256,6 +256,10 @@ class Mqs:
         return Call(ListQueues(**numbers), _tell_list)
 
 
+_MESSAGE_HEADERS = (
+    b"Content-Type: %b\r\nX-MQS-MESSAGE-ID: %b\r\nX-MQS-MESSAGE-RECEIVES: %d\r\n"
+    b"X-MQS-MESSAGE-PUBLISHED-AT: %b.%06dZ\r\nX-MQS-MESSAGE-VISIBLE-AT: %b.%06dZ\r\n"
+)
 _HEADER_NAMES = {b"content-encoding": b"Content-Encoding", b"x-trace-id": b"X-TRACE-ID"}
 
 
@@ -270,7 +274,7 @@ def _new_message(headers: Headers, body: bytes) -> NewMessage:
 def _kept_headers(headers: Headers) -> bytes:
     """Request headers that come back with the message."""
     kept = {name: headers[name] for name in _HEADER_NAMES if name in headers}
-    if b"x-trace-id" in kept and not is_uuid(kept[b"x-trace-id"].decode("latin-1")):
+    if b"x-trace-id" in kept and not is_uuid(kept[b"x-trace-id"]):
         raise ProtocolError("X-TRACE-ID is a UUID")
     return _encode_headers(kept)
 
@@ -372,9 +376,16 @@ def _seconds(nanos: Nanos) -> int:
 
 
 @lru_cache(maxsize=1024)
-def _second(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+def _latin(text: str) -> bytes:
+    return text.encode("latin-1")
 
 
-def rfc3339(nanos: Nanos) -> str:
-    return f"{_second(nanos // SECOND_NS)}.{nanos % SECOND_NS // 1000:06d}Z"
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> bytes:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()
+
+
+def rfc3339(nanos: Nanos) -> tuple[bytes, int]:
+    """The two parts of a time in RFC 3339: the second, and the microseconds within it."""
+    seconds, rest = divmod(nanos, SECOND_NS)
+    return _second(seconds), rest // 1000

@@ -53,9 +53,9 @@ def _part(piece: bytes) -> tuple[Headers, bytes]:
     return headers, piece[end + 4 :]
 
 
-def join_parts(parts: list[tuple[bytes, bytes]], seed: str) -> tuple[bytes, bytes]:
+def join_parts(parts: list[tuple[bytes, bytes]], seed: bytes) -> tuple[bytes, bytes]:
     """A body of several parts (header lines, content), and the boundary, which is in none of them."""
-    boundary = b"penstock-" + seed.encode()
+    boundary = b"penstock-" + seed
     while any(boundary in content for _, content in parts):
         boundary += b"x"
     lines = [b"--%b\r\n%b\r\n%b\r\n" % (boundary, headers, content) for headers, content in parts]

@@ -97,7 +97,7 @@ class Engine:
             Logged: self._logged,
             Fetched: self._fetched,
             Kicked: self._ended,
-            Succeeded: self._succeeded,
+            Succeeded: self._ended,
             Retried: self._retried,
             Exasperated: self._ended,
             DeadLettered: self._dead_lettered,
@@ -195,21 +195,21 @@ class Engine:
         delay_ns = settings.delay_ns if message.delay_ns is None else message.delay_ns
         expires_ns = settings.retention_ns if message.expires_ns is None else message.expires_ns
         number = self.names.number
-        return Logged(
+        return Logged(  # By position, in the order of the class: with names it takes twice as long.
             now,
             queue.number,
             sequence,
-            visible_at=now + delay_ns,
-            expires_at=NEVER_NS if expires_ns == NEVER_NS else now + expires_ns,
-            priority=message.priority,
-            content_type=number(message.content_type, now, events) if message.content_type else 0,
-            sender=number(message.sender, now, events) if message.sender else 0,
-            object=number(message.object, now, events) if message.object else 0,
-            topics=number("\n".join(message.topics), now, events) if message.topics else 0,
-            key=message.key,
-            headers=message.headers,
-            digest=digest,
-            body=message.body,
+            now + delay_ns,
+            NEVER_NS if expires_ns == NEVER_NS else now + expires_ns,
+            message.priority,
+            number(message.content_type, now, events) if message.content_type else 0,
+            number(message.sender, now, events) if message.sender else 0,
+            number(message.object, now, events) if message.object else 0,
+            number("\n".join(message.topics), now, events) if message.topics else 0,
+            message.key,
+            message.headers,
+            digest,
+            message.body,
         )
 
     def _fetch(self, command: Fetch, now: Nanos) -> Decision:
@@ -219,35 +219,26 @@ class Engine:
         chosen = queue.next_ready(command.count, now)
         if not chosen:
             return _NOTHING
+        settings, number = queue.settings, queue.number
         events: list[Event] = []
         deliveries: list[Delivery] = []
-        consumer = self.names.number(command.consumer, now, events)
-        lease_ns = queue.settings.visibility_ns if command.lease_ns is None else command.lease_ns
-        dead_letters = self._dead_letter_queue(queue)
-        to_sequence = dead_letters.last_sequence if dead_letters else 0
+        consumer = self.names.number(command.consumer, now, events) if command.consumer else 0
+        visible_at = now + (settings.visibility_ns if command.lease_ns is None else command.lease_ns)
+        taken: dict[int, int] = {}
         room = FETCH_BYTES_MAX
         for sequence, row in chosen:
+            receives = row.receives + 1
             room -= row.body_bytes
             if room < 0 and deliveries:
                 break
-            facts = (now, queue.number, sequence, row.created, row.receives + 1, consumer)
             if not command.confirm:
-                events.append(Kicked(*facts))
-            elif dead_letters and self._last_receive(queue, row.receives + 1):
-                to_sequence += 1
-                events.append(
-                    DeadLettered(
-                        *facts,
-                        fetched=True,
-                        visible_at=now + lease_ns,
-                        expires_at=_lifetime(dead_letters, now),
-                        to_queue=dead_letters.number,
-                        to_sequence=to_sequence,
-                    )
-                )
+                events.append(Kicked(now, number, sequence, row.created, receives, consumer))
+            elif settings.redrive_policy and receives >= settings.redrive_policy.max_receives:
+                leased = row._replace(receives=receives, consumer=consumer)
+                events.append(self._dead_letter(queue, sequence, leased, now, taken, held_until=visible_at))
             else:
-                events.append(Fetched(*facts, visible_at=now + lease_ns))
-            deliveries.append(self._delivery(queue, sequence, row, now + lease_ns))
+                events.append(Fetched(now, number, sequence, row.created, receives, consumer, visible_at))
+            deliveries.append(self._delivery(queue, sequence, row, visible_at))
         return Decision(events, deliveries)
 
     def _delivery(self, queue: Queue, sequence: int, row: Row, visible_at: Nanos) -> Delivery:
@@ -274,17 +265,8 @@ class Engine:
         queue, sequence, row = found
         if not self._may_settle(row, command.consumer):
             return _refuse(Reason.LEASE_GONE)
-        event = Succeeded(
-            now,
-            queue.number,
-            sequence,
-            row.created,
-            row.receives,
-            row.consumer,
-            complete=True,
-            result=command.result,
-        )
-        return Decision((event,), _DONE)
+        facts = (now, queue.number, sequence, row.created, row.receives, row.consumer)
+        return Decision((Succeeded(*facts, True, command.result),), _DONE)
 
     def _release(self, command: Release, now: Nanos) -> Decision:
         found = self.find(command.queue, command.sequence)
@@ -332,31 +314,31 @@ class Engine:
     ) -> Event:
         """A lease ends without a confirmation: what becomes of the message?"""
         if queue.settings.retries and row.receives >= queue.settings.retries:
-            dead_letters = self._dead_letter_queue(queue)
-            if dead_letters is None:
+            if queue.settings.redrive_policy is None:
                 return _about(Exasperated, queue, sequence, row, now)
-            to_sequence = taken.get(dead_letters.number, dead_letters.last_sequence) + 1
-            taken[dead_letters.number] = to_sequence
-            return DeadLettered(
-                *(now, queue.number, sequence, row.created, row.receives, row.consumer),
-                fetched=False,
-                visible_at=now,
-                expires_at=_lifetime(dead_letters, now),
-                to_queue=dead_letters.number,
-                to_sequence=to_sequence,
-            )
-        return Retried(
-            *(now, queue.number, sequence, row.created, row.receives, row.consumer), visible_at=now + delay_ns
+            return self._dead_letter(queue, sequence, row, now, taken, held_until=None)
+        facts = (now, queue.number, sequence, row.created, row.receives, row.consumer)
+        return Retried(*facts, visible_at=now + delay_ns)
+
+    def _dead_letter(
+        self, queue: Queue, sequence: int, row: Row, now: Nanos, taken: dict[int, int], held_until: Nanos | None
+    ) -> DeadLettered:
+        """Move a message, in one event. `held_until`: its last consumer has it until then."""
+        policy = queue.settings.redrive_policy
+        assert policy is not None
+        target = self.queue(policy.dead_letter_queue)
+        assert target is not None, "a dead-letter queue that goes takes the policies that name it with it"
+        to_sequence = taken.get(target.number, target.last_sequence) + 1
+        taken[target.number] = to_sequence
+        retention_ns = target.settings.retention_ns
+        return DeadLettered(
+            *(now, queue.number, sequence, row.created, row.receives, row.consumer),
+            fetched=held_until is not None,
+            visible_at=now if held_until is None else held_until,
+            expires_at=NEVER_NS if retention_ns == NEVER_NS else now + retention_ns,
+            to_queue=target.number,
+            to_sequence=to_sequence,
         )
-
-    def _dead_letter_queue(self, queue: Queue) -> Queue | None:
-        policy = queue.settings.redrive_policy
-        return self.queue(policy.dead_letter_queue) if policy else None
-
-    @staticmethod
-    def _last_receive(queue: Queue, receives: int) -> bool:
-        policy = queue.settings.redrive_policy
-        return policy is not None and receives >= policy.max_receives
 
     def _carry(self, command: Carry, now: Nanos) -> Decision:
         """Those that are still where they were read from."""
@@ -454,10 +436,6 @@ class Engine:
         queue.change(event.sequence, row, state, event.visible_at, event.receives, 0)
         if state == DELAYED:
             self._arm(queue, event.visible_at)
-
-    def _succeeded(self, event: Succeeded, position: Position) -> None:
-        assert event.complete
-        self._ended(event, position)
 
     def _ended(self, event: MessageEvent, _: Position) -> None:
         queue, row = self._message(event)
@@ -580,10 +558,6 @@ def _refuse(reason: Reason, detail: str = "") -> Decision:
 
 def _about(kind: type[MessageEvent], queue: Queue, sequence: int, row: Row, now: Nanos) -> MessageEvent:
     return kind(now, queue.number, sequence, row.created, row.receives, row.consumer)
-
-
-def _lifetime(queue: Queue, now: Nanos) -> Nanos:
-    return NEVER_NS if queue.settings.retention_ns == NEVER_NS else now + queue.settings.retention_ns
 
 
 def _without_policy(settings: QueueSettings) -> QueueSettings:

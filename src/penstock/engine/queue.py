@@ -113,7 +113,11 @@ class Queue:
     def enter(self, sequence: int, state: int, visible_at: Nanos, priority: int, expires_at: Nanos) -> None:
         """A message whose row was added lines up."""
         self.last_sequence = sequence
-        self._enter(state, visible_at, priority, sequence)
+        line = self._ready.get(priority) if state == READY else None
+        if line is not None:
+            line.add(visible_at, sequence)
+        else:
+            self._enter(state, visible_at, priority, sequence)
         if expires_at != NEVER_NS:
             self.lifetimes.add(expires_at, sequence)
 

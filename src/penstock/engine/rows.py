@@ -75,11 +75,14 @@ _as_row = tuple.__new__  # What `Row._make` does, without its check of the lengt
 
 
 class Rows:
-    __slots__ = ("_chunks", "count")
+    __slots__ = ("_chunks", "_read", "_row", "count")
 
     def __init__(self) -> None:
         self._chunks: dict[int, bytearray] = {}
         self.count = 0
+        # The row read last: `evolve` asks for the very one that `decide` has just looked at.
+        self._read = -1
+        self._row: Row | None = None
 
     def add(self, sequence: int, row: tuple[int, ...]) -> None:
         number = sequence >> _SHIFT
@@ -91,13 +94,17 @@ class Rows:
         self.count += 1
 
     def get(self, sequence: int) -> Row | None:
+        if sequence == self._read:
+            return self._row
         chunk = self._chunks.get(sequence >> _SHIFT)
         if chunk is None:
             return None
         at = (sequence & _MASK) * ROW_BYTES
         if chunk[at + _STATE_OFFSET] == GONE:
             return None
-        return _as_row(Row, _ROW.unpack_from(chunk, at))
+        self._read = sequence
+        self._row = row = _as_row(Row, _ROW.unpack_from(chunk, at))
+        return row
 
     def holds(self, sequence: int, state: int, visible_at: int) -> bool:
         """Is the message in this very state until this very time?"""
@@ -119,14 +126,17 @@ class Rows:
         )
 
     def change(self, sequence: int, visible_at: int, receives: int, consumer: int, state: int) -> None:
+        self._read = -1
         chunk = self._chunks[sequence >> _SHIFT]
         _LEASE.pack_into(chunk, (sequence & _MASK) * ROW_BYTES, visible_at, receives, consumer, state)
 
     def move(self, sequence: int, position: int) -> None:
+        self._read = -1
         chunk = self._chunks[sequence >> _SHIFT]
         _POSITION.pack_into(chunk, (sequence & _MASK) * ROW_BYTES + _POSITION_OFFSET, position)
 
     def remove(self, sequence: int) -> None:
+        self._read = -1
         number = sequence >> _SHIFT
         chunk = self._chunks[number]
         chunk[(sequence & _MASK) * ROW_BYTES + _STATE_OFFSET] = GONE

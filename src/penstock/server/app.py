@@ -17,6 +17,7 @@ import uvloop
 from penstock import __version__
 from penstock.dialects.http import (
     JSON,
+    Awaited,
     BodyRule,
     Call,
     Headers,
@@ -31,13 +32,13 @@ from penstock.dialects.mqs import Mqs
 from penstock.engine.engine import Engine
 from penstock.errors import ConfigError, PenstockError
 from penstock.ids import MessageIds
-from penstock.model import Answer, Nanos
+from penstock.model import Nanos
 from penstock.server.auth import Authenticator
 from penstock.server.clock import Clock
 from penstock.server.config import Address, Config
 from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer
-from penstock.server.loop import Loop, Timer, Waiter
+from penstock.server.loop import Loop, Timer
 from penstock.server.metrics import CONTENT_TYPE, Metrics
 from penstock.storage.directory import DataDirectory, Identity
 from penstock.storage.segments import SegmentLog
@@ -47,8 +48,6 @@ logger = logging.getLogger(__name__)
 _REVIVE_SECONDS = 1.0
 _NO_BODY = BodyRule(64 << 10)
 _TEXT = b"Content-Type: text/plain; charset=utf-8\r\n"
-
-Respond = Callable[[Response], None]
 
 
 class AsyncioScheduler:
@@ -81,69 +80,51 @@ class Application:
             batch_bytes_max=config.http.body_bytes_max,
         )
         self._dialects = dict.fromkeys(MQS_SEGMENTS, mqs)
-        self._pages: dict[bytes, Callable[[Respond], None]] = {
+        self._pages: dict[bytes, Callable[[], Response | Awaited]] = {
             b"health": self._health,
             b"metrics": self._metrics,
-            b"openapi.json": lambda respond: respond(Response(200, self._openapi, JSON)),
+            b"openapi.json": lambda: Response(200, self._openapi, JSON),
         }
+        self.submit = loop.submit
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         dialect = self._dialects.get(segments_of(target)[0])
         return dialect.body_rule(method, target, headers) if dialect else _NO_BODY
 
-    def handle(self, request: Request, respond: Respond) -> Waiter | None:
-        first = segments_of(request.target)[0]
+    def handle(self, request: Request) -> Response | Call | Awaited:
+        segments = segments_of(request.target)
+        first = segments[0]
         if self._guarded and first != b"health":
             authorization = request.headers.get(b"authorization")
             if not self._authenticator.allows(authorization):
                 challenge = b"WWW-Authenticate: " + self._authenticator.challenge(authorization) + b"\r\n"
-                respond(error_response(401, "a bearer token is needed", challenge))
-                return None
+                return error_response(401, "a bearer token is needed", challenge)
         dialect = self._dialects.get(first)
-        if dialect is None:
-            self._show(request, respond)
-            return None
-        result = dialect.handle(request)
-        if type(result) is Response:
-            respond(result)
-            return None
-        assert isinstance(result, Call)
-        tell = result.tell
-
-        def reply(answer: Answer) -> None:
-            try:
-                response = tell(answer)
-            except Exception:
-                logger.exception("answer_failed")
-                response = error_response(500, "an internal error")
-            respond(response)
-
-        return self._loop.submit(result.command, reply)
+        return dialect.handle(request, segments) if dialect else self._page(request, segments)
 
     # ── The broker's own pages ──────────────────────────────────────────────────────────────────────────────
 
-    def _show(self, request: Request, respond: Respond) -> None:
-        first, *rest = segments_of(request.target)
-        page = None if rest else self._pages.get(first)
+    def _page(self, request: Request, segments: list[bytes]) -> Response | Awaited:
+        page = self._pages.get(segments[0]) if len(segments) == 1 else None
         if page is None:
-            respond(error_response(404, "there is nothing at this path"))
-        elif request.method not in (b"GET", b"HEAD"):
-            respond(method_not_allowed([b"GET", b"HEAD"]))
-        else:
-            page(respond)
+            return error_response(404, "there is nothing at this path")
+        if request.method not in (b"GET", b"HEAD"):
+            return method_not_allowed([b"GET", b"HEAD"])
+        return page()
 
-    def _health(self, respond: Respond) -> None:
+    def _health(self) -> Response:
         if self._loop.failure:
-            reason = f"red: the log cannot be written: {self._loop.failure}"
-            respond(Response(503, reason.encode(), _TEXT))
-        else:
-            respond(Response(200, b"green", _TEXT))
+            return Response(503, f"red: the log cannot be written: {self._loop.failure}".encode(), _TEXT)
+        return Response(200, b"green", _TEXT)
 
-    def _metrics(self, respond: Respond) -> None:
+    def _metrics(self) -> Awaited:
         """What is read is read now; writing it down takes longer, and another thread."""
-        content_type = b"Content-Type: " + CONTENT_TYPE + b"\r\n"
         written = asyncio.get_running_loop().run_in_executor(None, self._metrics_of.scrape())
-        written.add_done_callback(lambda done: respond(Response(200, done.result(), content_type)))
+        return Awaited(
+            lambda respond: written.add_done_callback(
+                lambda done: respond(Response(200, done.result(), b"Content-Type: " + CONTENT_TYPE + b"\r\n"))
+            )
+        )
 
     @cached_property
     def _openapi(self) -> bytes:

@@ -15,9 +15,11 @@ from http import HTTPStatus
 from typing import NoReturn, Protocol, cast
 
 import httptools
+from msgspec import Struct
 
-from penstock.dialects.http import BodyRule, Headers, Request, Response, error_response
-from penstock.limits import PIPELINE_REQUESTS_MAX, REQUEST_TARGET_BYTES_MAX
+from penstock.dialects.http import Awaited, BodyRule, Call, Headers, Request, Response, error_response
+from penstock.limits import BODY_BYTES_UNASKED, PIPELINE_REQUESTS_MAX, REQUEST_TARGET_BYTES_MAX
+from penstock.model import Answer, Command
 
 logger = logging.getLogger(__name__)
 
@@ -35,11 +37,14 @@ class Handler(Protocol):
     """What the shell serves: an application behind HTTP."""
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
-        """How much body may come. Asked when it begins."""
+        """How much body may come. Asked when it is more than `BODY_BYTES_UNASKED`."""
 
-    def handle(self, request: Request, respond: Callable[[Response], None]) -> Cancelable | None:
-        """Answer a request by calling `respond` once, now or later. What is returned is cancelled if the client
-        goes away first."""
+    def handle(self, request: Request) -> Response | Call | Awaited:
+        """The response, or what leads to it."""
+
+    def submit(self, command: Command, reply: Callable[[Answer], None]) -> Cancelable | None:
+        """Carry out a command, and call `reply` with the answer once, now or later. What is returned is cancelled
+        if the client goes away first."""
 
 
 class HttpLimits(Protocol):
@@ -95,18 +100,25 @@ class HttpServer:
             connection.close()
 
 
-class _Exchange:
+class _Exchange(Struct, gc=False):
     """One request and the answer to it."""
 
-    __slots__ = ("bodiless", "connection", "keep_alive", "pending", "request", "response")
+    connection: HttpConnection
+    request: Request | None  # Until it is handled.
+    keep_alive: bool
+    bodiless: bool
+    tell: Callable[[Answer], Response] | None = None
+    pending: Cancelable | None = None
+    response: Response | None = None
 
-    def __init__(self, connection: HttpConnection, request: Request | None, keep_alive: bool) -> None:
-        self.connection = connection
-        self.request = request  # Until it is handled.
-        self.keep_alive = keep_alive
-        self.bodiless = request is not None and request.method == b"HEAD"
-        self.pending: Cancelable | None = None
-        self.response: Response | None = None
+    def answer(self, answer: Answer) -> None:
+        assert self.tell is not None
+        try:
+            self.response = self.tell(answer)
+        except Exception:
+            logger.exception("answer_failed")
+            self.response = error_response(500, "an internal error")
+        self.connection.drain()
 
     def respond(self, response: Response) -> None:
         self.response = response
@@ -166,6 +178,7 @@ class HttpConnection(asyncio.Protocol):
         self._body: bytes | bytearray = b""
         self._body_bytes = 0  # What this connection has in the server's `buffered_bytes`.
         self._cut = False
+        self._rule: BodyRule | None = None  # Of a body that is more than a little.
 
     # ── The transport's side ────────────────────────────────────────────────────────────────────────────────
 
@@ -193,11 +206,8 @@ class HttpConnection(asyncio.Protocol):
         self._read_bytes = len(data)
         try:
             self._parser.feed_data(data)
-            if self._in_head:
-                # How much of a read in which another head ended belongs to this one is not known, nor worth knowing.
-                self._head_bytes += len(data) if heads == self._heads else 0
-                if self._head_bytes > self._server.limits.header_bytes_max:
-                    _refuse_head()
+            if self._in_request:
+                self._check_unfinished(same_head=heads == self._heads)
         except httptools.HttpParserUpgrade:
             self._decline_upgrade()
         except httptools.HttpParserCallbackError as error:
@@ -262,28 +272,34 @@ class HttpConnection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         self._heads += 1
-        headers = self._headers
         if self._head_bytes + self._read_bytes > self._server.limits.header_bytes_max:
             self._check_head()
         self._head_bytes = 0
-        if b"host" not in headers:
-            self._check_version()
-        if b"expect" in headers and headers[b"expect"].lower() == b"100-continue":
-            self._begin_body()
-            if not self._exchanges and self._transport:
-                self._transport.write(_CONTINUE)  # Else it would be taken for the answer to an earlier request.
+
+    def on_body(self, body: bytes) -> None:
+        if not self._body and len(body) <= BODY_BYTES_UNASKED:
+            self._body = body
+        else:
+            self._add_to_body(body)
 
     def _check_head(self) -> None:
         size = len(self._target) + sum(len(name) + len(value) for name, value in self._headers.items())
         if size > self._server.limits.header_bytes_max:
             _refuse_head()
 
-    def _check_version(self) -> None:
-        version = self._parser.get_http_version()
-        if version != "1.0":
-            raise _RequestRefusedError(error_response(400, f"a request of HTTP/{version} without a Host header"))
+    def _check_unfinished(self, *, same_head: bool) -> None:
+        """A request of which more must come: is there too much of it, and does the client wait to be asked?"""
+        if self._in_head:
+            # How much of a read in which another head ended belongs to this one is not known, nor worth knowing.
+            self._head_bytes += self._read_bytes if same_head else 0
+            if self._head_bytes > self._server.limits.header_bytes_max:
+                _refuse_head()
+        elif self._rule is None and self._headers.get(b"expect", b"").lower() == b"100-continue":
+            self._ask_for_rule()
+            if not self._exchanges and self._transport:
+                self._transport.write(_CONTINUE)  # Else it would be taken for the answer to an earlier request.
 
-    def _begin_body(self) -> BodyRule:
+    def _ask_for_rule(self) -> BodyRule:
         """Ask how much may come, and refuse a request that says it has more."""
         headers = self._headers
         self._rule = rule = self._server.handler.body_rule(self._parser.get_method(), self._target, headers)
@@ -292,36 +308,36 @@ class HttpConnection(asyncio.Protocol):
             raise _RequestRefusedError(_too_large(rule))
         return rule
 
-    def on_body(self, body: bytes) -> None:
+    def _add_to_body(self, body: bytes) -> None:
         server = self._server
-        rule = self._rule if self._body else self._begin_body()
-        size = len(body)
-        if size > rule.bytes_max - len(self._body):
+        rule = self._rule or self._ask_for_rule()
+        room = rule.bytes_max - len(self._body)
+        if len(body) > room:
             if not rule.cut:
                 raise _RequestRefusedError(_too_large(rule))
-            size = rule.bytes_max - len(self._body)
-            body = body[:size]
+            body = body[:room]
             self._cut = True
-        self._body_bytes += size
-        server.buffered_bytes += size
+        self._body_bytes += len(body)
+        server.buffered_bytes += len(body)
         if server.buffered_bytes > server.limits.buffered_bytes_max:
             busy = error_response(503, "the broker holds as many unfinished requests as it may")
             raise _RequestRefusedError(busy)
-        if not self._body:
-            self._body = body
-        else:
-            if type(self._body) is bytes:
-                self._body = bytearray(self._body)
-            self._body += body
+        if type(self._body) is bytes:
+            self._body = bytearray(self._body)
+        self._body += body
 
     def on_message_complete(self) -> None:
-        server, parser = self._server, self._parser
-        request = Request(parser.get_method(), self._target, self._headers, bytes(self._body), self._cut)
+        server, parser, headers, body = self._server, self._parser, self._headers, self._body
+        if b"host" not in headers:
+            self._check_version()
+        method = parser.get_method()
+        request = Request(method, self._target, headers, body if type(body) is bytes else bytes(body), self._cut)
         self._target = self._body = b""
-        self._in_request = self._cut = False
-        server.buffered_bytes -= self._body_bytes
-        self._body_bytes = 0
-        exchange = _Exchange(self, request, parser.should_keep_alive() and not server.stopping)
+        self._in_request = False
+        if self._rule is not None:
+            self._end_large_body()
+        keep_alive = parser.should_keep_alive() and not server.stopping
+        exchange = _Exchange(self, request, keep_alive, method == b"HEAD")
         exchanges = self._exchanges
         exchanges.append(exchange)
         if self._choked or self._backlog or len(exchanges) > PIPELINE_REQUESTS_MAX:
@@ -330,12 +346,32 @@ class HttpConnection(asyncio.Protocol):
         else:
             self._handle(exchange, request)
 
+    def _end_large_body(self) -> None:
+        self._server.buffered_bytes -= self._body_bytes
+        self._body_bytes = 0
+        self._rule = None
+        self._cut = False
+
+    def _check_version(self) -> None:
+        version = self._parser.get_http_version()
+        if version != "1.0":
+            raise _RequestRefusedError(error_response(400, f"a request of HTTP/{version} without a Host header"))
+
     # ── Requests and answers ────────────────────────────────────────────────────────────────────────────────
 
     def _handle(self, exchange: _Exchange, request: Request) -> None:
         exchange.request = None
+        handler = self._server.handler
         try:
-            exchange.pending = self._server.handler.handle(request, exchange.respond)
+            result = handler.handle(request)
+            if type(result) is Call:
+                exchange.tell = result.tell
+                exchange.pending = handler.submit(result.command, exchange.answer)
+            elif type(result) is Response:
+                exchange.respond(result)
+            else:
+                assert type(result) is Awaited
+                result.when_ready(exchange.respond)
         except Exception:
             logger.exception("request_failed")
             exchange.respond(error_response(500, "an internal error"))
@@ -356,15 +392,25 @@ class HttpConnection(asyncio.Protocol):
 
     def drain(self) -> None:
         """Send every answer that is ready and whose turn it is."""
-        transport = self._transport
-        exchanges = self._exchanges
+        transport, exchanges, server = self._transport, self._exchanges, self._server
         while exchanges and transport:
             exchange = exchanges[0]
-            if exchange.response is None:
+            response = exchange.response
+            if response is None:
                 break
             exchanges.popleft()
-            self._send(transport, exchange.response, exchange)
-            if not exchange.keep_alive:
+            status, body, keep_alive = response.status, response.body, exchange.keep_alive
+            server.responses_by_status[status] += 1
+            head = _STATUS_LINES[status] + server.date + response.headers
+            if not keep_alive:
+                head += b"Connection: close\r\n"
+            if status == _NO_CONTENT:
+                transport.write(head + b"\r\n")
+            else:
+                head += b"Content-Length: %d\r\n\r\n" % len(body)
+                transport.write(head if exchange.bodiless else head + body)
+            self._since = server.sweeps
+            if not keep_alive:
                 exchanges.clear()
                 self._backlog.clear()
                 transport.close()
@@ -372,24 +418,12 @@ class HttpConnection(asyncio.Protocol):
         if self._paused:
             self._pump()
 
-    def _send(self, transport: asyncio.Transport, response: Response, exchange: _Exchange) -> None:
-        server, status, body = self._server, response.status, response.body
-        server.responses_by_status[status] += 1
-        self._since = server.sweeps
-        connection = b"" if exchange.keep_alive else b"Connection: close\r\n"
-        head = _STATUS_LINES[status] + server.date + response.headers + connection
-        if status == _NO_CONTENT:
-            transport.write(head + b"\r\n")
-        else:
-            head += b"Content-Length: %d\r\n\r\n" % len(body)
-            transport.write(head if exchange.bodiless else head + body)
-
     def _refuse(self, response: Response) -> None:
         """Answer in turn, then close: what follows on this connection cannot be understood."""
         if self._transport and not self._transport.is_closing():
             self._choked = True  # For good: nothing more is read.
             self._pause(True)
-            exchange = _Exchange(self, None, False)
+            exchange = _Exchange(self, None, False, False)
             self._exchanges.append(exchange)
             exchange.respond(response)
 

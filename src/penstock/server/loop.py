@@ -84,7 +84,8 @@ class Loop:
         self.waiting = 0
         self._clock = clock
         self._scheduler = scheduler
-        self._held: dict[Stage, list[tuple[Reply, Answer]]] = _nobody()
+        self._held_for_write: list[tuple[Reply, Answer]] = []
+        self._held_for_sync: list[tuple[Reply, Answer]] = []
         self._in_flight: dict[Stage, list[tuple[Reply, Answer]]] | None = None
         self._collecting = False  # Something was appended since the last commit began.
         self._commit_began: Nanos = 0
@@ -103,14 +104,21 @@ class Loop:
             reply(Refused(Reason.UNAVAILABLE, self.failure or "the disk does not keep up"))
             return None
         engine = self.engine
-        now = self.now()
+        now = self._clock()
+        if now <= engine.time:
+            now = engine.time + 1
         if engine.next_deadline <= now:
             self._settle()
             now = self.now()
         decision = engine.decide(command, now)
-        if not decision.answer and type(command) is Fetch and command.wait_ns:
+        if decision.events:
+            self._apply(decision)
+        elif not decision.answer and type(command) is Fetch and command.wait_ns:
             return self._wait(command, reply)
-        self._apply(decision, reply, stage)
+        if self._collecting and stage is _SYNC:
+            self._held_for_sync.append((reply, decision.answer))
+        else:
+            self._hold(reply, decision.answer, stage)
         if self._woken:
             self._wake()
         return None
@@ -121,25 +129,22 @@ class Loop:
         latest = self.engine.time
         return now if now > latest else latest + 1
 
-    def _apply(self, decision: Decision, reply: Reply | None, stage: Stage = _SYNC) -> None:
-        events, answer = decision.events, decision.answer
-        if events:
-            engine, append = self.engine, self.log.append
-            for event in events:
-                engine.evolve(event, append(event))
-                self.events_by_kind[event.kind] += 1
-                if self._waiters:
-                    self._note_woken(event)
-            self._collecting = True
-            if self._in_flight is None and not self._flush_is_due:
-                self._flush_is_due = True
-                self._scheduler.soon(self._flush)
-            if engine.next_deadline < self._timer_at:
-                self._arm()
-            if type(answer) is list and type(answer[0]) is Delivery:
-                self._load(answer)
-        if reply is not None:
-            self._hold(reply, answer, stage)
+    def _apply(self, decision: Decision) -> None:
+        engine, append, counts = self.engine, self.log.append, self.events_by_kind
+        for event in decision.events:
+            engine.evolve(event, append(event))
+            counts[event.kind] += 1
+            if self._waiters:
+                self._note_woken(event)
+        self._collecting = True
+        if self._in_flight is None and not self._flush_is_due:
+            self._flush_is_due = True
+            self._scheduler.soon(self._flush)
+        if engine.next_deadline < self._timer_at:
+            self._arm()
+        answer = decision.answer
+        if type(answer) is list and type(answer[0]) is Delivery:
+            self._load(answer)
 
     def _load(self, deliveries: list[Delivery]) -> None:
         for delivery in deliveries:
@@ -156,7 +161,7 @@ class Loop:
         if stage is _READY:
             reply(answer)
         elif self._collecting:
-            self._held[stage].append((reply, answer))
+            (self._held_for_sync if stage is _SYNC else self._held_for_write).append((reply, answer))
         elif self._in_flight is not None:
             self._in_flight[stage].append((reply, answer))
         else:
@@ -168,11 +173,16 @@ class Loop:
         self._flush_is_due = False
         if self._in_flight is not None or self.failure or not self._collecting:
             return
-        self._in_flight, self._held = self._held, _nobody()
-        self._collecting = False
+        self._in_flight = self._take_held()
         self._commit_began = self._clock()
         self.commits += 1
         self.log.commit(self._commit_began, self._progress)
+
+    def _take_held(self) -> dict[Stage, list[tuple[Reply, Answer]]]:
+        held = {Stage.WRITE: self._held_for_write, Stage.SYNC: self._held_for_sync}
+        self._held_for_write, self._held_for_sync = [], []
+        self._collecting = False
+        return held
 
     def _progress(self, stage: Stage | BaseException) -> None:
         """Called by the log, from its own thread."""
@@ -207,14 +217,13 @@ class Loop:
         self.failure = str(error)
         logger.critical("log_failed", extra={"reason": str(error)})
         refusal = Refused(Reason.UNAVAILABLE, self.failure)
-        held = [self._in_flight or _nobody(), self._held]
-        self._in_flight, self._held = None, _nobody()
-        self._collecting = False
+        held = [self._in_flight or {}, self._take_held()]
+        self._in_flight = None
         waiters = [waiter for waiters in self._waiters.values() for waiter in waiters]
         for waiter in waiters:
             self.forget(waiter)
         for replies in held:
-            _give([(reply, refusal) for reply, _ in replies[Stage.WRITE] + replies[Stage.SYNC]])
+            _give([(reply, refusal) for answered in replies.values() for reply, _ in answered])
         _give([(waiter.reply, refusal) for waiter in waiters])
         self.on_failure(error)
 
@@ -283,7 +292,9 @@ class Loop:
                 if not decision.answer:
                     break
                 self.forget(waiter)
-                self._apply(decision, waiter.reply)
+                if decision.events:
+                    self._apply(decision)
+                self._hold(waiter.reply, decision.answer, _SYNC)
 
     # ── Deadlines ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -305,7 +316,9 @@ class Loop:
     def _settle(self) -> None:
         """Leases and lifetimes that ran out, and delays that are over."""
         now = self.now()
-        self._apply(self.engine.decide(_TICK, now), None)
+        decision = self.engine.decide(_TICK, now)
+        if decision.events:
+            self._apply(decision)
         for number in self.engine.advance(now):
             if number in self._waiters:
                 self._woken.append(number)
@@ -320,7 +333,3 @@ def _give(answered: list[tuple[Reply, Answer]]) -> None:
             reply(answer)
         except Exception:
             logger.exception("reply_failed")
-
-
-def _nobody() -> dict[Stage, list[tuple[Reply, Answer]]]:
-    return {Stage.WRITE: [], Stage.SYNC: []}
