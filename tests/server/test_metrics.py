@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from penstock import __version__
 from penstock.dialects.http import BodyRule, Headers, Request, Response
 from penstock.engine.engine import Engine
+from penstock.limits import BODY_BYTES_UNASKED
 from penstock.model import Answer, Command, CreateQueue, Fetch, Finish, NewMessage, Publish, QueueSettings
 from penstock.server.app import AsyncioScheduler
 from penstock.server.config import HttpConfig, LogConfig
@@ -133,11 +134,15 @@ def test_connections_and_responses_are_counted() -> None:
         metrics.http = http = HttpServer(Echo(), HttpConfig())
         listener = await http.listen("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
-        for request in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi") * 2:
+        for request in (
+            b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+            b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nhi",
+        ) * 2:
             writer.write(request)
             await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"POST / HTTP/1.1\r\nContent-Length: 100\r\n\r\nonly a part")
-        while not http.buffered_bytes:  # noqa: ASYNC110 - The server shares this event loop; each turn it reads on.
+        part = b"x" * (BODY_BYTES_UNASKED + 11)  # A little would not be counted.
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + part)
+        while http.buffered_bytes < len(part):  # noqa: ASYNC110 - The server shares this event loop; each turn it reads on.
             await asyncio.sleep(0)
         seen = [scrape(metrics)]
         writer.close()
@@ -150,7 +155,7 @@ def test_connections_and_responses_are_counted() -> None:
 
     open_, closed = asyncio.run(story())
     assert open_["penstock_http_connections"] == {(): 1}
-    assert open_["penstock_http_buffered_bytes"] == {(): len("only a part")}
+    assert open_["penstock_http_buffered_bytes"] == {(): BODY_BYTES_UNASKED + 11}
     assert open_["penstock_http_responses_total"] == {("200",): 2, ("404",): 2}
     assert closed["penstock_http_connections"] == closed["penstock_http_buffered_bytes"] == {(): 0}
 

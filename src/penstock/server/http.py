@@ -317,8 +317,9 @@ class HttpConnection(asyncio.Protocol):
                 raise _RequestRefusedError(_too_large(rule))
             body = body[:room]
             self._cut = True
-        self._body_bytes += len(body)
-        server.buffered_bytes += len(body)
+        added = len(self._body) + len(body) - self._body_bytes  # A small first piece was not counted when it came.
+        self._body_bytes += added
+        server.buffered_bytes += added
         if server.buffered_bytes > server.limits.buffered_bytes_max:
             busy = error_response(503, "the broker holds as many unfinished requests as it may")
             raise _RequestRefusedError(busy)
