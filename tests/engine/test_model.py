@@ -343,7 +343,7 @@ class EngineMachine(RuleBasedStateMachine):
                 message.expires_at,
                 message.created,
             )
-            assert (row.receives, self.engine.names[row.consumer]) == (message.receives, message.consumer)
+            assert (row.receives, self.engine.names.texts[row.consumer]) == (message.receives, message.consumer)
 
 
 def _as_seen(message: Message) -> tuple[object, ...]:
