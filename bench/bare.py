@@ -34,6 +34,7 @@ RECEIVED = (
     + STORED_BODY
 )
 DELETED = b"HTTP/1.1 204 No Content\r\n\r\n"
+NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 KINDS = {b"POST": 1, b"GET": 2, b"DELETE": 3}
 
 
@@ -107,10 +108,12 @@ class GroupCommit:
 
 
 class Connection(asyncio.Protocol):
-    """One client. Headers are not looked at: httptools uses the ones that frame the body."""
+    """One client. It takes what any HTTP server must take: the target, the headers, the body."""
 
     def __init__(self, commit: GroupCommit) -> None:
         self.commit = commit
+        self.target = b""
+        self.headers: dict[bytes, bytes] = {}
         self.body = b""
         self.parser = httptools.HttpRequestParser(self)
         self.data_received = self.parser.feed_data  # type: ignore[method-assign]  # One call less a read.
@@ -121,6 +124,13 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self.write = len  # The record is stored all the same; nobody waits for its answer.
 
+    def on_url(self, url: bytes) -> None:
+        self.target = url
+        self.headers = {}
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.lower()] = value
+
     def on_body(self, body: bytes) -> None:
         self.body = self.body + body if self.body else body
 
@@ -128,14 +138,16 @@ class Connection(asyncio.Protocol):
         commit, body = self.commit, self.body
         commit.sequence = sequence = commit.sequence + 1
         method = self.parser.get_method()
-        if method == b"POST":
+        if not self.target.startswith(b"/messages/"):
+            answer = NOT_FOUND
+        elif method == b"POST":
             self.body = b""
             answer = CREATED % sequence
         elif method == b"GET":
             answer = RECEIVED % sequence
         else:
             answer = DELETED
-        commit.records.append(RECORD.pack(len(body), KINDS[method], sequence))
+        commit.records.append(RECORD.pack(len(body), KINDS.get(method, 0), sequence))
         commit.records.append(body)
         commit.answers.append((self, answer))
         if not commit.busy:

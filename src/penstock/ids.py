@@ -56,14 +56,17 @@ class MessageIds:
 
     def find(self, text: bytes) -> tuple[int, int] | None:
         """The queue number and sequence of an id, or None if it is not one of ours."""
-        value = int(text.replace(b"-", b""), 16)
+        try:
+            value = int(text.replace(b"-", b""), 16)
+        except ValueError:
+            return None
         queue = value >> 104
         sequence = ((value >> 80) & 0xFFFFFF) << 20 | (value >> _CHECK_BITS) & 0xFFFFF
         genuine = (
             value & _FRAME_MASK == _FRAME
             and (value >> 64) & SHARD_MAX == self.shard
             and queue > 0
-            and self.make(queue, sequence) == text.lower()
+            and self.make(queue, sequence) == text.lower()  # Which also holds the text to the form of a UUID.
         )
         return (queue, sequence) if genuine else None
 

@@ -423,7 +423,7 @@ def test_a_finished_message_is_gone(rig: Rig) -> None:
     assert rig.finish(delivery, result=b"42") == DONE
     event = rig.events[-1]
     assert isinstance(event, Succeeded)
-    assert (event.result, event.receives, rig.engine.names[event.consumer]) == (b"42", 1, "me")
+    assert (event.result, event.receives, rig.engine.names.texts[event.consumer]) == (b"42", 1, "me")
     assert rig.describe("work").messages == 0
     assert rig.finish(delivery) == Refused(Reason.NO_MESSAGE)
     rig.wait(100)

@@ -196,7 +196,7 @@ def _names(data: DataDirectory) -> tuple[Names, int]:
     engine = Engine()
     engine.restore(read_snapshot(snapshot.path))
     queues = {queue.number: queue.name for queue in engine.queues.values()}
-    return Names(engine.names.texts(), queues), snapshot.offset
+    return Names(engine.names.texts, queues), snapshot.offset
 
 
 def _say_gaps(found: Iterator[tuple[Header, bytes]]) -> Iterator[tuple[Header, bytes]]:

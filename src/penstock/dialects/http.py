@@ -47,6 +47,10 @@ class Awaited(Struct, gc=False):
     when_ready: Callable[[Callable[[Response], None]], None]
 
 
+# By the first segment of the path and how many there are: what each method does. The last segment comes along.
+Routes = dict[tuple[bytes, int], dict[bytes, Callable[[Request, bytes], Response | Call | Awaited]]]
+
+
 class BodyRule(Struct, frozen=True):
     """How much body a request may have, and whether more is cut off or refused."""
 

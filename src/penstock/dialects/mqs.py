@@ -17,9 +17,9 @@ from penstock.dialects.http import (
     Headers,
     Request,
     Response,
+    Routes,
     error_response,
     json_response,
-    method_not_allowed,
     queue_name,
     segments_of,
     whole_number,
@@ -54,8 +54,6 @@ from penstock.model import (
     Refused,
     UpdateQueue,
 )
-
-SEGMENTS = (b"queues", b"messages")  # The first part of the paths that are ours.
 
 _STATUS = {
     Reason.NO_QUEUE: 404,
@@ -116,7 +114,7 @@ class Mqs:
         self._ids = ids
         self._message_rule = BodyRule(BODY_BYTES_MAX, cut=oversize == "cut")
         self._batch_rule = BodyRule(batch_bytes_max)
-        self._routes: dict[tuple[bytes, int], dict[bytes, Callable[[Request, bytes], Response | Call]]] = {
+        self.routes: Routes = {
             (b"messages", 2): {b"GET": self._receive, b"POST": self._publish, b"DELETE": self._delete_message},
             (b"queues", 2): {
                 b"GET": self._get_queue,
@@ -132,18 +130,6 @@ class Mqs:
         if method != b"POST" or segments_of(target)[0] != b"messages":
             return _SMALL_BODY
         return self._batch_rule if is_multipart(headers.get(b"content-type", b"")) else self._message_rule
-
-    def handle(self, request: Request, segments: list[bytes]) -> Response | Call:
-        methods = self._routes.get((segments[0], len(segments)))
-        if methods is None:
-            return error_response(404, "there is nothing at this path")
-        handler = methods.get(request.method)
-        if handler is None:
-            return method_not_allowed(list(methods))
-        try:
-            return handler(request, segments[-1])
-        except ProtocolError as error:
-            return error_response(400, str(error))
 
     # ── Messages ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -222,12 +208,12 @@ class Mqs:
         return lines
 
     def _delete_message(self, _: Request, segment: bytes) -> Response | Call:
+        place = self._ids.find(segment)
+        if place is not None:
+            return Call(Finish(*place), _tell_delete)
         if not is_uuid(segment):
             raise ProtocolError("the message id is not a UUID")
-        place = self._ids.find(segment)
-        if place is None:
-            return error_response(404, Reason.NO_MESSAGE.value)
-        return Call(Finish(*place), _tell_delete)
+        return error_response(404, Reason.NO_MESSAGE.value)
 
     # ── Queues ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -264,11 +250,11 @@ _HEADER_NAMES = {b"content-encoding": b"Content-Encoding", b"x-trace-id": b"X-TR
 
 
 def _new_message(headers: Headers, body: bytes) -> NewMessage:
-    content_type = headers.get(b"content-type")
-    kept = b""
+    given = headers.get(b"content-type")
+    content_type = given.decode("latin-1") if given else _OCTETS
     if b"x-trace-id" in headers or b"content-encoding" in headers:
-        kept = _kept_headers(headers)
-    return NewMessage(body, content_type.decode("latin-1") if content_type else _OCTETS, headers=kept)
+        return NewMessage(body, content_type, headers=_kept_headers(headers))
+    return NewMessage(body, content_type)
 
 
 def _kept_headers(headers: Headers) -> bytes:

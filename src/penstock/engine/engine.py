@@ -147,7 +147,8 @@ class Engine:
 
     def find(self, queue: int, sequence: int) -> tuple[Queue, int, Row] | None:
         """A message by the place in its id, wherever it has moved."""
-        queue, sequence = self.moved.get((queue, sequence), (queue, sequence))
+        if self.moved:
+            queue, sequence = self.moved.get((queue, sequence), (queue, sequence))
         home = self.queues.get(queue)
         row = home.rows.get(sequence) if home else None
         return (home, sequence, row) if home and row else None
@@ -250,8 +251,8 @@ class Engine:
             row.body_bytes,
             row.key_bytes,
             row.headers_bytes,
-            self.names[row.content_type],
-            self.names[row.sender],
+            self.names.texts[row.content_type],
+            self.names.texts[row.sender],
             row.priority,
             row.receives + 1,
             row.created,
@@ -280,7 +281,7 @@ class Engine:
     def _may_settle(self, row: Row, consumer: str | None) -> bool:
         """Anyone, if no consumer is named; else only the one who has the message, be it as a dead letter."""
         taken = row.state == LEASED or (row.state == DELAYED and row.consumer != 0)
-        return consumer is None or (taken and self.names[row.consumer] == consumer)
+        return consumer is None or (taken and self.names.texts[row.consumer] == consumer)
 
     def _tick(self, _: Tick, now: Nanos) -> Decision:
         events: list[Event] = []
@@ -412,12 +413,9 @@ class Engine:
         )
         assert sequence == queue.last_sequence + 1, "sequences have no gaps"
         state = READY if visible_at <= event.time else DELAYED
-        sizes = (len(event.body), len(event.headers))
-        names = (event.content_type, event.sender)
-        queue.rows.add(
-            sequence,
-            (visible_at, 0, 0, state, len(event.key), priority, position, event.time, expires_at, *sizes, *names),
-        )
+        row = (visible_at, 0, 0, state, len(event.key), priority, position, event.time, expires_at)
+        rest = (len(event.body), len(event.headers), event.content_type, event.sender)
+        queue.rows.add(sequence, row + rest)
         queue.enter(sequence, state, visible_at, priority, expires_at)
         if event.digest:
             queue.remember(event.digest, sequence)
@@ -477,12 +475,13 @@ class Engine:
         return queue, row
 
     def _remove(self, queue: Queue, sequence: int, row: Row) -> Place:
+        """Take a message out; the place in its id."""
         queue.remove(sequence, row)
-        place = (queue.number, sequence)
-        if self.origins and place in self.origins:
-            place = self.origins.pop(place)
-            del self.moved[place]
-        return place
+        origin = self.origins.pop((queue.number, sequence), None) if self.origins else None
+        if origin is None:
+            return queue.number, sequence
+        del self.moved[origin]
+        return origin
 
     def _arm(self, queue: Queue, time: Nanos) -> None:
         if time < queue.armed:
@@ -514,7 +513,7 @@ class Engine:
 
     def sections(self) -> Iterator[Section]:
         """The whole state, in pieces: what `restore` takes."""
-        head = _Head(self.time, self.last_queue, self.names.texts())
+        head = _Head(self.time, self.last_queue, self.names.texts)
         yield "engine", msgspec.json.encode(head), ()
         for queue in self.queues.values():
             yield from queue.sections()

@@ -8,14 +8,8 @@ from penstock.model import Event, NameDefined, Nanos
 
 class Names:
     def __init__(self) -> None:
-        self._texts: list[str] = [""]  # Number 0 is no name.
+        self.texts: list[str] = [""]  # Number 0 is no name.
         self._numbers: dict[str, int] = {"": 0}
-
-    def __getitem__(self, number: int) -> str:
-        return self._texts[number]
-
-    def texts(self) -> list[str]:
-        return self._texts
 
     def number(self, text: str, now: Nanos, events: list[Event]) -> int:
         """The number of a name. A new one is defined in `events`; when the table is full, it stays unnamed."""
@@ -25,17 +19,17 @@ class Names:
         for event in events:
             if isinstance(event, NameDefined) and event.text == text:
                 return event.number
-        fresh = len(self._texts) + sum(isinstance(event, NameDefined) for event in events)
+        fresh = len(self.texts) + sum(isinstance(event, NameDefined) for event in events)
         if fresh >= NAMES_MAX:
             return 0
         events.append(NameDefined(time=now, number=fresh, text=text))
         return fresh
 
     def define(self, number: int, text: str) -> None:
-        assert number == len(self._texts), "names are numbered without gaps"
-        self._texts.append(text)
+        assert number == len(self.texts), "names are numbered without gaps"
+        self.texts.append(text)
         self._numbers[text] = number
 
     def restore(self, texts: list[str]) -> None:
-        self._texts = texts
+        self.texts = texts
         self._numbers = {text: number for number, text in enumerate(texts)}

@@ -23,14 +23,14 @@ from penstock.dialects.http import (
     Headers,
     Request,
     Response,
+    Routes,
     error_response,
     method_not_allowed,
     segments_of,
 )
-from penstock.dialects.mqs import SEGMENTS as MQS_SEGMENTS
 from penstock.dialects.mqs import Mqs
 from penstock.engine.engine import Engine
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, PenstockError, ProtocolError
 from penstock.ids import MessageIds
 from penstock.model import Nanos
 from penstock.server.auth import Authenticator
@@ -46,7 +46,6 @@ from penstock.storage.segments import SegmentLog
 logger = logging.getLogger(__name__)
 
 _REVIVE_SECONDS = 1.0
-_NO_BODY = BodyRule(64 << 10)
 _TEXT = b"Content-Type: text/plain; charset=utf-8\r\n"
 
 
@@ -79,45 +78,44 @@ class Application:
             oversize=config.mqs.oversize,
             batch_bytes_max=config.http.body_bytes_max,
         )
-        self._dialects = dict.fromkeys(MQS_SEGMENTS, mqs)
-        self._pages: dict[bytes, Callable[[], Response | Awaited]] = {
-            b"health": self._health,
-            b"metrics": self._metrics,
-            b"openapi.json": lambda: Response(200, self._openapi, JSON),
+        self._mqs = mqs
+        self._routes: Routes = {
+            **mqs.routes,
+            (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
+            (b"metrics", 1): {b"GET": self._metrics, b"HEAD": self._metrics},
+            (b"openapi.json", 1): {b"GET": self._openapi, b"HEAD": self._openapi},
         }
         self.submit = loop.submit
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
-        dialect = self._dialects.get(segments_of(target)[0])
-        return dialect.body_rule(method, target, headers) if dialect else _NO_BODY
+        return self._mqs.body_rule(method, target, headers)
 
     def handle(self, request: Request) -> Response | Call | Awaited:
         segments = segments_of(request.target)
-        first = segments[0]
-        if self._guarded and first != b"health":
+        if self._guarded and segments[0] != b"health":
             authorization = request.headers.get(b"authorization")
             if not self._authenticator.allows(authorization):
                 challenge = b"WWW-Authenticate: " + self._authenticator.challenge(authorization) + b"\r\n"
                 return error_response(401, "a bearer token is needed", challenge)
-        dialect = self._dialects.get(first)
-        return dialect.handle(request, segments) if dialect else self._page(request, segments)
+        methods = self._routes.get((segments[0], len(segments)))
+        if methods is None:
+            return error_response(404, "there is nothing at this path")
+        handler = methods.get(request.method)
+        if handler is None:
+            return method_not_allowed(list(methods))
+        try:
+            return handler(request, segments[-1])
+        except ProtocolError as error:
+            return error_response(400, str(error))
 
     # ── The broker's own pages ──────────────────────────────────────────────────────────────────────────────
 
-    def _page(self, request: Request, segments: list[bytes]) -> Response | Awaited:
-        page = self._pages.get(segments[0]) if len(segments) == 1 else None
-        if page is None:
-            return error_response(404, "there is nothing at this path")
-        if request.method not in (b"GET", b"HEAD"):
-            return method_not_allowed([b"GET", b"HEAD"])
-        return page()
-
-    def _health(self) -> Response:
+    def _health(self, _: Request, __: bytes) -> Response:
         if self._loop.failure:
             return Response(503, f"red: the log cannot be written: {self._loop.failure}".encode(), _TEXT)
         return Response(200, b"green", _TEXT)
 
-    def _metrics(self) -> Awaited:
+    def _metrics(self, _: Request, __: bytes) -> Awaited:
         """What is read is read now; writing it down takes longer, and another thread."""
         written = asyncio.get_running_loop().run_in_executor(None, self._metrics_of.scrape())
         return Awaited(
@@ -126,11 +124,13 @@ class Application:
             )
         )
 
+    def _openapi(self, _: Request, __: bytes) -> Response:
+        return Response(200, self._description, JSON)
+
     @cached_property
-    def _openapi(self) -> bytes:
-        description = msgspec.json.decode(
-            resources.files("penstock.dialects").joinpath("openapi/mqs.json").read_bytes()
-        )
+    def _description(self) -> bytes:
+        packaged = resources.files("penstock.dialects").joinpath("openapi/mqs.json").read_bytes()
+        description = msgspec.json.decode(packaged)
         description["info"]["version"] = __version__
         return msgspec.json.encode(description)
 

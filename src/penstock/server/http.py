@@ -65,6 +65,7 @@ class HttpServer:
 
     def __init__(self, handler: Handler, limits: HttpLimits) -> None:
         self.handler = handler
+        self.submit = handler.submit
         self.limits = limits
         self.connections: set[HttpConnection] = set()
         self.buffered_bytes = 0  # Of requests that are not complete yet.
@@ -367,7 +368,7 @@ class HttpConnection(asyncio.Protocol):
             result = handler.handle(request)
             if type(result) is Call:
                 exchange.tell = result.tell
-                exchange.pending = handler.submit(result.command, exchange.answer)
+                exchange.pending = self._server.submit(result.command, exchange.answer)
             elif type(result) is Response:
                 exchange.respond(result)
             else:

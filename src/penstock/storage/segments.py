@@ -59,7 +59,7 @@ class SegmentLog:
         self.durable_offset = 0  # Everything before it is on the disk.
         self.durable_position: Position = 0
         self._segment_bytes = segment_bytes
-        self._batch = Batch(0, 0)
+        self._collect(Batch(0, 0))
         self._tail = _Tail()
         self._files = _Files()
         self._writer = _Writer(segment_bytes, shard, directory.log, self.segments)
@@ -151,13 +151,14 @@ class SegmentLog:
     def _begin_at(self, offset: int, position: Position) -> None:
         self.durable_offset = offset
         self.durable_position = position
-        self._batch = Batch(offset, position)
+        self._collect(Batch(offset, position))
         self._writer.start(position)
 
     # ── Appending ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def append(self, event: Event) -> Position:
-        return self._batch.add(event)
+    def _collect(self, batch: Batch) -> None:
+        self._batch = batch
+        self.append = batch.add  # The port's call, without one in between.
 
     @property
     def collecting(self) -> int:
@@ -179,7 +180,7 @@ class SegmentLog:
         batch = self._batch
         data = batch.seal(now)
         self._tail.add(batch.base_position, data)
-        self._batch = Batch(batch.base_offset + batch.count, batch.end_position)
+        self._collect(Batch(batch.base_offset + batch.count, batch.end_position))
         self._committing = True
         durable_offset, durable_position = self._batch.base_offset, self._batch.base_position
 

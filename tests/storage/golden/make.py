@@ -230,7 +230,7 @@ def describe_state(engine: Engine) -> dict[str, Any]:
     return {
         "time": engine.time,
         "last queue": engine.last_queue,
-        "names": engine.names.texts(),
+        "names": engine.names.texts,
         "moved": [[*origin, *place] for origin, place in sorted(engine.moved.items())],
         "queues": {
             queue.name: {
