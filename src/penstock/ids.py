@@ -1,6 +1,6 @@
 """Message ids: a UUID that says where a message is, with a keyed check so that it cannot be guessed.
 
-    queue (24 bits) | sequence, high 24 | version 8 (4) | shard (12) | variant (2) | sequence, low 20 | check (42)
+    queue (24 bits) | sequence, high 24 | version 8 (4) | shard (12) | variant (4) | sequence, low 20 | check (40)
 
 No index is needed to find a message by its id, and an id that was never given out does not pass the check.
 """
@@ -16,12 +16,8 @@ from penstock.limits import QUEUE_NUMBER_MAX, SEQUENCE_MAX, SHARD_MAX
 
 ID_KEY_BYTES = 16
 _PLACE = Struct("<HIQ")
-_EIGHT = Struct("<8Q")
 _UUID = re.compile(rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
-_VARIANT = 2 << 62
-_FRAME = (8 << 76) | _VARIANT
-_FRAME_MASK = (15 << 76) | (3 << 62)
-_CHECK_BITS = 42
+_CHECK_DIGITS = 10  # Hexadecimal: 40 bits.
 
 
 def is_uuid(text: bytes) -> bool:
@@ -46,13 +42,15 @@ class MessageIds:
         assert 0 < queue <= QUEUE_NUMBER_MAX
         assert 0 <= block <= SEQUENCE_MAX >> 3
         start = f"{queue:06x}{block >> 17:06x}8{self.shard:03x}"
-        start = f"{start[:8]}-{start[8:12]}-{start[12:]}-"
-        checks = self._checks(queue, block)
-        ids = []
-        for index in range(8):
-            low = f"{_VARIANT | ((block << 3 | index) & 0xFFFFF) << _CHECK_BITS | checks[index]:016x}"
-            ids.append(f"{start}{low[:4]}-{low[4:]}".encode())
-        return ids
+        start = f"{start[:8]}-{start[8:12]}-{start[12:]}-8"
+        keyed = self._keyed.copy()
+        keyed.update(_PLACE.pack(self.shard, queue, block))
+        checks = keyed.hexdigest()
+        low = (block << 3) & 0xFFFFF
+        return [
+            f"{start}{low + index >> 8:03x}-{low + index & 0xFF:02x}{checks[at : at + _CHECK_DIGITS]}".encode()
+            for index, at in enumerate(range(0, 8 * _CHECK_DIGITS, _CHECK_DIGITS))
+        ]
 
     def find(self, text: bytes) -> tuple[int, int] | None:
         """The queue number and sequence of an id, or None if it is not one of ours."""
@@ -61,16 +59,7 @@ class MessageIds:
         except ValueError:
             return None
         queue = value >> 104
-        sequence = ((value >> 80) & 0xFFFFFF) << 20 | (value >> _CHECK_BITS) & 0xFFFFF
-        genuine = (
-            value & _FRAME_MASK == _FRAME
-            and (value >> 64) & SHARD_MAX == self.shard
-            and queue > 0
-            and self.make(queue, sequence) == text.lower()  # Which also holds the text to the form of a UUID.
-        )
+        sequence = ((value >> 80) & 0xFFFFFF) << 20 | (value >> 4 * _CHECK_DIGITS) & 0xFFFFF
+        # The comparison also holds the text to the form of a UUID, the right shard and the fixed bits.
+        genuine = 0 < queue <= QUEUE_NUMBER_MAX and self.make(queue, sequence) == text.lower()
         return (queue, sequence) if genuine else None
-
-    def _checks(self, queue: int, block: int) -> list[int]:
-        keyed = self._keyed.copy()
-        keyed.update(_PLACE.pack(self.shard, queue, block))
-        return [check >> (64 - _CHECK_BITS) for check in _EIGHT.unpack(keyed.digest())]
