@@ -26,6 +26,8 @@ QUEUES_MAX = 100_000
 
 # The engine
 ROWS_PER_CHUNK = 32
+RUN_MESSAGES_MIN = 12  # Fewer messages are logged one by one: a table costs more than it saves.
+RUN_MESSAGES_MAX = 256  # Publishes that are decided together.
 TICK_EVENTS_MAX = 2_000  # Deadlines settled in one go, so that a million at once stall nobody.
 
 # The log

@@ -56,7 +56,7 @@ def test_the_defaults() -> None:
     assert (http.header_bytes_max, http.body_bytes_max) == (REQUEST_HEADERS_BYTES_MAX, REQUEST_BODY_BYTES_MAX)
     assert http.buffered_bytes_max == 256 << 20
     assert str(config.lines.address) == "127.0.0.1:7844"
-    assert (config.log.segment_bytes, config.log.snapshot_bytes) == (16 << 20, 16 << 20)
+    assert (config.log.segment_bytes, config.log.snapshot_bytes) == (16 << 20, 24 << 20)
     assert (config.log.retention_seconds, config.log.retention_bytes) == (7 * 24 * 3600, 10 << 30)
     assert (config.logging.level, config.logging.format) == ("info", "json")
     assert config.mqs.oversize == "cut"

@@ -6,7 +6,7 @@ decision is later than the last event: two things never happen at the same momen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from heapq import heappop, heappush
 from typing import Any
@@ -17,9 +17,16 @@ import numpy as np
 from penstock.engine.lifecycle import ALLOWED, DELAYED, LEASED, READY
 from penstock.engine.names import Names
 from penstock.engine.queue import Queue, Section
-from penstock.engine.rows import Row
+from penstock.engine.rows import ROW_DTYPE, Row
 from penstock.errors import Reason
-from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, QUEUE_NUMBER_MAX, QUEUES_MAX, TICK_EVENTS_MAX
+from penstock.limits import (
+    FETCH_BYTES_MAX,
+    NEVER_NS,
+    QUEUE_NUMBER_MAX,
+    QUEUES_MAX,
+    RUN_MESSAGES_MIN,
+    TICK_EVENTS_MAX,
+)
 from penstock.model import (
     Carried,
     Carry,
@@ -41,6 +48,7 @@ from penstock.model import (
     Kicked,
     ListQueues,
     Logged,
+    LoggedRun,
     MessageEvent,
     NameDefined,
     Nanos,
@@ -95,6 +103,7 @@ class Engine:
         }
         self._evolve: dict[type[Event], Callable[[Any, Position], None]] = {
             Logged: self._logged,
+            LoggedRun: self._logged_run,
             Fetched: self._fetched,
             Kicked: self._ended,
             Succeeded: self._ended,
@@ -161,6 +170,8 @@ class Engine:
             return _refuse(Reason.NO_QUEUE, command.queue)
         if queue.settings.deduplication:
             return self._publish_once(command, queue, now)
+        if len(command.messages) >= RUN_MESSAGES_MIN and _alike(command.messages):
+            return self._publish_run(command, queue, now)
         events: list[Event] = []
         receipts: list[Receipt] = []
         sequence = queue.last_sequence
@@ -169,6 +180,16 @@ class Engine:
             events.append(self._log(message, queue, sequence, b"", now, events))
             receipts.append(Receipt(queue.number, sequence, True))
         return Decision(events, receipts)
+
+    def _publish_run(self, command: Publish, queue: Queue, now: Nanos) -> Decision:
+        """Many messages of one kind, in one event."""
+        events: list[Event] = []
+        first = self._log(command.messages[0], queue, queue.last_sequence + 1, b"", now, events)
+        facts = (now, first.queue, first.sequence, first.visible_at, first.expires_at, first.priority)
+        names = (first.content_type, first.sender, first.object, first.topics)
+        events.append(LoggedRun(*facts, *names, [message.body for message in command.messages]))
+        sequences = range(first.sequence, first.sequence + len(command.messages))
+        return Decision(events, [Receipt(queue.number, sequence, True) for sequence in sequences])
 
     def _publish_once(self, command: Publish, queue: Queue, now: Nanos) -> Decision:
         """Publish only what is not in the queue yet, nor twice in this very command."""
@@ -200,8 +221,8 @@ class Engine:
             now,
             queue.number,
             sequence,
-            now + delay_ns,
-            NEVER_NS if expires_ns == NEVER_NS else now + expires_ns,
+            min(now + delay_ns, NEVER_NS),
+            min(now + expires_ns, NEVER_NS),
             message.priority,
             number(message.content_type, now, events) if message.content_type else 0,
             number(message.sender, now, events) if message.sender else 0,
@@ -224,7 +245,8 @@ class Engine:
         events: list[Event] = []
         deliveries: list[Delivery] = []
         consumer = self.names.number(command.consumer, now, events) if command.consumer else 0
-        visible_at = now + (settings.visibility_ns if command.lease_ns is None else command.lease_ns)
+        lease_ns = settings.visibility_ns if command.lease_ns is None else command.lease_ns
+        visible_at = min(now + lease_ns, NEVER_NS)
         taken: dict[int, int] = {}
         room = FETCH_BYTES_MAX
         for sequence, row in chosen:
@@ -319,7 +341,7 @@ class Engine:
                 return _about(Exasperated, queue, sequence, row, now)
             return self._dead_letter(queue, sequence, row, now, taken, held_until=None)
         facts = (now, queue.number, sequence, row.created, row.receives, row.consumer)
-        return Retried(*facts, visible_at=now + delay_ns)
+        return Retried(*facts, visible_at=min(now + delay_ns, NEVER_NS))
 
     def _dead_letter(
         self, queue: Queue, sequence: int, row: Row, now: Nanos, taken: dict[int, int], held_until: Nanos | None
@@ -336,7 +358,7 @@ class Engine:
             *(now, queue.number, sequence, row.created, row.receives, row.consumer),
             fetched=held_until is not None,
             visible_at=now if held_until is None else held_until,
-            expires_at=NEVER_NS if retention_ns == NEVER_NS else now + retention_ns,
+            expires_at=min(now + retention_ns, NEVER_NS),
             to_queue=target.number,
             to_sequence=to_sequence,
         )
@@ -422,6 +444,26 @@ class Engine:
         deadline = expires_at if state == READY else min(visible_at, expires_at)
         if deadline < queue.armed:
             self._arm(queue, deadline)
+
+    def _logged_run(self, event: LoggedRun, position: Position) -> None:
+        queue = self.queues[event.queue]
+        first, visible_at, expires_at = event.sequence, event.visible_at, event.expires_at
+        assert first == queue.last_sequence + 1, "sequences have no gaps"
+        state = READY if visible_at <= event.time else DELAYED
+        sizes = np.array([len(body) for body in event.bodies], dtype=np.int64)
+        rows = np.zeros(len(sizes), dtype=ROW_DTYPE)
+        rows["visible_at"] = visible_at
+        rows["state"] = state
+        rows["priority"] = event.priority
+        rows["position"] = position + np.cumsum(sizes) - sizes
+        rows["created"] = event.time
+        rows["expires_at"] = expires_at
+        rows["body_bytes"] = sizes
+        rows["content_type"] = event.content_type
+        rows["sender"] = event.sender
+        queue.rows.add_run(first, rows)
+        queue.enter_run(first, len(sizes), state, visible_at, event.priority, expires_at)
+        self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
 
     def _fetched(self, event: Fetched, _: Position) -> None:
         queue, row = self._message(event)
@@ -553,6 +595,25 @@ class _Head(msgspec.Struct):
 
 def _refuse(reason: Reason, detail: str = "") -> Decision:
     return Decision((), Refused(reason, detail))
+
+
+def _alike(messages: Sequence[NewMessage]) -> bool:
+    """Do they differ in nothing but their bodies?"""
+    first = messages[0]
+    if first.key or first.headers:
+        return False
+    return all(
+        message.content_type == first.content_type
+        and not message.headers
+        and not message.key
+        and message.priority == first.priority
+        and message.sender == first.sender
+        and message.delay_ns == first.delay_ns
+        and message.expires_ns == first.expires_ns
+        and message.object == first.object
+        and message.topics == first.topics
+        for message in messages
+    )
 
 
 def _about(kind: type[MessageEvent], queue: Queue, sequence: int, row: Row, now: Nanos) -> MessageEvent:

@@ -66,6 +66,24 @@ class Line:
         else:
             heappush(self._early, (time, sequence))
 
+    def add_run(self, time: int, first: int, count: int) -> None:
+        """Add following sequences, all with the same time."""
+        if time < self._last_time or (time == self._last_time and first <= self._last_sequence):
+            for sequence in range(first, first + count):
+                self.add(time, sequence)
+            return
+        self.live += count
+        self.entries += count
+        self._last_time, self._last_sequence = time, first + count - 1
+        pairs = np.empty(2 * count, dtype=np.int64)
+        pairs[0::2] = time
+        pairs[1::2] = np.arange(first, first + count)
+        room = _CHUNK - len(self._tail)
+        self._tail.frombytes(pairs[:room].tobytes())
+        for start in range(room, 2 * count, _CHUNK):
+            self._tail = array("q", pairs[start : start + _CHUNK].tobytes())
+            self._chunks.append(self._tail)
+
     def extend(self, times: NDArray[np.int64], sequences: NDArray[np.int64]) -> None:
         """Fill an empty line at memory speed."""
         assert self.entries == 0

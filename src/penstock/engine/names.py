@@ -16,10 +16,12 @@ class Names:
         number = self._numbers.get(text)
         if number is not None:
             return number
-        for event in events:
-            if isinstance(event, NameDefined) and event.text == text:
-                return event.number
-        fresh = len(self.texts) + sum(isinstance(event, NameDefined) for event in events)
+        fresh = len(self.texts)
+        for event in reversed(events):
+            if type(event) is NameDefined:
+                if event.text == text:
+                    return event.number
+                fresh = max(fresh, event.number + 1)
         if fresh >= NAMES_MAX:
             return 0
         events.append(NameDefined(time=now, number=fresh, text=text))

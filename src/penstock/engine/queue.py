@@ -121,6 +121,17 @@ class Queue:
         if expires_at != NEVER_NS:
             self.lifetimes.add(expires_at, sequence)
 
+    def enter_run(
+        self, first: int, count: int, state: int, visible_at: Nanos, priority: int, expires_at: Nanos
+    ) -> None:
+        """As `enter`, for messages with following sequences and the same times."""
+        self._enter(state, visible_at, priority, first)
+        line = self._ready[priority] if state == READY else self.delayed
+        line.add_run(visible_at, first + 1, count - 1)
+        if expires_at != NEVER_NS:
+            self.lifetimes.add_run(expires_at, first, count)
+        self.last_sequence = first + count - 1
+
     def remember(self, digest: bytes, sequence: int) -> None:
         self.digests[digest] = sequence
         self._digest_of[sequence] = digest

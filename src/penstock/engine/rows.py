@@ -93,6 +93,22 @@ class Rows:
         chunk[_LIVE] += 1
         self.count += 1
 
+    def add_run(self, first: int, rows: NDArray[Any]) -> None:
+        """Add the rows of following sequences."""
+        data = rows.tobytes()
+        at, sequence, last = 0, first, first + len(rows)
+        while sequence < last:
+            number, slot = sequence >> _SHIFT, sequence & _MASK
+            count = min(ROWS_PER_CHUNK - slot, last - sequence)
+            chunk = self._chunks.get(number)
+            if chunk is None:
+                chunk = self._chunks[number] = bytearray(_EMPTY_CHUNK)
+            chunk[slot * ROW_BYTES : (slot + count) * ROW_BYTES] = data[at : at + count * ROW_BYTES]
+            chunk[_LIVE] += count
+            at += count * ROW_BYTES
+            sequence += count
+        self.count += len(rows)
+
     def get(self, sequence: int) -> Row | None:
         if sequence == self._read:
             return self._row

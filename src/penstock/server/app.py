@@ -30,7 +30,7 @@ from penstock.dialects.http import (
 )
 from penstock.dialects.mqs import Mqs
 from penstock.engine.engine import Engine
-from penstock.errors import ConfigError, PenstockError, ProtocolError
+from penstock.errors import ConfigError, DataDirectoryError, PenstockError, ProtocolError
 from penstock.ids import MessageIds
 from penstock.model import Nanos
 from penstock.server.auth import Authenticator
@@ -149,7 +149,7 @@ class Broker:
         """Serve until told to stop; the exit code."""
         identity = self.directory.open()
         try:
-            engine, log = self._recover()
+            engine, log = self._start()
             running = asyncio.get_running_loop()
             self.loop = Loop(engine, log, self._clock, AsyncioScheduler(running))
             self.loop.on_failure = self._on_failure
@@ -177,6 +177,12 @@ class Broker:
             raise ConfigError(f"cannot listen on {address}: {error.strerror or error}") from None
 
     # ── Start and restart ───────────────────────────────────────────────────────────────────────────────────
+
+    def _start(self) -> tuple[Engine, SegmentLog]:
+        try:
+            return self._recover()
+        except OSError as error:
+            raise DataDirectoryError(f"cannot use {self.config.data}: {error}") from error
 
     def _recover(self) -> tuple[Engine, SegmentLog]:
         engine = Engine()

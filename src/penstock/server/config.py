@@ -97,7 +97,7 @@ class LogConfig(Struct, frozen=True, kw_only=True):
     ] = 10 << 30
     snapshot_bytes: Annotated[
         int, Meta(ge=SEGMENT_BYTES_MIN, le=1 << 40, description="How much log lies between two snapshots at least.")
-    ] = 16 << 20
+    ] = 24 << 20
 
 
 class LoggingConfig(Struct, frozen=True, kw_only=True):

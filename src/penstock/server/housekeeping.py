@@ -99,8 +99,8 @@ class Housekeeper:
         return self._log.durable_position - (since if self._failed_at is None else self._failed_at)
 
     def _interval(self) -> int:
-        """A deep broker has large snapshots and takes them less often: they never cost more than the log itself."""
-        return max(self._settings.snapshot_bytes, self.newest.size if self.newest else 0)
+        """A deep broker takes its large snapshots less often: they cost at most half of what the log does."""
+        return max(self._settings.snapshot_bytes, 2 * self.newest.size if self.newest else 0)
 
     # ── A snapshot ──────────────────────────────────────────────────────────────────────────────────────────
 

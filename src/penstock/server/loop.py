@@ -14,7 +14,7 @@ from typing import Protocol
 
 from penstock.engine.engine import Engine
 from penstock.errors import Reason
-from penstock.limits import BATCH_BYTES_MAX, NEVER_NS, SECOND_NS
+from penstock.limits import BATCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MAX, SECOND_NS
 from penstock.model import (
     Answer,
     Command,
@@ -24,7 +24,9 @@ from penstock.model import (
     Event,
     Fetch,
     Kind,
+    LoggedRun,
     Nanos,
+    Publish,
     Refused,
     Tick,
 )
@@ -84,6 +86,7 @@ class Loop:
         self.waiting = 0
         self._clock = clock
         self._scheduler = scheduler
+        self._publishes: list[tuple[Publish, Reply]] = []  # Not decided yet.
         self._held_for_write: list[tuple[Reply, Answer]] = []
         self._held_for_sync: list[tuple[Reply, Answer]] = []
         self._in_flight: dict[Stage, list[tuple[Reply, Answer]]] | None = None
@@ -103,6 +106,14 @@ class Loop:
         if self.failure or (self._in_flight is not None and self.log.collecting > BATCH_BYTES_MAX):
             reply(Refused(Reason.UNAVAILABLE, self.failure or "the disk does not keep up"))
             return None
+        if type(command) is Publish and stage is _SYNC:
+            self._collect(command, reply)
+            return None
+        if self._publishes:
+            self._publish_collected()
+        return self._carry_out(command, reply, stage)
+
+    def _carry_out(self, command: Command, reply: Reply, stage: Stage) -> Waiter | None:
         engine = self.engine
         now = self._clock()
         if now <= engine.time:
@@ -123,6 +134,26 @@ class Loop:
             self._wake()
         return None
 
+    # Publishes that come in one turn, or while a commit is under way, are decided together just before the next
+    # commit, or before any other command: they could not be durable earlier, and together they cost much less.
+
+    def _collect(self, command: Publish, reply: Reply) -> None:
+        self._publishes.append((command, reply))
+        if len(self._publishes) >= RUN_MESSAGES_MAX:
+            self._publish_collected()
+        elif self._in_flight is None and not self._flush_is_due:
+            self._flush_is_due = True
+            self._scheduler.soon(self._flush)
+
+    def _publish_collected(self) -> None:
+        publishes, self._publishes = self._publishes, []
+        by_queue: dict[str, list[tuple[Publish, Reply]]] = {}
+        for command, reply in publishes:
+            by_queue.setdefault(command.queue, []).append((command, reply))
+        for queue, together in by_queue.items():
+            messages = [message for command, _ in together for message in command.messages]
+            self._carry_out(Publish(queue, messages), _divided(together), _SYNC)
+
     def now(self) -> Nanos:
         """The time, later than every event so far."""
         now = self._clock()
@@ -133,7 +164,7 @@ class Loop:
         engine, append, counts = self.engine, self.log.append, self.events_by_kind
         for event in decision.events:
             engine.evolve(event, append(event))
-            counts[event.kind] += 1
+            counts[event.kind] += len(event.bodies) if type(event) is LoggedRun else 1
             if self._waiters:
                 self._note_woken(event)
         self._collecting = True
@@ -171,7 +202,11 @@ class Loop:
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        if self._in_flight is not None or self.failure or not self._collecting:
+        if self._in_flight is not None or self.failure:
+            return
+        if self._publishes:
+            self._publish_collected()
+        if not self._collecting:
             return
         self._in_flight = self._take_held()
         self._commit_began = self._clock()
@@ -204,7 +239,7 @@ class Loop:
             return  # Failed, and forgotten, in the meantime.
         done, self._in_flight = self._in_flight, None
         self.on_commit_seconds((self._clock() - self._commit_began) / SECOND_NS)
-        if self._collecting and not self._flush_is_due:
+        if (self._collecting or self._publishes) and not self._flush_is_due:
             # When this turn ends, so that what the answered clients send next can still join the batch.
             self._flush_is_due = True
             self._scheduler.soon(self._flush)
@@ -217,8 +252,10 @@ class Loop:
         self.failure = str(error)
         logger.critical("log_failed", extra={"reason": str(error)})
         refusal = Refused(Reason.UNAVAILABLE, self.failure)
-        held = [self._in_flight or {}, self._take_held()]
+        undecided: list[tuple[Reply, Answer]] = [(reply, refusal) for _, reply in self._publishes]
+        held = [self._in_flight or {}, self._take_held(), {_SYNC: undecided}]
         self._in_flight = None
+        self._publishes = []
         waiters = [waiter for waiters in self._waiters.values() for waiter in waiters]
         for waiter in waiters:
             self.forget(waiter)
@@ -237,7 +274,7 @@ class Loop:
     @property
     def idle(self) -> bool:
         """Nothing waits for the disk."""
-        return self._in_flight is None and not self._collecting
+        return self._in_flight is None and not self._collecting and not self._publishes
 
     # ── Waiting clients ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -324,6 +361,23 @@ class Loop:
                 self._woken.append(number)
         self._wake()
         self._arm()
+
+
+def _divided(together: list[tuple[Publish, Reply]]) -> Reply:
+    """One reply for publishes that were decided together: each gets its own part of the answer."""
+    if len(together) == 1:
+        return together[0][1]
+
+    def reply_to_all(answer: Answer) -> None:
+        answers: list[tuple[Reply, Answer]] = []
+        start = 0
+        for command, reply in together:
+            stop = start + len(command.messages)
+            answers.append((reply, answer if isinstance(answer, Refused) else answer[start:stop]))  # type: ignore[index]
+            start = stop
+        _give(answers)
+
+    return reply_to_all
 
 
 def _give(answered: list[tuple[Reply, Answer]]) -> None:

@@ -30,6 +30,7 @@ from penstock.model import (
     Kicked,
     Kind,
     Logged,
+    LoggedRun,
     MessageEvent,
     NameDefined,
     Nanos,
@@ -110,7 +111,7 @@ class Batch:
         heap = self.heap
         position = self._heap_position + len(heap)
         _ENCODERS[type(event)](event, heap, self.records)
-        self.count += 1
+        self.count = len(self.records) // RECORD_BYTES
         return position
 
     @property
@@ -201,6 +202,27 @@ def _encode_logged(event: Logged, heap: bytearray, records: bytearray) -> None:
         len(body),
         len(headers),
     )
+
+
+def _encode_logged_run(event: LoggedRun, heap: bytearray, records: bytearray) -> None:
+    """The same records as a `Logged` for each message."""
+    count = len(event.bodies)
+    table = np.zeros(count, dtype=RECORD_DTYPE)
+    table["kind"] = event.kind
+    table["queue"] = event.queue
+    table["sequence"] = np.arange(event.sequence, event.sequence + count)
+    table["time"] = event.time
+    table["created"] = event.time
+    table["visible_at"] = event.visible_at
+    table["expires_at"] = event.expires_at
+    table["priority"] = event.priority
+    table["content_type"] = event.content_type
+    table["sender"] = event.sender
+    table["object"] = event.object
+    table["topics"] = event.topics
+    table["body_bytes"] = [len(body) for body in event.bodies]
+    heap += b"".join(event.bodies)
+    records += table.tobytes()
 
 
 def _encode_message_event(event: Any, _: bytearray, records: bytearray) -> None:
@@ -301,6 +323,7 @@ def _encode_queue_removed(event: QueueRemoved, heap: bytearray, records: bytearr
 
 _ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
     Logged: _encode_logged,
+    LoggedRun: _encode_logged_run,
     NameDefined: _encode_name,
     QueueCreated: _encode_queue_created,
     QueueChanged: _encode_queue_changed,
