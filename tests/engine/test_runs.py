@@ -9,6 +9,7 @@ from penstock.engine.engine import Engine
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
 from penstock.model import (
     CreateQueue,
+    Delivery,
     Fetch,
     Finish,
     Logged,
@@ -113,7 +114,10 @@ def test_a_message_of_a_run_can_be_taken_and_finished_like_any_other() -> None:
     rig.do(Publish("work", [NewMessage(b"%d" % index) for index in range(50)]))
     queue = rig.engine.queues[1]
     for expected in range(1, 51):
-        (delivery,) = rig.do(Fetch("work"))
+        answer = rig.do(Fetch("work"))
+        assert isinstance(answer, list)
+        (delivery,) = answer
+        assert isinstance(delivery, Delivery)
         assert delivery.sequence == expected
         rig.do(Finish(delivery.queue, delivery.sequence))
     assert queue.rows.count == queue.leases.live == 0
