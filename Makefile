@@ -56,7 +56,7 @@ check: setup ## Format, lint, types and import contracts
 bench: setup ## Run the benchmarks
 	@$(BIN)/python -m bench
 
-torture: setup ## Run the crash and fault tests for hours
+torture: setup ## Kill the broker 500 times under load; about twenty minutes
 	@TORTURE=long $(BIN)/python -m pytest tests/torture -m torture --timeout=14400
 
 lock: ## Pin every dependency anew in requirements.lock
