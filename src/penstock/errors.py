@@ -19,6 +19,7 @@ class Reason(Enum):
     LEASE_GONE = "the message is not leased to this consumer"
     TOO_MANY_QUEUES = "the broker holds as many queues as it may"
     UNAVAILABLE = "the log cannot be written"
+    DAMAGED = "the log is damaged"
 
 
 class PenstockError(Exception):

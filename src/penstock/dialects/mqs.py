@@ -63,6 +63,7 @@ _STATUS = {
     Reason.LEASE_GONE: 404,
     Reason.TOO_MANY_QUEUES: 503,
     Reason.UNAVAILABLE: 503,
+    Reason.DAMAGED: 500,
 }
 _OCTETS = "application/octet-stream"
 _SMALL_BODY = BodyRule(64 << 10)

@@ -21,6 +21,7 @@ from typing import NamedTuple, NoReturn, Protocol
 
 import msgspec
 
+from penstock.errors import DamagedLogError
 from penstock.limits import SECOND_NS
 from penstock.model import Carry, Nanos, Position
 from penstock.server.loop import Loop
@@ -206,11 +207,16 @@ class Housekeeper:
         self._carrying = bool(living) and self._serves()
         if self._carrying:
             now, later = living[:_CARRIED_AT_ONCE], living[_CARRIED_AT_ONCE:]
-            messages = [
-                (*message[:3], self._log.read(message.position, message.size))
-                for message in now
-                if self._is_there(message)
-            ]
+            try:
+                messages = [
+                    (*message[:3], self._log.read(message.position, message.size))
+                    for message in now
+                    if self._is_there(message)
+                ]
+            except DamagedLogError as error:
+                logger.critical("message_damaged", extra={"reason": str(error)})
+                self._carrying = False  # The segment stays: what can still be had of it is in it.
+                return
             self._loop.submit(Carry(messages), lambda _: self._carry(later))
 
     def _is_there(self, message: Living) -> bool:

@@ -9,11 +9,11 @@ something that is not yet on the disk.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast
 
 from penstock.engine.engine import Engine
-from penstock.errors import Reason
+from penstock.errors import DamagedLogError, Reason
 from penstock.limits import BATCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MAX, SECOND_NS
 from penstock.model import (
     Answer,
@@ -122,6 +122,8 @@ class Loop:
             self._settle()
             now = self.now()
         decision = engine.decide(command, now)
+        if type(command) is Fetch and decision.events:
+            decision = self._loaded(decision)
         if decision.events:
             self._apply(decision)
         elif not decision.answer and type(command) is Fetch and command.wait_ns:
@@ -173,11 +175,17 @@ class Loop:
             self._scheduler.soon(self._flush)
         if engine.next_deadline < self._timer_at:
             self._arm()
-        answer = decision.answer
-        if type(answer) is list and type(answer[0]) is Delivery:
-            self._load(answer)
 
-    def _load(self, deliveries: list[Delivery]) -> None:
+    def _loaded(self, decision: Decision) -> Decision:
+        """Read what is to be delivered. What cannot be read is not delivered, and not counted as delivered."""
+        try:
+            self._load(cast("Sequence[Delivery]", decision.answer))
+        except DamagedLogError as error:
+            logger.critical("message_damaged", extra={"reason": str(error)})
+            return Decision((), Refused(Reason.DAMAGED, str(error)))
+        return decision
+
+    def _load(self, deliveries: Sequence[Delivery]) -> None:
         for delivery in deliveries:
             body, key = delivery.body_bytes, delivery.key_bytes
             extent = self.log.read(delivery.position, body + key + delivery.headers_bytes)
@@ -329,6 +337,8 @@ class Loop:
                 if not decision.answer:
                     break
                 self.forget(waiter)
+                if decision.events:
+                    decision = self._loaded(decision)
                 if decision.events:
                     self._apply(decision)
                 self._hold(waiter.reply, decision.answer, _SYNC)

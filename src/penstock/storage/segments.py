@@ -62,6 +62,7 @@ class SegmentLog:
         self._collect(Batch(0, 0))
         self._tail = _Tail()
         self._files = _Files()
+        self._checked: set[int] = set()  # Finished segments that were read whole, by their first offset.
         self._writer = _Writer(segment_bytes, shard, directory.log, self.segments)
         self._committing = False
         self._failed: BaseException | None = None
@@ -207,10 +208,24 @@ class SegmentLog:
         if index < 0:
             raise DamagedLogError(f"no segment holds position {position}")
         segment = self.segments[index]
+        if segment.base_offset not in self._checked and segment is not self.segments[-1]:
+            self._check(segment)
         data = self._files.read(segment, segment.file_offset(position), size)
         if len(data) != size:
             raise DamagedLogError(f"{segment.path}: {size} bytes at position {position} cannot be read")
         return data
+
+    def _check(self, segment: Segment) -> None:
+        """Read a finished segment whole, once, before the first message is taken from it: recovery reads only what
+        the snapshot does not cover, and a wrong body must not go out as a right one."""
+        reader = SegmentReader(segment)
+        for _ in reader.batches():
+            pass
+        if reader.damage:
+            raise DamagedLogError(
+                f"{segment.path}: damaged at byte {reader.end}: event {reader.next_offset} and later"
+            )
+        self._checked.add(segment.base_offset)
 
     # ── Space ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -224,6 +239,7 @@ class SegmentLog:
     def remove_segment(self, segment: Segment) -> None:
         assert segment is not self.segments[-1], "the newest segment is being written"
         self.segments.remove(segment)
+        self._checked.discard(segment.base_offset)
         self._files.close(segment)
         segment.path.unlink()
 
