@@ -76,7 +76,8 @@ def _restarts(progress: Progress, penstock: Broker) -> Found:
     """The time from the start of the process until it is well, after a clean end and after none."""
     found: Found = {}
     expected = penstock.waiting("deep")
-    for name, stop in (("clean", penstock.end), ("killed", penstock.kill)):
+    # The kill first: then the log since the last snapshot must be replayed, which a clean end would have covered.
+    for name, stop in (("killed", penstock.kill), ("clean", penstock.end)):
         task = progress.add_task(f"restart, {name}", total=None)
         stopping = time.monotonic()
         stop()
