@@ -115,6 +115,8 @@ class Mqs:
         self._ids = ids
         self._message_rule = BodyRule(BODY_BYTES_MAX, cut=oversize == "cut")
         self._batch_rule = BodyRule(batch_bytes_max)
+        # Asked for without any wish, a receive is the same call each time.
+        self._plain_receive = lru_cache(maxsize=1024)(lambda name: Call(Fetch(queue_name(name)), self._tell_receive))
         self.routes: Routes = {
             (b"messages", 2): {b"GET": self._receive, b"POST": self._publish, b"DELETE": self._delete_message},
             (b"queues", 2): {
@@ -171,9 +173,10 @@ class Mqs:
         return response
 
     def _receive(self, request: Request, segment: bytes) -> Response | Call:
-        headers = request.headers
-        wait = headers.get(b"x-mqs-max-wait-time")
-        most = headers.get(b"x-mqs-max-messages")
+        wait = request.headers.get(b"x-mqs-max-wait-time")
+        most = request.headers.get(b"x-mqs-max-messages")
+        if wait is None and most is None:
+            return self._plain_receive(segment)
         command = Fetch(
             queue_name(segment),
             count=1 if most is None else whole_number(most, "X-MQS-MAX-MESSAGES", 1, BATCH_MESSAGES_MAX),

@@ -467,8 +467,9 @@ class Engine:
 
     def _fetched(self, event: Fetched, _: Position) -> None:
         queue, row = self._message(event)
-        queue.change(event.sequence, row, LEASED, event.visible_at, event.receives, event.consumer)
-        self._arm(queue, event.visible_at)
+        queue.lease(event.sequence, row, event.visible_at, event.receives, event.consumer)
+        if event.visible_at < queue.armed:
+            self._arm(queue, event.visible_at)
 
     def _retried(self, event: Retried, _: Position) -> None:
         queue, row = self._message(event)

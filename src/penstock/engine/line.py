@@ -129,7 +129,11 @@ class Line:
         head = self._head
         chunk = self._chunks[0]
         if head < len(chunk) and chunk[head + 1] == sequence and chunk[head] == time:
-            self._drop_in_order()
+            if head + 2 < len(chunk):
+                self._head = head + 2
+                self.entries -= 1
+            else:
+                self._drop_in_order()
         elif self._early and self._early[0] == (time, sequence):
             self._drop_early()
         if self.entries > self.live:

@@ -141,9 +141,18 @@ class Queue:
         self._leave(row, sequence)
         self._enter(state, visible_at, row.priority, sequence)
 
+    def lease(self, sequence: int, row: Row, visible_at: Nanos, receives: int, consumer: int) -> None:
+        """As `change`, for the way that most messages go."""
+        self.rows.change(sequence, visible_at, receives, consumer, LEASED)
+        self._leave(row, sequence)
+        self.leases.add(visible_at, sequence)
+
     def remove(self, sequence: int, row: Row) -> None:
         self.rows.remove(sequence)
-        self._leave(row, sequence)
+        if row.state == LEASED:
+            self.leases.leave(row.visible_at, sequence, self._is_leased)
+        else:
+            self._leave(row, sequence)
         if row.expires_at != NEVER_NS:
             self.lifetimes.leave(row.expires_at, sequence, self._is_alive)
         if self._digest_of:

@@ -234,6 +234,7 @@ def _be_the_child(write_end: int, loop: Loop, log: SegmentLog, ongoing: _Round) 
     status = 1
     try:
         gc.disable()
+        os.nice(19)  # The broker's clients do not wait for a snapshot.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # Connections that the broker closes must not stay open here.

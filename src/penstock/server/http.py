@@ -15,7 +15,6 @@ from http import HTTPStatus
 from typing import NoReturn, Protocol, cast
 
 import httptools
-from msgspec import Struct
 
 from penstock.dialects.http import Awaited, BodyRule, Call, Headers, Request, Response, error_response
 from penstock.limits import BODY_BYTES_UNASKED, PIPELINE_REQUESTS_MAX, REQUEST_TARGET_BYTES_MAX
@@ -101,13 +100,11 @@ class HttpServer:
             connection.close()
 
 
-class _Exchange(Struct, gc=False):
-    """One request and the answer to it."""
+class _Exchange(Request, gc=False, kw_only=False):
+    """One request and, with it, the answer to it."""
 
-    connection: HttpConnection
-    request: Request | None  # Until it is handled.
-    keep_alive: bool
-    bodiless: bool
+    connection: HttpConnection | None = None
+    keep_alive: bool = False
     tell: Callable[[Answer], Response] | None = None
     pending: Cancelable | None = None
     response: Response | None = None
@@ -119,11 +116,13 @@ class _Exchange(Struct, gc=False):
         except Exception:
             logger.exception("answer_failed")
             self.response = error_response(500, "an internal error")
-        self.connection.drain()
+        if self.connection:
+            self.connection.drain()
 
     def respond(self, response: Response) -> None:
         self.response = response
-        self.connection.drain()
+        if self.connection:
+            self.connection.drain()
 
 
 class _RequestRefusedError(Exception):
@@ -332,21 +331,21 @@ class HttpConnection(asyncio.Protocol):
         server, parser, headers, body = self._server, self._parser, self._headers, self._body
         if b"host" not in headers:
             self._check_version()
-        method = parser.get_method()
-        request = Request(method, self._target, headers, body if type(body) is bytes else bytes(body), self._cut)
+        if type(body) is not bytes:
+            body = bytes(body)
+        keep_alive = parser.should_keep_alive() and not server.stopping
+        exchange = _Exchange(parser.get_method(), self._target, headers, body, self._cut, self, keep_alive)
         self._target = self._body = b""
         self._in_request = False
         if self._rule is not None:
             self._end_large_body()
-        keep_alive = parser.should_keep_alive() and not server.stopping
-        exchange = _Exchange(self, request, keep_alive, method == b"HEAD")
         exchanges = self._exchanges
         exchanges.append(exchange)
         if self._choked or self._backlog or len(exchanges) > PIPELINE_REQUESTS_MAX:
             self._backlog.append(exchange)
             self._pause(True)
         else:
-            self._handle(exchange, request)
+            self._handle(exchange)
 
     def _end_large_body(self) -> None:
         self._server.buffered_bytes -= self._body_bytes
@@ -361,11 +360,9 @@ class HttpConnection(asyncio.Protocol):
 
     # ── Requests and answers ────────────────────────────────────────────────────────────────────────────────
 
-    def _handle(self, exchange: _Exchange, request: Request) -> None:
-        exchange.request = None
-        handler = self._server.handler
+    def _handle(self, exchange: _Exchange) -> None:
         try:
-            result = handler.handle(request)
+            result = self._server.handler.handle(exchange)
             if type(result) is Call:
                 exchange.tell = result.tell
                 exchange.pending = self._server.submit(result.command, exchange.answer)
@@ -386,9 +383,7 @@ class HttpConnection(asyncio.Protocol):
         while self._backlog and not self._choked:
             if len(self._exchanges) - len(self._backlog) >= PIPELINE_REQUESTS_MAX:
                 break
-            exchange = self._backlog.popleft()
-            if exchange.request is not None:
-                self._handle(exchange, exchange.request)
+            self._handle(self._backlog.popleft())
         self._pumping = False
         self._pause(self._choked or bool(self._backlog))
 
@@ -410,7 +405,7 @@ class HttpConnection(asyncio.Protocol):
                 transport.write(head + b"\r\n")
             else:
                 head += b"Content-Length: %d\r\n\r\n" % len(body)
-                transport.write(head if exchange.bodiless else head + body)
+                transport.write(head if exchange.method == b"HEAD" else head + body)
             self._since = server.sweeps
             if not keep_alive:
                 exchanges.clear()
@@ -425,7 +420,7 @@ class HttpConnection(asyncio.Protocol):
         if self._transport and not self._transport.is_closing():
             self._choked = True  # For good: nothing more is read.
             self._pause(True)
-            exchange = _Exchange(self, None, False, False)
+            exchange = _Exchange(b"", b"", {}, connection=self)
             self._exchanges.append(exchange)
             exchange.respond(response)
 

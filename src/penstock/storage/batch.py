@@ -231,12 +231,13 @@ def _encode_message_event(event: Any, _: bytearray, records: bytearray) -> None:
 
 
 def _encode_leased(event: Any, _: bytearray, records: bytearray) -> None:
-    _add_message_record(records, event, visible_at=event.visible_at)
+    _add_message_record(records, event, 0, event.visible_at)
 
 
 def _encode_succeeded(event: Succeeded, heap: bytearray, records: bytearray) -> None:
-    heap += event.result
-    _add_message_record(records, event, flags=COMPLETE if event.complete else 0, body_bytes=len(event.result))
+    if event.result:
+        heap += event.result
+    _add_message_record(records, event, COMPLETE if event.complete else 0, 0, 0, 0, 0, len(event.result))
 
 
 def _encode_dead_lettered(event: DeadLettered, _: bytearray, records: bytearray) -> None:

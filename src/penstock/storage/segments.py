@@ -39,6 +39,7 @@ from penstock.storage.snapshot import (
 logger = logging.getLogger(__name__)
 
 _OPEN_FILES_MAX = 128
+_READ_AHEAD_BYTES = 128 << 10
 _TAIL_BATCHES_MAX = 4096
 
 
@@ -62,6 +63,8 @@ class SegmentLog:
         self._collect(Batch(0, 0))
         self._tail = _Tail()
         self._files = _Files()
+        self._block_base: Position = 0  # What was read last.
+        self._block = b""
         self._checked: set[int] = set()  # Finished segments that were read whole, by their first offset.
         self._writer = _Writer(segment_bytes, shard, directory.log, self.segments)
         self._committing = False
@@ -198,20 +201,35 @@ class SegmentLog:
     # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def read(self, position: Position, size: int) -> bytes:
+        start = position - self._block_base
+        if start >= 0 and start + size <= len(self._block):
+            return self._block[start : start + size]
         if position >= self._batch.base_position:
             return self._batch.read(position, size)
-        recent = self._tail.read(position, size)
-        return self._read_disk(position, size) if recent is None else recent
+        return self._read_block(position, size)
 
-    def _read_disk(self, position: Position, size: int) -> bytes:
+    def _read_block(self, position: Position, size: int) -> bytes:
+        """From the batches still in memory, or from the disk. Messages leave mostly in the order in which they came:
+        so what was read last is kept, and where a reader goes forward, it is more than was asked for."""
+        recent = self._tail.find(position)
+        if recent is None:
+            ahead = 0 <= position - self._block_base - len(self._block) < _READ_AHEAD_BYTES
+            recent = (position, self._read_disk(position, size, _READ_AHEAD_BYTES if ahead else 0))
+        self._block_base, self._block = recent
+        start = position - self._block_base
+        return self._block[start : start + size]
+
+    def _read_disk(self, position: Position, size: int, ahead: int) -> bytes:
         index = bisect_right(self.segments, position, key=lambda segment: segment.base_position) - 1
         if index < 0:
             raise DamagedLogError(f"no segment holds position {position}")
         segment = self.segments[index]
         if segment.base_offset not in self._checked and segment is not self.segments[-1]:
             self._check(segment)
-        data = self._files.read(segment, segment.file_offset(position), size)
-        if len(data) != size:
+        # Nothing beyond what is durable: it may still be written.
+        wanted = max(size, min(ahead, self.durable_position - position))
+        data = self._files.read(segment, segment.file_offset(position), wanted)
+        if len(data) < size:
             raise DamagedLogError(f"{segment.path}: {size} bytes at position {position} cannot be read")
         return data
 
@@ -357,12 +375,12 @@ class _Tail:
             self._bases.popleft()
             self._bytes -= len(self._batches.popleft())
 
-    def read(self, position: Position, size: int) -> bytes | None:
+    def find(self, position: Position) -> tuple[Position, bytes] | None:
+        """The batch that holds a position, and where it begins."""
         if not self._bases or position < self._bases[0]:
             return None
         index = bisect_right(self._bases, position) - 1
-        start = position - self._bases[index]
-        return self._batches[index][start : start + size]
+        return self._bases[index], self._batches[index]
 
 
 class _Files:
