@@ -31,7 +31,7 @@ RATE_ROUNDS = 5
 IDLE_SECONDS = 10.0
 DELAY_SECONDS = 3600
 # How long the broker may take to give room back once the last message is gone.
-SETTLE_SECONDS = 60.0
+SETTLE_SECONDS = 20.0
 
 
 def run(what: str, console: Console, scratch: Path, messages: int | None) -> int:

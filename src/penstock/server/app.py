@@ -46,6 +46,7 @@ from penstock.storage.segments import SegmentLog
 logger = logging.getLogger(__name__)
 
 _REVIVE_SECONDS = 1.0
+_LOOK_AROUND_SECONDS = 5.0
 _TEXT = b"Content-Type: text/plain; charset=utf-8\r\n"
 
 
@@ -164,7 +165,9 @@ class Broker:
                 running.add_signal_handler(number, self._stop.set)
             host, port = listener.sockets[0].getsockname()[:2]
             logger.info("listening", extra={"http": str(Address(host, port)), "data": str(self.config.data)})
+            rounds = asyncio.create_task(self._look_around())
             await self._stop.wait()
+            rounds.cancel()
             return await self._shut_down(listener)
         finally:
             self.directory.close()
@@ -203,6 +206,12 @@ class Broker:
         self.log = log
         self.housekeeper = self.metrics.housekeeper = Housekeeper(self.loop, log, self.config.log)
         self.loop.on_commit = self.housekeeper.after_commit
+
+    async def _look_around(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_AROUND_SECONDS)
+            if not self.loop.failure:
+                self.housekeeper.look_around()
 
     def _on_failure(self, _: BaseException) -> None:
         self.housekeeper.stop()

@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 _SNAPSHOTS_KEPT = 2  # The newest, and a spare in case it turns out damaged.
 _CARRIED_MAX = 50_000  # Messages, after one snapshot.
 _CARRIED_AT_ONCE = 32
+_AT_REST = 8  # A broker at rest takes a snapshot after an eighth of the log that it takes at work.
 _SPARSE = 0.5  # A segment with less than this part of its messages alive is worth emptying.
 
 
@@ -80,6 +81,7 @@ class Housekeeper:
         self._round: _Round | None = None
         self._report: bytes | None = None  # Of a round whose last events are not durable yet.
         self._carrying = False
+        self._rested_at: Position = 0
         self._failed_at: Position | None = None  # Where the log ended when the last snapshot failed.
         self.last_seconds = 0.0  # How long the last snapshot took.
 
@@ -88,6 +90,13 @@ class Housekeeper:
         if self._report is not None:
             self._conclude()
         elif self._round is None and not self._carrying and self._grown() >= self._interval():
+            self._begin()
+
+    def look_around(self) -> None:
+        """Called now and then: a broker that has come to rest gives back the space of its last burst."""
+        at_rest = self._rested_at == self._log.durable_position
+        self._rested_at = self._log.durable_position
+        if at_rest and self._round is None and self._grown() >= self._interval() // _AT_REST:
             self._begin()
 
     @property
@@ -234,7 +243,7 @@ def _be_the_child(write_end: int, loop: Loop, log: SegmentLog, ongoing: _Round) 
     status = 1
     try:
         gc.disable()
-        os.nice(19)  # The broker's clients do not wait for a snapshot.
+        os.nice(5)  # Clients come first; but a snapshot that gets no time at all lets the log grow without end.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # Connections that the broker closes must not stay open here.
