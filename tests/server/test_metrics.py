@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import platform
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock import __version__
 from penstock.dialects.http import BodyRule, Headers, Request, Response
-from penstock.engine.engine import Engine
 from penstock.limits import BODY_BYTES_UNASKED
 from penstock.model import Answer, Command, CreateQueue, Fetch, Finish, NewMessage, Publish, QueueSettings
-from penstock.server.app import AsyncioScheduler
 from penstock.server.config import HttpConfig, LogConfig
 from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer
-from penstock.server.loop import Loop
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics, metrics_table
-from penstock.storage.directory import DataDirectory
 from penstock.storage.memory import MemoryLog
 from penstock.storage.segments import SegmentLog
+from tests.server.live import a_loop, ask
 
 Scraped = dict[str, dict[tuple[str, ...], float]]
 
@@ -40,27 +35,6 @@ def scrape(metrics: Metrics) -> Scraped:
             assert labels not in values, f"{sample.name}{labels} is there twice"
             values[labels] = sample.value
     return scraped
-
-
-async def ask(loop: Loop, command: Command) -> Any:
-    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-    loop.submit(command, answered.set_result)
-    return await answered
-
-
-def a_loop(log: SegmentLog | MemoryLog) -> Loop:
-    return Loop(Engine(), log, time.time_ns, AsyncioScheduler(asyncio.get_running_loop()))
-
-
-@pytest.fixture
-def log(tmp_path: Path) -> Iterator[SegmentLog]:
-    directory = DataDirectory(tmp_path / "data")
-    directory.open()
-    log = SegmentLog(directory, segment_bytes=64 << 10)
-    assert list(log.recover().events) == []
-    yield log
-    log.close()
-    directory.close()
 
 
 def test_events_and_messages_are_counted_where_they_are(log: SegmentLog) -> None:

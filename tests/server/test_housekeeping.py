@@ -1,0 +1,105 @@
+"""Snapshots by a forked child, and the space they give back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.model import CreateQueue, Fetch, Finish, NewMessage, Publish, QueueSettings
+from penstock.server.config import LogConfig
+from penstock.server.housekeeping import Housekeeper
+from penstock.server.loop import Loop
+from penstock.storage.segments import SegmentLog
+from tests.server.live import a_loop, ask
+
+FORGETFUL = LogConfig(snapshot_bytes=64 << 10, retention_seconds=0)
+BODY = b"x" * 1000
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - What is awaited is a child process; the test's timeout ends it.
+        await asyncio.sleep(0.001)
+
+
+async def come_and_go(loop: Loop, count: int, *, keep: int = 0) -> None:
+    """Publish and finish messages, leaving every `keep`-th one there."""
+    for number in range(count):
+        await ask(loop, Publish("work", [NewMessage(BODY)]))
+        (delivery,) = await ask(loop, Fetch("work"))
+        if not keep or number % keep:
+            await ask(loop, Finish(delivery.queue, delivery.sequence))
+
+
+def test_a_broker_at_rest_takes_a_snapshot_of_its_last_burst(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await come_and_go(loop, 10)
+        keeper.look_around()
+        assert not log.snapshots, "it may still be at work"
+        keeper.look_around()
+        await until(lambda: bool(log.snapshots))
+        newest = log.snapshots[0]
+        assert newest.offset == log.durable_offset
+        keeper.look_around()
+        keeper.look_around()
+        await asyncio.sleep(0)
+        assert keeper.newest is newest, "nothing has happened since"
+        keeper.stop()
+
+    asyncio.run(story())
+
+
+def test_a_broker_at_work_takes_no_snapshot_before_its_time(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        for _ in range(5):
+            await come_and_go(loop, 4)
+            keeper.look_around()
+        keeper.stop()
+        assert keeper.newest is None
+
+    asyncio.run(story())
+
+
+def test_segments_without_living_messages_are_given_back(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        loop.on_commit = keeper.after_commit
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        for _ in range(4):
+            known = keeper.newest
+            await come_and_go(loop, 80)
+            await until(lambda known=known: keeper.newest is not known)  # type: ignore[misc]
+        keeper.stop()
+        assert log.segments[0].base_offset > 0
+        assert len(log.segments) < 6
+        assert sum(path.stat().st_size for path in log.directory.log.iterdir()) < 512 << 10
+
+    asyncio.run(story())
+
+
+def test_the_living_messages_of_a_mostly_dead_segment_are_carried_forward(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        loop.on_commit = keeper.after_commit
+        await ask(loop, CreateQueue("work", QueueSettings(visibility_ns=10**15)))
+        await ask(loop, Publish("work", [NewMessage(b"the first of all")]))
+        (survivor,) = await ask(loop, Fetch("work"))
+        for _ in range(8):
+            known = keeper.newest
+            await come_and_go(loop, 80, keep=50)
+            await until(lambda known=known: keeper.newest is not known)  # type: ignore[misc]
+        keeper.stop()
+        assert log.segments[0].base_offset > 0
+        row = loop.engine.queues[1].rows.get(survivor.sequence)
+        assert row is not None
+        assert row.position > survivor.position, "it was written again further up"
+        assert log.read(row.position, row.body_bytes) == b"the first of all"
+
+    asyncio.run(story())
