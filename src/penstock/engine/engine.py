@@ -601,20 +601,22 @@ def _refuse(reason: Reason, detail: str = "") -> Decision:
 def _alike(messages: Sequence[NewMessage]) -> bool:
     """Do they differ in nothing but their bodies?"""
     first = messages[0]
-    if first.key or first.headers:
-        return False
-    return all(
-        message.content_type == first.content_type
-        and not message.headers
-        and not message.key
-        and message.priority == first.priority
-        and message.sender == first.sender
-        and message.delay_ns == first.delay_ns
-        and message.expires_ns == first.expires_ns
-        and message.object == first.object
-        and message.topics == first.topics
-        for message in messages
-    )
+    content_type, priority, sender = first.content_type, first.priority, first.sender
+    delay_ns, expires_ns, topics, about = first.delay_ns, first.expires_ns, first.topics, first.object
+    for message in messages:
+        if (
+            message.content_type != content_type
+            or message.headers
+            or message.key
+            or message.priority != priority
+            or message.sender != sender
+            or message.delay_ns != delay_ns
+            or message.expires_ns != expires_ns
+            or message.topics != topics
+            or message.object != about
+        ):
+            return False
+    return True
 
 
 def _about(kind: type[MessageEvent], queue: Queue, sequence: int, row: Row, now: Nanos) -> MessageEvent:
