@@ -19,6 +19,14 @@ Nanos = int
 Position = int  # A byte address in the log: where a message's extent (body, key, headers, digest) begins.
 
 
+class Stage(IntEnum):
+    """How durable something is: in memory, handed to the operating system, on the disk."""
+
+    READY = 0
+    WRITE = 1
+    SYNC = 2
+
+
 # ── Settings ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -74,7 +82,7 @@ class ListQueues(Command, frozen=True):
 
 
 class NewMessage(Struct, frozen=True, gc=False):
-    """A message as a producer hands it over. `delay_ns` and `expires_ns` absent: what the queue says."""
+    """A message as a producer hands it over. Times that are absent: what the queue says."""
 
     body: bytes
     content_type: str = ""
@@ -86,11 +94,17 @@ class NewMessage(Struct, frozen=True, gc=False):
     headers: bytes = b""
     delay_ns: Nanos | None = None
     expires_ns: Nanos | None = None
+    lease_ns: Nanos | None = None  # How long a consumer has it that does not say how long it wants it.
 
 
 class Publish(Command, frozen=True, gc=False):
+    """`create`: make the queue if it is not there. `fleeting`: a message may go straight to a consumer that waits and
+    wants no confirmation, and be stored nowhere."""
+
     queue: str
     messages: Sequence[NewMessage]
+    create: QueueSettings | None = None
+    fleeting: bool = False
 
 
 class Fetch(Command, frozen=True, gc=False):
@@ -99,18 +113,26 @@ class Fetch(Command, frozen=True, gc=False):
     queue: str
     count: int = 1
     wait_ns: Nanos = 0
-    lease_ns: Nanos | None = None  # Absent: the queue's visibility timeout.
+    lease_ns: Nanos | None = None  # Absent: the message's own, else the queue's visibility timeout.
     consumer: str = ""
     confirm: bool = True  # False: handed over and gone (kicked), no confirmation awaited.
 
 
 class Finish(Command, frozen=True, gc=False):
-    """Confirm a message. With a `consumer`, only if it holds the lease."""
+    """Confirm a message. With a `consumer`, only if it holds the lease; with a `delivery`, which is the number of
+    receives that the delivery told, only if that very lease still runs."""
 
     queue: int
     sequence: int
     consumer: str | None = None
+    delivery: int | None = None
     result: bytes = b""
+
+
+class FinishMany(Command, frozen=True, gc=False):
+    """Confirm several messages; each is answered for itself."""
+
+    finishes: Sequence[Finish]
 
 
 class Release(Command, frozen=True, gc=False):
@@ -119,6 +141,7 @@ class Release(Command, frozen=True, gc=False):
     queue: int
     sequence: int
     consumer: str | None = None
+    delivery: int | None = None
     delay_ns: Nanos = 0
 
 
@@ -214,6 +237,7 @@ class Logged(Event, frozen=True, gc=False):
     sender: int
     object: int
     topics: int
+    lease_ns: Nanos  # 0: what the queue says.
     key: bytes
     headers: bytes
     digest: bytes  # SHA-256 of the body where the queue asks for it, else empty.
@@ -234,6 +258,7 @@ class LoggedRun(Event, frozen=True, gc=False):
     sender: int
     object: int
     topics: int
+    lease_ns: Nanos
     bodies: list[bytes]
 
 
@@ -324,7 +349,8 @@ class Refused(Struct, frozen=True):
 
 
 class Receipt(Struct, frozen=True, gc=False):
-    """Where a published message is. Not `fresh`: it was there already and nothing was added."""
+    """Where a published message is. Not `fresh`: it was there already and nothing was added. Sequence 0: it went
+    straight to a consumer and was stored nowhere."""
 
     queue: int
     sequence: int
@@ -371,7 +397,9 @@ class Done(Struct, frozen=True):
     """Nothing more to say."""
 
 
-Answer = Refused | Done | QueueDescription | QueueList | Sequence[Receipt] | Sequence[Delivery]
+Answer = (
+    Refused | Done | QueueDescription | QueueList | Sequence[Receipt] | Sequence[Delivery] | Sequence[Done | Refused]
+)
 
 
 class Decision(Struct, frozen=True, gc=False):

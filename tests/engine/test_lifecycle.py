@@ -43,7 +43,7 @@ STATES = [State.READY, State.DELAYED, State.LEASED]
 
 
 def logged(time: int, visible_at: int) -> Logged:
-    return Logged(time, 1, 1, visible_at, NEVER_NS, 0, 0, 0, 0, 0, b"", b"", b"", b"body")
+    return Logged(time, 1, 1, visible_at, NEVER_NS, 0, 0, 0, 0, 0, 0, b"", b"", b"", b"body")
 
 
 def event_of(kind: Kind, visible_at: int = NOW) -> Event:

@@ -39,11 +39,11 @@ from penstock.model import (
     RedrivePolicy,
     Refused,
     Release,
+    Stage,
     Tick,
     UpdateQueue,
 )
 from penstock.storage.directory import DataDirectory
-from penstock.storage.port import Stage
 from penstock.storage.segments import SegmentLog
 from penstock.storage.snapshot import publish_snapshot, read_facts, snapshot_path, write_snapshot
 from tests.engine.effort import LONG, effort

@@ -28,6 +28,7 @@ rows = st.builds(
     headers_bytes=u32,
     content_type=u32,
     sender=u32,
+    lease_ns=i64,
 )
 
 
@@ -105,7 +106,7 @@ test_rows_behave_like_a_dictionary = RowsMachine.TestCase
 
 def test_a_removed_message_neither_holds_nor_expires() -> None:
     table = Rows()
-    row = Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0)
+    row = Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0)
     table.add(1, row)
     table.add(2, row)
     table.remove(1)
@@ -117,7 +118,7 @@ def test_a_removed_message_neither_holds_nor_expires() -> None:
 def test_a_snapshot_of_many_rows_comes_in_bounded_pieces() -> None:
     table = Rows()
     count = 2048 * ROWS_PER_CHUNK + 100
-    row = tuple(Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0))
+    row = tuple(Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0))
     for sequence in range(count):
         table.add(sequence, row)
     pieces = list(table.tables())

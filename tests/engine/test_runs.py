@@ -31,7 +31,7 @@ SETTINGS = st.builds(
 
 
 def one_by_one(run: LoggedRun) -> list[Logged]:
-    names = (run.priority, run.content_type, run.sender, run.object, run.topics)
+    names = (run.priority, run.content_type, run.sender, run.object, run.topics, run.lease_ns)
     return [
         Logged(run.time, run.queue, run.sequence + index, run.visible_at, run.expires_at, *names, b"", b"", b"", body)
         for index, body in enumerate(run.bodies)

@@ -22,9 +22,9 @@ from penstock.model import (
     QueueSettings,
     RedrivePolicy,
     Release,
+    Stage,
     UpdateQueue,
 )
-from penstock.storage.port import Stage
 
 if TYPE_CHECKING:
     from tests.simulation.world import Request, World

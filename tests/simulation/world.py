@@ -24,10 +24,11 @@ from penstock.model import (
     Receipt,
     Refused,
     Release,
+    Stage,
 )
 from penstock.server.loop import Loop, Waiter
 from penstock.storage.faulty import Faults, FaultyLog
-from penstock.storage.port import Section, Stage
+from penstock.storage.port import Section
 from tests.engine.rig import copied_sections
 from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher
 from tests.simulation.ledger import BrokenPromiseError, Ledger, promise
@@ -232,9 +233,9 @@ class World:
             return
         due = max(loop.engine.next_deadline, self._recovered_at)
         promise(now <= due + DEADLINE_LATE_NS_MAX, "a deadline was missed")
-        for number, waiters in loop._waiters.items():
-            queue = loop.engine.queues.get(number)
-            promise(queue is not None, f"somebody waits at queue {number}, which is gone")
+        for name, waiters in loop._waiters.items():
+            queue = loop.engine.queue(name)
+            promise(queue is not None, f"somebody waits at queue {name}, which is gone")
             if queue is not None and queue.next_ready(1, now):
                 raise BrokenPromiseError(f"{len(waiters)} wait at queue {queue.name}, where messages are ready")
 
@@ -249,7 +250,7 @@ class World:
             self._step()
         promise(not self.open, f"never answered: {list(self.open.values())}")
         promise(self.loop.idle and not self.loop.failure, "the broker does not come to rest")
-        promise(self.loop.waiting == 0, "somebody is still counted as waiting")
+        promise(self.loop.waiters == 0, "somebody is still counted as waiting")
         self.ledger.read(self._disk)
         self.ledger.check(self.loop.engine)
         self._drain()

@@ -29,10 +29,11 @@ from penstock.model import (
     QueueSettings,
     RedrivePolicy,
     Retried,
+    Stage,
     Succeeded,
 )
 from penstock.storage.directory import DataDirectory
-from penstock.storage.port import Log, Section, Stage
+from penstock.storage.port import Log, Section
 from penstock.storage.segments import SegmentLog
 
 _u32 = st.integers(0, 2**32 - 1)
@@ -76,6 +77,7 @@ every_kind: dict[type[Event], st.SearchStrategy[Event]] = {
         sender=_u32,
         object=_u32,
         topics=_u32,
+        lease_ns=_u64,
         key=_bytes,
         headers=_bytes,
         digest=st.just(b"") | st.binary(min_size=32, max_size=32),
@@ -108,6 +110,7 @@ def logged(sequence: int, body: bytes, **more: Any) -> Logged:
         "sender": 0,
         "object": 0,
         "topics": 0,
+        "lease_ns": 0,
         "key": b"",
         "headers": b"",
         "digest": b"",

@@ -80,6 +80,7 @@ def test_the_columns_agree_with_the_events(written: list[Event]) -> None:
         match event:
             case Logged():
                 assert record["created"] == event.time
+                assert record["to_sequence"] == event.lease_ns
                 assert record["body_bytes"] == len(event.body)
                 assert (record["key_bytes"], record["headers_bytes"]) == (len(event.key), len(event.headers))
                 assert bool(record["flags"] & HAS_DIGEST) == bool(event.digest)

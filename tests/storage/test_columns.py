@@ -83,6 +83,7 @@ def logged(**changed: Any) -> Logged:
         "sender": 0,
         "object": 0,
         "topics": 0,
+        "lease_ns": 0,
         "key": b"",
         "headers": b"",
         "digest": b"",
@@ -166,7 +167,7 @@ any_event = st.one_of(
     st.builds(
         Logged,
         *(times, numbers, sequences, times, times | st.just(NEVER_NS), st.integers(0, (1 << 32) - 1)),
-        *(numbers, numbers, numbers, numbers),
+        *(numbers, numbers, numbers, numbers, times),
         *(texts, texts, st.sampled_from((b"", bytes(range(32)))), texts),
     ),
     st.builds(Fetched, *about, visible_at=times),

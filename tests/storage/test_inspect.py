@@ -77,7 +77,7 @@ def make_log(path: Path, segments: Iterable[list[Event]], *, snapshot: bool = Fa
 
 
 def logged(sequence: int) -> Logged:
-    return Logged(sequence, 1, sequence, sequence, NEVER_NS, 0, 0, 0, 0, 0, b"", b"", b"", b"body")
+    return Logged(sequence, 1, sequence, sequence, NEVER_NS, 0, 0, 0, 0, 0, 0, b"", b"", b"", b"body")
 
 
 CREATED = QueueCreated(0, 1, "orders", QueueSettings())

@@ -9,10 +9,10 @@ from random import Random
 
 import pytest
 
-from penstock.model import Event, Kicked, NameDefined, QueueCreated, QueueSettings
+from penstock.model import Event, Kicked, NameDefined, QueueCreated, QueueSettings, Stage
 from penstock.storage.faulty import Faults, FaultyLog
 from penstock.storage.memory import MemoryLog
-from penstock.storage.port import Log, Stage
+from penstock.storage.port import Log
 from penstock.storage.segments import SegmentLog
 from tests.storage.samples import close_log, logged, open_log, recover
 

@@ -18,11 +18,10 @@ from random import Random
 import pytest
 
 from penstock.errors import DamagedLogError, DataDirectoryError, LogFailedError
-from penstock.model import Event
+from penstock.model import Event, Stage
 from penstock.storage import segments as storage
 from penstock.storage.batch import HEADER_BYTES, RECORD_BYTES
 from penstock.storage.directory import DataDirectory
-from penstock.storage.port import Stage
 from penstock.storage.segment import SEGMENT_HEADER_BYTES, Segment, segment_path
 from penstock.storage.segments import SegmentLog
 from tests.storage.samples import close_log, commit, logged, open_log, recover

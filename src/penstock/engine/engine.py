@@ -45,6 +45,7 @@ from penstock.model import (
     Fetch,
     Fetched,
     Finish,
+    FinishMany,
     Kicked,
     ListQueues,
     Logged,
@@ -92,6 +93,7 @@ class Engine:
             Publish: self._publish,
             Fetch: self._fetch,
             Finish: self._finish,
+            FinishMany: self._finish_many,
             Release: self._release,
             Tick: self._tick,
             Carry: self._carry,
@@ -167,7 +169,21 @@ class Engine:
     def _publish(self, command: Publish, now: Nanos) -> Decision:
         queue = self.queue(command.queue)
         if queue is None:
+            return self._publish_first(command, now)
+        return self._publish_to(queue, command, now)
+
+    def _publish_first(self, command: Publish, now: Nanos) -> Decision:
+        """Publish to a queue that is not there: make it, if that was asked for."""
+        if command.create is None:
             return _refuse(Reason.NO_QUEUE, command.queue)
+        created = self._create_queue(CreateQueue(command.queue, command.create), now)
+        if not created.events:
+            return created
+        queue = Queue(self.last_queue + 1, command.queue, command.create)
+        published = self._publish_to(queue, command, now)
+        return Decision([*created.events, *published.events], published.answer)
+
+    def _publish_to(self, queue: Queue, command: Publish, now: Nanos) -> Decision:
         if queue.settings.deduplication:
             return self._publish_once(command, queue, now)
         if len(command.messages) >= RUN_MESSAGES_MIN and _alike(command.messages):
@@ -187,7 +203,8 @@ class Engine:
         first = self._log(command.messages[0], queue, queue.last_sequence + 1, b"", now, events)
         facts = (now, first.queue, first.sequence, first.visible_at, first.expires_at, first.priority)
         names = (first.content_type, first.sender, first.object, first.topics)
-        events.append(LoggedRun(*facts, *names, [message.body for message in command.messages]))
+        bodies = [message.body for message in command.messages]
+        events.append(LoggedRun(*facts, *names, first.lease_ns, bodies))
         sequences = range(first.sequence, first.sequence + len(command.messages))
         return Decision(events, [Receipt(queue.number, sequence, True) for sequence in sequences])
 
@@ -228,6 +245,7 @@ class Engine:
             number(message.sender, now, events) if message.sender else 0,
             number(message.object, now, events) if message.object else 0,
             number("\n".join(message.topics), now, events) if message.topics else 0,
+            message.lease_ns or 0,
             message.key,
             message.headers,
             digest,
@@ -245,8 +263,7 @@ class Engine:
         events: list[Event] = []
         deliveries: list[Delivery] = []
         consumer = self.names.number(command.consumer, now, events) if command.consumer else 0
-        lease_ns = settings.visibility_ns if command.lease_ns is None else command.lease_ns
-        visible_at = min(now + lease_ns, NEVER_NS)
+        lease_ns = command.lease_ns
         taken: dict[int, int] = {}
         room = FETCH_BYTES_MAX
         for sequence, row in chosen:
@@ -254,6 +271,8 @@ class Engine:
             room -= row.body_bytes
             if room < 0 and deliveries:
                 break
+            visible_at = now + (row.lease_ns or settings.visibility_ns if lease_ns is None else lease_ns)
+            visible_at = min(visible_at, NEVER_NS)
             if not command.confirm:
                 events.append(Kicked(now, number, sequence, row.created, receives, consumer))
             elif settings.redrive_policy and receives >= settings.redrive_policy.max_receives:
@@ -286,24 +305,49 @@ class Engine:
         if found is None:
             return _refuse(Reason.NO_MESSAGE)
         queue, sequence, row = found
-        if not self._may_settle(row, command.consumer):
+        if not self._may_settle(row, command):
             return _refuse(Reason.LEASE_GONE)
         facts = (now, queue.number, sequence, row.created, row.receives, row.consumer)
         return Decision((Succeeded(*facts, True, command.result),), _DONE)
+
+    def _finish_many(self, command: FinishMany, now: Nanos) -> Decision:
+        events: list[Event] = []
+        answers: list[Done | Refused] = []
+        done: set[Place] = set()
+        for finish in command.finishes:
+            place = (finish.queue, finish.sequence)
+            decision = _refuse(Reason.NO_MESSAGE) if place in done else self._finish(finish, now)
+            if decision.events:
+                done.add(place)
+            events.extend(decision.events)
+            answers.append(decision.answer)  # type: ignore[arg-type]
+        return Decision(events, answers)
 
     def _release(self, command: Release, now: Nanos) -> Decision:
         found = self.find(command.queue, command.sequence)
         if found is None:
             return _refuse(Reason.NO_MESSAGE)
         queue, sequence, row = found
-        if row.state != LEASED or not self._may_settle(row, command.consumer):
+        if row.state != LEASED or not self._may_settle(row, command):
             return _refuse(Reason.LEASE_GONE)
         return Decision((self._returned(queue, sequence, row, now, command.delay_ns, {}),), _DONE)
 
-    def _may_settle(self, row: Row, consumer: str | None) -> bool:
-        """Anyone, if no consumer is named; else only the one who has the message, be it as a dead letter."""
+    def _may_settle(self, row: Row, command: Finish | Release) -> bool:
+        """Anyone, if no lease is named; else only the one who has the message, be it as a dead letter."""
+        consumer, delivery = command.consumer, command.delivery
+        if delivery is not None and not self._is_running(row, command.queue, delivery):
+            return False
         taken = row.state == LEASED or (row.state == DELAYED and row.consumer != 0)
         return consumer is None or (taken and self.names.texts[row.consumer] == consumer)
+
+    def _is_running(self, row: Row, queue: int, delivery: int) -> bool:
+        """Is it this delivery's lease that holds the message? A dead letter counts from 0 again, and is held by the
+        delivery that used up its receives."""
+        if row.state == LEASED:
+            return row.receives == delivery
+        origin = self.queues.get(queue)
+        policy = origin.settings.redrive_policy if origin else None
+        return row.state == DELAYED and row.receives == 0 and policy is not None and delivery >= policy.max_receives
 
     def _tick(self, _: Tick, now: Nanos) -> Decision:
         events: list[Event] = []
@@ -436,7 +480,7 @@ class Engine:
         assert sequence == queue.last_sequence + 1, "sequences have no gaps"
         state = READY if visible_at <= event.time else DELAYED
         row = (visible_at, 0, 0, state, len(event.key), priority, position, event.time, expires_at)
-        rest = (len(event.body), len(event.headers), event.content_type, event.sender)
+        rest = (len(event.body), len(event.headers), event.content_type, event.sender, event.lease_ns)
         queue.rows.add(sequence, row + rest)
         queue.enter(sequence, state, visible_at, priority, expires_at)
         if event.digest:
@@ -461,6 +505,7 @@ class Engine:
         rows["body_bytes"] = sizes
         rows["content_type"] = event.content_type
         rows["sender"] = event.sender
+        rows["lease_ns"] = event.lease_ns
         queue.rows.add_run(first, rows)
         queue.enter_run(first, len(sizes), state, visible_at, event.priority, expires_at)
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
@@ -602,7 +647,13 @@ def _alike(messages: Sequence[NewMessage]) -> bool:
     """Do they differ in nothing but their bodies?"""
     first = messages[0]
     content_type, priority, sender = first.content_type, first.priority, first.sender
-    delay_ns, expires_ns, topics, about = first.delay_ns, first.expires_ns, first.topics, first.object
+    delay_ns, expires_ns, lease_ns, topics, about = (
+        first.delay_ns,
+        first.expires_ns,
+        first.lease_ns,
+        first.topics,
+        first.object,
+    )
     for message in messages:
         if (
             message.content_type != content_type
@@ -612,6 +663,7 @@ def _alike(messages: Sequence[NewMessage]) -> bool:
             or message.sender != sender
             or message.delay_ns != delay_ns
             or message.expires_ns != expires_ns
+            or message.lease_ns != lease_ns
             or message.topics != topics
             or message.object != about
         ):

@@ -1,4 +1,4 @@
-"""What is kept in memory of each message of a queue: a row of 64 bytes, found by its sequence number.
+"""What is kept in memory of each message of a queue: a row of 72 bytes, found by its sequence number.
 
 Rows live in chunks of neighbouring sequences, each one flat byte string that is freed with its last message. So ten
 million waiting messages are well under a gigabyte, and a snapshot is a copy of bytes. Bodies are not here: a row
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from penstock.engine.lifecycle import GONE
 from penstock.limits import ROWS_PER_CHUNK
 
-_ROW = Struct("<qIIBxHIQqqIIII")
+_ROW = Struct("<qIIBxHIQqqIIIIq")
 _LEASE = Struct("<qIIB")  # The part of a row that changes; it stands first.
 _EXPIRES_AT = Struct("<q")
 _POSITION = Struct("<Q")
@@ -50,9 +50,10 @@ ROW_DTYPE = np.dtype(
         ("headers_bytes", "<u4"),
         ("content_type", "<u4"),
         ("sender", "<u4"),
+        ("lease_ns", "<i8"),
     ]
 )
-assert ROW_BYTES == ROW_DTYPE.itemsize == 64
+assert ROW_BYTES == ROW_DTYPE.itemsize == 72
 
 
 class Row(NamedTuple):
@@ -69,6 +70,7 @@ class Row(NamedTuple):
     headers_bytes: int
     content_type: int
     sender: int
+    lease_ns: int  # Its own; 0: what the queue says.
 
 
 _as_row = tuple.__new__  # What `Row._make` does, without its check of the length: half the time.

@@ -87,6 +87,7 @@ class Application:
             (b"openapi.json", 1): {b"GET": self._openapi, b"HEAD": self._openapi},
         }
         self.submit = loop.submit
+        self.keep_order = loop.decide_collected
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         return self._mqs.body_rule(method, target, headers)

@@ -45,6 +45,9 @@ class Handler(Protocol):
         """Carry out a command, and call `reply` with the answer once, now or later. What is returned is cancelled
         if the client goes away first."""
 
+    def keep_order(self) -> None:
+        """Called between two requests of which the second did not wait for the first one's answer."""
+
 
 class HttpLimits(Protocol):
     @property
@@ -364,6 +367,8 @@ class HttpConnection(asyncio.Protocol):
         try:
             result = self._server.handler.handle(exchange)
             if type(result) is Call:
+                if len(self._exchanges) > 1:
+                    self._server.handler.keep_order()
                 exchange.tell = result.tell
                 exchange.pending = self._server.submit(result.command, exchange.answer)
             elif type(result) is Response:

@@ -1,16 +1,19 @@
 """The single writer: every command passes here, and every answer waits here until what it saw is durable.
 
-Commands that arrive in one turn of the event loop share a batch. When the turn ends and no commit is under way, the
-batch is committed; while it is, the next one collects. An answer is given when the batch that was collecting at its
-decision has reached the stage the client asked for: also an answer that logged nothing, since it may tell of
-something that is not yet on the disk.
+Publishes, fetches and finishes that come in one turn of the event loop, or while a commit is under way, are collected
+and decided together just before the next commit, or before any other command: they could not be durable earlier, and
+together they cost much less. What one turn decides shares a batch. When the turn ends and no commit is under way, the
+batch is committed; while it is, the next one collects.
+
+An answer is given when the batch that was collecting at its decision has reached the stage the client asked for: also
+an answer that logged nothing, since it may tell of something that is not yet on the disk.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, cast
 
 from penstock.engine.engine import Engine
 from penstock.errors import DamagedLogError, Reason
@@ -21,23 +24,33 @@ from penstock.model import (
     DeadLettered,
     Decision,
     Delivery,
+    Done,
     Event,
     Fetch,
+    Finish,
+    FinishMany,
     Kind,
     LoggedRun,
+    MessageEvent,
     Nanos,
     Publish,
+    QueueRemoved,
+    Receipt,
     Refused,
+    Stage,
     Tick,
 )
-from penstock.storage.port import Log, Stage
+from penstock.storage.port import Log
 
 logger = logging.getLogger(__name__)
 
-Reply = Callable[[Answer], None]
+Reply = Callable[[Any], None]  # Called with the answer.
 
 _TICK = Tick()
+_DONE = Done()
 _READY, _SYNC = Stage.READY, Stage.SYNC  # Looking a member up in an enum is not free on the hottest path.
+_MAKES_READY = frozenset((Kind.LOGGED, Kind.RETRIED))
+_ENDS = frozenset((Kind.KICKED, Kind.SUCCEEDED, Kind.EXASPERATED, Kind.EXPIRED, Kind.DELETED))
 
 
 class Timer(Protocol):
@@ -58,19 +71,60 @@ class Scheduler(Protocol):
 
 
 class Waiter:
-    """A client that waits for a message. `cancel` when it has gone away."""
+    """A client that waits for a message. `cancel` when it has gone away, be it before it began to wait."""
 
-    __slots__ = ("_loop", "command", "number", "reply", "timer")
+    __slots__ = ("_loop", "canceled", "command", "reply", "stage", "timer")
 
-    def __init__(self, loop: Loop, number: int, command: Fetch, reply: Reply) -> None:
+    def __init__(self, loop: Loop, command: Fetch, reply: Reply, stage: Stage) -> None:
         self._loop = loop
-        self.number = number
         self.command = command
         self.reply = reply
+        self.stage = stage
         self.timer: Timer | None = None
+        self.canceled = False
 
     def cancel(self) -> None:
+        self.canceled = True
         self._loop.forget(self)
+
+
+class Watch:
+    """A client that wants to know, once, when a queue has a message. `cancel` when it no longer does."""
+
+    __slots__ = ("_loop", "queue", "wake")
+
+    def __init__(self, loop: Loop, queue: str, wake: Callable[[], None]) -> None:
+        self._loop = loop
+        self.queue = queue
+        self.wake: Callable[[], None] | None = wake
+
+    def cancel(self) -> None:
+        self.wake = None
+        self._loop.forget_watch(self)
+
+    def told(self, answer: Answer) -> None:
+        """What woke it is durable, or never will be."""
+        if self.wake and not isinstance(answer, Refused):
+            self.wake()
+
+
+class Follower:
+    """A client that is told what becomes of a message. `cancel` when it no longer wants to be."""
+
+    __slots__ = ("_loop", "place", "tell")
+
+    def __init__(self, loop: Loop, place: tuple[int, int], tell: Callable[[Kind], None]) -> None:
+        self._loop = loop
+        self.place = place
+        self.tell: Callable[[Kind], None] | None = tell
+
+    def cancel(self) -> None:
+        self.tell = None
+        self._loop.forget_follower(self)
+
+    def told(self, kind: Kind | Refused) -> None:
+        if self.tell and not isinstance(kind, Refused):
+            self.tell(kind)
 
 
 class Loop:
@@ -83,18 +137,23 @@ class Loop:
         self.on_commit_seconds: Callable[[float], None] = lambda _: None
         self.events_by_kind = [0] * (max(Kind) + 1)
         self.commits = 0
-        self.waiting = 0
+        self.waiters = 0
         self._clock = clock
         self._scheduler = scheduler
-        self._publishes: list[tuple[Publish, Reply]] = []  # Not decided yet.
-        self._held_for_write: list[tuple[Reply, Answer]] = []
-        self._held_for_sync: list[tuple[Reply, Answer]] = []
-        self._in_flight: dict[Stage, list[tuple[Reply, Answer]]] | None = None
+        # Not decided yet.
+        self._finishes: list[tuple[Finish, Reply, Stage]] = []
+        self._publishes: list[tuple[Publish, Reply, Stage]] = []
+        self._fetches: list[tuple[Fetch, Reply, Stage, Waiter | None]] = []
+        self._held_for_write: list[tuple[Reply, Any]] = []
+        self._held_for_sync: list[tuple[Reply, Any]] = []
+        self._in_flight: dict[Stage, list[tuple[Reply, Any]]] | None = None
         self._collecting = False  # Something was appended since the last commit began.
         self._commit_began: Nanos = 0
         self._flush_is_due = False
-        self._waiters: dict[int, dict[Waiter, None]] = {}  # By queue number, first come first served.
-        self._woken: list[int] = []
+        self._waiters: dict[str, dict[Waiter, None]] = {}  # By queue, first come first served.
+        self._watches: dict[str, dict[Watch, None]] = {}
+        self._woken: list[str] = []
+        self._followers: dict[tuple[int, int], list[Follower]] = {}  # By the place in the message's id.
         self._timer: Timer | None = None
         self._timer_at: Nanos = NEVER_NS
         self._arm()
@@ -102,59 +161,121 @@ class Loop:
     # ── Commands ────────────────────────────────────────────────────────────────────────────────────────────
 
     def submit(self, command: Command, reply: Reply, stage: Stage = _SYNC) -> Waiter | None:
-        """Decide and apply a command; `reply` is called with the answer once it is as durable as asked."""
+        """Decide and apply a command; `reply` is called with the answer once it is as durable as asked. What is
+        returned is a client that may have to wait: cancelled, it is not answered."""
         if self.failure or (self._in_flight is not None and self.log.collecting > BATCH_BYTES_MAX):
             reply(Refused(Reason.UNAVAILABLE, self.failure or "the disk does not keep up"))
             return None
-        if type(command) is Publish and stage is _SYNC:
-            self._collect(command, reply)
+        waiter: Waiter | None = None
+        if type(command) is Publish:
+            if command.fleeting and command.queue in self._waiters:
+                self.decide_collected()
+                if self._hand_over(command, reply):
+                    return None
+            self._publishes.append((command, reply, stage))
+            many = len(self._publishes) >= RUN_MESSAGES_MAX
+        elif type(command) is Finish:
+            self._finishes.append((command, reply, stage))
+            many = len(self._finishes) >= RUN_MESSAGES_MAX
+        elif type(command) is Fetch:
+            waiter = Waiter(self, command, reply, stage) if command.wait_ns else None
+            self._fetches.append((command, reply, stage, waiter))
+            many = len(self._fetches) >= RUN_MESSAGES_MAX
+        else:
+            self.decide_collected()
+            self._hold(reply, self._carry_out(command), stage)
+            self._wake()
             return None
-        if self._publishes:
-            self._publish_collected()
-        return self._carry_out(command, reply, stage)
+        if many:
+            self.decide_collected()
+        elif not self._flush_is_due and (self._in_flight is None or stage is not _SYNC):
+            self._flush_is_due = True
+            self._scheduler.soon(self._flush)
+        return waiter
 
-    def _carry_out(self, command: Command, reply: Reply, stage: Stage) -> Waiter | None:
-        engine = self.engine
-        now = self._clock()
-        if now <= engine.time:
-            now = engine.time + 1
-        if engine.next_deadline <= now:
+    def _carry_out(self, command: Command) -> Answer:
+        """Decide and apply; the answer, which is not to be given yet."""
+        if self.engine.next_deadline <= self.now():
             self._settle()
-            now = self.now()
-        decision = engine.decide(command, now)
+        return self._decided(command)
+
+    def _decided(self, command: Command) -> Answer:
+        decision = self.engine.decide(command, self.now())
         if type(command) is Fetch and decision.events:
             decision = self._loaded(decision)
         if decision.events:
             self._apply(decision)
-        elif not decision.answer and type(command) is Fetch and command.wait_ns:
-            return self._wait(command, reply)
-        if self._collecting and stage is _SYNC:
-            self._held_for_sync.append((reply, decision.answer))
-        else:
-            self._hold(reply, decision.answer, stage)
+        return decision.answer
+
+    # ── Commands that are decided together ──────────────────────────────────────────────────────────────────
+    # Finishes first and fetches last: so a client that does not wait for its answers never gets a message that it has
+    # already finished, and gets what it has just published.
+
+    def decide_collected(self) -> None:
+        """Decide what has been collected. A client for which the order matters asks for it between two commands."""
+        if self._finishes:
+            finishes, self._finishes = self._finishes, []
+            self._finish_together(finishes)
+        if self._publishes:
+            publishes, self._publishes = self._publishes, []
+            self._publish_together(publishes)
+        if self._fetches:
+            fetches, self._fetches = self._fetches, []
+            self._fetch_together(fetches)
         if self._woken:
             self._wake()
-        return None
 
-    # Publishes that come in one turn, or while a commit is under way, are decided together just before the next
-    # commit, or before any other command: they could not be durable earlier, and together they cost much less.
+    def _finish_together(self, finishes: list[tuple[Finish, Reply, Stage]]) -> None:
+        if len(finishes) == 1:
+            command, reply, stage = finishes[0]
+            self._hold(reply, self._carry_out(command), stage)
+            return
+        answer = self._carry_out(FinishMany([command for command, _, _ in finishes]))
+        answers = cast("Sequence[Done | Refused]", answer)
+        for (_, reply, stage), one in zip(finishes, answers, strict=True):
+            self._hold(reply, one, stage)
 
-    def _collect(self, command: Publish, reply: Reply) -> None:
-        self._publishes.append((command, reply))
-        if len(self._publishes) >= RUN_MESSAGES_MAX:
-            self._publish_collected()
-        elif self._in_flight is None and not self._flush_is_due:
-            self._flush_is_due = True
-            self._scheduler.soon(self._flush)
+    def _publish_together(self, publishes: list[tuple[Publish, Reply, Stage]]) -> None:
+        for together in _grouped(publishes, lambda command: (command.queue, command.create)):
+            first = together[0][0]
+            if len(together) == 1:
+                self._hold(together[0][1], self._carry_out(first), together[0][2])
+                continue
+            messages = [message for command, _, _ in together for message in command.messages]
+            answer = self._carry_out(Publish(first.queue, messages, first.create))
+            start = 0
+            for command, reply, stage in together:
+                stop = start + len(command.messages)
+                part = answer if type(answer) is Refused else cast("Sequence[Receipt]", answer)[start:stop]
+                self._hold(reply, part, stage)
+                start = stop
 
-    def _publish_collected(self) -> None:
-        publishes, self._publishes = self._publishes, []
-        by_queue: dict[str, list[tuple[Publish, Reply]]] = {}
-        for command, reply in publishes:
-            by_queue.setdefault(command.queue, []).append((command, reply))
-        for queue, together in by_queue.items():
-            messages = [message for command, _ in together for message in command.messages]
-            self._carry_out(Publish(queue, messages), _divided(together), _SYNC)
+    def _fetch_together(self, fetches: list[tuple[Fetch, Reply, Stage, Waiter | None]]) -> None:
+        for together in _grouped(fetches, lambda f: (f.queue, f.lease_ns, f.consumer, f.confirm)):
+            deliveries: Sequence[Delivery] = ()
+            taken = 0
+            first = together[0][0]
+            if len(together) > 1:
+                count = sum(command.count for command, _, _, _ in together)
+                answer = self._carry_out(Fetch(first.queue, count, 0, first.lease_ns, first.consumer, first.confirm))
+                if type(answer) is not Refused:
+                    deliveries = cast("Sequence[Delivery]", answer)
+            for command, reply, stage, waiter in together:
+                part = deliveries[taken : taken + command.count]
+                taken += len(part)
+                if part:
+                    self._hold(reply, part, stage)
+                else:
+                    self._fetch_alone(command, reply, stage, waiter)
+
+    def _fetch_alone(self, command: Fetch, reply: Reply, stage: Stage, waiter: Waiter | None) -> None:
+        if waiter and waiter.canceled:
+            return
+        answer = self._carry_out(command)
+        if waiter and not answer:
+            self._wait(waiter)
+        else:
+            self._hold(reply, answer, stage)
 
     def now(self) -> Nanos:
         """The time, later than every event so far."""
@@ -164,11 +285,12 @@ class Loop:
 
     def _apply(self, decision: Decision) -> None:
         engine, append, counts = self.engine, self.log.append, self.events_by_kind
+        observed = self._waiters or self._watches or self._followers
         for event in decision.events:
+            if observed:
+                self._observe(event)
             engine.evolve(event, append(event))
             counts[event.kind] += len(event.bodies) if type(event) is LoggedRun else 1
-            if self._waiters:
-                self._note_woken(event)
         self._collecting = True
         if self._in_flight is None and not self._flush_is_due:
             self._flush_is_due = True
@@ -195,12 +317,18 @@ class Loop:
                 delivery.body, delivery.key = extent[:body], extent[body : body + key]
                 delivery.headers = extent[body + key :]
 
-    def _hold(self, reply: Reply, answer: Answer, stage: Stage) -> None:
+    def when(self, stage: Stage, callback: Callable[[], None]) -> None:
+        """Call when everything decided so far has reached the stage. Not called if the log fails first."""
+        self._hold(lambda answer: None if isinstance(answer, Refused) else callback(), _DONE, stage)
+
+    def _hold(self, reply: Reply, answer: Any, stage: Stage) -> None:
         """Give an answer when what is collecting now, or else what is in flight, has reached the stage."""
-        if stage is _READY:
-            reply(answer)
+        if self._collecting and stage is _SYNC:
+            self._held_for_sync.append((reply, answer))
+        elif stage is _READY:
+            _give([(reply, answer)])
         elif self._collecting:
-            (self._held_for_sync if stage is _SYNC else self._held_for_write).append((reply, answer))
+            self._held_for_write.append((reply, answer))
         elif self._in_flight is not None:
             self._in_flight[stage].append((reply, answer))
         else:
@@ -210,18 +338,17 @@ class Loop:
 
     def _flush(self) -> None:
         self._flush_is_due = False
-        if self._in_flight is not None or self.failure:
+        if self.failure:
             return
-        if self._publishes:
-            self._publish_collected()
-        if not self._collecting:
+        self.decide_collected()
+        if self._in_flight is not None or not self._collecting:
             return
         self._in_flight = self._take_held()
         self._commit_began = self._clock()
         self.commits += 1
         self.log.commit(self._commit_began, self._progress)
 
-    def _take_held(self) -> dict[Stage, list[tuple[Reply, Answer]]]:
+    def _take_held(self) -> dict[Stage, list[tuple[Reply, Any]]]:
         held = {Stage.WRITE: self._held_for_write, Stage.SYNC: self._held_for_sync}
         self._held_for_write, self._held_for_sync = [], []
         self._collecting = False
@@ -247,7 +374,7 @@ class Loop:
             return  # Failed, and forgotten, in the meantime.
         done, self._in_flight = self._in_flight, None
         self.on_commit_seconds((self._clock() - self._commit_began) / SECOND_NS)
-        if (self._collecting or self._publishes) and not self._flush_is_due:
+        if not (self._flush_is_due or self.idle):
             # When this turn ends, so that what the answered clients send next can still join the batch.
             self._flush_is_due = True
             self._scheduler.soon(self._flush)
@@ -260,10 +387,10 @@ class Loop:
         self.failure = str(error)
         logger.critical("log_failed", extra={"reason": str(error)})
         refusal = Refused(Reason.UNAVAILABLE, self.failure)
-        undecided: list[tuple[Reply, Answer]] = [(reply, refusal) for _, reply in self._publishes]
+        undecided: list[tuple[Reply, Any]] = [(reply, refusal) for reply in self._undecided()]
         held = [self._in_flight or {}, self._take_held(), {_SYNC: undecided}]
         self._in_flight = None
-        self._publishes = []
+        self._finishes, self._publishes, self._fetches = [], [], []
         waiters = [waiter for waiters in self._waiters.values() for waiter in waiters]
         for waiter in waiters:
             self.forget(waiter)
@@ -271,6 +398,13 @@ class Loop:
             _give([(reply, refusal) for answered in replies.values() for reply, _ in answered])
         _give([(waiter.reply, refusal) for waiter in waiters])
         self.on_failure(error)
+
+    def _undecided(self) -> Iterator[Reply]:
+        for _, reply, _ in (*self._finishes, *self._publishes):
+            yield reply
+        for _, reply, _, waiter in self._fetches:
+            if not (waiter and waiter.canceled):
+                yield reply
 
     def revive(self, engine: Engine, log: Log) -> None:
         """Go on with what a new log has recovered."""
@@ -282,66 +416,131 @@ class Loop:
     @property
     def idle(self) -> bool:
         """Nothing waits for the disk."""
-        return self._in_flight is None and not self._collecting and not self._publishes
+        undecided = self._publishes or self._finishes or self._fetches
+        return self._in_flight is None and not self._collecting and not undecided
 
     # ── Waiting clients ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _wait(self, command: Fetch, reply: Reply) -> Waiter:
-        number = self.engine.numbers[command.queue]
-        waiter = Waiter(self, number, command, reply)
-        self._waiters.setdefault(number, {})[waiter] = None
-        self.waiting += 1
+    def waiting(self, queue: str) -> int:
+        """How many clients wait for a message of this queue."""
+        return len(self._waiters.get(queue, ()))
+
+    def _wait(self, waiter: Waiter) -> None:
+        command = waiter.command
+        self._waiters.setdefault(command.queue, {})[waiter] = None
+        self.waiters += 1
         waiter.timer = self._scheduler.after(command.wait_ns, lambda: self._give_up(waiter))
-        return waiter
 
     def _give_up(self, waiter: Waiter) -> None:
         if waiter.timer:
             self.forget(waiter)
-            self._hold(waiter.reply, (), Stage.SYNC)
+            self._hold(waiter.reply, (), waiter.stage)
 
     def forget(self, waiter: Waiter) -> None:
         if waiter.timer is None:
-            return  # Answered, or given up.
+            return  # Answered, given up, or not yet waiting.
         waiter.timer.cancel()
         waiter.timer = None
-        self.waiting -= 1
-        waiters = self._waiters[waiter.number]
+        self.waiters -= 1
+        waiters = self._waiters[waiter.command.queue]
         del waiters[waiter]
         if not waiters:
-            del self._waiters[waiter.number]
+            del self._waiters[waiter.command.queue]
 
     def release_waiters(self) -> None:
         """Answer everyone who waits, now, with what there is: the broker stops."""
+        self.decide_collected()
         for waiter in [waiter for waiters in self._waiters.values() for waiter in waiters]:
             self._give_up(waiter)
 
-    def _note_woken(self, event: Event) -> None:
-        kind = event.kind
-        if kind is Kind.DEAD_LETTERED:
-            assert isinstance(event, DeadLettered)
-            number = event.to_queue
-        elif kind in (Kind.LOGGED, Kind.RETRIED, Kind.QUEUE_REMOVED):
-            number = event.queue  # type: ignore[attr-defined]
+    def _hand_over(self, command: Publish, reply: Reply) -> bool:
+        """Give a message straight to a client that waits for one and confirms none: it is stored nowhere."""
+        waiter = next(iter(self._waiters.get(command.queue, ())), None)
+        if waiter is None or waiter.command.confirm or len(command.messages) != 1:
+            return False
+        (message,) = command.messages
+        if message.delay_ns or command.queue not in self.engine.numbers:
+            return False
+        self.forget(waiter)
+        number, now = self.engine.numbers[command.queue], self.now()
+        sizes = len(message.body), len(message.key), len(message.headers)
+        names = message.content_type, message.sender
+        parts = message.body, message.key, message.headers
+        delivery = Delivery(number, 0, 0, *sizes, *names, message.priority, 1, now, now, *parts)
+        _give([(waiter.reply, [delivery]), (reply, [Receipt(number, 0, True)])])
+        return True
+
+    def watch(self, queue: str, wake: Callable[[], None]) -> Watch:
+        """Call once when the queue, which need not be there yet, has a message that is ready; at once if it has."""
+        self.decide_collected()
+        watch = Watch(self, queue, wake)
+        if self._has_ready(queue):
+            self._hold(watch.told, _DONE, _SYNC)
         else:
-            return
-        if number in self._waiters:
-            self._woken.append(number)
+            self._watches.setdefault(queue, {})[watch] = None
+        return watch
+
+    def forget_watch(self, watch: Watch) -> None:
+        watches = self._watches.get(watch.queue)
+        if watches and watches.pop(watch, watch) is None and not watches:
+            del self._watches[watch.queue]
+
+    def follow(self, queue: int, sequence: int, tell: Callable[[Kind], None]) -> Follower:
+        """Tell every event of a message from now to its end, each when it is durable."""
+        follower = Follower(self, (queue, sequence), tell)
+        self._followers.setdefault(follower.place, []).append(follower)
+        return follower
+
+    def forget_follower(self, follower: Follower) -> None:
+        followers = self._followers.get(follower.place, [])
+        if follower in followers:
+            followers.remove(follower)
+            if not followers:
+                del self._followers[follower.place]
+
+    def _observe(self, event: Event) -> None:
+        """Look at an event that is about to be applied: who waits for it?"""
+        kind = event.kind
+        if kind in _MAKES_READY:
+            self._note_woken(event.queue)  # type: ignore[attr-defined]
+        elif isinstance(event, DeadLettered):
+            self._note_woken(event.to_queue)
+        elif isinstance(event, QueueRemoved):
+            self._note_woken(event.queue)
+            for place in [place for place in self._followers if place[0] == event.queue]:
+                self._tell(place, Kind.DELETED)
+        if self._followers and isinstance(event, MessageEvent):
+            place = (event.queue, event.sequence)
+            self._tell(self.engine.origins.get(place, place), kind)
+
+    def _note_woken(self, number: int) -> None:
+        name = self.engine.queues[number].name
+        if name in self._waiters or name in self._watches:
+            self._woken.append(name)
+
+    def _tell(self, place: tuple[int, int], kind: Kind) -> None:
+        followers = self._followers.pop(place, ()) if kind in _ENDS else self._followers.get(place, ())
+        # The event is part of the batch that collects, or will be at once.
+        self._held_for_sync.extend((follower.told, kind) for follower in followers)
+
+    def _has_ready(self, queue: str) -> bool:
+        found = self.engine.queue(queue)
+        return found is not None and found.ready > 0
 
     def _wake(self) -> None:
-        """Hand what has become ready to those who wait for it."""
+        """Hand what has become ready to those who wait for it; wake those who only watch if some is left."""
         while self._woken:
-            number = self._woken.pop()
-            while waiters := self._waiters.get(number):
+            queue = self._woken.pop()
+            while waiters := self._waiters.get(queue):
                 waiter = next(iter(waiters))
-                decision = self.engine.decide(waiter.command, self.now())
-                if not decision.answer:
+                answer = self._decided(waiter.command)
+                if not answer:
                     break
                 self.forget(waiter)
-                if decision.events:
-                    decision = self._loaded(decision)
-                if decision.events:
-                    self._apply(decision)
-                self._hold(waiter.reply, decision.answer, _SYNC)
+                self._hold(waiter.reply, answer, waiter.stage)
+            if queue in self._watches and self._has_ready(queue):
+                for watch in self._watches.pop(queue):
+                    self._hold(watch.told, _DONE, _SYNC)
 
     # ── Deadlines ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -367,30 +566,22 @@ class Loop:
         if decision.events:
             self._apply(decision)
         for number in self.engine.advance(now):
-            if number in self._waiters:
-                self._woken.append(number)
+            self._note_woken(number)
         self._wake()
         self._arm()
 
 
-def _divided(together: list[tuple[Publish, Reply]]) -> Reply:
-    """One reply for publishes that were decided together: each gets its own part of the answer."""
-    if len(together) == 1:
-        return together[0][1]
-
-    def reply_to_all(answer: Answer) -> None:
-        answers: list[tuple[Reply, Answer]] = []
-        start = 0
-        for command, reply in together:
-            stop = start + len(command.messages)
-            answers.append((reply, answer if isinstance(answer, Refused) else answer[start:stop]))  # type: ignore[index]
-            start = stop
-        _give(answers)
-
-    return reply_to_all
+def _grouped(collected: list[Any], alike: Callable[[Any], object]) -> list[list[Any]]:
+    """Commands with what belongs to them, those that are alike together, in the order in which they came."""
+    if len(collected) == 1:
+        return [collected]
+    groups: dict[object, list[Any]] = {}
+    for entry in collected:
+        groups.setdefault(alike(entry[0]), []).append(entry)
+    return list(groups.values())
 
 
-def _give(answered: list[tuple[Reply, Answer]]) -> None:
+def _give(answered: list[tuple[Reply, Any]]) -> None:
     """Answer everyone, whatever becomes of one of them."""
     for reply, answer in answered:
         try:

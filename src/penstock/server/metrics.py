@@ -127,7 +127,7 @@ class Metrics:
         yield "penstock_commits_total", _one(loop.commits)
         yield "penstock_queues", _one(len(loop.engine.queues))
         yield "penstock_queue_messages", _queue_messages(loop.engine)
-        yield "penstock_waiting_receives", _one(loop.waiting)
+        yield "penstock_waiting_receives", _one(loop.waiters)
         if self.http:
             responses = enumerate(self.http.responses_by_status)
             yield "penstock_http_connections", _one(len(self.http.connections))

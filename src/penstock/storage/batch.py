@@ -198,7 +198,7 @@ def _encode_logged(event: Logged, heap: bytearray, records: bytearray) -> None:
         event.object,
         event.topics,
         0,
-        0,
+        event.lease_ns,
         len(body),
         len(headers),
     )
@@ -220,6 +220,7 @@ def _encode_logged_run(event: LoggedRun, heap: bytearray, records: bytearray) ->
     table["sender"] = event.sender
     table["object"] = event.object
     table["topics"] = event.topics
+    table["to_sequence"] = event.lease_ns
     table["body_bytes"] = [len(body) for body in event.bodies]
     heap += b"".join(event.bodies)
     records += table.tobytes()
@@ -359,6 +360,7 @@ def _decode_logged(record: _Record, extent: bytes) -> Event:
         sender=record[13],
         object=record[14],
         topics=record[15],
+        lease_ns=record[17],
         key=extent[key_start:headers_start],
         headers=extent[headers_start:digest_start],
         digest=extent[digest_start:],

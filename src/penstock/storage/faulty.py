@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from penstock.errors import LogFailedError
 from penstock.limits import SECOND_NS
-from penstock.model import Nanos, Position
+from penstock.model import Nanos, Position, Stage
 from penstock.storage.batch import HEADER_BYTES, is_whole, read_header
 from penstock.storage.memory import MemoryLog
-from penstock.storage.port import Progress, Recovered, Section, Stage
+from penstock.storage.port import Progress, Recovered, Section
 
 After = Callable[[Nanos, Callable[[], None]], object]  # Calls back when this much virtual time has passed.
 

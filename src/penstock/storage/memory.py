@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.model import Event, Nanos, Position
+from penstock.model import Event, Nanos, Position, Stage
 from penstock.storage.batch import HEADER_BYTES, Batch, events_of, read_header
-from penstock.storage.port import Progress, Recovered, Section, Stage
+from penstock.storage.port import Progress, Recovered, Section
 
 
 class MemoryLog:

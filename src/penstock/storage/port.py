@@ -8,23 +8,13 @@ one commit at a time; the next batch collects meanwhile. Each commit passes two 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
-from penstock.model import Event, Nanos, Position
+from penstock.model import Event, Nanos, Position, Stage
 
 Section = tuple[str, bytes, tuple[NDArray[Any], ...]]  # A piece of a snapshot: kind, facts, columns.
-
-
-class Stage(IntEnum):
-    """How durable something is."""
-
-    READY = 0
-    WRITE = 1
-    SYNC = 2
-
 
 # Called with each stage reached, or with the error that ended the commit (and the log).
 Progress = Callable[[Stage | BaseException], None]

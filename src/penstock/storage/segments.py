@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from penstock.errors import DamagedLogError, LogFailedError
 from penstock.limits import TAIL_BYTES_MAX
-from penstock.model import Event, Nanos, Position
+from penstock.model import Event, Nanos, Position, Stage
 from penstock.storage.batch import Batch, events_of
 from penstock.storage.directory import DataDirectory, sync_directory
-from penstock.storage.port import Progress, Recovered, Section, Stage
+from penstock.storage.port import Progress, Recovered, Section
 from penstock.storage.segment import (
     SEGMENT_HEADER_BYTES,
     Damage,

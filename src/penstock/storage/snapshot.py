@@ -24,7 +24,7 @@ from penstock.storage.directory import create_private, publish_durably
 from penstock.storage.port import Section
 
 _MAGIC = b"PSNP"
-_FORMAT = 1
+_FORMAT = 2  # 1 had rows without a lease of their own.
 _HEADER = Struct("<4sHHQQqI")  # The last field is the CRC-32C of the others.
 _SECTION = Struct("<12sIQQI")  # Kind, bytes of facts, bytes of two columns, CRC-32C of all of it.
 _COLUMNS_MAX = 2

@@ -35,11 +35,11 @@ from penstock.model import (
     QueueSettings,
     RedrivePolicy,
     Retried,
+    Stage,
     Succeeded,
 )
 from penstock.storage.batch import events_of
 from penstock.storage.directory import DIRECTORY_FORMAT, DataDirectory, Identity, write_durably
-from penstock.storage.port import Stage
 from penstock.storage.segment import SegmentReader, open_segment
 from penstock.storage.segments import SegmentLog
 from penstock.storage.snapshot import list_snapshots, publish_snapshot, read_snapshot, write_snapshot
@@ -73,7 +73,7 @@ def at(milliseconds: int) -> int:
 
 def logged(time: int, sequence: int, body: bytes, *, queue: int = 2, **more: Any) -> Logged:
     facts: dict[str, Any] = {"visible_at": at(time), "expires_at": NEVER_NS, "priority": 0}
-    facts |= dict.fromkeys(("content_type", "sender", "object", "topics"), 0)
+    facts |= dict.fromkeys(("content_type", "sender", "object", "topics", "lease_ns"), 0)
     facts |= dict.fromkeys(("key", "headers", "digest"), b"")
     return Logged(time=at(time), queue=queue, sequence=sequence, body=body, **facts | more)
 
@@ -109,7 +109,7 @@ COMMITS: list[list[Event]] = [
         logged(20, 4, b"four", digest=sha256(b"four").digest()),
         logged(20, 5, b"five"),
         logged(20, 6, b"six", expires_at=at(90)),
-        logged(20, 7, b"seven"),
+        logged(20, 7, b"seven", lease_ns=7 * SECOND_NS),
         logged(20, 8, b"eight", headers=b"{}"),
         logged(20, 9, b"nine", priority=4_294_967_295),
     ],
