@@ -279,6 +279,35 @@ class Fetched(MessageEvent, frozen=True, gc=False):
     visible_at: Nanos
 
 
+class MessageRun(Event, frozen=True, gc=False):
+    """The same event of several messages of a queue: the same as one for each, and written as such."""
+
+    queue: int
+    sequences: list[int]  # Each once.
+    created: list[Nanos]
+    receives: list[int]
+    consumers: list[int]
+
+
+class FetchedRun(MessageRun, frozen=True, gc=False):
+    """Messages with following sequences, leased together."""
+
+    kind: ClassVar[Kind] = Kind.FETCHED
+    visible_at: Nanos
+
+
+class KickedRun(MessageRun, frozen=True, gc=False):
+    """Messages with following sequences, handed over together."""
+
+    kind: ClassVar[Kind] = Kind.KICKED
+
+
+class SucceededRun(MessageRun, frozen=True, gc=False):
+    """Messages confirmed together, each by everyone who had to, without a result."""
+
+    kind: ClassVar[Kind] = Kind.SUCCEEDED
+
+
 class Kicked(MessageEvent, frozen=True, gc=False):
     """Handed over, no confirmation awaited (K)."""
 

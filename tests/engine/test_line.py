@@ -35,6 +35,10 @@ class Sorted:
     def leave(self, sequence: int) -> None:
         self.line.leave(self.times.pop(sequence), sequence, self.holds)
 
+    def leave_many(self, sequences: list[int]) -> None:
+        leaving = sorted(sequence for sequence in sequences if self.times.pop(sequence, None) is not None)
+        self.line.leave_many(leaving, self.holds)
+
     def check(self) -> None:
         assert self.line.live == len(self.times)
         assert self.line.first() == (self.pairs[0] if self.times else None)
@@ -73,13 +77,23 @@ class LineMachine(RuleBasedStateMachine):
         if self.model.times:
             self.model.leave(data.draw(st.sampled_from(sorted(self.model.times))))
 
-    @rule()
-    def pop(self) -> None:
-        pairs = self.model.pairs
-        # Whoever pops has already moved the message on.
-        if pairs:
-            del self.model.times[pairs[0][1]]
-        assert self.model.line.pop(self.model.holds) == (pairs[0] if pairs else None)
+    @rule(data=st.data())
+    def leave_together(self, data: st.DataObject) -> None:
+        self.model.leave_many(data.draw(st.lists(st.sampled_from(sorted(self.model.times) or [0]), unique=True)))
+
+    @rule(count=st.integers(0, 30))
+    def leave_from_the_head(self, count: int) -> None:
+        self.model.leave_many([sequence for _, sequence in self.model.pairs[:count]])
+
+    @rule(count=st.integers(0, 30))
+    def run_at_the_head(self, count: int) -> None:
+        run = self.model.line.head_run(count).tolist()
+        assert len(run) <= count
+        assert [sequence for _, sequence in run] == list(range(run[0][1], run[0][1] + len(run))) if run else True
+        in_order = [list(pair) for pair in self.model.line._in_order()]
+        assert run == in_order[: len(run)]
+        if not run:
+            assert not count or self.model.line._early or not self.model.times
 
     @rule(count=st.integers(0, 8), until=st.none() | st.integers(0, 60))
     def peek(self, count: int, until: int | None) -> None:

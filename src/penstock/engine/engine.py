@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.engine.lifecycle import ALLOWED, DELAYED, LEASED, READY
 from penstock.engine.names import Names
@@ -44,9 +45,11 @@ from penstock.model import (
     Expired,
     Fetch,
     Fetched,
+    FetchedRun,
     Finish,
     FinishMany,
     Kicked,
+    KickedRun,
     ListQueues,
     Logged,
     LoggedRun,
@@ -67,6 +70,7 @@ from penstock.model import (
     Release,
     Retried,
     Succeeded,
+    SucceededRun,
     Tick,
     UpdateQueue,
 )
@@ -74,6 +78,7 @@ from penstock.model import (
 Place = tuple[int, int]  # Queue number and sequence.
 
 _DONE = Done()
+_DELIVERED = ("position", "body_bytes", "key_bytes", "headers_bytes", "content_type", "sender", "priority")
 _NOTHING = Decision((), ())
 
 
@@ -107,6 +112,9 @@ class Engine:
             Logged: self._logged,
             LoggedRun: self._logged_run,
             Fetched: self._fetched,
+            FetchedRun: self._fetched_run,
+            KickedRun: self._kicked_run,
+            SucceededRun: self._succeeded_run,
             Kicked: self._ended,
             Succeeded: self._ended,
             Retried: self._retried,
@@ -256,6 +264,8 @@ class Engine:
         queue = self.queue(command.queue)
         if queue is None:
             return _refuse(Reason.NO_QUEUE, command.queue)
+        if command.count >= RUN_MESSAGES_MIN and (run := self._fetch_run(command, queue, now)):
+            return run
         chosen = queue.next_ready(command.count, now)
         if not chosen:
             return _NOTHING
@@ -282,6 +292,53 @@ class Engine:
                 events.append(Fetched(now, number, sequence, row.created, receives, consumer, visible_at))
             deliveries.append(self._delivery(queue, sequence, row, visible_at))
         return Decision(events, deliveries)
+
+    def _fetch_run(self, command: Fetch, queue: Queue, now: Nanos) -> Decision | None:
+        """Many messages in one event, if all of them are in the way that most messages are."""
+        settings = queue.settings
+        if settings.redrive_policy or settings.keep != "finished" or self.origins:
+            return None
+        run = queue.ready_run(command.count, now)
+        if run is None:
+            return None
+        first, rows = run
+        own_leases = rows["lease_ns"]
+        lease_ns = int(own_leases[0]) or settings.visibility_ns if command.lease_ns is None else command.lease_ns
+        if command.lease_ns is None and (own_leases != own_leases[0]).any():
+            return None
+        if int(rows["body_bytes"].sum()) > FETCH_BYTES_MAX:
+            return None
+        events: list[Event] = []
+        consumer = self.names.number(command.consumer, now, events) if command.consumer else 0
+        visible_at = min(now + lease_ns, NEVER_NS)
+        count = len(rows)
+        receives = (rows["receives"] + 1).tolist()
+        created = rows["created"].tolist()
+        facts = (now, queue.number, list(range(first, first + count)), created, receives, [consumer] * count)
+        events.append(FetchedRun(*facts, visible_at) if command.confirm else KickedRun(*facts))
+        return Decision(events, self._deliveries(queue.number, first, rows, receives, created, visible_at))
+
+    def _deliveries(
+        self,
+        number: int,
+        first: int,
+        rows: NDArray[Any],
+        receives: list[int],
+        created: list[Nanos],
+        visible_at: Nanos,
+    ) -> list[Delivery]:
+        texts = self.names.texts
+        columns = [rows[name].tolist() for name in _DELIVERED]
+        sequences = range(first, first + len(rows))
+        return [
+            Delivery(
+                *(number, sequence, position, body, key, headers),
+                *(texts[content_type], texts[sender], priority, times_received, time, visible_at),
+            )
+            for sequence, position, body, key, headers, content_type, sender, priority, times_received, time in zip(
+                sequences, *columns, receives, created, strict=True
+            )
+        ]
 
     def _delivery(self, queue: Queue, sequence: int, row: Row, visible_at: Nanos) -> Delivery:
         origin = self.origins.get((queue.number, sequence)) if self.origins else None
@@ -311,6 +368,8 @@ class Engine:
         return Decision((Succeeded(*facts, True, command.result),), _DONE)
 
     def _finish_many(self, command: FinishMany, now: Nanos) -> Decision:
+        if len(command.finishes) >= RUN_MESSAGES_MIN and (run := self._finish_run(command, now)):
+            return run
         events: list[Event] = []
         answers: list[Done | Refused] = []
         done: set[Place] = set()
@@ -322,6 +381,34 @@ class Engine:
             events.extend(decision.events)
             answers.append(decision.answer)  # type: ignore[arg-type]
         return Decision(events, answers)
+
+    def _finish_run(self, command: FinishMany, now: Nanos) -> Decision | None:
+        """Many messages in one event, if all of them are leased, in one queue and finished in the plainest way."""
+        finishes = command.finishes
+        number = finishes[0].queue
+        queue = self.queues.get(number)
+        if queue is None or self.moved or queue.settings.keep != "finished":
+            return None
+        sequences: list[int] = []
+        created: list[Nanos] = []
+        receives: list[int] = []
+        consumers: list[int] = []
+        get = queue.rows.get
+        for finish in finishes:
+            sequence, delivery = finish.sequence, finish.delivery
+            row = get(sequence)
+            if row is None or row.state != LEASED or finish.queue != number or finish.result:
+                return None
+            if finish.consumer is not None or (delivery is not None and delivery != row.receives):
+                return None
+            sequences.append(sequence)
+            created.append(row.created)
+            receives.append(row.receives)
+            consumers.append(row.consumer)
+        if len(set(sequences)) < len(sequences):
+            return None
+        event = SucceededRun(now, number, sequences, created, receives, consumers)
+        return Decision((event,), [_DONE] * len(sequences))
 
     def _release(self, command: Release, now: Nanos) -> Decision:
         found = self.find(command.queue, command.sequence)
@@ -515,6 +602,17 @@ class Engine:
         queue.lease(event.sequence, row, event.visible_at, event.receives, event.consumer)
         if event.visible_at < queue.armed:
             self._arm(queue, event.visible_at)
+
+    def _fetched_run(self, event: FetchedRun, _: Position) -> None:
+        queue = self.queues[event.queue]
+        queue.lease_run(event.sequences[0], event.visible_at, event.receives, event.consumers[0])
+        self._arm(queue, event.visible_at)
+
+    def _kicked_run(self, event: KickedRun, _: Position) -> None:
+        self.queues[event.queue].kick_run(event.sequences[0], len(event.sequences))
+
+    def _succeeded_run(self, event: SucceededRun, _: Position) -> None:
+        self.queues[event.queue].finish_many(event.sequences)
 
     def _retried(self, event: Retried, _: Position) -> None:
         queue, row = self._message(event)

@@ -25,6 +25,7 @@ Holds = Callable[[int, int], bool]
 _PAIRS_PER_CHUNK = 1024
 _CHUNK = 2 * _PAIRS_PER_CHUNK
 _STALE_ALLOWED = 256
+_NO_PAIRS = np.empty((0, 2), dtype=np.int64)
 
 
 class Line:
@@ -141,12 +142,36 @@ class Line:
             if self.entries > 2 * self.live + _STALE_ALLOWED:
                 self._sweep(holds)
 
-    def pop(self, holds: Holds) -> tuple[int, int] | None:
-        """Take the head out."""
-        pair = self.first()
-        if pair is not None:
-            self.leave(*pair, holds)
-        return pair
+    def leave_many(self, sequences: list[int], holds: Holds) -> None:
+        """As `leave`, for messages in the order of their sequences, each once."""
+        self.live -= len(sequences)
+        chunk, head = self._chunks[0], self._head
+        for sequence in sequences:
+            if head >= len(chunk) or chunk[head + 1] != sequence:
+                break
+            head += 2
+            if head >= len(chunk):
+                self._drop_to(head)
+                chunk, head = self._chunks[0], self._head
+        self._drop_to(head)
+        if self.entries > self.live:
+            self._trim(holds)
+            if self.entries > 2 * self.live + _STALE_ALLOWED:
+                self._sweep(holds)
+
+    def head_run(self, count: int) -> NDArray[np.int64]:
+        """The first entries as pairs of time and sequence, `count` at most, as far as their sequences follow each
+        other and none came out of order."""
+        if self._early:
+            return _NO_PAIRS
+        pairs = np.frombuffer(self._chunks[0], dtype=np.int64)[self._head : self._head + 2 * count]
+        if len(pairs) < 2 * count and len(self._chunks) > 1:
+            more = np.frombuffer(self._chunks[1], dtype=np.int64)[: 2 * count - len(pairs)]
+            pairs = np.concatenate((pairs, more))
+        sequences = pairs[1::2]
+        broken = np.flatnonzero(sequences[1:] - sequences[:-1] != 1)
+        length = int(broken[0]) + 1 if len(broken) else len(sequences)
+        return pairs[: 2 * length].reshape(-1, 2).copy()
 
     def _in_order(self) -> Iterator[tuple[int, int]]:
         start = self._head
@@ -167,8 +192,12 @@ class Line:
                     heappush(frontier, (early[child], child))
 
     def _drop_in_order(self) -> None:
-        self.entries -= 1
-        self._head += 2
+        self._drop_to(self._head + 2)
+
+    def _drop_to(self, head: int) -> None:
+        """Drop what stands before `head` in the first chunk."""
+        self.entries -= (head - self._head) // 2
+        self._head = head
         while self._head >= len(self._chunks[0]):  # A swept chunk may be empty.
             self._head = 0
             if len(self._chunks) == 1:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.engine.lifecycle import DELAYED, LEASED, READY
 from penstock.engine.line import Holds, Line
 from penstock.engine.rows import Columns, Row, Rows
-from penstock.limits import NEVER_NS
+from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
 from penstock.model import Nanos, QueueSettings
 
 DIGEST_BYTES = 32
@@ -76,6 +78,22 @@ class Queue:
             if len(chosen) >= count:
                 break
         return chosen
+
+    def ready_run(self, count: int, now: Nanos) -> tuple[int, NDArray[Any]] | None:
+        """The messages that leave next, as the first sequence and a table, if they are alike enough to be taken in
+        one go: following sequences of one priority, none of them stale or expired."""
+        wanted = min(count, self.ready)
+        line = next((line for level in self._priorities if (line := self._ready[-level]).live), None)
+        if line is None or wanted < RUN_MESSAGES_MIN or line.live < wanted:
+            return None
+        pairs = line.head_run(wanted)
+        if len(pairs) < wanted:
+            return None
+        first = int(pairs[0, 1])
+        rows = self.rows.run(first, wanted)
+        if rows is None or (rows["state"] != READY).any() or (rows["visible_at"] != pairs[:, 0]).any():
+            return None
+        return None if (rows["expires_at"] <= now).any() else (first, rows)
 
     def _living(self, line: Line, count: int, now: Nanos) -> list[tuple[int, Row]]:
         """Entries of a ready line that have not expired: one that has only waits for the tick."""
@@ -147,6 +165,36 @@ class Queue:
         self._leave(row, sequence)
         self.leases.add(visible_at, sequence)
 
+    def lease_run(self, first: int, visible_at: Nanos, receives: list[int], consumer: int) -> None:
+        """As `lease`, for ready messages with following sequences at the head of their line."""
+        row = self.rows.get(first)
+        assert row is not None
+        self.rows.change_run(first, visible_at, receives, consumer, LEASED)
+        self._leave_run(row.priority, list(range(first, first + len(receives))))
+        self.leases.add_run(visible_at, first, len(receives))
+
+    def kick_run(self, first: int, count: int) -> None:
+        """As `remove`, for ready messages with following sequences at the head of their line."""
+        row = self.rows.get(first)
+        assert row is not None
+        sequences = list(range(first, first + count))
+        mortal = self.rows.remove_many(sequences)
+        self._leave_run(row.priority, sequences)
+        self._end_many(sequences, mortal)
+
+    def finish_many(self, sequences: list[int]) -> None:
+        """As `remove`, for leased messages."""
+        ordered = sorted(sequences)
+        mortal = self.rows.remove_many(ordered)
+        self.leases.leave_many(ordered, self._is_leased)
+        self._end_many(ordered, mortal)
+
+    def _end_many(self, sequences: list[int], mortal: list[int]) -> None:
+        self.lifetimes.leave_many(mortal, self._is_alive)
+        if self._digest_of:
+            for sequence in sequences:
+                self._forget(sequence)
+
     def remove(self, sequence: int, row: Row) -> None:
         self.rows.remove(sequence)
         if row.state == LEASED:
@@ -196,13 +244,24 @@ class Queue:
         if row.state == READY:
             line = self._ready[row.priority]
             line.leave(row.visible_at, sequence, self._is_ready)
-            if not line.live and len(self._priorities) > 1:
-                del self._ready[row.priority]
-                self._priorities.remove(-row.priority)
+            if not line.live:
+                self._close(row.priority)
         elif row.state == LEASED:
             self.leases.leave(row.visible_at, sequence, self._is_leased)
         else:
             self.delayed.leave(row.visible_at, sequence, self._is_delayed)
+
+    def _leave_run(self, priority: int, sequences: list[int]) -> None:
+        line = self._ready[priority]
+        line.leave_many(sequences, self._is_ready)
+        if not line.live:
+            self._close(priority)
+
+    def _close(self, priority: int) -> None:
+        """An empty line is not kept, but for the last one."""
+        if len(self._priorities) > 1:
+            del self._ready[priority]
+            self._priorities.remove(-priority)
 
     def _is_ready(self, time: Nanos, sequence: int) -> bool:
         return self.rows.holds(sequence, READY, time)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.engine.lifecycle import GONE
-from penstock.limits import ROWS_PER_CHUNK
+from penstock.limits import NEVER_NS, ROWS_PER_CHUNK
 
 _ROW = Struct("<qIIBxHIQqqIIIIq")
 _LEASE = Struct("<qIIB")  # The part of a row that changes; it stands first.
@@ -98,17 +98,15 @@ class Rows:
     def add_run(self, first: int, rows: NDArray[Any]) -> None:
         """Add the rows of following sequences."""
         data = rows.tobytes()
-        at, sequence, last = 0, first, first + len(rows)
-        while sequence < last:
-            number, slot = sequence >> _SHIFT, sequence & _MASK
-            count = min(ROWS_PER_CHUNK - slot, last - sequence)
+        at = 0
+        for number, start, stop in _spans(first, len(rows)):
             chunk = self._chunks.get(number)
             if chunk is None:
                 chunk = self._chunks[number] = bytearray(_EMPTY_CHUNK)
-            chunk[slot * ROW_BYTES : (slot + count) * ROW_BYTES] = data[at : at + count * ROW_BYTES]
-            chunk[_LIVE] += count
-            at += count * ROW_BYTES
-            sequence += count
+            size = (stop - start) * ROW_BYTES
+            chunk[start * ROW_BYTES : stop * ROW_BYTES] = data[at : at + size]
+            chunk[_LIVE] += stop - start
+            at += size
         self.count += len(rows)
 
     def get(self, sequence: int) -> Row | None:
@@ -123,6 +121,16 @@ class Rows:
         self._read = sequence
         self._row = row = _as_row(Row, _ROW.unpack_from(chunk, at))
         return row
+
+    def run(self, first: int, count: int) -> NDArray[Any] | None:
+        """The rows of following sequences, or None where a whole chunk is missing."""
+        pieces = []
+        for number, start, stop in _spans(first, count):
+            chunk = self._chunks.get(number)
+            if chunk is None:
+                return None
+            pieces.append(memoryview(chunk)[start * ROW_BYTES : stop * ROW_BYTES])
+        return np.frombuffer(b"".join(pieces), dtype=ROW_DTYPE)
 
     def holds(self, sequence: int, state: int, visible_at: int) -> bool:
         """Is the message in this very state until this very time?"""
@@ -148,6 +156,23 @@ class Rows:
         chunk = self._chunks[sequence >> _SHIFT]
         _LEASE.pack_into(chunk, (sequence & _MASK) * ROW_BYTES, visible_at, receives, consumer, state)
 
+    def change_run(self, first: int, visible_at: int, receives: list[int], consumer: int, state: int) -> None:
+        """As `change`, for following sequences."""
+        self._read = -1
+        rows = self.run(first, len(receives))
+        assert rows is not None
+        rows = rows.copy()
+        rows["visible_at"] = visible_at
+        rows["receives"] = receives
+        rows["consumer"] = consumer
+        rows["state"] = state
+        data = rows.tobytes()
+        at = 0
+        for number, start, stop in _spans(first, len(rows)):
+            size = (stop - start) * ROW_BYTES
+            self._chunks[number][start * ROW_BYTES : stop * ROW_BYTES] = data[at : at + size]
+            at += size
+
     def move(self, sequence: int, position: int) -> None:
         self._read = -1
         chunk = self._chunks[sequence >> _SHIFT]
@@ -162,6 +187,23 @@ class Rows:
         self.count -= 1
         if not chunk[_LIVE]:
             del self._chunks[number]
+
+    def remove_many(self, sequences: list[int]) -> list[int]:
+        """As `remove`, for several; those of them that had a last moment."""
+        self._read = -1
+        chunks, expires_at_of = self._chunks, _EXPIRES_AT.unpack_from
+        mortal = []
+        for sequence in sequences:
+            number, at = sequence >> _SHIFT, (sequence & _MASK) * ROW_BYTES
+            chunk = chunks[number]
+            chunk[at + _STATE_OFFSET] = GONE
+            if expires_at_of(chunk, at + _EXPIRES_AT_OFFSET)[0] != NEVER_NS:
+                mortal.append(sequence)
+            chunk[_LIVE] -= 1
+            if not chunk[_LIVE]:
+                del chunks[number]
+        self.count -= len(sequences)
+        return mortal
 
     def oldest(self) -> Row | None:
         """The message with the lowest sequence: chunks are made, and kept, in order."""
@@ -198,3 +240,13 @@ class Rows:
             chunk = bytearray(data[index * _LIVE : (index + 1) * _LIVE])
             chunk.append(counts[index])
             self._chunks[number] = chunk
+
+
+def _spans(first: int, count: int) -> Iterator[tuple[int, int, int]]:
+    """Where the rows of following sequences are: chunk, first slot, and the slot after the last one."""
+    last = first + count
+    while first < last:
+        slot = first & _MASK
+        stop = min(ROWS_PER_CHUNK, slot + last - first)
+        yield first >> _SHIFT, slot, stop
+        first += stop - slot

@@ -32,6 +32,7 @@ from penstock.model import (
     Kind,
     LoggedRun,
     MessageEvent,
+    MessageRun,
     Nanos,
     Publish,
     QueueRemoved,
@@ -290,7 +291,7 @@ class Loop:
             if observed:
                 self._observe(event)
             engine.evolve(event, append(event))
-            counts[event.kind] += len(event.bodies) if type(event) is LoggedRun else 1
+            counts[event.kind] += _count(event)
         self._collecting = True
         if self._in_flight is None and not self._flush_is_due:
             self._flush_is_due = True
@@ -308,14 +309,31 @@ class Loop:
         return decision
 
     def _load(self, deliveries: Sequence[Delivery]) -> None:
-        for delivery in deliveries:
-            body, key = delivery.body_bytes, delivery.key_bytes
-            extent = self.log.read(delivery.position, body + key + delivery.headers_bytes)
-            if len(extent) == body:
-                delivery.body = extent
+        start = 0
+        while start < len(deliveries):
+            stop = _end_of_run(deliveries, start)
+            if stop - start > 1:
+                self._load_run(deliveries[start:stop])
             else:
-                delivery.body, delivery.key = extent[:body], extent[body : body + key]
-                delivery.headers = extent[body + key :]
+                self._load_one(deliveries[start])
+            start = stop
+
+    def _load_run(self, deliveries: Sequence[Delivery]) -> None:
+        """Bodies that lie one after the other in the log: one read for all of them."""
+        base, last = deliveries[0].position, deliveries[-1]
+        bodies = self.log.read(base, last.position + last.body_bytes - base)
+        for delivery in deliveries:
+            start = delivery.position - base
+            delivery.body = bodies[start : start + delivery.body_bytes]
+
+    def _load_one(self, delivery: Delivery) -> None:
+        body, key = delivery.body_bytes, delivery.key_bytes
+        extent = self.log.read(delivery.position, body + key + delivery.headers_bytes)
+        if len(extent) == body:
+            delivery.body = extent
+        else:
+            delivery.body, delivery.key = extent[:body], extent[body : body + key]
+            delivery.headers = extent[body + key :]
 
     def when(self, stage: Stage, callback: Callable[[], None]) -> None:
         """Call when everything decided so far has reached the stage. Not called if the log fails first."""
@@ -512,6 +530,9 @@ class Loop:
         if self._followers and isinstance(event, MessageEvent):
             place = (event.queue, event.sequence)
             self._tell(self.engine.origins.get(place, place), kind)
+        elif self._followers and isinstance(event, MessageRun):
+            for sequence in event.sequences:  # No run has a message that was moved.
+                self._tell((event.queue, sequence), kind)
 
     def _note_woken(self, number: int) -> None:
         name = self.engine.queues[number].name
@@ -579,6 +600,24 @@ def _grouped(collected: list[Any], alike: Callable[[Any], object]) -> list[list[
     for entry in collected:
         groups.setdefault(alike(entry[0]), []).append(entry)
     return list(groups.values())
+
+
+def _end_of_run(deliveries: Sequence[Delivery], start: int) -> int:
+    """The first delivery after `start` that does not follow the one before it in the log, body on body."""
+    expected = deliveries[start].position
+    for index in range(start, len(deliveries)):
+        delivery = deliveries[index]
+        if delivery.position != expected or delivery.key_bytes or delivery.headers_bytes:
+            return max(index, start + 1)
+        expected += delivery.body_bytes
+    return len(deliveries)
+
+
+def _count(event: Event) -> int:
+    """How many records an event is."""
+    if type(event) is LoggedRun:
+        return len(event.bodies)
+    return len(event.sequences) if isinstance(event, MessageRun) else 1
 
 
 def _give(answered: list[tuple[Reply, Any]]) -> None:

@@ -27,11 +27,14 @@ from penstock.model import (
     Exasperated,
     Expired,
     Fetched,
+    FetchedRun,
     Kicked,
+    KickedRun,
     Kind,
     Logged,
     LoggedRun,
     MessageEvent,
+    MessageRun,
     NameDefined,
     Nanos,
     Position,
@@ -41,6 +44,7 @@ from penstock.model import (
     QueueSettings,
     Retried,
     Succeeded,
+    SucceededRun,
 )
 
 MAGIC = b"PBAT"
@@ -226,6 +230,23 @@ def _encode_logged_run(event: LoggedRun, heap: bytearray, records: bytearray) ->
     records += table.tobytes()
 
 
+def _encode_message_run(event: MessageRun, _: bytearray, records: bytearray) -> None:
+    """The same records as an event for each message."""
+    table = np.zeros(len(event.sequences), dtype=RECORD_DTYPE)
+    table["kind"] = event.kind
+    table["queue"] = event.queue
+    table["sequence"] = event.sequences
+    table["time"] = event.time
+    table["created"] = event.created
+    table["receives"] = event.receives
+    table["consumer"] = event.consumers
+    if type(event) is FetchedRun:
+        table["visible_at"] = event.visible_at
+    elif type(event) is SucceededRun:
+        table["flags"] = COMPLETE
+    records += table.tobytes()
+
+
 def _encode_message_event(event: Any, _: bytearray, records: bytearray) -> None:
     """An event that ends a message and has nothing else to say."""
     _add_message_record(records, event)
@@ -326,6 +347,7 @@ def _encode_queue_removed(event: QueueRemoved, heap: bytearray, records: bytearr
 _ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
     Logged: _encode_logged,
     LoggedRun: _encode_logged_run,
+    **dict.fromkeys((FetchedRun, KickedRun, SucceededRun), _encode_message_run),
     NameDefined: _encode_name,
     QueueCreated: _encode_queue_created,
     QueueChanged: _encode_queue_changed,
