@@ -18,6 +18,8 @@ ID_KEY_BYTES = 16
 _PLACE = Struct("<HIQ")
 _UUID = re.compile(rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}")
 _CHECK_DIGITS = 10  # Hexadecimal: 40 bits.
+_CHECKS_AT = range(0, 8 * _CHECK_DIGITS, _CHECK_DIGITS)
+_BYTES = [b"%02x" % value for value in range(256)]
 
 
 def is_uuid(text: bytes) -> bool:
@@ -45,11 +47,13 @@ class MessageIds:
         start = f"{start[:8]}-{start[8:12]}-{start[12:]}-8"
         keyed = self._keyed.copy()
         keyed.update(_PLACE.pack(self.shard, queue, block))
-        checks = keyed.hexdigest()
+        checks = keyed.hexdigest().encode()
         low = (block << 3) & 0xFFFFF
+        start_of_all = f"{start}{low >> 8:03x}-".encode()
+        low &= 0xFF
         return [
-            f"{start}{low + index >> 8:03x}-{low + index & 0xFF:02x}{checks[at : at + _CHECK_DIGITS]}".encode()
-            for index, at in enumerate(range(0, 8 * _CHECK_DIGITS, _CHECK_DIGITS))
+            start_of_all + _BYTES[low + index] + checks[at : at + _CHECK_DIGITS]
+            for index, at in enumerate(_CHECKS_AT)
         ]
 
     def find(self, text: bytes) -> tuple[int, int] | None:

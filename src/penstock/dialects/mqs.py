@@ -139,8 +139,7 @@ class Mqs:
     def _publish(self, request: Request, segment: bytes) -> Response | Call:
         queue = queue_name(segment)
         headers = request.headers
-        content_type = headers.get(b"content-type")
-        boundary = boundary_of(content_type) if content_type and content_type[:1] in b"mM" else None
+        boundary = _boundary(headers.get(b"content-type", b""))
         if boundary is None:
             messages: tuple[NewMessage, ...] = (_new_message(headers, request.body),)
         else:
@@ -254,8 +253,7 @@ _HEADER_NAMES = {b"content-encoding": b"Content-Encoding", b"x-trace-id": b"X-TR
 
 
 def _new_message(headers: Headers, body: bytes) -> NewMessage:
-    given = headers.get(b"content-type")
-    content_type = given.decode("latin-1") if given else _OCTETS
+    content_type = _content_type(headers.get(b"content-type", b""))
     if b"x-trace-id" in headers or b"content-encoding" in headers:
         return NewMessage(body, content_type, headers=_kept_headers(headers))
     return NewMessage(body, content_type)
@@ -363,6 +361,14 @@ def _refusal(refused: Refused) -> Response:
 def _seconds(nanos: Nanos) -> int:
     """Whole seconds, rounded up; what has no end, as the largest that the protocol knows."""
     return min(-(-nanos // SECOND_NS), INT32_MAX)
+
+
+_boundary = lru_cache(maxsize=1024)(boundary_of)
+
+
+@lru_cache(maxsize=1024)
+def _content_type(given: bytes) -> str:
+    return given.decode("latin-1") or _OCTETS
 
 
 @lru_cache(maxsize=1024)

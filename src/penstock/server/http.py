@@ -15,6 +15,7 @@ from http import HTTPStatus
 from typing import NoReturn, Protocol, cast
 
 import httptools
+from msgspec import Struct
 
 from penstock.dialects.http import Awaited, BodyRule, Call, Headers, Request, Response, error_response
 from penstock.limits import BODY_BYTES_UNASKED, PIPELINE_REQUESTS_MAX, REQUEST_TARGET_BYTES_MAX
@@ -26,6 +27,11 @@ _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".en
 _NO_CONTENT = 204
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _SWEEPS_PER_SECOND = 2
+_METHODS = frozenset((b"GET", b"POST", b"DELETE", b"PUT", b"HEAD"))
+_PLAIN = b"/-._~%?=&+ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_SPECIAL = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
+_KNOWN_MAX = 1024  # Header fields that are remembered, and how large they may be.
+_KNOWN_BYTES_MAX = 1024
 
 
 class Cancelable(Protocol):
@@ -75,6 +81,7 @@ class HttpServer:
         self.stopping = False
         self.sweeps = 0
         self.date = b""
+        self.known_fields: dict[bytes, _Fields] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def listen(self, host: str, port: int) -> asyncio.Server:
@@ -90,6 +97,20 @@ class HttpServer:
             connection.check_time(self.sweeps)
         self._sweeper = asyncio.get_running_loop().call_later(1 / _SWEEPS_PER_SECOND, self._sweep)
 
+    def learn(self, data: bytes, headers: Headers) -> None:
+        """Remember the header fields of a request that came whole in one read, if there is nothing special to them:
+        clients send the same ones again and again, and what was parsed once need not be parsed again."""
+        line_end = data.find(b"\r\n")
+        head_end = data.find(b"\r\n\r\n")
+        length = headers.get(b"content-length", b"0")
+        plain = b"host" in headers and not _SPECIAL & headers.keys() and length.isdigit()
+        plain = plain and headers.get(b"connection", b"keep-alive").lower() == b"keep-alive"
+        small = head_end - line_end <= _KNOWN_BYTES_MAX <= self.limits.header_bytes_max // 2
+        if plain and small and len(data) == head_end + 4 + int(length) and int(length) <= BODY_BYTES_UNASKED:
+            if len(self.known_fields) >= _KNOWN_MAX:
+                self.known_fields.clear()
+            self.known_fields[data[line_end:head_end]] = _Fields(headers, int(length))
+
     def stop(self) -> None:
         """Finish what is in flight, take nothing new."""
         self.stopping = True
@@ -101,6 +122,13 @@ class HttpServer:
             self._sweeper.cancel()
         for connection in list(self.connections):
             connection.close()
+
+
+class _Fields(Struct, gc=False):
+    """Header fields as they were parsed before."""
+
+    headers: Headers
+    body_bytes: int
 
 
 class _Exchange(Request, gc=False, kw_only=False):
@@ -205,12 +233,29 @@ class HttpConnection(asyncio.Protocol):
         self._backlog.clear()
 
     def data_received(self, data: bytes) -> None:
+        if not self._in_request:
+            line_end = data.find(b"\r\n")
+            head_end = data.find(b"\r\n\r\n")
+            fields = self._server.known_fields.get(data[line_end:head_end])
+            if fields is not None and len(data) == head_end + 4 + fields.body_bytes:
+                words = data[:line_end].split(b" ")
+                if len(words) == 3 and words[2] == b"HTTP/1.1" and _is_plain(words[0], words[1]):
+                    keep_alive = not self._server.stopping
+                    body = data[head_end + 4 :]
+                    self._accept(_Exchange(words[0], words[1], fields.headers, body, False, self, keep_alive))
+                    return
+        self._parse(data)
+
+    def _parse(self, data: bytes) -> None:
         heads = self._heads
+        at_start = not self._in_request
         self._read_bytes = len(data)
         try:
             self._parser.feed_data(data)
             if self._in_request:
                 self._check_unfinished(same_head=heads == self._heads)
+            elif at_start and self._heads == heads + 1:
+                self._server.learn(data, self._headers)
         except httptools.HttpParserUpgrade:
             self._decline_upgrade()
         except httptools.HttpParserCallbackError as error:
@@ -342,6 +387,9 @@ class HttpConnection(asyncio.Protocol):
         self._in_request = False
         if self._rule is not None:
             self._end_large_body()
+        self._accept(exchange)
+
+    def _accept(self, exchange: _Exchange) -> None:
         exchanges = self._exchanges
         exchanges.append(exchange)
         if self._choked or self._backlog or len(exchanges) > PIPELINE_REQUESTS_MAX:
@@ -464,6 +512,11 @@ class HttpConnection(asyncio.Protocol):
     def close(self) -> None:
         if self._transport:
             self._transport.close()
+
+
+def _is_plain(method: bytes, target: bytes) -> bool:
+    """A method and a target in which there is nothing that a parser would have to look at twice."""
+    return method in _METHODS and not target.translate(None, _PLAIN) and 0 < len(target) <= _KNOWN_BYTES_MAX
 
 
 def _refuse_head() -> NoReturn:

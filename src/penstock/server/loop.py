@@ -233,8 +233,9 @@ class Loop:
             return
         answer = self._carry_out(FinishMany([command for command, _, _ in finishes]))
         answers = cast("Sequence[Done | Refused]", answer)
+        hold = self._hold
         for (_, reply, stage), one in zip(finishes, answers, strict=True):
-            self._hold(reply, one, stage)
+            hold(reply, one, stage)
 
     def _publish_together(self, publishes: list[tuple[Publish, Reply, Stage]]) -> None:
         for together in _grouped(publishes, lambda command: (command.queue, command.create)):
