@@ -122,6 +122,16 @@ def test_answers_keep_their_order_when_an_earlier_request_waits(broker: Broker, 
         assert connection.read_response().body == b"green"
 
 
+def test_pipelined_requests_are_carried_out_in_the_order_they_were_sent(broker: Broker, queue: str) -> None:
+    receive, publish = (
+        encode_request("GET", f"/messages/{queue}"),
+        encode_request("POST", f"/messages/{queue}", body=b"x"),
+    )
+    with broker.connect() as connection:
+        connection.send(receive + publish + receive + receive + publish)
+        assert [connection.read_response().status for _ in range(5)] == [204, 201, 200, 204, 201]
+
+
 def test_a_thousand_requests_in_one_write_are_all_answered(broker: Broker) -> None:
     with broker.connect() as connection:
         connection.send(encode_request("GET", "/health") * 1000)
