@@ -389,25 +389,17 @@ class Engine:
         queue = self.queues.get(number)
         if queue is None or self.moved or queue.settings.keep != "finished":
             return None
-        sequences: list[int] = []
-        created: list[Nanos] = []
-        receives: list[int] = []
-        consumers: list[int] = []
-        get = queue.rows.get
-        for finish in finishes:
-            sequence, delivery = finish.sequence, finish.delivery
-            row = get(sequence)
-            if row is None or row.state != LEASED or finish.queue != number or finish.result:
-                return None
-            if finish.consumer is not None or (delivery is not None and delivery != row.receives):
-                return None
-            sequences.append(sequence)
-            created.append(row.created)
-            receives.append(row.receives)
-            consumers.append(row.consumer)
-        if len(set(sequences)) < len(sequences):
+        sequences = [finish.sequence for finish in finishes]
+        rows = queue.rows.many(sequences)
+        if rows is None or (rows["state"] != LEASED).any():
             return None
-        event = SucceededRun(now, number, sequences, created, receives, consumers)
+        receives = rows["receives"].tolist()
+        for finish, received in zip(finishes, receives, strict=True):
+            if finish.queue != number or finish.result or finish.consumer is not None:
+                return None
+            if finish.delivery is not None and finish.delivery != received:
+                return None
+        event = SucceededRun(now, number, sequences, rows["created"].tolist(), receives, rows["consumer"].tolist())
         return Decision((event,), [_DONE] * len(sequences))
 
     def _release(self, command: Release, now: Nanos) -> Decision:

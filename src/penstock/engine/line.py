@@ -145,19 +145,23 @@ class Line:
     def leave_many(self, sequences: list[int], holds: Holds) -> None:
         """As `leave`, for messages in the order of their sequences, each once."""
         self.live -= len(sequences)
-        chunk, head = self._chunks[0], self._head
-        for sequence in sequences:
-            if head >= len(chunk) or chunk[head + 1] != sequence:
-                break
-            head += 2
-            if head >= len(chunk):
-                self._drop_to(head)
-                chunk, head = self._chunks[0], self._head
-        self._drop_to(head)
+        at = 0
+        while at < len(sequences) and (dropped := self._drop_run(sequences, at)):
+            at += dropped
         if self.entries > self.live:
             self._trim(holds)
             if self.entries > 2 * self.live + _STALE_ALLOWED:
                 self._sweep(holds)
+
+    def _drop_run(self, sequences: list[int], at: int) -> int:
+        """Drop from the first chunk what stands there in the order of the sequences from `at` on; how many."""
+        chunk, head = self._chunks[0], self._head
+        count = min((len(chunk) - head) // 2, len(sequences) - at)
+        if chunk[head + 1 : head + 2 * count : 2].tolist() != sequences[at : at + count]:
+            same = zip(chunk[head + 1 : head + 2 * count : 2], sequences[at : at + count], strict=True)
+            count = next((index for index, (here, gone) in enumerate(same) if here != gone), count)
+        self._drop_to(head + 2 * count)
+        return count
 
     def head_run(self, count: int) -> NDArray[np.int64]:
         """The first entries as pairs of time and sequence, `count` at most, as far as their sequences follow each

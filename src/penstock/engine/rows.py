@@ -132,6 +132,24 @@ class Rows:
             pieces.append(memoryview(chunk)[start * ROW_BYTES : stop * ROW_BYTES])
         return np.frombuffer(b"".join(pieces), dtype=ROW_DTYPE)
 
+    def many(self, sequences: list[int]) -> NDArray[Any] | None:
+        """The rows of messages, in the order asked for; None if one is not there, or asked for twice."""
+        first, last = min(sequences), max(sequences)
+        if last - first + 1 == len(sequences):
+            rows, wanted = self.run(first, len(sequences)), np.array(sequences) - first
+        else:
+            found = [self._bytes_of(sequence) for sequence in sequences]
+            rows, wanted = np.frombuffer(b"".join(found), dtype=ROW_DTYPE), np.arange(len(sequences))
+        if rows is None or len(set(sequences)) < len(sequences) or len(rows) < len(sequences):
+            return None
+        rows = rows[wanted]
+        return None if (rows["state"] == GONE).any() else rows
+
+    def _bytes_of(self, sequence: int) -> bytes | bytearray:
+        chunk = self._chunks.get(sequence >> _SHIFT)
+        at = (sequence & _MASK) * ROW_BYTES
+        return chunk[at : at + ROW_BYTES] if chunk is not None else b""
+
     def holds(self, sequence: int, state: int, visible_at: int) -> bool:
         """Is the message in this very state until this very time?"""
         chunk = self._chunks.get(sequence >> _SHIFT)
@@ -192,7 +210,7 @@ class Rows:
         """As `remove`, for several; those of them that had a last moment."""
         self._read = -1
         chunks, expires_at_of = self._chunks, _EXPIRES_AT.unpack_from
-        mortal = []
+        mortal: list[int] = []
         for sequence in sequences:
             number, at = sequence >> _SHIFT, (sequence & _MASK) * ROW_BYTES
             chunk = chunks[number]
