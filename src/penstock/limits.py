@@ -43,6 +43,13 @@ BODY_BYTES_UNASKED = 16 << 10  # A body up to this is taken in any request, with
 REQUEST_BODY_BYTES_MAX = 16 << 20  # A multipart batch; a single message is bounded by BODY_BYTES_MAX.
 PIPELINE_REQUESTS_MAX = 16  # Of one connection, under way at once; more wait their turn unread.
 
+# Lines and conversations
+LINE_ENVELOPE_BYTES_MAX = 4 << 10  # What a command has beside its body.
+LINE_BYTES_MAX = 2 << 20
+LINES_UNSENT_BYTES_HIGH = 1 << 20  # A client that leaves more replies than this unread is not read from.
+CONNECTION_QUEUES_MAX = 1000  # Queues that one connection subscribes to, and sleeps for.
+
+assert BODY_BYTES_MAX * 6 // 4 + LINE_ENVELOPE_BYTES_MAX <= LINE_BYTES_MAX, "a body fits with a tenth of it escaped"
 assert NAME_BYTES_MAX * 3 < REQUEST_TARGET_BYTES_MAX, "a percent-encoded name fits into a request target"
 assert BODY_BYTES_MAX + HEADERS_BYTES_MAX <= REQUEST_BODY_BYTES_MAX <= BATCH_BYTES_MAX
 assert BODY_BYTES_MAX <= FETCH_BYTES_MAX

@@ -15,6 +15,7 @@ import msgspec
 import uvloop
 
 from penstock import __version__
+from penstock.dialects.etzel import Etzel, refusal
 from penstock.dialects.http import (
     JSON,
     Awaited,
@@ -32,12 +33,13 @@ from penstock.dialects.mqs import Mqs
 from penstock.engine.engine import Engine
 from penstock.errors import ConfigError, DataDirectoryError, PenstockError, ProtocolError
 from penstock.ids import MessageIds
-from penstock.model import Nanos
+from penstock.model import Nanos, QueueSettings
 from penstock.server.auth import Authenticator
 from penstock.server.clock import Clock
 from penstock.server.config import Address, Config
 from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer
+from penstock.server.lines import LineServer
 from penstock.server.loop import Loop, Timer
 from penstock.server.metrics import CONTENT_TYPE, Metrics
 from penstock.storage.directory import DataDirectory, Identity
@@ -160,23 +162,32 @@ class Broker:
             self._keep_house(log)
             self.http = HttpServer(Application(self.config, identity, self.loop, self.metrics), self.config.http)
             self.metrics.http = self.http
+            self.lines = self.metrics.lines = self._line_server(identity)
             gc.freeze()  # What was recovered is here to stay.
-            listener = await self._listen()
+            listeners = [
+                await self._listen(self.http, self.config.http.address),
+                await self._listen(self.lines, self.config.lines.address),
+            ]
             for number in (signal.SIGTERM, signal.SIGINT):
                 running.add_signal_handler(number, self._stop.set)
-            host, port = listener.sockets[0].getsockname()[:2]
-            logger.info("listening", extra={"http": str(Address(host, port)), "data": str(self.config.data)})
+            http, lines = (str(Address(*each.sockets[0].getsockname()[:2])) for each in listeners)
+            logger.info("listening", extra={"http": http, "lines": lines, "data": str(self.config.data)})
             rounds = asyncio.create_task(self._look_around())
             await self._stop.wait()
             rounds.cancel()
-            return await self._shut_down(listener)
+            return await self._shut_down(listeners)
         finally:
             self.directory.close()
 
-    async def _listen(self) -> asyncio.Server:
-        address = self.config.http.address
+    def _line_server(self, identity: Identity) -> LineServer:
+        etzel = Etzel(MessageIds(bytes.fromhex(identity.id_key), identity.shard), QueueSettings())
+        admits = Authenticator(self.config.auth.tokens).admits if self.config.auth.tokens else None
+        return LineServer(self.loop, self.config.lines, lambda peer: etzel.converse(peer, admits), refusal)
+
+    @staticmethod
+    async def _listen(server: HttpServer | LineServer, address: Address) -> asyncio.Server:
         try:
-            return await self.http.listen(*address)
+            return await server.listen(*address)
         except OSError as error:
             raise ConfigError(f"cannot listen on {address}: {error.strerror or error}") from None
 
@@ -235,13 +246,16 @@ class Broker:
 
     # ── Stop ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _shut_down(self, listener: asyncio.Server) -> int:
+    async def _shut_down(self, listeners: list[asyncio.Server]) -> int:
         logger.info("stopping")
-        listener.close()
+        for listener in listeners:
+            listener.close()
         self.http.stop()
+        self.lines.stop()
         self.loop.release_waiters()
-        await self._until(lambda: not self.http.connections, self.config.stop_seconds)
+        await self._until(lambda: not (self.http.connections or self.lines.connections), self.config.stop_seconds)
         self.http.close()
+        self.lines.close()
         await self._until(lambda: self.loop.idle or bool(self.loop.failure), self.config.stop_seconds)
         if self._reviving:
             self._reviving.cancel()

@@ -24,6 +24,8 @@ from penstock.limits import (
     BATCH_BYTES_MAX,
     BODY_BYTES_MAX,
     HEADERS_BYTES_MAX,
+    LINE_BYTES_MAX,
+    LINE_ENVELOPE_BYTES_MAX,
     REQUEST_BODY_BYTES_MAX,
     REQUEST_HEADERS_BYTES_MAX,
     SEGMENT_BYTES_MAX,
@@ -82,6 +84,42 @@ class LinesConfig(Struct, frozen=True, kw_only=True):
     address: Annotated[Address, Meta(description="Where lines of JSON are served over TCP.")] = Address(
         "127.0.0.1", 7844
     )
+    connections_max: Annotated[
+        int, Meta(ge=1, le=1_000_000, description="Connections open at once; one more is refused.")
+    ] = 10_000
+    line_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=BODY_BYTES_MAX + LINE_ENVELOPE_BYTES_MAX,
+            le=BATCH_BYTES_MAX,
+            description="One line; what is longer is skipped and answered with TOO_LARGE.",
+        ),
+    ] = LINE_BYTES_MAX
+    commands_max: Annotated[
+        int, Meta(ge=1, le=65_536, description="Commands of one connection under way at once; more wait unread.")
+    ] = 1024
+    buffered_bytes_max: Annotated[
+        int, Meta(ge=4 << 20, le=1 << 40, description="All lines that are not complete yet, together.")
+    ] = 256 << 20
+    unsent_bytes_max: Annotated[
+        int,
+        Meta(ge=4 << 20, le=1 << 40, description="Replies that one client leaves unread before it is disconnected."),
+    ] = 64 << 20
+    idle_seconds: Annotated[
+        float,
+        Meta(gt=0, le=_DAY_SECONDS, description="How long a connection may rest, unless it sleeps for a queue."),
+    ] = 3600.0
+    slow_client_seconds: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=_DAY_SECONDS,
+            description="A line must be complete this long after its first byte, and a token shown in this time.",
+        ),
+    ] = 30.0
+    keepalive_seconds: Annotated[
+        int, Meta(ge=1, le=7200, description="A client silent for this long is asked by TCP if it is still there.")
+    ] = 60
 
 
 class LogConfig(Struct, frozen=True, kw_only=True):
@@ -163,6 +201,11 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Sequence[str], ov
         raise ConfigError(
             f"http.buffered_bytes_max = {config.http.buffered_bytes_max} has no room for one request of "
             f"http.body_bytes_max = {config.http.body_bytes_max}"
+        )
+    if config.lines.line_bytes_max > config.lines.buffered_bytes_max:
+        raise ConfigError(
+            f"lines.buffered_bytes_max = {config.lines.buffered_bytes_max} has no room for one line of "
+            f"lines.line_bytes_max = {config.lines.line_bytes_max}"
         )
     return config
 

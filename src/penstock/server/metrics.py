@@ -22,6 +22,7 @@ from penstock.limits import SECOND_NS
 from penstock.model import Kind
 from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer
+from penstock.server.lines import LineServer
 from penstock.server.loop import Loop
 from penstock.storage.segments import SegmentLog
 
@@ -60,6 +61,9 @@ FAMILIES = (
     Family("penstock_http_connections", "gauge", "HTTP connections open."),
     Family("penstock_http_buffered_bytes", "gauge", "Bodies of requests that are not complete yet."),
     Family("penstock_http_responses_total", "counter", "Responses since the start, by status.", ("status",)),
+    Family("penstock_lines_connections", "gauge", "Connections of the line protocol open."),
+    Family("penstock_lines_buffered_bytes", "gauge", "Lines that are not complete yet."),
+    Family("penstock_lines_received_total", "counter", "Lines since the start."),
     Family("penstock_log_bytes", "gauge", "Size of the log, without the room reserved in its newest segment."),
     Family("penstock_log_segments", "gauge", "Files of the log."),
     Family("penstock_log_offset", "gauge", "Events ever logged and fsynced: the offset of the next one."),
@@ -99,11 +103,12 @@ class Histogram:
 
 
 class Metrics:
-    """The metrics of one broker. `http` and `housekeeper` are put in place once they are there."""
+    """The metrics of one broker. `http`, `lines` and `housekeeper` are put in place once they are there."""
 
     def __init__(self, loop: Loop) -> None:
         self.commit_seconds = Histogram()
         self.http: HttpServer | None = None
+        self.lines: LineServer | None = None
         self.housekeeper: Housekeeper | None = None
         self._loop = loop
         self._process = ProcessCollector(registry=None)
@@ -133,6 +138,10 @@ class Metrics:
             yield "penstock_http_connections", _one(len(self.http.connections))
             yield "penstock_http_buffered_bytes", _one(self.http.buffered_bytes)
             yield "penstock_http_responses_total", [((str(status),), count) for status, count in responses if count]
+        if self.lines:
+            yield "penstock_lines_connections", _one(len(self.lines.connections))
+            yield "penstock_lines_buffered_bytes", _one(self.lines.buffered_bytes)
+            yield "penstock_lines_received_total", _one(self.lines.lines_received)
         if isinstance(loop.log, SegmentLog):
             yield from self._log_samples(loop.log)
 
