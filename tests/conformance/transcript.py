@@ -23,6 +23,18 @@ A transcript is a list of steps. A step may send a request, and may expect a res
   `{ absent = true }`, `{ at_least = , at_most = }` (JSON numbers).
 - In JSON the text `null` stands for null, which TOML lacks.
 - `took` bounds the seconds between sending the request and having its answer.
+
+A step may speak in lines of JSON instead, on a connection of its own kind:
+
+    [[step]]
+    name = "a worker sleeps, and is woken at once"
+    on = "worker"
+    line = { cmd = "ISLP", qname = "${q}" }
+    hear = [{ cmd = "okslp", qname = "${q}" }, { cmd = "awk", qname = "${q}" }]
+
+- `line` is a command, or content that is sent as it is, with a newline. `say` is a list of them, sent in one write.
+- `hear` are the lines that must come next, in this order, each with exactly these keys. That nothing else came is
+  seen by what the next command hears.
 """
 
 from __future__ import annotations
@@ -38,8 +50,10 @@ import msgspec
 
 from tests.broker import Broker
 from tests.http_client import Connection, Headers, Response, encode_multipart, find_header
+from tests.line_client import LineClient
 
 SHOWN_CHARACTERS_MAX = 300
+CONTENT_KEYS = {"hex", "repeat", "times", "lines"}
 MATCHER_KEYS = {"matches", "capture", "lists", "absent", "at_least", "at_most"}
 
 
@@ -76,6 +90,11 @@ class Step(msgspec.Struct, forbid_unknown_fields=True):
     json: Any = msgspec.UNSET
     parts: list[PartSent] | None = None
     expect: Expect | None = None
+    line: Any = msgspec.UNSET
+    say: list[Any] = []
+    hear: list[Any] = []
+    took: dict[str, float] = {}
+    """With `hear`: the seconds until all of it had come."""
 
 
 class Transcript(msgspec.Struct, forbid_unknown_fields=True):
@@ -97,6 +116,7 @@ class Player:
         self._broker = broker
         self._variables = {"q": f"{story}-{secrets.token_hex(4)}"}
         self._connections: dict[str, Connection] = {}
+        self._line_clients: dict[str, LineClient] = {}
         self._unread: dict[str, list[tuple[str, float]]] = {}
 
     def play(self, transcript: Transcript) -> None:
@@ -106,10 +126,13 @@ class Player:
             for number, step in enumerate(transcript.step, start=1):
                 self._play_step(number, step)
         finally:
-            for connection in self._connections.values():
+            for connection in (*self._connections.values(), *self._line_clients.values()):
                 connection.close()
 
     def _play_step(self, number: int, step: Step) -> None:
+        if step.line is not msgspec.UNSET or step.say or step.hear:
+            self._play_lines(number, step)
+            return
         connection = self._connections.get(step.on)
         if connection is None:
             connection = self._connections[step.on] = self._broker.connect()
@@ -159,6 +182,33 @@ class Player:
             headers.setdefault("Content-Type", "multipart/mixed; boundary=penstock-test")
         connection.send_request(method, target, headers, body)
         self._unread[step.on].append((method, time.monotonic()))
+
+    def _play_lines(self, number: int, step: Step) -> None:
+        client = self._line_clients.get(step.on)
+        if client is None:
+            client = self._line_clients[step.on] = LineClient(self._broker.lines)
+        said = [step.line, *step.say] if step.line is not msgspec.UNSET else step.say
+        began = time.monotonic()
+        client.send(b"".join(self._line(each) + b"\n" for each in said))
+        heard: list[Any] = []
+        try:
+            for expected in step.hear:
+                heard.append(client.hear())
+                self._compare_json(expected, heard[-1], "line", whole=True)
+            if step.took:
+                self._compare_number(step.took, time.monotonic() - began, "seconds")
+        except (OSError, AssertionError, ValueError, Mismatch) as mismatch:
+            raise Mismatch(
+                f"step {number}: {step.name}\n"
+                f"  said:     {show(self._fill_json(said))}\n"
+                f"  {mismatch}\n"
+                f"  heard:    {show(heard)}"
+            ) from None
+
+    def _line(self, value: Any) -> bytes:
+        if isinstance(value, dict) and not value.keys() <= CONTENT_KEYS:
+            return json.dumps(self._fill_json(value)).encode()
+        return self._content(value)
 
     def _compare(self, expect: Expect, response: Response, seconds: float) -> None:
         if response.status != expect.status:

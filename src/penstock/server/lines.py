@@ -283,7 +283,8 @@ class LineConnection(LoopPeer, asyncio.Protocol):
         """How many commands may be begun now: the larger the replies have been lately, the fewer."""
         limits = self._server.limits
         most = min(limits.commands_max, limits.unsent_bytes_max // 4 // self._reply_bytes)
-        return max(0, max(1, most) - conversation.under_way)
+        import os
+        return min(int(os.environ.get('TURN','1000')),max(0, max(1, most) - conversation.under_way))
 
     def _pump(self) -> None:
         """Take lines that had to wait, if there is room; read on when none are left."""

@@ -104,8 +104,10 @@ class Watch:
         self._loop.forget_watch(self)
 
     def told(self, answer: Answer) -> None:
-        """What woke it is durable, or never will be."""
-        if self.wake and not isinstance(answer, Refused):
+        """What woke it is durable, or never will be: then it sleeps on."""
+        if self.wake and isinstance(answer, Refused):
+            self._loop.watch_on(self)
+        elif self.wake:
             self.wake()
 
 
@@ -431,6 +433,8 @@ class Loop:
         self.engine, self.log, self.failure = engine, log, None
         self._timer_at = NEVER_NS
         self._arm()
+        self._woken.extend(self._watches)  # Something may be ready there that they were not told of.
+        self._wake()
 
     @property
     def idle(self) -> bool:
@@ -493,11 +497,14 @@ class Loop:
         """Call once when the queue, which need not be there yet, has a message that is ready; at once if it has."""
         self.decide_collected()
         watch = Watch(self, queue, wake)
-        if self._has_ready(queue):
+        if self._has_ready(queue) and not self.failure:
             self._hold(watch.told, _DONE, _SYNC)
         else:
-            self._watches.setdefault(queue, {})[watch] = None
+            self.watch_on(watch)
         return watch
+
+    def watch_on(self, watch: Watch) -> None:
+        self._watches.setdefault(watch.queue, {})[watch] = None
 
     def forget_watch(self, watch: Watch) -> None:
         watches = self._watches.get(watch.queue)
