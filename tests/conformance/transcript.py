@@ -126,8 +126,10 @@ class Player:
             for number, step in enumerate(transcript.step, start=1):
                 self._play_step(number, step)
         finally:
-            for connection in (*self._connections.values(), *self._line_clients.values()):
+            for connection in self._connections.values():
                 connection.close()
+            for client in self._line_clients.values():
+                client.close()
 
     def _play_step(self, number: int, step: Step) -> None:
         if step.line is not msgspec.UNSET or step.say or step.hear:

@@ -124,8 +124,8 @@ frames = st.binary(max_size=60) | near_commands | good_commands | near_commands.
 def test_every_frame_gets_one_reply_and_a_wake_up_only_who_sleeps(sent: list[bytes], chance: Random) -> None:
     rig = Rig()
     client = rig.talk()
-    for frame in sent:
-        client.conversation.received(frame)
+    for each in sent:
+        client.conversation.received(each)
         if chance.random() < 0.3:
             rig.settle()
     rig.settle(10)
@@ -161,7 +161,14 @@ def test_any_text_comes_back_as_it_was_sent(text: str) -> None:
         (b'{"cmd":"PUB","qname":"q","message":"m","delay":NaN}', "BAD_JSON"),
         (b'{"cmd":"PUB","qname":"q","message":"' + b"\\u00e9" * (BODY_BYTES_MAX // 2 + 1) + b'"}', "TOO_LARGE"),
     ],
-    ids=["half a surrogate pair", "deep", "deeper", "too large a number", "no number", "large once it is written out"],
+    ids=[
+        "half a surrogate pair",
+        "deep",
+        "deeper",
+        "too large a number",
+        "no number",
+        "large once it is written out",
+    ],
 )
 def test_what_is_wrong_is_named(frame: bytes, error: str) -> None:
     rig = Rig()

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from penstock.dialects.conversation import Conversation, Peer
-from penstock.limits import BODY_BYTES_MAX, LINES_UNSENT_BYTES_HIGH
+from penstock.limits import BODY_BYTES_MAX, LINES_PER_TURN_MAX, LINES_UNSENT_BYTES_HIGH
 from penstock.server.loop import Loop
 from penstock.server.peer import LoopPeer
 
@@ -280,11 +280,10 @@ class LineConnection(LoopPeer, asyncio.Protocol):
             self._finish()
 
     def _room(self, conversation: LineConversation) -> int:
-        """How many commands may be begun now: the larger the replies have been lately, the fewer."""
+        """How many lines may be taken in this turn: the larger the replies have been lately, the fewer."""
         limits = self._server.limits
         most = min(limits.commands_max, limits.unsent_bytes_max // 4 // self._reply_bytes)
-        import os
-        return min(int(os.environ.get('TURN','1000')),max(0, max(1, most) - conversation.under_way))
+        return min(LINES_PER_TURN_MAX, max(0, max(1, most) - conversation.under_way))
 
     def _pump(self) -> None:
         """Take lines that had to wait, if there is room; read on when none are left."""
