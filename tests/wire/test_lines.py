@@ -10,6 +10,8 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -296,6 +298,55 @@ def test_sigterm_takes_no_new_connection(start_broker: StartBroker) -> None:
     broker.stop()
     with pytest.raises(OSError, match="refused"):
         LineClient(broker.lines)
+
+
+# The manual
+
+MANUAL = (Path(__file__).parents[2] / "docs" / "etzel.md").read_text("utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", MANUAL, re.MULTILINE | re.DOTALL)
+
+
+def test_the_session_of_the_manual_goes_as_printed(start_broker: StartBroker) -> None:
+    said, printed = (block.splitlines() for block in blocks("json"))
+    heard: list[str] = []
+    uid = ""
+    with LineClient(start_broker().lines) as client:
+        for line in said:
+            client.send(line.replace("UID", uid).encode() + b"\n")
+            for _ in range(2 if '"PUB"' in line else 1):  # It wakes the sleeper, too.
+                reply = client.hear()
+                uid = reply.get("uid", uid)
+                heard.append(json.dumps(reply, separators=(",", ":")).replace(uid or "UID", "UID"))
+    assert heard == printed
+
+
+def test_the_worker_of_the_manual_works(broker: Broker, queue: str) -> None:
+    (code,) = blocks("python")
+    names: dict[str, Any] = {}
+    exec(code, names)
+    handled: SimpleQueue[str] = SimpleQueue()
+
+    def handle(text: str) -> None:
+        handled.put(text)
+        if text == "the end":
+            raise EOFError
+
+    def run() -> None:
+        with pytest.raises(EOFError):
+            names["work"](broker.lines, queue, handle)
+
+    worker = threading.Thread(target=run)
+    worker.start()
+    with LineClient(broker.lines) as client:
+        for text in ("one", "two", "the end"):
+            assert client.ask(**publish(queue, text))["cmd"] == "ok"
+            assert handled.get(timeout=30) == text
+        worker.join(30)
+        assert not worker.is_alive()
+        assert client.ask(**fetch(queue))["cmd"] == "nomsg"
 
 
 # Metrics

@@ -83,7 +83,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _FIELDS = {
-    kind.__struct_config__.tag: msgspec.structs.fields(kind)
+    str(kind.__struct_config__.tag): msgspec.structs.fields(kind)
     for kind in (_Publish, _Fetch, _Acknowledge, _Delete, _Sleep, _Subscribe, _Authenticate)
 }
 
