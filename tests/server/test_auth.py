@@ -56,3 +56,11 @@ def test_the_challenge_says_whether_a_token_was_shown() -> None:
 
 def test_the_tokens_are_not_kept() -> None:
     assert "very-secret" not in str(vars(Authenticator(["very-secret"])))
+
+
+def test_a_token_alone_is_judged_as_one_in_a_header() -> None:
+    authenticator = Authenticator(["first", "second"])
+    assert authenticator.admits("first")
+    assert authenticator.admits("second")
+    assert not any(map(authenticator.admits, ["", "Bearer first", " first", "firs", "FIRST", "ü"]))
+    assert Authenticator(()).admits("anything")

@@ -55,7 +55,10 @@ def test_the_defaults() -> None:
     assert (http.idle_seconds, http.slow_client_seconds) == (75, 30)
     assert (http.header_bytes_max, http.body_bytes_max) == (REQUEST_HEADERS_BYTES_MAX, REQUEST_BODY_BYTES_MAX)
     assert http.buffered_bytes_max == 256 << 20
-    assert str(config.lines.address) == "127.0.0.1:7844"
+    lines = config.lines
+    assert (str(lines.address), lines.connections_max, lines.commands_max) == ("127.0.0.1:7844", 10_000, 1024)
+    assert (lines.line_bytes_max, lines.buffered_bytes_max, lines.unsent_bytes_max) == (2 << 20, 256 << 20, 64 << 20)
+    assert (lines.idle_seconds, lines.slow_client_seconds, lines.keepalive_seconds) == (3600, 30, 60)
     assert (config.log.segment_bytes, config.log.snapshot_bytes) == (16 << 20, 24 << 20)
     assert (config.log.retention_seconds, config.log.retention_bytes) == (7 * 24 * 3600, 10 << 30)
     assert (config.logging.level, config.logging.format) == ("info", "json")
@@ -88,6 +91,7 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "auth.tokens": "secret",
     }
     numbers = {"log.segment_bytes": 65536, "http.body_bytes_max": 2 << 20, "http.buffered_bytes_max": 4 << 20}
+    numbers |= {f"lines.{name}_bytes_max": 4 << 20 for name in ("line", "buffered", "unsent")}
     for key, setting in SETTINGS.items():
         number = numbers.get(key, 70_000 if key.endswith(("bytes", "bytes_max")) else 7)
         text = values.get(key, str(number))
@@ -240,6 +244,8 @@ def test_a_wrong_value_is_refused_by_key_value_and_what_is_expected(flag: str, e
 def test_one_request_must_fit_into_what_all_requests_may_take() -> None:
     with pytest.raises(ConfigError, match=r"http\.buffered_bytes_max = 1048576 .*http\.body_bytes_max = 16777216"):
         from_set("http.buffered_bytes_max=1048576")
+    with pytest.raises(ConfigError, match=r"lines\.buffered_bytes_max = 4194304 .*lines\.line_bytes_max = 8388608"):
+        from_set("lines.buffered_bytes_max=4194304", "lines.line_bytes_max=8388608")
 
 
 @pytest.mark.parametrize(
