@@ -11,12 +11,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock import __version__
+from penstock.dialects.etzel import Etzel, refusal
 from penstock.dialects.http import BodyRule, Headers, Request, Response
+from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.limits import BODY_BYTES_UNASKED
 from penstock.model import Answer, Command, CreateQueue, Fetch, Finish, NewMessage, Publish, QueueSettings
-from penstock.server.config import HttpConfig, LogConfig
+from penstock.server.config import HttpConfig, LinesConfig, LogConfig
 from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer
+from penstock.server.lines import LineServer
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics, metrics_table
 from penstock.storage.memory import MemoryLog
 from penstock.storage.segments import SegmentLog
@@ -235,6 +238,8 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
         loop = a_loop(log)
         metrics = Metrics(loop)
         metrics.http = HttpServer(Echo(), HttpConfig())
+        etzel = Etzel(MessageIds(bytes(ID_KEY_BYTES)), QueueSettings())
+        metrics.lines = LineServer(loop, LinesConfig(), etzel.converse, refusal)
         metrics.housekeeper = Housekeeper(loop, log, LogConfig())
         await ask(loop, CreateQueue("orders", QueueSettings()))
         metrics.housekeeper.final_snapshot()
