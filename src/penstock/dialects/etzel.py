@@ -177,6 +177,9 @@ class EtzelConversation:
         self._drowsy: dict[int, str] = {}  # Queues to sleep for once the reply to this command is out.
         self._asleep: dict[str, Cancelable | None] = {}
         self._subscribed: set[str] = set()
+        self._held: dict[
+            bytes, tuple[int, int]
+        ] = {}  # Where the messages last sent are: read from the uid, it costs.
 
     @property
     def under_way(self) -> int:
@@ -212,37 +215,46 @@ class EtzelConversation:
             self._answer(number, _explained(frame))
             return
         kind = type(command)
-        if kind is _Authenticate:
-            self._authenticate(number, command.token)
-            return
-        queue = _queue(command.qname)
-        if self.guest or binary:
-            self._answer(number, _DENIED if self.guest else _BAD_JSON)
-        elif queue is None:
-            self._answer(number, refusal("BAD_FIELD", field="qname"))
+        queue = None if kind is _Authenticate else _queue(command.qname)
+        if queue is None or self.guest or binary:
+            self._answer_unusual(number, command, binary)
         elif kind is _Publish:
-            self._publish(number, queue.shown, command)
+            self._publish(number, queue, command)
         elif kind is _Fetch:
             self._submit(queue.fetch, partial(self._fetched, number, queue))
         elif kind is _Sleep:
-            self._sleep(number, queue.shown, command.qname)
+            self._sleep(number, queue)
         elif kind is _Subscribe:
-            self._subscribe(number, queue.shown, command.qname)
+            self._subscribe(number, queue)
         else:
-            self._acknowledge(number, queue.shown, command.uid)
+            self._acknowledge(number, queue, command.uid)
+
+    def _answer_unusual(self, number: int, command: _Command, binary: bool) -> None:
+        if binary:
+            self._answer(number, _BAD_JSON)
+        elif isinstance(command, _Authenticate):
+            self._authenticate(number, command.token)
+        elif self.guest:
+            self._answer(number, _DENIED)
+        else:
+            self._answer(number, refusal("BAD_FIELD", field="qname"))
 
     # ── Each command ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _publish(self, number: int, shown: bytes, command: _Publish) -> None:
-        text = command.msg if command.message is None else command.message
-        if text is None or (command.msg is not None and command.message is not None):
-            self._answer(number, refusal("BAD_FIELD", field="message" if text is None else "msg"))
+    def _publish(self, number: int, queue: _Queue, command: _Publish) -> None:
+        text, timeout, delay, expires = command.message, command.timeout, command.delay, command.expires
+        if text is None:
+            text = command.msg
+        elif command.msg is not None:
+            self._answer(number, refusal("BAD_FIELD", field="msg"))
+            return
+        if text is None:
+            self._answer(number, refusal("BAD_FIELD", field="message"))
             return
         body = text.encode()
         if len(body) > BODY_BYTES_MAX:
             self._answer(number, _TOO_LARGE)
             return
-        timeout, delay, expires = command.timeout, command.delay, command.expires
         message = NewMessage(
             body,
             _CONTENT_TYPE,
@@ -251,51 +263,56 @@ class EtzelConversation:
             expires_ns=int(expires * SECOND_NS) if expires else None,
         )
         publish = Publish(command.qname, (message,), self._create)
-        self._submit(publish, partial(self._published, number, shown))
+        self._submit(publish, partial(self._published, number, queue))
 
-    def _published(self, number: int, shown: bytes, answer: Answer) -> None:
+    def _published(self, number: int, queue: _Queue, answer: Answer) -> None:
         if type(answer) is Refused:
             frame = _refused(answer)
         else:
-            (receipt,) = cast("Sequence[Receipt]", answer)
-            frame = _OK % (shown, self._make(receipt.queue, receipt.sequence))
+            receipt = cast("Sequence[Receipt]", answer)[0]
+            frame = _OK % (queue.shown, self._make(receipt.queue, receipt.sequence))
         self._answer(number, frame)
 
     def _fetched(self, number: int, queue: _Queue, answer: Answer) -> None:
-        shown = queue.shown
         if type(answer) is Refused:
             absent = answer.reason is Reason.NO_QUEUE and queue.fetch.queue in self._subscribed
-            frame = _NO_MESSAGE % shown if absent else _refused(answer)
+            frame = _NO_MESSAGE % queue.shown if absent else _refused(answer)
         elif answer:
-            (delivery,) = cast("Sequence[Delivery]", answer)
-            facts = (shown, self._make(delivery.queue, delivery.sequence), delivery.receives - 1)
-            try:
-                frame = _MESSAGE % (*facts, _encode(delivery.body.decode()))
-            except UnicodeDecodeError:
-                frame = _BINARY_MESSAGE % (*facts, b2a_base64(delivery.body, newline=False))
+            frame = self._message(queue, cast("Sequence[Delivery]", answer)[0])
         else:
-            frame = _NO_MESSAGE % shown
+            frame = _NO_MESSAGE % queue.shown
         self._answer(number, frame)
 
-    def _acknowledge(self, number: int, shown: bytes, uid: str) -> None:
-        place = self._find(uid.encode())
-        frame = _ACKNOWLEDGED % (shown, _encode(uid))
-        if place is None:
-            self._answer(number, frame)  # Never given out; gone is gone.
-        else:
-            self._submit(Finish(*place), partial(self._acknowledged, number, frame))
+    def _message(self, queue: _Queue, delivery: Delivery) -> bytes:
+        uid = self._make(delivery.queue, delivery.sequence)
+        try:
+            return _MESSAGE % (queue.shown, uid, delivery.receives - 1, _encode(delivery.body.decode()))
+        except UnicodeDecodeError:
+            text = b2a_base64(delivery.body, newline=False)
+            return _BINARY_MESSAGE % (queue.shown, uid, delivery.receives - 1, text)
 
-    def _acknowledged(self, number: int, frame: bytes, answer: Answer) -> None:
+    def _acknowledge(self, number: int, queue: _Queue, uid: str) -> None:
+        name = uid.encode()
+        place = self._find(name)
+        if place is None:
+            self._answer(number, _ACKNOWLEDGED % (queue.shown, _encode(uid)))  # Never given out; gone is gone.
+        else:
+            self._submit(Finish(*place), partial(self._acknowledged, number, queue, name))
+
+    def _acknowledged(self, number: int, queue: _Queue, uid: bytes, answer: Answer) -> None:
         if type(answer) is Refused and answer.reason is not Reason.NO_MESSAGE:
             frame = _refused(answer)
+        else:
+            frame = _ACKNOWLEDGED % (queue.shown, b'"%b"' % uid)
         self._answer(number, frame)
 
-    def _subscribe(self, number: int, shown: bytes, qname: str) -> None:
+    def _subscribe(self, number: int, queue: _Queue) -> None:
+        qname = queue.fetch.queue
         if len(self._subscribed) >= CONNECTION_QUEUES_MAX and qname not in self._subscribed:
             self._answer(number, _TOO_MANY)
         else:
             self._subscribed.add(qname)
-            self._answer(number, _SUBSCRIBED % shown)
+            self._answer(number, _SUBSCRIBED % queue.shown)
 
     def _authenticate(self, number: int, token: str) -> None:
         if self._admits is None or self._admits(token):
@@ -306,12 +323,13 @@ class EtzelConversation:
 
     # ── Sleep ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _sleep(self, number: int, shown: bytes, qname: str) -> None:
+    def _sleep(self, number: int, queue: _Queue) -> None:
+        qname = queue.fetch.queue
         if len(self._asleep) + len(self._drowsy) >= CONNECTION_QUEUES_MAX and qname not in self._asleep:
             self._answer(number, _TOO_MANY)
             return
         self._drowsy[number] = qname
-        self._answer(number, _MAY_SLEEP % shown)
+        self._answer(number, _MAY_SLEEP % queue.shown)
 
     def _fall_asleep(self, qname: str) -> None:
         """Only when the client was told that it may: the wake-up can come at once, and must not come first."""
