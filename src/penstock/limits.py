@@ -46,7 +46,7 @@ PIPELINE_REQUESTS_MAX = 16  # Of one connection, under way at once; more wait th
 # Lines and conversations
 LINE_ENVELOPE_BYTES_MAX = 4 << 10  # What a command has beside its body.
 LINE_BYTES_MAX = 2 << 20
-LINES_PER_TURN_MAX = 64  # Of one connection: so the disk begins with the first while the next are being read.
+LINES_PER_TURN_MAX = 128  # Of one connection: so the disk begins with the first ones while the next are read.
 LINES_UNSENT_BYTES_HIGH = 1 << 20  # A client that leaves more replies than this unread is not read from.
 CONNECTION_QUEUES_MAX = 1000  # Queues that one connection subscribes to, and sleeps for.
 
