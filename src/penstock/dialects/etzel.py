@@ -177,9 +177,6 @@ class EtzelConversation:
         self._drowsy: dict[int, str] = {}  # Queues to sleep for once the reply to this command is out.
         self._asleep: dict[str, Cancelable | None] = {}
         self._subscribed: set[str] = set()
-        self._held: dict[
-            bytes, tuple[int, int]
-        ] = {}  # Where the messages last sent are: read from the uid, it costs.
 
     @property
     def under_way(self) -> int:
