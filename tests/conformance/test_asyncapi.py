@@ -25,7 +25,7 @@ def description() -> dict[str, Any]:
 
 
 DESCRIPTION = description()
-MESSAGES: dict[str, Any] = DESCRIPTION["components"]["messages"]
+MESSAGES: dict[str, Any] = {each["name"]: each for each in DESCRIPTION["components"]["messages"].values()}
 
 
 def resolved(reference: str) -> Any:
@@ -46,7 +46,7 @@ def references(part: Any) -> list[str]:
 
 def fits(frame: dict[str, Any], name: str) -> None:
     schema = {"$schema": "https://json-schema.org/draft/2020-12/schema", "components": DESCRIPTION["components"]}
-    jsonschema_rs.validate(schema | {"$ref": f"#/components/messages/{name}/payload"}, frame)
+    jsonschema_rs.validate(schema | {"$ref": f"#/components/messages/etzel.{name}/payload"}, frame)
 
 
 def test_every_reference_leads_somewhere() -> None:
@@ -56,7 +56,6 @@ def test_every_reference_leads_somewhere() -> None:
 
 def test_every_example_fits_its_schema() -> None:
     for name, message in MESSAGES.items():
-        assert message["name"] == name
         for example in message["examples"]:
             fits(example["payload"], name)
 
@@ -89,4 +88,4 @@ def test_the_replies_of_the_transcripts_are_described(path: Path) -> None:
             described = MESSAGES[reply["cmd"]]["payload"]["properties"]
             assert set(reply) <= set(described)
             if "err" in reply:
-                assert reply["err"] in DESCRIPTION["components"]["schemas"]["Error"]["enum"]
+                assert reply["err"] in DESCRIPTION["components"]["schemas"]["etzel.Error"]["enum"]
