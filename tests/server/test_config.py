@@ -56,7 +56,7 @@ def test_the_defaults() -> None:
     assert (http.header_bytes_max, http.body_bytes_max) == (REQUEST_HEADERS_BYTES_MAX, REQUEST_BODY_BYTES_MAX)
     assert http.buffered_bytes_max == 256 << 20
     lines = config.lines
-    assert (str(lines.address), lines.connections_max, lines.commands_max) == ("127.0.0.1:7844", 10_000, 1024)
+    assert (str(lines.address), lines.connections_max, lines.commands_max) == ("127.0.0.1:7844", 10_000, 512)
     assert (lines.line_bytes_max, lines.buffered_bytes_max, lines.unsent_bytes_max) == (2 << 20, 256 << 20, 64 << 20)
     assert (lines.idle_seconds, lines.slow_client_seconds, lines.keepalive_seconds) == (3600, 30, 60)
     assert (config.log.segment_bytes, config.log.snapshot_bytes) == (16 << 20, 24 << 20)

@@ -175,6 +175,17 @@ def test_a_client_that_does_not_read_is_not_answered_into_memory_without_end(sta
         assert broker.resident_bytes() - before < 100 << 20
 
 
+def test_a_client_that_leaves_too_much_unread_is_disconnected_at_once(start_broker: StartBroker) -> None:
+    broker = start_broker("lines.unsent_bytes_max=4194304")
+    with LineClient(broker.lines, receive_bytes=4096) as deaf, LineClient(broker.lines) as lively:
+        lively.say(*(publish("mixed", "small") for _ in range(300)))
+        lively.say(*(publish("mixed", "x" * BODY_BYTES_MAX) for _ in range(40)))
+        assert {lively.hear()["cmd"] for _ in range(340)} == {"ok"}
+        deaf.say(*(fetch("mixed") for _ in range(340)))
+        wait_for_metric(broker, "penstock_lines_connections", 1)
+        assert lively.ask(cmd="SUB", qname="q")["cmd"] == "oksub"
+
+
 def test_a_client_that_reads_slowly_gets_everything(start_broker: StartBroker) -> None:
     broker = start_broker("lines.unsent_bytes_max=33554432")
     broker.create_queue("big", visibility_timeout=0)

@@ -97,7 +97,7 @@ class LinesConfig(Struct, frozen=True, kw_only=True):
     ] = LINE_BYTES_MAX
     commands_max: Annotated[
         int, Meta(ge=1, le=65_536, description="Commands of one connection under way at once; more wait unread.")
-    ] = 1024
+    ] = 512
     buffered_bytes_max: Annotated[
         int, Meta(ge=4 << 20, le=1 << 40, description="All lines that are not complete yet, together.")
     ] = 256 << 20

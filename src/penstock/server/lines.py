@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from penstock.dialects.conversation import Conversation, Peer
@@ -143,6 +143,7 @@ class LineConnection(LoopPeer, asyncio.Protocol):
         "_server",
         "_since",
         "_skipping",
+        "_taken",
         "_transport",
         "_writable",
     )
@@ -156,6 +157,7 @@ class LineConnection(LoopPeer, asyncio.Protocol):
         self._begun_at = 0  # The sweep when it began.
         self._skipping = False  # The line that is not complete is not kept.
         self._backlog: deque[Line] = deque()  # Lines that wait for room.
+        self._taken: list[Line] = []  # Lines that are being handed to the conversation.
         self._out: list[bytes] = []  # Frames that this turn sends.
         self._flush_is_due = False
         self._reply_bytes = BODY_BYTES_MAX  # Of a reply lately: those under way may be as large.
@@ -259,7 +261,7 @@ class LineConnection(LoopPeer, asyncio.Protocol):
         self._server.buffered_bytes -= len(self._begun)
         self._begun = bytearray()
 
-    def _take(self, lines: Sequence[Line]) -> None:
+    def _take(self, lines: list[Line]) -> None:
         """Hand lines to the conversation, as many as there is room for; the others wait."""
         conversation = self._conversation
         assert conversation is not None
@@ -268,12 +270,14 @@ class LineConnection(LoopPeer, asyncio.Protocol):
             self._backlog.extendleft(reversed(lines[room:]))
             lines = lines[:room]
         received = conversation.received
+        self._taken = lines  # Whoever ends the connection clears it, and so this loop.
         try:
             for line in lines:
                 if type(line) is bytes:
                     received(line)
                 else:
                     conversation.refuse(cast("str", line))
+            lines.clear()  # A large one is not to be kept while the connection rests.
         except Exception:
             logger.exception("line_failed")
             self._out.append(self._server.refusal("INTERNAL"))
@@ -311,12 +315,15 @@ class LineConnection(LoopPeer, asyncio.Protocol):
     def flush(self) -> None:
         """Send everything that was said in this turn, in one write; then go on with what had to wait."""
         self._flush_is_due = False
+        conversation = self._conversation
+        if conversation is None:
+            self._out.clear()  # It is over: nobody listens.
+            return
         if self._out:
             self._write()
         if self._backlog:
             self._pump()
-        conversation = self._conversation
-        if (self._ended or self._server.stopping) and conversation and not (conversation.under_way or self._backlog):
+        if (self._ended or self._server.stopping) and not (conversation.under_way or self._backlog):
             self._finish()
 
     def _write(self) -> None:
@@ -353,9 +360,9 @@ class LineConnection(LoopPeer, asyncio.Protocol):
 
         Closed with something unread, a connection is reset, and the client may lose replies that are on their way.
         """
-        self._leave()
         if self._out:
             self._write()
+        self._leave()
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -368,6 +375,7 @@ class LineConnection(LoopPeer, asyncio.Protocol):
 
     def _leave(self) -> None:
         conversation, self._conversation = self._conversation, None
+        self._taken.clear()
         self._backlog.clear()
         self._forget_begun()
         if conversation:
