@@ -51,9 +51,30 @@ LINES_UNSENT_BYTES_HIGH = 1 << 20  # A client that leaves more replies than this
 CONNECTION_QUEUES_MAX = 1000  # Queues that one connection subscribes to, and sleeps for.
 
 assert BODY_BYTES_MAX * 6 // 4 + LINE_ENVELOPE_BYTES_MAX <= LINE_BYTES_MAX, "a body fits with a tenth of it escaped"
+
+# WebSocket
+WS_MESSAGE_BYTES_MAX = 8 << 20  # A body of 1 MiB as JSON takes up to six times as much, each byte escaped.
+WS_REQUESTS_MAX = 1024  # Of one connection, under way at once; more wait their turn unread.
+WS_REQUEST_BYTES_MAX = 4 << 20  # The same, in bytes.
+WS_TURN_MESSAGES_MAX = 512  # Of one connection; then the others have their turn.
+WS_UNSENT_BYTES_MAX = 64 << 20  # A client with more than this to read is cut off.
+WS_CLOSE_SECONDS_MAX = 5  # A client that does not answer a close frame is cut off.
+
+# glovebox
+SESSION_ID_MAX = (1 << 53) - 1  # JavaScript holds no larger whole number.
+GATHERED_MAX = 256  # Requests of one connection that came together and go on as one command.
+HELD_LEASES_MAX = 10_000  # Of one session; the oldest is given back for one more.
+BLOCK_SECONDS_MAX = 86_400
+WORK_SECONDS_MAX = 365 * 86_400
+LOST_SESSIONS_BYTES_MAX = 256 << 20  # What waits for clients that lost their connection, all together.
+
 assert NAME_BYTES_MAX * 3 < REQUEST_TARGET_BYTES_MAX, "a percent-encoded name fits into a request target"
 assert BODY_BYTES_MAX + HEADERS_BYTES_MAX <= REQUEST_BODY_BYTES_MAX <= BATCH_BYTES_MAX
 assert BODY_BYTES_MAX <= FETCH_BYTES_MAX
+assert 6 * (BODY_BYTES_MAX + NAME_BYTES_MAX) + 1024 <= WS_MESSAGE_BYTES_MAX, "every message can be posted as JSON"
+assert 5 * FETCH_BYTES_MAX < WS_UNSENT_BYTES_MAX, "what one fetch brings does not cut its client off"
+assert GATHERED_MAX <= BATCH_MESSAGES_MAX
+assert GATHERED_MAX <= WS_REQUESTS_MAX
 assert KEY_BYTES_MAX < 1 << 16, "a key's length is two bytes on disk"
 assert ROWS_PER_CHUNK & (ROWS_PER_CHUNK - 1) == 0
 assert ROWS_PER_CHUNK < 256, "a chunk counts its rows in a byte"

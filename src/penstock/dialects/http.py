@@ -81,7 +81,11 @@ def segments_of(target: bytes) -> list[bytes]:
 @lru_cache(maxsize=4096)
 def queue_name(segment: bytes) -> str:
     """A queue's name from a path segment. Raises `ProtocolError` for what cannot be one."""
-    raw = unquote_to_bytes(segment) if b"%" in segment else segment
+    return checked_name(unquote_to_bytes(segment) if b"%" in segment else segment)
+
+
+def checked_name(raw: bytes) -> str:
+    """A queue's name from its bytes. Raises `ProtocolError` for what cannot be one."""
     if not 1 <= len(raw) <= NAME_BYTES_MAX:
         raise ProtocolError(f"a queue name has 1 to {NAME_BYTES_MAX} bytes, this one has {len(raw)}")
     try:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import secrets
 import signal
 import sys
 from collections.abc import Callable
 from functools import cached_property
 from importlib import resources
+from typing import Any
 
 import msgspec
 import uvloop
 
 from penstock import __version__
 from penstock.dialects.etzel import Etzel, refusal
+from penstock.dialects.glovebox import Glovebox
 from penstock.dialects.http import (
     JSON,
     Awaited,
@@ -33,15 +36,17 @@ from penstock.dialects.mqs import Mqs
 from penstock.engine.engine import Engine
 from penstock.errors import ConfigError, DataDirectoryError, PenstockError, ProtocolError
 from penstock.ids import MessageIds
+from penstock.limits import SESSION_ID_MAX
 from penstock.model import Nanos, QueueSettings
 from penstock.server.auth import Authenticator
 from penstock.server.clock import Clock
 from penstock.server.config import Address, Config
 from penstock.server.housekeeping import Housekeeper
-from penstock.server.http import HttpServer
+from penstock.server.http import HttpServer, Upgrade
 from penstock.server.lines import LineServer
 from penstock.server.loop import Loop, Timer
 from penstock.server.metrics import CONTENT_TYPE, Metrics
+from penstock.server.ws import Converse, WebSockets
 from penstock.storage.directory import DataDirectory, Identity
 from penstock.storage.segments import SegmentLog
 
@@ -49,6 +54,7 @@ logger = logging.getLogger(__name__)
 
 _REVIVE_SECONDS = 1.0
 _LOOK_AROUND_SECONDS = 5.0
+_TALK_DESCRIPTION = "What is spoken over connections that stay open. The rest is in /openapi.json."
 _TEXT = b"Content-Type: text/plain; charset=utf-8\r\n"
 
 
@@ -82,11 +88,18 @@ class Application:
             batch_bytes_max=config.http.body_bytes_max,
         )
         self._mqs = mqs
+        glovebox = Glovebox(config.glovebox, loop.waiting, lambda: secrets.randbelow(SESSION_ID_MAX + 1))
+        conversations: dict[bytes, Converse] = {
+            b"/connect/": glovebox.connect,
+        }
+        self._websockets = WebSockets(loop, config.ws, conversations)
         self._routes: Routes = {
             **mqs.routes,
+            **glovebox.routes,
             (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
             (b"metrics", 1): {b"GET": self._metrics, b"HEAD": self._metrics},
             (b"openapi.json", 1): {b"GET": self._openapi, b"HEAD": self._openapi},
+            (b"asyncapi.json", 1): {b"GET": self._asyncapi, b"HEAD": self._asyncapi},
         }
         self.submit = loop.submit
         self.keep_order = loop.decide_collected
@@ -94,7 +107,7 @@ class Application:
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         return self._mqs.body_rule(method, target, headers)
 
-    def handle(self, request: Request) -> Response | Call | Awaited:
+    def handle(self, request: Request) -> Response | Call | Awaited | Upgrade:
         segments = segments_of(request.target)
         if self._guarded and segments[0] != b"health":
             authorization = request.headers.get(b"authorization")
@@ -103,7 +116,7 @@ class Application:
                 return error_response(401, "a bearer token is needed", challenge)
         methods = self._routes.get((segments[0], len(segments)))
         if methods is None:
-            return error_response(404, "there is nothing at this path")
+            return self._websockets.handshake(request) or error_response(404, "there is nothing at this path")
         handler = methods.get(request.method)
         if handler is None:
             return method_not_allowed(list(methods))
@@ -130,6 +143,25 @@ class Application:
 
     def _openapi(self, _: Request, __: bytes) -> Response:
         return Response(200, self._description, JSON)
+
+    def _asyncapi(self, _: Request, __: bytes) -> Response:
+        return Response(200, self._talk_description, JSON)
+
+    @cached_property
+    def _talk_description(self) -> bytes:
+        """Every dialect that talks both ways describes itself in a file of its own; here they are one."""
+        whole: dict[str, Any] = {
+            "asyncapi": "3.0.0",
+            "info": {"title": "Penstock", "version": __version__, "description": _TALK_DESCRIPTION},
+            "defaultContentType": "application/json",
+        }
+        for file in resources.files("penstock.dialects").joinpath("asyncapi").iterdir():
+            part = msgspec.json.decode(file.read_bytes())
+            for section in ("channels", "operations"):
+                whole.setdefault(section, {}).update(part[section])
+            for section, entries in part["components"].items():
+                whole.setdefault("components", {}).setdefault(section, {}).update(entries)
+        return msgspec.json.encode(whole)
 
     @cached_property
     def _description(self) -> bytes:

@@ -80,6 +80,21 @@ class HttpConfig(Struct, frozen=True, kw_only=True):
     ] = 256 << 20
 
 
+class Origin(str):
+    """Where a web page comes from, as a browser says it: scheme, host, and the port if it is not the usual one."""
+
+
+class WsConfig(Struct, frozen=True, kw_only=True):
+    origins: Annotated[
+        tuple[Origin, ...],
+        Meta(description="Web pages that may connect, besides those from this broker's own address; `*`: all."),
+    ] = ()
+    ping_seconds: Annotated[
+        float,
+        Meta(gt=0, le=_DAY_SECONDS, description="A WebSocket silent for this long is pinged, then closed."),
+    ] = 30.0
+
+
 class LinesConfig(Struct, frozen=True, kw_only=True):
     address: Annotated[Address, Meta(description="Where lines of JSON are served over TCP.")] = Address(
         "127.0.0.1", 7844
@@ -154,6 +169,25 @@ class MqsConfig(Struct, frozen=True, kw_only=True):
     ] = "cut"
 
 
+class GloveboxConfig(Struct, frozen=True, kw_only=True):
+    create_queues: Annotated[bool, Meta(description="Whether clients may create queues.")] = True
+    followed_max: Annotated[
+        int, Meta(ge=0, le=1 << 20, description="Messages whose fate one session is told of at once.")
+    ] = 10_000
+    sessions_max: Annotated[
+        int, Meta(ge=0, le=1 << 20, description="Durable sessions without a connection that are kept.")
+    ] = 1000
+    session_seconds: Annotated[float, Meta(gt=0, le=_DAY_SECONDS, description="How long each of them is kept.")] = (
+        300.0
+    )
+    session_replies_max: Annotated[
+        int, Meta(ge=1, le=1 << 20, description="Messages and notices that wait in each of them.")
+    ] = 10_000
+    session_bytes_max: Annotated[
+        int, Meta(ge=1 << 16, le=1 << 30, description="How large these may be together.")
+    ] = 8 << 20
+
+
 class AuthConfig(Struct, frozen=True, kw_only=True):
     tokens: Annotated[
         tuple[str, ...], Meta(description="Bearer tokens, each of which opens the door. None: the door is open.")
@@ -169,10 +203,12 @@ class Config(Struct, frozen=True, kw_only=True):
         float, Meta(ge=0, le=3600, description="How long requests under way may take to end after SIGTERM.")
     ] = 30.0
     http: HttpConfig = HttpConfig()
+    ws: WsConfig = WsConfig()
     lines: LinesConfig = LinesConfig()
     log: LogConfig = LogConfig()
     logging: LoggingConfig = LoggingConfig()
     mqs: MqsConfig = MqsConfig()
+    glovebox: GloveboxConfig = GloveboxConfig()
     auth: AuthConfig = AuthConfig()
 
 
@@ -362,6 +398,15 @@ def _parse_tokens(given: object) -> tuple[str, ...]:
     return tuple(tokens)
 
 
+def _parse_origins(given: object) -> tuple[Origin, ...]:
+    if isinstance(given, str):
+        given = [origin.strip() for origin in given.split(",")] if given.strip() else []
+    origins: list[str] = msgspec.convert(given, list[str])
+    if not all(re.fullmatch(r"\*|null|[a-z][a-z0-9+.-]*://[^\s/,]+", origin) for origin in origins):
+        raise ValueError("not origins")
+    return tuple(Origin(origin) for origin in origins)
+
+
 def _setting(key: str, hint: Any, default: Any) -> Setting:
     kind, meta = get_args(hint)
     variable = VARIABLE_PREFIX + key.replace(".", "_").upper()
@@ -369,6 +414,8 @@ def _setting(key: str, hint: Any, default: Any) -> Setting:
         Address: ("HOST:PORT, the port from 0 to 65535, an IPv6 host in brackets", parse_address),
         Path: ("a path", _parse_path),
         tuple[str, ...]: ("tokens of 1 to 1024 visible ASCII characters, separated by commas", _parse_tokens),
+        tuple[Origin, ...]: ("origins such as https://example.org, or *, separated by commas", _parse_origins),
+        bool: ("true or false", lambda raw: _convert(raw, hint)),
     }
     expected, read = known.get(kind) or (_range(kind, meta), lambda raw: _convert(raw, hint))
     return Setting(key, variable, default, meta.description, expected, read)
@@ -420,4 +467,6 @@ def settings_table() -> str:
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return f"{value:g}" if isinstance(value, float) else str(value)

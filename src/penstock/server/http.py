@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _NO_CONTENT = 204
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-_SWEEPS_PER_SECOND = 2
+SWEEPS_PER_SECOND = 2
 _METHODS = frozenset((b"GET", b"POST", b"DELETE", b"PUT", b"HEAD"))
 _PLAIN = b"/-._~%?=&+ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _SPECIAL = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
@@ -44,7 +44,7 @@ class Handler(Protocol):
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         """How much body may come. Asked when it is more than `BODY_BYTES_UNASKED`."""
 
-    def handle(self, request: Request) -> Response | Call | Awaited:
+    def handle(self, request: Request) -> Response | Call | Awaited | Upgrade:
         """The response, or what leads to it."""
 
     def submit(self, command: Command, reply: Callable[[Answer], None]) -> Cancelable | None:
@@ -53,6 +53,22 @@ class Handler(Protocol):
 
     def keep_order(self) -> None:
         """Called between two requests of which the second did not wait for the first one's answer."""
+
+
+class Connection(Protocol):
+    """What the server asks of a connection, whatever is spoken on it."""
+
+    def check_time(self, sweeps: int) -> None: ...
+    def close_if_idle(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Upgrade(Struct, gc=False):
+    """The connection goes on in another protocol, after 101 and these header lines. `take_over` gets the transport,
+    and what the client has sent since."""
+
+    headers: bytes
+    take_over: Callable[[HttpServer, asyncio.Transport, bytes], None]
 
 
 class HttpLimits(Protocol):
@@ -75,7 +91,8 @@ class HttpServer:
         self.handler = handler
         self.submit = handler.submit
         self.limits = limits
-        self.connections: set[HttpConnection] = set()
+        self.connections: set[Connection] = set()
+        self.websockets = 0  # How many of them speak WebSocket.
         self.buffered_bytes = 0  # Of requests that are not complete yet.
         self.responses_by_status = [0] * 600
         self.stopping = False
@@ -95,7 +112,7 @@ class HttpServer:
         self.date = b"Date: " + formatdate(usegmt=True).encode() + b"\r\n"
         for connection in list(self.connections):
             connection.check_time(self.sweeps)
-        self._sweeper = asyncio.get_running_loop().call_later(1 / _SWEEPS_PER_SECOND, self._sweep)
+        self._sweeper = asyncio.get_running_loop().call_later(1 / SWEEPS_PER_SECOND, self._sweep)
 
     def learn(self, data: bytes, headers: Headers) -> None:
         """Remember the header fields of a request that came whole in one read, if there is nothing special to them:
@@ -186,6 +203,7 @@ class HttpConnection(asyncio.Protocol):
         "_since",
         "_target",
         "_transport",
+        "_upgrade",
     )
 
     def __init__(self, server: HttpServer) -> None:
@@ -210,6 +228,7 @@ class HttpConnection(asyncio.Protocol):
         self._body_bytes = 0  # What this connection has in the server's `buffered_bytes`.
         self._cut = False
         self._rule: BodyRule | None = None  # Of a body that is more than a little.
+        self._upgrade: Upgrade | None = None  # What the connection is about to become.
 
     # ── The transport's side ────────────────────────────────────────────────────────────────────────────────
 
@@ -256,8 +275,8 @@ class HttpConnection(asyncio.Protocol):
                 self._check_unfinished(same_head=heads == self._heads)
             elif at_start and self._heads == heads + 1:
                 self._server.learn(data, self._headers)
-        except httptools.HttpParserUpgrade:
-            self._decline_upgrade()
+        except httptools.HttpParserUpgrade as upgrade:
+            self._upgrade_to(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             if isinstance(cause, _RequestRefusedError):
@@ -291,6 +310,19 @@ class HttpConnection(asyncio.Protocol):
                 self._transport.pause_reading()
             elif not self._transport.is_closing():
                 self._transport.resume_reading()
+
+    def _upgrade_to(self, rest: bytes) -> None:
+        """Hand the connection over if the handler wants it to go on in another protocol."""
+        upgrade, transport, server = self._upgrade, self._transport, self._server
+        if upgrade is None or transport is None:
+            self._decline_upgrade()
+            return
+        self._transport = None
+        self._exchanges.clear()
+        server.connections.discard(self)
+        server.responses_by_status[101] += 1
+        transport.write(_STATUS_LINES[101] + server.date + upgrade.headers + b"\r\n")
+        upgrade.take_over(server, transport, rest)
 
     def _decline_upgrade(self) -> None:
         """The request was taken as plain HTTP/1.1, which is how an upgrade is declined; then the connection ends."""
@@ -421,12 +453,21 @@ class HttpConnection(asyncio.Protocol):
                 exchange.pending = self._server.submit(result.command, exchange.answer)
             elif type(result) is Response:
                 exchange.respond(result)
+            elif type(result) is Upgrade:
+                self._begin_upgrade(result, exchange)
             else:
                 assert type(result) is Awaited
                 result.when_ready(exchange.respond)
         except Exception:
             logger.exception("request_failed")
             exchange.respond(error_response(500, "an internal error"))
+
+    def _begin_upgrade(self, upgrade: Upgrade, exchange: _Exchange) -> None:
+        """The parser is about to say that the request ends here, and where what follows it begins."""
+        if len(self._exchanges) > 1 or not self._parser.should_upgrade():
+            exchange.respond(error_response(400, "an upgrade waits for the answers to earlier requests"))
+        else:
+            self._upgrade = upgrade
 
     def _pump(self) -> None:
         """Handle requests that had to wait, as long as there is room; then read on."""
@@ -481,7 +522,7 @@ class HttpConnection(asyncio.Protocol):
 
     def check_time(self, sweeps: int) -> None:
         """Close a connection that idles too long, or whose request or reading takes too long."""
-        passed = (sweeps - self._since - 1) / _SWEEPS_PER_SECOND
+        passed = (sweeps - self._since - 1) / SWEEPS_PER_SECOND
         limits = self._server.limits
         if self._transport and self._transport.get_write_buffer_size():
             self._check_reading(sweeps)
@@ -500,7 +541,7 @@ class HttpConnection(asyncio.Protocol):
         left = self._transport.get_write_buffer_size()
         if not since or left != unsent:
             self._choked_since = (sweeps, left)
-        elif (sweeps - since) / _SWEEPS_PER_SECOND >= self._server.limits.slow_client_seconds:
+        elif (sweeps - since) / SWEEPS_PER_SECOND >= self._server.limits.slow_client_seconds:
             self._transport.abort()
 
     def close_if_idle(self) -> None:

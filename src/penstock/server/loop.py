@@ -340,7 +340,11 @@ class Loop:
 
     def when(self, stage: Stage, callback: Callable[[], None]) -> None:
         """Call when everything decided so far has reached the stage. Not called if the log fails first."""
-        self._hold(lambda answer: None if isinstance(answer, Refused) else callback(), _DONE, stage)
+        self.reach(stage, lambda answer: None if isinstance(answer, Refused) else callback())
+
+    def reach(self, stage: Stage, reply: Reply) -> None:
+        """As `when`, but told in either case: `Done`, or `Refused` if the log fails first."""
+        self._hold(reply, _DONE, stage)
 
     def _hold(self, reply: Reply, answer: Any, stage: Stage) -> None:
         """Give an answer when what is collecting now, or else what is in flight, has reached the stage."""

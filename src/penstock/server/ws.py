@@ -1,0 +1,560 @@
+"""The WebSocket shell: frames in, frames out, one conversation a connection. All of it without tasks or futures.
+
+A connection begins as an HTTP one and is handed over by it. The messages of one read go to the conversation in one
+loop, and everything that is sent in one turn of the event loop leaves in one write. A connection that asks faster
+than it can be answered, or does not read, is not read from; what it may hold in memory is bounded everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from ipaddress import ip_address
+from typing import Protocol, runtime_checkable
+
+from websockets.datastructures import Headers as HandshakeHeaders
+from websockets.http11 import Request as HandshakeRequest
+from websockets.server import ServerProtocol
+
+from penstock.dialects.conversation import Cancelable, Conversation
+from penstock.dialects.http import Headers, Request, Response, error_response, method_not_allowed
+from penstock.limits import (
+    WS_CLOSE_SECONDS_MAX,
+    WS_REQUEST_BYTES_MAX,
+    WS_REQUESTS_MAX,
+    WS_TURN_MESSAGES_MAX,
+    WS_UNSENT_BYTES_MAX,
+)
+from penstock.model import Answer, Command, Fetch, FinishMany, Kind, Publish, Stage
+from penstock.server.frames import (
+    BINARY,
+    CLOSE,
+    GOING_AWAY,
+    INTERNAL,
+    NO_CODE,
+    NORMAL,
+    PING,
+    POLICY,
+    PONG,
+    SHORT_HEADS,
+    TEXT,
+    TRY_LATER,
+    FrameError,
+    FrameReader,
+    close_code,
+    close_payload,
+    head,
+)
+from penstock.server.http import SWEEPS_PER_SECOND, HttpServer, Upgrade
+from penstock.server.loop import Loop
+
+logger = logging.getLogger(__name__)
+
+_SHORT_BYTES = len(SHORT_HEADS[TEXT])
+_LARGE_BYTES = WS_UNSENT_BYTES_MAX // WS_REQUESTS_MAX  # Smaller answers to all that is under way cannot be too much.
+_TEXT_HEADS, _BINARY_HEADS = SHORT_HEADS[TEXT], SHORT_HEADS[BINARY]
+
+Converse = Callable[["WsConnection", Headers], Conversation]
+"""How a dialect begins a conversation: with the shell, and the headers of the handshake."""
+
+
+class WsLimits(Protocol):
+    @property
+    def origins(self) -> Sequence[str]: ...
+    @property
+    def ping_seconds(self) -> float: ...
+
+
+@runtime_checkable
+class Settling(Protocol):
+    """A conversation that carries out together what came together."""
+
+    def settle(self) -> None:
+        """What came in one read has come, or the client has caught up with reading."""
+
+
+class WebSockets:
+    """Every path that WebSocket is spoken at."""
+
+    def __init__(self, loop: Loop, limits: WsLimits, conversations: Mapping[bytes, Converse]) -> None:
+        self.loop = loop
+        self.limits = limits
+        self._conversations = conversations
+
+    def handshake(self, request: Request) -> Response | Upgrade | None:
+        """The answer to a request for one of the paths; None if it is for another."""
+        converse = self._conversations.get(request.target.partition(b"?")[0])
+        if converse is None:
+            return None
+        if request.method != b"GET":
+            return method_not_allowed([b"GET"])
+        origin = request.headers.get(b"origin")
+        if origin is not None and not self._is_welcome(origin, request.headers.get(b"host", b"")):
+            return error_response(403, "pages of this origin may not connect: ws.origins does not list it")
+        answer = ServerProtocol().accept(_handshake_request(request))
+        if answer.status_code != 101:
+            text = (answer.body or b"").decode().splitlines()[0]
+            wanted = b"Upgrade: websocket\r\nConnection: Upgrade\r\n" if answer.status_code == 426 else b""
+            return error_response(answer.status_code, text, wanted)
+        accept = answer.headers["Sec-WebSocket-Accept"].encode()
+        lines = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n"
+        headers = request.headers
+        return Upgrade(lines, lambda server, transport, rest: self._open(server, transport, rest, converse, headers))
+
+    def _is_welcome(self, origin: bytes, host: bytes) -> bool:
+        """Whether a page of this origin may connect. Browsers let any page try, and send what they know of it.
+
+        A page that this very server gave out may, if the name it was reached by is an address: another name could be
+        made to point here by whoever owns it.
+        """
+        origins = self.limits.origins
+        text = origin.decode("latin-1")
+        if "*" in origins or text in origins:
+            return True
+        return text in (f"http://{(named := host.decode('latin-1'))}", f"https://{named}") and _is_address(named)
+
+    def _open(
+        self, server: HttpServer, transport: asyncio.Transport, rest: bytes, converse: Converse, headers: Headers
+    ) -> None:
+        connection = WsConnection(self, server, transport)
+        transport.set_protocol(connection)
+        connection.open(converse(connection, headers), rest)
+
+
+def _handshake_request(request: Request) -> HandshakeRequest:
+    headers = HandshakeHeaders()
+    for name, value in request.headers.items():
+        headers[name.decode("latin-1")] = value.decode("latin-1")
+    return HandshakeRequest(request.target.decode("latin-1"), headers)
+
+
+def _is_address(host: str) -> bool:
+    """An IP address or localhost, with or without a port."""
+    match = re.fullmatch(r"(?:\[([^\]]+)\]|([^:]+))(?::\d+)?", host)
+    if match is None:
+        return False
+    name = match[1] or match[2]
+    try:
+        return name.lower() == "localhost" or bool(ip_address(name))
+    except ValueError:
+        return False
+
+
+class _Waiting:
+    """A command that waits for a message, with what it counts for among those under way."""
+
+    __slots__ = ("_connection", "answered", "handle", "reply")
+
+    def __init__(self, connection: WsConnection, reply: Callable[[Answer], None]) -> None:
+        self._connection = connection
+        self.reply = reply
+        self.handle: Cancelable | None = None
+        self.answered = False
+
+    def answer(self, answer: Answer) -> None:
+        self.answered = True
+        self._connection.answered(self.reply, 1, 0, answer)
+
+    def cancel(self) -> None:
+        if not self.answered:
+            self.answered = True
+            if self.handle:
+                self.handle.cancel()
+            self._connection.canceled()
+
+
+class WsConnection(asyncio.Protocol):
+    """One connection; the `Peer` of its conversation."""
+
+    __slots__ = (
+        "_backlog",
+        "_buffered",
+        "_choked_since",
+        "_close_began",
+        "_closing",
+        "_conversation",
+        "_fetching",
+        "_flush_is_due",
+        "_full",
+        "_heard",
+        "_http",
+        "_loop",
+        "_out",
+        "_out_bytes",
+        "_paused",
+        "_pinged",
+        "_pump_is_due",
+        "_reader",
+        "_received",
+        "_settle",
+        "_transport",
+        "_uncounted",
+        "_under_way",
+        "_under_way_bytes",
+        "_websockets",
+        "choked",
+    )
+
+    _conversation: Conversation
+    _received: Callable[..., None]
+
+    def __init__(self, websockets: WebSockets, http: HttpServer, transport: asyncio.Transport) -> None:
+        self._websockets = websockets
+        self._http = http
+        self._loop = websockets.loop
+        self._transport: asyncio.Transport | None = transport
+        self._settle: Callable[[], None] | None = None
+        self._reader = FrameReader()
+        self._buffered = 0  # What this connection has in the server's `buffered_bytes`.
+        self._backlog: list[tuple[int, bytes]] = []  # Messages that wait for room.
+        self._out: list[bytes] = []  # What this turn sends.
+        self._out_bytes = 0
+        self._flush_is_due = False
+        self._pump_is_due = False
+        self._full = False  # Nothing more may be begun.
+        self._under_way = 0  # Requests that are not answered.
+        self._under_way_bytes = 0
+        self._uncounted = 0  # Bytes that came since the last command.
+        self._fetching = False  # A fetch was submitted, and may not be decided yet.
+        self._paused = False
+        self.choked = False  # The client does not read what it is sent.
+        self._choked_since = (0, 0)  # Sweep, and bytes unsent, when it last read some.
+        self._heard = http.sweeps
+        self._pinged = 0  # The sweep of a ping that has no answer yet.
+        self._closing = False  # A close frame was sent.
+        self._close_began = 0
+
+    def open(self, conversation: Conversation, rest: bytes) -> None:
+        self._conversation = conversation
+        self._received = conversation.received
+        self._settle = conversation.settle if isinstance(conversation, Settling) else None
+        self._http.connections.add(self)
+        self._http.websockets += 1
+        self._flush_is_due = True  # In a moment, by us.
+        conversation.opened()
+        self._flush()
+        if self._http.stopping:
+            self.close_if_idle()
+        elif rest:
+            self.data_received(rest)
+
+    # ── The transport's side ────────────────────────────────────────────────────────────────────────────────
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._transport = None
+        self._http.connections.discard(self)
+        self._http.websockets -= 1
+        self._http.buffered_bytes -= self._buffered
+        self._buffered = 0
+        self._backlog = []
+        self._out = []
+        self._conversation.closed()
+
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._http.sweeps
+        self._pinged = 0
+        self._uncounted += len(data)
+        messages: list[tuple[int, bytes]] = []
+        failure: FrameError | None = None
+        try:
+            self._reader.receive(data, messages)
+        except FrameError as error:
+            failure = error
+        buffered = self._reader.buffered_bytes
+        if buffered or self._buffered:
+            self._count_buffered(buffered)
+        if self._closing:
+            messages = [message for message in messages if message[0] == CLOSE]
+        if self._backlog or self._look_full():
+            self._backlog += messages
+            self._pause(True)
+        else:
+            self._take(messages)
+        if failure and not self._closing:
+            self._fail(failure.code, failure.reason)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        assert self._transport is not None
+        self.choked = self._full = True
+        self._choked_since = (self._http.sweeps, self._transport.get_write_buffer_size())
+        self._pause(True)
+
+    def resume_writing(self) -> None:
+        self.choked = False
+        self._pump()
+
+    def _pause(self, wanted: bool) -> None:
+        if self._transport and wanted != self._paused:
+            self._paused = wanted
+            if wanted:
+                self._transport.pause_reading()
+            elif not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def _count_buffered(self, buffered: int) -> None:
+        http = self._http
+        http.buffered_bytes += buffered - self._buffered
+        self._buffered = buffered
+        if http.buffered_bytes > http.limits.buffered_bytes_max:
+            self._fail(TRY_LATER, "the broker holds as many unfinished messages as it may")
+
+    # ── Messages ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self, messages: list[tuple[int, bytes]]) -> None:
+        """Hand messages to the conversation, as long as there is room; the others wait."""
+        received = self._received
+        self._flush_is_due = True  # At the end of this, by us.
+        taken = 0
+        try:
+            for opcode, payload in messages[:WS_TURN_MESSAGES_MAX]:
+                taken += 1
+                if opcode == TEXT:
+                    received(payload)
+                elif opcode == BINARY:
+                    received(payload, binary=True)
+                elif self._control(opcode, payload):
+                    break
+                if self._full:
+                    break
+            if self._settle:
+                self._settle()
+        except Exception:
+            logger.exception("conversation_failed")
+            self._fail(INTERNAL, "an internal error")
+        if self._closing:
+            self._backlog = []
+        else:
+            self._backlog = messages[taken:]
+            if self._full:
+                self._pause(True)
+            elif self._backlog:
+                self._pump_soon()
+        self._flush()
+
+    def _look_full(self) -> bool:
+        """Look whether anything more may be begun now."""
+        busy = self._under_way >= WS_REQUESTS_MAX or self._under_way_bytes >= WS_REQUEST_BYTES_MAX
+        self._full = busy or self.choked
+        return self._full
+
+    def _pump_soon(self) -> None:
+        if not self._pump_is_due:
+            self._pump_is_due = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        """Go on with what had to wait, if there is room; read on when nothing waits."""
+        self._pump_is_due = False
+        if self._look_full() or self._transport is None or self._http.stopping:
+            return
+        backlog, self._backlog = self._backlog, []
+        self._take(backlog)
+        if not self._backlog and not self._full:
+            self._pause(False)
+
+    def _control(self, opcode: int, payload: bytes) -> bool:
+        """Whether the connection ends with this frame."""
+        if opcode == PING:
+            self._put(PONG, payload)
+        elif opcode == CLOSE:
+            try:
+                code = close_code(payload)
+            except FrameError as error:
+                self._fail(error.code, error.reason)
+                return True
+            self._answer_close(NORMAL if code == NO_CODE else code)
+            return True
+        return False
+
+    # ── The conversation's side ─────────────────────────────────────────────────────────────────────────────
+
+    def send(self, frame: bytes, *, binary: bool = False) -> None:
+        size = len(frame)
+        out = self._out
+        if size < _SHORT_BYTES:
+            out.append((_BINARY_HEADS if binary else _TEXT_HEADS)[size])
+        else:
+            out.append(head(BINARY if binary else TEXT, size))
+            if size >= _LARGE_BYTES:
+                self._count_large(size)
+        out.append(frame)
+        if not self._flush_is_due:
+            self._flush_is_due = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _count_large(self, size: int) -> None:
+        self._out_bytes += size
+        if self._out_bytes > WS_UNSENT_BYTES_MAX:
+            self._abort()
+
+    def _put(self, opcode: int, payload: bytes) -> None:
+        """Send a control frame."""
+        self._out += (head(opcode, len(payload)), payload)
+        if not self._flush_is_due:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send everything that was said in this turn, in one write."""
+        self._flush_is_due = False
+        out, self._out = self._out, []
+        self._out_bytes = 0
+        transport = self._transport
+        if not out or transport is None or transport.is_closing():
+            return
+        transport.write(b"".join(out))
+        if transport.get_write_buffer_size() > WS_UNSENT_BYTES_MAX:
+            self._abort()
+
+    def submit(
+        self, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC
+    ) -> Cancelable | None:
+        weight = 1
+        if type(command) is Publish:
+            weight = len(command.messages)
+            if self._fetching:
+                # Decided together, the fetch would get what this very client publishes after it.
+                self._fetching = False
+                self._loop.decide_collected()
+        elif type(command) is Fetch:
+            weight = command.count
+            self._fetching = True
+            if command.wait_ns:
+                return self._submit_waiting(command, reply, stage)
+        elif type(command) is FinishMany:
+            weight = len(command.finishes)
+        size, self._uncounted = self._uncounted, 0
+        self._under_way += weight
+        self._under_way_bytes += size
+        self._look_full()
+        return self._loop.submit(command, partial(self.answered, reply, weight, size), stage)
+
+    def _submit_waiting(self, command: Fetch, reply: Callable[[Answer], None], stage: Stage) -> Cancelable:
+        waiting = _Waiting(self, reply)
+        self._under_way += 1
+        self._look_full()
+        waiting.handle = self._loop.submit(command, waiting.answer, stage)
+        return waiting
+
+    def answered(self, reply: Callable[[Answer], None], weight: int, size: int, answer: Answer) -> None:
+        self._under_way -= weight
+        self._under_way_bytes -= size
+        reply(answer)
+        self._go_on()
+
+    def canceled(self) -> None:
+        self._under_way -= 1
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._http.stopping:
+            self.close_if_idle()
+        elif self._paused:
+            self._pump_soon()
+
+    def when(self, stage: Stage, callback: Callable[[], None]) -> None:
+        self._loop.when(stage, callback)
+
+    def reach(self, stage: Stage, reply: Callable[[Answer], None]) -> None:
+        self._loop.reach(stage, reply)
+
+    def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
+        return self._loop.watch(queue, wake)
+
+    def follow(self, queue: int, sequence: int, tell: Callable[[Kind], None]) -> Cancelable:
+        return self._loop.follow(queue, sequence, tell)
+
+    def waiting(self, queue: str) -> int:
+        return self._loop.waiting(queue)
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> Cancelable:
+        return asyncio.get_running_loop().call_later(seconds, callback)
+
+    # ── The end ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def close(self, reason: str = "the broker stops") -> None:
+        self._close(POLICY, reason)
+
+    def _close(self, code: int, reason: str) -> None:
+        """Say goodbye, and wait a while for the client to do the same."""
+        if self._closing or self._transport is None:
+            return
+        self._closing = True
+        self._close_began = self._http.sweeps
+        self._put(CLOSE, close_payload(code, reason))
+        self._backlog = []
+        self._pause(False)
+
+    def _fail(self, code: int, reason: str) -> None:
+        """The client's bytes make no sense any more: say why, and that nothing follows."""
+        self._close(code, reason)
+        self._flush()
+        self._reader = _Deaf()
+        if self._transport and not self._transport.is_closing():
+            self._transport.write_eof()
+
+    def _answer_close(self, code: int) -> None:
+        if not self._closing:
+            self._close(code, "")
+        self._flush()
+        if self._transport:
+            self._transport.close()
+
+    def close_if_idle(self) -> None:
+        """The broker stops: take nothing more, and go when what is under way has been answered."""
+        if self._under_way:
+            self._pause(True)
+        else:
+            self._close(GOING_AWAY, "the broker stops")
+
+    def _abort(self) -> None:
+        self._out = []
+        self._out_bytes = 0
+        if self._transport:
+            self._transport.abort()
+
+    # ── Time ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def check_time(self, sweeps: int) -> None:
+        """Ask a client that says nothing if it is still there; let go of one that is not, or that does not read."""
+        transport = self._transport
+        if transport is None:
+            return
+        if self._closing:
+            if sweeps - self._close_began > WS_CLOSE_SECONDS_MAX * SWEEPS_PER_SECOND:
+                transport.abort()
+            return
+        quiet = sweeps - self._heard
+        patience = self._websockets.limits.ping_seconds * SWEEPS_PER_SECOND
+        if self.choked:
+            self._check_reading(sweeps)
+        elif quiet <= patience or self._paused:
+            return
+        elif not self._pinged:
+            self._pinged = sweeps
+            self._put(PING, b"")
+        elif sweeps - self._pinged > patience:
+            transport.abort()
+
+    def _check_reading(self, sweeps: int) -> None:
+        """A client that reads nothing of what it is sent loses its place."""
+        assert self._transport is not None
+        since, unsent = self._choked_since
+        left = self._transport.get_write_buffer_size()
+        if left != unsent:
+            self._choked_since = (sweeps, left)
+        elif (sweeps - since) / SWEEPS_PER_SECOND >= self._http.limits.slow_client_seconds:
+            self._transport.abort()
+
+
+class _Deaf(FrameReader):
+    """After a fault nothing is understood any more; it is read all the same, so that our last words arrive."""
+
+    __slots__ = ()
+
+    def receive(self, data: bytes, messages: list[tuple[int, bytes]]) -> None: ...
