@@ -331,6 +331,8 @@ class Session:
         if len(body) > BODY_BYTES_MAX:
             self._refuse(post.label, "BadRequest", f"the message is over {BODY_BYTES_MAX} bytes")
             return
+        if self._labels:
+            self.settle()  # What the client asked for first must not get what it posts only now.
         message = NewMessage(body, "", post.priority)
         notify = post.notify
         if notify == _SYNC_ONLY:
@@ -340,8 +342,6 @@ class Session:
             return
         else:
             mark = ~post.label
-            if self._labels:
-                self.settle()  # What this client asked for before it posts is not for it to get.
             if self._peer.waiting(post.queue):
                 self._post_fleeting(post.queue, message, mark)
                 return
