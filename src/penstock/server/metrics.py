@@ -58,7 +58,8 @@ FAMILIES = (
         ("queue", "state"),
     ),
     Family("penstock_waiting_receives", "gauge", "Clients that wait for a message."),
-    Family("penstock_http_connections", "gauge", "HTTP connections open."),
+    Family("penstock_http_connections", "gauge", "HTTP connections open, WebSockets among them."),
+    Family("penstock_websocket_connections", "gauge", "WebSockets open."),
     Family("penstock_http_buffered_bytes", "gauge", "Bodies of requests that are not complete yet."),
     Family("penstock_http_responses_total", "counter", "Responses since the start, by status.", ("status",)),
     Family("penstock_lines_connections", "gauge", "Connections of the line protocol open."),
@@ -136,6 +137,7 @@ class Metrics:
         if self.http:
             responses = enumerate(self.http.responses_by_status)
             yield "penstock_http_connections", _one(len(self.http.connections))
+            yield "penstock_websocket_connections", _one(self.http.websockets)
             yield "penstock_http_buffered_bytes", _one(self.http.buffered_bytes)
             yield "penstock_http_responses_total", [((str(status),), count) for status, count in responses if count]
         if self.lines:
