@@ -147,14 +147,15 @@ async def until(condition: Callable[[], bool]) -> None:
 Story = Callable[[House], Coroutine[Any, Any, None]]
 
 
-def live(story: Story | None = None, **bounds: Any) -> Any:
+def bounded(**bounds: Any) -> Callable[[Story], Callable[[], None]]:
     """A story told in a house with these bounds."""
-    if story is None:
-        return partial(live, **bounds)
+    return partial(live, bounds=bounds)
 
+
+def live(story: Story, bounds: dict[str, Any] | None = None) -> Callable[[], None]:
     def run() -> None:
         async def tell() -> None:
-            house = House(a_loop(MemoryLog()), **bounds)
+            house = House(a_loop(MemoryLog()), **(bounds or {}))
             await ask(house.loop, CreateQueue("work", QueueSettings()))
             await asyncio.wait_for(story(house), 20)
 
@@ -376,7 +377,7 @@ def test_for_one_lease_too_many_the_oldest_is_given_back(monkeypatch: pytest.Mon
 # ── What a sender is told ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@live(followed_max=2)
+@bounded(followed_max=2)
 async def test_so_many_messages_are_followed_and_no_more(house: House) -> None:
     client = await house.client()
     client.say(*[post(notify=["ready", "finish"], label=label) for label in range(3)])
@@ -564,7 +565,7 @@ async def test_the_leases_of_a_plain_session_are_left_to_run_out(house: House) -
     assert await house.leased() == 1
 
 
-@live(session_replies_max=2)
+@bounded(session_replies_max=2)
 async def test_of_too_much_that_waits_the_oldest_goes_and_its_lease_is_given_back(house: House) -> None:
     await house.fill("a", "b", "c")
     first = Client(house, **DURABLE)
@@ -578,7 +579,7 @@ async def test_of_too_much_that_waits_the_oldest_goes_and_its_lease_is_given_bac
     assert [reply.get("body") for reply in await second.hear_all(3)] == [None, "b", "c"]
 
 
-@live(session_bytes_max=1 << 16)
+@bounded(session_bytes_max=1 << 16)
 async def test_what_waits_is_bounded_in_bytes_too(house: House) -> None:
     await house.fill(*["x" * 30_000] * 4)
     first = Client(house, **DURABLE)
@@ -589,7 +590,7 @@ async def test_what_waits_is_bounded_in_bytes_too(house: House) -> None:
     assert house.glovebox._sessions.kept_bytes < 1 << 16
 
 
-@live(session_seconds=0.01)
+@bounded(session_seconds=0.01)
 async def test_a_session_whose_client_stays_away_ends_and_gives_back_what_never_went_out(house: House) -> None:
     await house.fill("sent", "kept")
     first = Client(house, **DURABLE)
@@ -607,7 +608,7 @@ async def test_a_session_whose_client_stays_away_ends_and_gives_back_what_never_
     assert not house.loop._followers
 
 
-@live(sessions_max=1)
+@bounded(sessions_max=1)
 async def test_the_session_that_was_lost_first_makes_room_for_another(house: House) -> None:
     numbers = []
     for _ in range(3):
@@ -652,7 +653,7 @@ async def test_a_queue_is_made_with_its_settings(house: House) -> None:
     assert await client.hear() == {"type": "error", "label": 2, "code": "ObjectAlreadyExists", "key": "new"}
 
 
-@live(create_queues=False)
+@bounded(create_queues=False)
 async def test_no_queue_is_made_where_that_is_not_allowed(house: House) -> None:
     client = await house.client()
     client.say({"type": "create", "queue": "new", "label": 2})

@@ -82,15 +82,18 @@ class Application:
         self._metrics_of = metrics
         self._guarded = bool(config.auth.tokens)
         self._authenticator = Authenticator(config.auth.tokens)
+        ids = MessageIds(bytes.fromhex(identity.id_key), identity.shard)
         mqs = Mqs(
-            MessageIds(bytes.fromhex(identity.id_key), identity.shard),
+            ids,
             oversize=config.mqs.oversize,
             batch_bytes_max=config.http.body_bytes_max,
         )
         self._mqs = mqs
+        etzel = Etzel(ids, QueueSettings())
         glovebox = Glovebox(config.glovebox, loop.waiting, lambda: secrets.randbelow(SESSION_ID_MAX + 1))
         conversations: dict[bytes, Converse] = {
             b"/connect/": glovebox.connect,
+            b"/connect": lambda peer, _: etzel.converse(peer),  # Whoever gets as far has shown its token.
         }
         self._websockets = WebSockets(loop, config.ws, conversations)
         self._routes: Routes = {
@@ -150,17 +153,22 @@ class Application:
     @cached_property
     def _talk_description(self) -> bytes:
         """Every dialect that talks both ways describes itself in a file of its own; here they are one."""
+        files = resources.files("penstock.dialects").joinpath("asyncapi").iterdir()
+        parts = [msgspec.json.decode(file.read_bytes()) for file in sorted(files, key=str)]
         whole: dict[str, Any] = {
             "asyncapi": "3.0.0",
-            "info": {"title": "Penstock", "version": __version__, "description": _TALK_DESCRIPTION},
+            "info": {"title": "Penstock", "version": __version__, "license": {"name": "Apache-2.0"}},
             "defaultContentType": "application/json",
         }
-        for file in resources.files("penstock.dialects").joinpath("asyncapi").iterdir():
-            part = msgspec.json.decode(file.read_bytes())
-            for section in ("channels", "operations"):
-                whole.setdefault(section, {}).update(part[section])
-            for section, entries in part["components"].items():
-                whole.setdefault("components", {}).setdefault(section, {}).update(entries)
+        about = [f"## {part['info']['title']}\n\n{part['info']['description']}" for part in parts]
+        whole["info"]["description"] = "\n\n".join([_TALK_DESCRIPTION, *about])
+        for section in ("servers", "channels", "operations"):
+            whole[section] = {name: entry for part in parts for name, entry in part[section].items()}
+        kinds = {kind for part in parts for kind in part["components"]}
+        whole["components"] = {
+            kind: {name: entry for part in parts for name, entry in part["components"].get(kind, {}).items()}
+            for kind in sorted(kinds)
+        }
         return msgspec.json.encode(whole)
 
     @cached_property

@@ -33,6 +33,10 @@ class LoopPeer:
     def when(self, stage: Stage, callback: Callable[[], None]) -> None:
         self._loop.when(stage, callback)
 
+    def reach(self, stage: Stage, reply: Callable[[Answer], None]) -> None:
+        """As `when`, but told in either case: `Done`, or `Refused` if the log fails first."""
+        self._loop.reach(stage, reply)
+
     def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
         return self._loop.watch(queue, wake)
 

@@ -28,7 +28,7 @@ from penstock.limits import (
     WS_TURN_MESSAGES_MAX,
     WS_UNSENT_BYTES_MAX,
 )
-from penstock.model import Answer, Command, Fetch, FinishMany, Kind, Publish, Stage
+from penstock.model import Answer, Command, Fetch, FinishMany, Publish, Stage
 from penstock.server.frames import (
     BINARY,
     CLOSE,
@@ -50,6 +50,7 @@ from penstock.server.frames import (
 )
 from penstock.server.http import SWEEPS_PER_SECOND, HttpServer, Upgrade
 from penstock.server.loop import Loop
+from penstock.server.peer import LoopPeer
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +167,7 @@ class _Waiting:
             self._connection.canceled()
 
 
-class WsConnection(asyncio.Protocol):
+class WsConnection(LoopPeer, asyncio.Protocol):
     """One connection; the `Peer` of its conversation."""
 
     __slots__ = (
@@ -176,12 +177,10 @@ class WsConnection(asyncio.Protocol):
         "_close_began",
         "_closing",
         "_conversation",
-        "_fetching",
         "_flush_is_due",
         "_full",
         "_heard",
         "_http",
-        "_loop",
         "_out",
         "_out_bytes",
         "_paused",
@@ -202,9 +201,9 @@ class WsConnection(asyncio.Protocol):
     _received: Callable[..., None]
 
     def __init__(self, websockets: WebSockets, http: HttpServer, transport: asyncio.Transport) -> None:
+        super().__init__(websockets.loop)
         self._websockets = websockets
         self._http = http
-        self._loop = websockets.loop
         self._transport: asyncio.Transport | None = transport
         self._settle: Callable[[], None] | None = None
         self._reader = FrameReader()
@@ -218,7 +217,6 @@ class WsConnection(asyncio.Protocol):
         self._under_way = 0  # Requests that are not answered.
         self._under_way_bytes = 0
         self._uncounted = 0  # Bytes that came since the last command.
-        self._fetching = False  # A fetch was submitted, and may not be decided yet.
         self._paused = False
         self.choked = False  # The client does not read what it is sent.
         self._choked_since = (0, 0)  # Sweep, and bytes unsent, when it last read some.
@@ -417,13 +415,8 @@ class WsConnection(asyncio.Protocol):
         weight = 1
         if type(command) is Publish:
             weight = len(command.messages)
-            if self._fetching:
-                # Decided together, the fetch would get what this very client publishes after it.
-                self._fetching = False
-                self._loop.decide_collected()
         elif type(command) is Fetch:
             weight = command.count
-            self._fetching = True
             if command.wait_ns:
                 return self._submit_waiting(command, reply, stage)
         elif type(command) is FinishMany:
@@ -432,13 +425,13 @@ class WsConnection(asyncio.Protocol):
         self._under_way += weight
         self._under_way_bytes += size
         self._look_full()
-        return self._loop.submit(command, partial(self.answered, reply, weight, size), stage)
+        return super().submit(command, partial(self.answered, reply, weight, size), stage)
 
     def _submit_waiting(self, command: Fetch, reply: Callable[[Answer], None], stage: Stage) -> Cancelable:
         waiting = _Waiting(self, reply)
         self._under_way += 1
         self._look_full()
-        waiting.handle = self._loop.submit(command, waiting.answer, stage)
+        waiting.handle = super().submit(command, waiting.answer, stage)
         return waiting
 
     def answered(self, reply: Callable[[Answer], None], weight: int, size: int, answer: Answer) -> None:
@@ -456,24 +449,6 @@ class WsConnection(asyncio.Protocol):
             self.close_if_idle()
         elif self._paused:
             self._pump_soon()
-
-    def when(self, stage: Stage, callback: Callable[[], None]) -> None:
-        self._loop.when(stage, callback)
-
-    def reach(self, stage: Stage, reply: Callable[[Answer], None]) -> None:
-        self._loop.reach(stage, reply)
-
-    def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
-        return self._loop.watch(queue, wake)
-
-    def follow(self, queue: int, sequence: int, tell: Callable[[Kind], None]) -> Cancelable:
-        return self._loop.follow(queue, sequence, tell)
-
-    def waiting(self, queue: str) -> int:
-        return self._loop.waiting(queue)
-
-    def after(self, seconds: float, callback: Callable[[], None]) -> Cancelable:
-        return asyncio.get_running_loop().call_later(seconds, callback)
 
     # ── The end ─────────────────────────────────────────────────────────────────────────────────────────────
 
