@@ -16,6 +16,12 @@ RESULT_BYTES_MAX = 1 << 20
 BATCH_MESSAGES_MAX = 1000
 FETCH_BYTES_MAX = 4 << 20  # Bodies in one answer; a single message always fits.
 LONG_POLL_SECONDS_MAX = 20
+PULL_SECONDS_MAX = 3600
+PULL_QUEUES_MAX = 1000
+POST_MESSAGES_MAX = 10_000
+RESULTS_MAX = 10_000  # In one request.
+RETRIES_MAX = 1000
+FAIL_SECONDS_MAX = 365 * 86_400
 
 # Numbering: a message id has room for these
 SHARD_MAX = (1 << 12) - 1
@@ -23,6 +29,7 @@ QUEUE_NUMBER_MAX = (1 << 24) - 1
 SEQUENCE_MAX = (1 << 44) - 1
 NAMES_MAX = 1 << 20  # Repeated names (content types, consumers, …) numbered in memory.
 QUEUES_MAX = 100_000
+RECEIVERS_MAX = 10_000  # Of one queue.
 
 # The engine
 ROWS_PER_CHUNK = 32

@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import ClassVar, Literal
 
+import msgspec
 from msgspec import Struct
 
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS
 
 Nanos = int
+Key = str | tuple[str, str] | tuple[str, int]  # What clients wait for: see `Waiting`.
 Position = int  # A byte address in the log: where a message's extent (body, key, headers, digest) begins.
 
 
@@ -117,6 +119,13 @@ class Fetch(Command, frozen=True, gc=False):
     consumer: str = ""
     confirm: bool = True  # False: handed over and gone (kicked), no confirmation awaited.
 
+    @property
+    def waits_for(self) -> tuple[Key, ...]:
+        return (self.queue,)
+
+    def resumed(self) -> Fetch:
+        return self
+
 
 class Finish(Command, frozen=True, gc=False):
     """Confirm a message. With a `consumer`, only if it holds the lease; with a `delivery`, which is the number of
@@ -145,14 +154,83 @@ class Release(Command, frozen=True, gc=False):
     delay_ns: Nanos = 0
 
 
+class PublishRun(Command, frozen=True, gc=False):
+    """As `Publish`, for many messages that are alike in all but their bodies, without an object for each. The answer
+    is `Receipts`, or what `Publish` answers."""
+
+    queue: str
+    template: NewMessage  # Its body, key and headers are of no account.
+    bodies: list[bytes]
+    create: QueueSettings | None = None
+
+    def apart(self) -> Publish:
+        template = self.template
+        messages = [msgspec.structs.replace(template, body=body) for body in self.bodies]
+        return Publish(self.queue, messages, self.create)
+
+
+class Draw(Struct, frozen=True, gc=False):
+    """What a receiver wants of one queue."""
+
+    queue: str
+    start: int = 0  # 0: on from its cursor; N: from N on; `FROM_NEWEST`, `FROM_NEXT`.
+    most: int = 1
+    retries: int = 0  # How often a message without a result is delivered again.
+    fail_ns: Nanos = 0  # When it is.
+
+
+FROM_NEWEST = -1  # The newest message, if the receiver has not had it.
+FROM_NEXT = -2  # Nothing that is there already.
+
+
+class Pull(Command, frozen=True, gc=False):
+    """Store results, then deliver to a receiver what it has not had. One wrong result, and nothing is delivered."""
+
+    receiver: str
+    draws: Sequence[Draw] = ()
+    results: Sequence[tuple[str, int, bytes]] = ()  # Queue, sequence, result.
+    wait_ns: Nanos = 0
+
+    @property
+    def waits_for(self) -> tuple[Key, ...]:
+        return tuple([(draw.queue, self.receiver) for draw in self.draws])
+
+    def resumed(self) -> Pull:
+        """The same after the first look: results are stored, and what was to be passed over is passed over."""
+        draws = [msgspec.structs.replace(draw, start=max(draw.start, 0)) for draw in self.draws]
+        return Pull(self.receiver, draws, (), self.wait_ns)
+
+
+class AwaitResult(Command, frozen=True, gc=False):
+    """The result of a message. Without a `receiver`: of any."""
+
+    queue: str
+    sequence: int
+    receiver: str = ""
+    wait_ns: Nanos = 0
+
+    @property
+    def waits_for(self) -> tuple[Key, ...]:
+        return ((self.queue, self.sequence),)
+
+    def resumed(self) -> AwaitResult:
+        return self
+
+
 class Carry(Command, frozen=True, gc=False):
-    """Rewrite messages at the end of the log, so that the old segment that holds them can be removed."""
+    """Rewrite messages and results at the end of the log, so that the old segment that holds them can be removed."""
 
     messages: Sequence[tuple[int, int, Position, bytes]]  # Queue, sequence, where it was read, the extent.
+    results: Sequence[tuple[int, int, int, Position, bytes]] = ()  # Queue, sequence, receiver, the same.
 
 
 class Tick(Command, frozen=True):
     """Settle the leases and the lifetimes that have run out."""
+
+
+# Commands that wait if the answer is empty, `wait_ns` at most. Each says what it waits for: a message for the workers
+# of a queue (its name), for a receiver (queue and name), or a result (queue and sequence).
+Waiting = Fetch | Pull | AwaitResult
 
 
 # ── Events: what has happened ─────────────────────────────────────────────────────────────────────────────
@@ -166,6 +244,8 @@ class Kind(IntEnum):
     QUEUE_CHANGED = 3
     QUEUE_REMOVED = 4
     CARRIED = 5
+    RECEIVER_MOVED = 6
+    RESULT_CARRIED = 7
     LOGGED = 16
     FETCHED = 17
     KICKED = 18
@@ -175,6 +255,9 @@ class Kind(IntEnum):
     DEAD_LETTERED = 22
     EXPIRED = 23
     DELETED = 24
+    DELIVERED = 25
+    HANDED_OVER = 26
+    RESULT_STORED = 27
 
 
 # What a reader of the Event Log sees of each: a letter, or several that happen together. Housekeeping shows nothing.
@@ -188,6 +271,9 @@ LETTERS: dict[Kind, str] = {
     Kind.DEAD_LETTERED: "FEQ",  # F only if the delivery that used up the retries is part of the record.
     Kind.EXPIRED: "Z",
     Kind.DELETED: "D",
+    Kind.DELIVERED: "F",
+    Kind.HANDED_OVER: "K",
+    Kind.RESULT_STORED: "S",
 }
 
 
@@ -369,6 +455,59 @@ class Carried(MessageEvent, frozen=True, gc=False):
     extent: bytes
 
 
+# Receivers have their own view of a queue that keeps everything: nothing here changes the message itself. `consumer`
+# is the receiver, `receives` counts the deliveries to it alone.
+
+
+class Delivered(MessageEvent, frozen=True, gc=False):
+    """Delivered to a receiver that is to send a result (F); without one, again from `visible_at`."""
+
+    kind: ClassVar[Kind] = Kind.DELIVERED
+    visible_at: Nanos
+
+
+class HandedOver(MessageEvent, frozen=True, gc=False):
+    """Delivered to a receiver for good (K)."""
+
+    kind: ClassVar[Kind] = Kind.HANDED_OVER
+
+
+class DeliveredRun(MessageRun, frozen=True, gc=False):
+    """Messages with following sequences, delivered to one receiver together and for the first time."""
+
+    kind: ClassVar[Kind] = Kind.DELIVERED
+    visible_at: Nanos
+
+
+class HandedOverRun(MessageRun, frozen=True, gc=False):
+    """Messages with following sequences, handed over to one receiver together."""
+
+    kind: ClassVar[Kind] = Kind.HANDED_OVER
+
+
+class ResultStored(MessageEvent, frozen=True, gc=False):
+    """A receiver has sent its result (S)."""
+
+    kind: ClassVar[Kind] = Kind.RESULT_STORED
+    result: bytes
+
+
+class ResultCarried(MessageEvent, frozen=True, gc=False):
+    """A result written again further up the log: housekeeping, no event to a reader."""
+
+    kind: ClassVar[Kind] = Kind.RESULT_CARRIED
+    result: bytes
+
+
+class ReceiverMoved(Event, frozen=True, gc=False):
+    """A receiver has passed over everything up to `sequence`: of no interest to a reader."""
+
+    kind: ClassVar[Kind] = Kind.RECEIVER_MOVED
+    queue: int
+    sequence: int
+    consumer: int
+
+
 # ── Answers: what the client is told ──────────────────────────────────────────────────────────────────────
 
 
@@ -406,6 +545,58 @@ class Delivery(Struct, gc=False):
     headers: bytes = b""
 
 
+class Receipts(Struct, frozen=True, gc=False):
+    """Where the messages of a `PublishRun` are: `count` of them, one after the other."""
+
+    queue: int
+    first: int
+    count: int
+
+
+class Drawn(Struct):
+    """Messages of one queue on their way to a receiver, as columns. The shell reads `bodies` and `headers`."""
+
+    queue: str
+    sequences: list[int]
+    positions: list[Position]
+    body_bytes: list[int]
+    key_bytes: list[int]
+    headers_bytes: list[int]
+    senders: list[str]
+    created: list[Nanos]
+    bodies: list[bytes] = []
+    headers: list[bytes] = []
+
+
+class WrongResult(Struct, frozen=True):
+    """A result that was not stored."""
+
+    queue: str
+    sequence: int
+    refused: Refused
+
+
+class Pulled(Struct):
+    """What a pull has found. It has found something if it holds messages, or results that were wrong."""
+
+    drawn: Sequence[Drawn] = ()
+    wrong: Sequence[WrongResult] = ()
+    last: dict[str, int] = {}  # By queue: the sequence of its last message, 0 if there was none.
+    due_at: Nanos = NEVER_NS  # When there is something to deliver again.
+
+    def __bool__(self) -> bool:
+        return bool(self.drawn or self.wrong)
+
+
+class StoredResult(Struct):
+    """The shell reads `result` from the log before it answers."""
+
+    receiver: str
+    position: Position
+    size: int
+    result: bytes = b""
+
+
 class QueueDescription(Struct, frozen=True):
     name: str
     settings: QueueSettings
@@ -415,6 +606,7 @@ class QueueDescription(Struct, frozen=True):
     delayed: int
     oldest_age_ns: Nanos
     last_sequence: int
+    kept: int = 0  # Done with, and still there for receivers.
 
 
 class QueueList(Struct, frozen=True):
@@ -427,7 +619,16 @@ class Done(Struct, frozen=True):
 
 
 Answer = (
-    Refused | Done | QueueDescription | QueueList | Sequence[Receipt] | Sequence[Delivery] | Sequence[Done | Refused]
+    Refused
+    | Done
+    | QueueDescription
+    | QueueList
+    | Sequence[Receipt]
+    | Sequence[Delivery]
+    | Sequence[Done | Refused]
+    | Receipts
+    | Pulled
+    | StoredResult
 )
 
 

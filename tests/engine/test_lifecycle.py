@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -14,16 +14,19 @@ from penstock.model import (
     LETTERS,
     DeadLettered,
     Deleted,
+    Delivered,
     Event,
     Exasperated,
     Expired,
     Fetched,
+    HandedOver,
     Kicked,
     Kind,
     Logged,
     MessageEvent,
     QueueCreated,
     QueueSettings,
+    ResultStored,
     Retried,
     Succeeded,
 )
@@ -37,9 +40,10 @@ SIMPLE: dict[Kind, type[MessageEvent]] = {
     Kind.EXASPERATED: Exasperated,
     Kind.EXPIRED: Expired,
     Kind.DELETED: Deleted,
+    Kind.HANDED_OVER: HandedOver,
 }
 MESSAGE_KINDS = [kind for kind in Kind if kind >= Kind.LOGGED]
-STATES = [State.READY, State.DELAYED, State.LEASED]
+STATES = [State.READY, State.DELAYED, State.LEASED, State.KEPT]
 
 
 def logged(time: int, visible_at: int) -> Logged:
@@ -49,6 +53,10 @@ def logged(time: int, visible_at: int) -> Logged:
 def event_of(kind: Kind, visible_at: int = NOW) -> Event:
     if kind is Kind.LOGGED:
         return logged(NOW, visible_at)
+    if kind is Kind.DELIVERED:
+        return Delivered(**FACTS, visible_at=NOW + 50)
+    if kind is Kind.RESULT_STORED:
+        return ResultStored(**FACTS, result=b"done")
     if kind is Kind.FETCHED:
         return Fetched(**FACTS, visible_at=NOW + 50)
     if kind is Kind.RETRIED:
@@ -60,14 +68,16 @@ def event_of(kind: Kind, visible_at: int = NOW) -> Event:
     return SIMPLE[kind](**FACTS)
 
 
-def engine_with_a_message(state: State) -> Engine:
+def engine_with_a_message(state: State, keep: Literal["finished", "all"] = "all") -> Engine:
     engine = Engine()
-    engine.evolve(QueueCreated(1, 1, "work", QueueSettings()), 0)
+    engine.evolve(QueueCreated(1, 1, "work", QueueSettings(keep=keep)), 0)
     engine.evolve(QueueCreated(2, 2, "dead", QueueSettings()), 0)
     if state is not State.GONE:
         engine.evolve(logged(CREATED, NOW + 50 if state is State.DELAYED else CREATED), 64)
     if state is State.LEASED:
         engine.evolve(Fetched(**(FACTS | {"time": 20}), visible_at=NOW + 50), 0)
+    if state is State.KEPT:
+        engine.evolve(Kicked(**(FACTS | {"time": 20})), 0)
     assert state_of_message(engine) is state
     return engine
 
@@ -80,10 +90,12 @@ def state_of_message(engine: Engine) -> State:
 @pytest.mark.parametrize(("state", "kind"), TRANSITIONS, ids=lambda value: value.name.lower())
 def test_evolve_leads_where_the_table_says(state: State, kind: Kind) -> None:
     reached = set()
-    for visible_at in (NOW, NOW + 50):
-        engine = engine_with_a_message(state)
-        engine.evolve(event_of(kind, visible_at), 64)
-        reached.add(state_of_message(engine))
+    keeps: list[Literal["finished", "all"]] = ["all"] if state is State.KEPT else ["finished", "all"]
+    for keep in keeps:
+        for visible_at in (NOW, NOW + 50):
+            engine = engine_with_a_message(state, keep)
+            engine.evolve(event_of(kind, visible_at), 64)
+            reached.add(state_of_message(engine))
     assert reached == set(TRANSITIONS[state, kind])
 
 
@@ -98,7 +110,12 @@ def test_what_the_table_does_not_allow_cannot_happen(state: State, kind: Kind) -
         engine.evolve(event_of(kind), 64)
 
 
-@pytest.mark.parametrize("kind", [kind for state, kind in TRANSITIONS if state is State.READY], ids=lambda k: k.name)
+LEAVES_READY = [
+    kind for (state, kind), targets in TRANSITIONS.items() if state is State.READY and state not in targets
+]
+
+
+@pytest.mark.parametrize("kind", LEAVES_READY, ids=lambda kind: kind.name)
 def test_replay_may_find_a_ready_message_still_delayed(kind: Kind) -> None:
     engine = engine_with_a_message(State.DELAYED)
     engine.evolve(event_of(kind), 64)

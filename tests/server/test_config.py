@@ -63,6 +63,7 @@ def test_the_defaults() -> None:
     assert (config.log.retention_seconds, config.log.retention_bytes) == (7 * 24 * 3600, 10 << 30)
     assert (config.logging.level, config.logging.format) == ("info", "json")
     assert config.mqs.oversize == "cut"
+    assert (config.nq.empty_status, config.nq.retention_seconds) == (404, 7 * 24 * 3600)
     assert config.auth.tokens == ()
 
 
@@ -90,7 +91,12 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "mqs.oversize": "reject",
         "auth.tokens": "secret",
     }
-    numbers = {"log.segment_bytes": 65536, "http.body_bytes_max": 2 << 20, "http.buffered_bytes_max": 4 << 20}
+    numbers = {
+        "nq.empty_status": 204,
+        "log.segment_bytes": 65536,
+        "http.body_bytes_max": 2 << 20,
+        "http.buffered_bytes_max": 4 << 20,
+    }
     numbers |= {f"lines.{name}_bytes_max": 4 << 20 for name in ("line", "buffered", "unsent")}
     for key, setting in SETTINGS.items():
         number = numbers.get(key, 70_000 if key.endswith(("bytes", "bytes_max")) else 7)

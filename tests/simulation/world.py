@@ -234,6 +234,7 @@ class World:
         due = max(loop.engine.next_deadline, self._recovered_at)
         promise(now <= due + DEADLINE_LATE_NS_MAX, "a deadline was missed")
         for name, waiters in loop._waiters.items():
+            assert isinstance(name, str), "only workers wait in this world"
             queue = loop.engine.queue(name)
             promise(queue is not None, f"somebody waits at queue {name}, which is gone")
             if queue is not None and queue.next_ready(1, now):

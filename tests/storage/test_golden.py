@@ -16,31 +16,41 @@ from penstock.storage.batch import HEADER_BYTES, Batch, events_of
 from penstock.storage.directory import DataDirectory
 from penstock.storage.segment import SegmentReader, open_segment
 from penstock.storage.segments import SegmentLog
-from tests.storage.golden.make import EXPECTED, GOLDEN, ID_KEY, describe, describe_state, make
+from tests.storage.golden.make import GOLDEN, HERE, ID_KEY, describe, describe_state, make
 
-SEGMENTS = sorted((GOLDEN / "log").glob("*.log"))
+SEGMENTS = [path for name in GOLDEN for path in sorted((HERE / name / "log").glob("*.log"))]
 
 
-@pytest.fixture(scope="module")
-def expected() -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(EXPECTED.read_text())
+@pytest.fixture(params=GOLDEN)
+def golden(request: pytest.FixtureRequest) -> Path:
+    name: str = request.param
+    return HERE / name
+
+
+def expected_of(golden: Path) -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(golden.with_name(f"{golden.name}.json").read_text())
     return facts
 
 
-def test_the_golden_files_hold_every_kind_of_event_in_two_segments_with_a_snapshot(expected: dict[str, Any]) -> None:
-    assert {event["kind"] for event in expected["events"]} == {kind.name for kind in Kind}
-    assert len(SEGMENTS) == 2
-    assert len(list((GOLDEN / "snapshots").iterdir())) == 1
-    assert sum(path.stat().st_size for path in GOLDEN.rglob("*") if path.is_file()) < 100_000
+def test_the_golden_files_hold_every_kind_of_event(golden: Path) -> None:
+    every = [event["kind"] for name in GOLDEN for event in expected_of(HERE / name)["events"]]
+    assert set(every) == {kind.name for kind in Kind}
+    assert sum(path.stat().st_size for path in golden.rglob("*") if path.is_file()) < 100_000
 
 
-def test_old_bytes_are_read_to_the_same_events_and_state(expected: dict[str, Any]) -> None:
-    assert DataDirectory(GOLDEN).read_identity().id_key == ID_KEY.hex()
-    assert json.loads(json.dumps(describe(GOLDEN))) == expected
+def test_the_first_golden_files_are_two_segments_and_a_snapshot() -> None:
+    assert len(list((HERE / "format-1" / "log").iterdir())) == 2
+    assert len(list((HERE / "format-1" / "snapshots").iterdir())) == 1
 
 
-def test_a_start_on_an_old_directory_finds_the_same_state(tmp_path: Path, expected: dict[str, Any]) -> None:
-    path = Path(shutil.copytree(GOLDEN, tmp_path / "data"))
+def test_old_bytes_are_read_to_the_same_events_and_state(golden: Path) -> None:
+    assert DataDirectory(golden).read_identity().id_key == ID_KEY.hex()
+    assert json.loads(json.dumps(describe(golden))) == expected_of(golden)
+
+
+def test_a_start_on_an_old_directory_finds_the_same_state(tmp_path: Path, golden: Path) -> None:
+    expected = expected_of(golden)
+    path = Path(shutil.copytree(golden, tmp_path / "data"))
     directory = DataDirectory(path)
     directory.open()
     log = SegmentLog(directory, segment_bytes=64 << 10)
@@ -67,7 +77,7 @@ def test_a_start_on_an_old_directory_finds_the_same_state(tmp_path: Path, expect
     directory.close()
 
 
-@pytest.mark.parametrize("path", SEGMENTS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SEGMENTS, ids=lambda path: str(path.relative_to(HERE)))
 def test_the_same_events_are_written_to_the_same_bytes(path: Path) -> None:
     segment, data = open_segment(path), path.read_bytes()
     assert data.startswith(segment.header())
@@ -80,16 +90,17 @@ def test_the_same_events_are_written_to_the_same_bytes(path: Path) -> None:
         assert batch.seal(header.time) == data[file_offset : file_offset + HEADER_BYTES + len(payload)]
 
 
-def test_the_whole_directory_is_made_again_byte_for_byte(tmp_path: Path) -> None:
-    make(tmp_path / "again")
-    assert _files(tmp_path / "again") == _files(GOLDEN)
+def test_the_whole_directory_is_made_again_byte_for_byte(tmp_path: Path, golden: Path) -> None:
+    make(tmp_path / "again", GOLDEN[golden.name])
+    assert _files(tmp_path / "again") == _files(golden)
 
 
 def _files(directory: Path) -> dict[str, bytes]:
     return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.is_file()}
 
 
-def test_the_ten_lines_in_the_documentation_read_the_golden_log(expected: dict[str, Any]) -> None:
+def test_the_ten_lines_in_the_documentation_read_the_golden_log() -> None:
+    expected = expected_of(HERE / "format-1")
     documentation = Path(__file__).parents[2] / "docs" / "log-format.md"
     (snippet,) = re.findall(r"```python\n(.*?)```", documentation.read_text(), re.DOTALL)
     names: dict[str, Any] = {"path": SEGMENTS[0]}

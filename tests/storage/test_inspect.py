@@ -24,7 +24,7 @@ from penstock.storage.directory import DataDirectory, Identity, write_durably
 from penstock.storage.inspect import Severity, holder, scan
 from penstock.storage.segment import SEGMENT_HEADER_BYTES, Segment, SegmentReader, open_segment, segment_path
 from penstock.storage.snapshot import publish_snapshot, write_snapshot
-from tests.storage.golden.make import BODY, GOLDEN, ID_KEY
+from tests.storage.golden.make import BODY, HERE, ID_KEY
 
 FIRST = "00000000000000000000.log"
 LAST = "00000000000000000027.log"
@@ -34,7 +34,7 @@ SNAPSHOT = "00000000000000000023.snapshot"
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A copy of the golden directory: two segments, a snapshot after the third of four batches of the first."""
-    return Path(shutil.copytree(GOLDEN, tmp_path / "data"))
+    return Path(shutil.copytree(HERE / "format-1", tmp_path / "data"))
 
 
 def run(*arguments: str | Path) -> Result:

@@ -14,12 +14,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 import typer
+from numpy.typing import NDArray
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
 from penstock.engine.engine import Engine
+from penstock.engine.groups import STORED
 from penstock.errors import DataDirectoryError
 from penstock.limits import NEVER_NS
 from penstock.model import QueueSettings
@@ -146,20 +148,36 @@ def _rebuild(data: DataDirectory, report: Report) -> Engine | None:
     return engine
 
 
+_Numbers = NDArray[np.int64]
+
+
 def _homeless(engine: Engine, report: Report) -> Iterator[Problem]:
-    """Messages whose body, key and headers are not in any segment."""
+    """Messages whose body, key and headers are not in any segment, and results that are not."""
     bases = np.array([segment.base_position for segment in report.segments], dtype=np.int64)
     ends = np.array([segment.end_position for segment in report.segments], dtype=np.int64)
     for queue in engine.queues.values():
         for sequences, rows in queue.rows.tables():
-            first = rows["position"].astype(np.int64)
             sizes = rows["body_bytes"].astype(np.int64) + rows["key_bytes"] + rows["headers_bytes"]
-            index = np.searchsorted(bases, first, side="right") - 1
-            inside = (index >= 0) & (first + sizes <= ends[index]) if len(bases) else np.zeros(len(rows), np.bool_)
-            if not inside.all():
-                lost = sequences[~inside]
+            lost = sequences[~_inside(rows["position"].astype(np.int64), sizes, bases, ends)]
+            if len(lost):
                 text = f"queue {queue.name}: the bytes of {len(lost)} messages are in no segment, first {lost[0]}"
                 yield Problem(Severity.DAMAGED, text, report.directory)
+        for places, slots in queue.groups.tables():
+            stored = slots["state"] == STORED
+            first, sizes = slots["value"][stored].astype(np.int64), slots["size"][stored].astype(np.int64)
+            lost = places[stored, 0][~_inside(first, sizes, bases, ends)]
+            if len(lost):
+                text = f"queue {queue.name}: {len(lost)} results are in no segment, first of message {lost[0]}"
+                yield Problem(Severity.DAMAGED, text, report.directory)
+
+
+def _inside(first: _Numbers, sizes: _Numbers, bases: _Numbers, ends: _Numbers) -> NDArray[np.bool_]:
+    """Which extents lie in a segment."""
+    if not len(bases):
+        return np.zeros(len(first), np.bool_)
+    index = np.searchsorted(bases, first, side="right") - 1
+    inside: NDArray[np.bool_] = (index >= 0) & (first + sizes <= ends[index])
+    return inside
 
 
 def _queues(engine: Engine) -> list[QueueReport]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from urllib.parse import unquote_to_bytes
 
@@ -41,6 +41,13 @@ class Call(Struct, gc=False):
     tell: Callable[[Answer], Response]
 
 
+class Calls(Struct, gc=False):
+    """Several commands, and how to tell their answers, which come in the same order."""
+
+    commands: Sequence[Command]
+    tell: Callable[[Sequence[Answer]], Response]
+
+
 class Awaited(Struct, gc=False):
     """A response that is being made elsewhere."""
 
@@ -48,7 +55,7 @@ class Awaited(Struct, gc=False):
 
 
 # By the first segment of the path and how many there are: what each method does. The last segment comes along.
-Routes = dict[tuple[bytes, int], dict[bytes, Callable[[Request, bytes], Response | Call | Awaited]]]
+Routes = dict[tuple[bytes, int], dict[bytes, Callable[[Request, bytes], Response | Call | Calls | Awaited]]]
 
 
 class BodyRule(Struct, frozen=True):
@@ -92,9 +99,13 @@ def checked_name(raw: bytes) -> str:
         name = raw.decode()
     except UnicodeDecodeError:
         raise ProtocolError("a queue name is UTF-8") from None
-    if "/" in name or any(ord(character) < 32 or 127 <= ord(character) < 160 for character in name):
+    if "/" in name or has_control_characters(name):
         raise ProtocolError("a queue name has no control characters and no '/'")
     return name
+
+
+def has_control_characters(text: str) -> bool:
+    return any(ord(character) < 32 or 127 <= ord(character) < 160 for character in text)
 
 
 def whole_number(text: bytes, what: str, low: int, high: int) -> int:

@@ -207,7 +207,8 @@ class Mqs:
         )
         if delivery.headers:
             for name, value in _decode_headers(delivery.headers).items():
-                lines += _HEADER_NAMES[name] + b": " + value + b"\r\n"
+                if name in _HEADER_NAMES:  # Others belong to other dialects.
+                    lines += _HEADER_NAMES[name] + b": " + value + b"\r\n"
         return lines
 
     def _delete_message(self, _: Request, segment: bytes) -> Response | Call:

@@ -15,8 +15,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.engine.lifecycle import ALLOWED, DELAYED, LEASED, READY
+from penstock.engine.lifecycle import ALLOWED, DELAYED, KEPT, LEASED, READY
 from penstock.engine.names import Names
+from penstock.engine.pull import Pulling, result_of
 from penstock.engine.queue import Queue, Section
 from penstock.engine.rows import ROW_DTYPE, Row
 from penstock.errors import Reason
@@ -29,6 +30,7 @@ from penstock.limits import (
     TICK_EVENTS_MAX,
 )
 from penstock.model import (
+    AwaitResult,
     Carried,
     Carry,
     Command,
@@ -37,6 +39,8 @@ from penstock.model import (
     Decision,
     Deleted,
     DeleteQueue,
+    Delivered,
+    DeliveredRun,
     Delivery,
     DescribeQueue,
     Done,
@@ -48,6 +52,8 @@ from penstock.model import (
     FetchedRun,
     Finish,
     FinishMany,
+    HandedOver,
+    HandedOverRun,
     Kicked,
     KickedRun,
     ListQueues,
@@ -59,6 +65,8 @@ from penstock.model import (
     NewMessage,
     Position,
     Publish,
+    PublishRun,
+    Pull,
     QueueChanged,
     QueueCreated,
     QueueDescription,
@@ -66,8 +74,12 @@ from penstock.model import (
     QueueRemoved,
     QueueSettings,
     Receipt,
+    Receipts,
+    ReceiverMoved,
     Refused,
     Release,
+    ResultCarried,
+    ResultStored,
     Retried,
     Succeeded,
     SucceededRun,
@@ -96,6 +108,9 @@ class Engine:
         self._deadlines: list[tuple[Nanos, int]] = []  # A heap; a queue's newest entry is its `armed`.
         self._decide: dict[type[Command], Callable[[Any, Nanos], Decision]] = {
             Publish: self._publish,
+            PublishRun: self._publish_alike,
+            Pull: lambda command, now: Pulling(self, command, now).decide(),
+            AwaitResult: lambda command, now: result_of(self, command, now),
             Fetch: self._fetch,
             Finish: self._finish,
             FinishMany: self._finish_many,
@@ -115,14 +130,21 @@ class Engine:
             FetchedRun: self._fetched_run,
             KickedRun: self._kicked_run,
             SucceededRun: self._succeeded_run,
-            Kicked: self._ended,
-            Succeeded: self._ended,
+            Kicked: self._done_with,
+            Succeeded: self._done_with,
             Retried: self._retried,
-            Exasperated: self._ended,
+            Exasperated: self._done_with,
             DeadLettered: self._dead_lettered,
             Expired: self._ended,
             Deleted: self._ended,
             Carried: self._carried,
+            Delivered: self._delivered,
+            DeliveredRun: self._delivered_run,
+            HandedOver: self._handed_over,
+            HandedOverRun: self._handed_over_run,
+            ResultStored: self._result_stored,
+            ResultCarried: self._result_carried,
+            ReceiverMoved: self._receiver_moved,
             NameDefined: self._name_defined,
             QueueCreated: self._queue_created,
             QueueChanged: self._queue_changed,
@@ -215,6 +237,18 @@ class Engine:
         events.append(LoggedRun(*facts, *names, first.lease_ns, bodies))
         sequences = range(first.sequence, first.sequence + len(command.messages))
         return Decision(events, [Receipt(queue.number, sequence, True) for sequence in sequences])
+
+    def _publish_alike(self, command: PublishRun, now: Nanos) -> Decision:
+        """As `_publish_run`, without a receipt for each."""
+        queue = self.queue(command.queue)
+        if queue is None or queue.settings.deduplication or len(command.bodies) < RUN_MESSAGES_MIN:
+            return self._publish(command.apart(), now)
+        events: list[Event] = []
+        first = self._log(command.template, queue, queue.last_sequence + 1, b"", now, events)
+        facts = (now, first.queue, first.sequence, first.visible_at, first.expires_at, first.priority)
+        names = (first.content_type, first.sender, first.object, first.topics)
+        events.append(LoggedRun(*facts, *names, first.lease_ns, command.bodies))
+        return Decision(events, Receipts(first.queue, first.sequence, len(command.bodies)))
 
     def _publish_once(self, command: Publish, queue: Queue, now: Nanos) -> Decision:
         """Publish only what is not in the queue yet, nor twice in this very command."""
@@ -359,7 +393,7 @@ class Engine:
 
     def _finish(self, command: Finish, now: Nanos) -> Decision:
         found = self.find(command.queue, command.sequence)
-        if found is None:
+        if found is None or found[2].state == KEPT:
             return _refuse(Reason.NO_MESSAGE)
         queue, sequence, row = found
         if not self._may_settle(row, command):
@@ -404,7 +438,7 @@ class Engine:
 
     def _release(self, command: Release, now: Nanos) -> Decision:
         found = self.find(command.queue, command.sequence)
-        if found is None:
+        if found is None or found[2].state == KEPT:
             return _refuse(Reason.NO_MESSAGE)
         queue, sequence, row = found
         if row.state != LEASED or not self._may_settle(row, command):
@@ -488,11 +522,17 @@ class Engine:
 
     def _carry(self, command: Carry, now: Nanos) -> Decision:
         """Those that are still where they were read from."""
-        events = [
+        events: list[Event] = [
             Carried(now, queue.number, sequence, row.created, row.receives, row.consumer, extent=extent)
             for number, sequence, position, extent in command.messages
             if (queue := self.queues.get(number)) and (row := queue.rows.get(sequence)) and row.position == position
         ]
+        for number, sequence, receiver, position, result in command.results:
+            queue = self.queues.get(number)
+            row = queue.rows.get(sequence) if queue else None
+            stored = queue.groups.result(sequence, receiver) if queue else None
+            if row and stored and stored.position == position:
+                events.append(ResultCarried(now, number, sequence, row.created, 0, receiver, result))
         return Decision(events, _DONE)
 
     # ── Decide: queues ────────────────────────────────────────────────────────────────────────────────────
@@ -613,6 +653,14 @@ class Engine:
         if state == DELAYED:
             self._arm(queue, event.visible_at)
 
+    def _done_with(self, event: MessageEvent, _: Position) -> None:
+        """No worker will see it again; receivers may."""
+        queue, row = self._message(event)
+        if queue.settings.keep == "all":
+            queue.keep(event.sequence, row, event.receives, event.consumer)
+        else:
+            self._remove(queue, event.sequence, row)
+
     def _ended(self, event: MessageEvent, _: Position) -> None:
         queue, row = self._message(event)
         self._remove(queue, event.sequence, row)
@@ -644,6 +692,31 @@ class Engine:
     def _carried(self, event: Carried, position: Position) -> None:
         queue = self.queues[event.queue]
         queue.rows.move(event.sequence, position)
+
+    def _delivered(self, event: Delivered, _: Position) -> None:
+        queue, _row = self._message(event)
+        queue.groups.deliver(event.consumer, event.sequence, event.receives, event.visible_at)
+
+    def _delivered_run(self, event: DeliveredRun, _: Position) -> None:
+        groups = self.queues[event.queue].groups
+        groups.deliver_run(event.consumers[0], event.sequences[0], len(event.sequences), event.visible_at)
+
+    def _handed_over(self, event: HandedOver, _: Position) -> None:
+        queue, _row = self._message(event)
+        queue.groups.move(event.consumer, event.sequence)
+
+    def _handed_over_run(self, event: HandedOverRun, _: Position) -> None:
+        self.queues[event.queue].groups.move(event.consumers[0], event.sequences[-1])
+
+    def _result_stored(self, event: ResultStored, position: Position) -> None:
+        queue, _row = self._message(event)
+        queue.groups.store(event.consumer, event.sequence, position, len(event.result))
+
+    def _result_carried(self, event: ResultCarried, position: Position) -> None:
+        self.queues[event.queue].groups.store(event.consumer, event.sequence, position, len(event.result))
+
+    def _receiver_moved(self, event: ReceiverMoved, _: Position) -> None:
+        self.queues[event.queue].groups.move(event.consumer, event.sequence)
 
     def _message(self, event: MessageEvent) -> tuple[Queue, Row]:
         queue = self.queues[event.queue]
@@ -783,4 +856,5 @@ def _description(queue: Queue, now: Nanos) -> QueueDescription:
         delayed=queue.delayed.live,
         oldest_age_ns=now - oldest.created if oldest else 0,
         last_sequence=queue.last_sequence,
+        kept=queue.kept,
     )

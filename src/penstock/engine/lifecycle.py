@@ -18,31 +18,41 @@ class State(IntEnum):
     READY = 1
     DELAYED = 2  # Waits for its time.
     LEASED = 3  # With a consumer.
+    KEPT = 4  # No longer for workers, still there for receivers: in a queue that keeps everything.
 
 
 # The same as plain numbers, for the hot paths: looking a member up in an enum costs more than the comparison.
-GONE, READY, DELAYED, LEASED = (int(state) for state in State)
+GONE, READY, DELAYED, LEASED, KEPT = (int(state) for state in State)
 
 
 WAITING = (State.READY, State.DELAYED)
+DONE_WITH = (State.GONE, State.KEPT)  # Which of them is for the queue to say: `keep`.
 
 TRANSITIONS: dict[tuple[State, Kind], tuple[State, ...]] = {
     (State.GONE, Kind.LOGGED): WAITING,
     (State.READY, Kind.FETCHED): (State.LEASED,),
-    (State.READY, Kind.KICKED): (State.GONE,),
-    (State.READY, Kind.SUCCEEDED): (State.GONE,),
+    (State.READY, Kind.KICKED): DONE_WITH,
+    (State.READY, Kind.SUCCEEDED): DONE_WITH,
     (State.READY, Kind.DEAD_LETTERED): (State.GONE,),
     (State.READY, Kind.EXPIRED): (State.GONE,),
     (State.READY, Kind.DELETED): (State.GONE,),
-    (State.DELAYED, Kind.SUCCEEDED): (State.GONE,),
+    (State.DELAYED, Kind.SUCCEEDED): DONE_WITH,
     (State.DELAYED, Kind.EXPIRED): (State.GONE,),
     (State.DELAYED, Kind.DELETED): (State.GONE,),
-    (State.LEASED, Kind.SUCCEEDED): (State.GONE,),
+    (State.LEASED, Kind.SUCCEEDED): DONE_WITH,
     (State.LEASED, Kind.RETRIED): WAITING,
-    (State.LEASED, Kind.EXASPERATED): (State.GONE,),
+    (State.LEASED, Kind.EXASPERATED): DONE_WITH,
     (State.LEASED, Kind.DEAD_LETTERED): (State.GONE,),
     (State.LEASED, Kind.EXPIRED): (State.GONE,),
     (State.LEASED, Kind.DELETED): (State.GONE,),
+    (State.KEPT, Kind.EXPIRED): (State.GONE,),
+    (State.KEPT, Kind.DELETED): (State.GONE,),
+    # What receivers do with a message changes nothing for workers.
+    **{
+        (state, kind): (state,)
+        for state in (State.READY, State.DELAYED, State.LEASED, State.KEPT)
+        for kind in (Kind.DELIVERED, Kind.HANDED_OVER, Kind.RESULT_STORED)
+    },
 }
 
 # Time alone makes a delayed message ready: no event is logged for it, and replay lets it happen late. So what may

@@ -27,6 +27,10 @@ class Names:
         events.append(NameDefined(time=now, number=fresh, text=text))
         return fresh
 
+    def known(self, text: str) -> int:
+        """The number of a name that has one, else 0."""
+        return self._numbers.get(text, 0)
+
     def define(self, number: int, text: str) -> None:
         assert number == len(self.texts), "names are numbered without gaps"
         self.texts.append(text)

@@ -10,7 +10,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.engine.lifecycle import DELAYED, LEASED, READY
+from penstock.engine.groups import Groups
+from penstock.engine.lifecycle import DELAYED, KEPT, LEASED, READY
 from penstock.engine.line import Holds, Line
 from penstock.engine.rows import Columns, Row, Rows
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
@@ -30,6 +31,8 @@ class Queue:
         "armed",
         "delayed",
         "digests",
+        "groups",
+        "kept",
         "last_sequence",
         "leases",
         "lifetimes",
@@ -50,6 +53,8 @@ class Queue:
         self.delayed = Line()
         self.leases = Line()
         self.lifetimes = Line()
+        self.kept = 0
+        self.groups = Groups()
         self.digests: dict[bytes, int] = {}  # Content to sequence, for the messages present.
         self._digest_of: dict[int, bytes] = {}
         self.armed: Nanos = NEVER_NS  # When the engine looks at this queue's deadlines next.
@@ -58,7 +63,7 @@ class Queue:
 
     @property
     def ready(self) -> int:
-        return self.rows.count - self.leases.live - self.delayed.live
+        return self.rows.count - self.leases.live - self.delayed.live - self.kept
 
     def next_ready(self, count: int, now: Nanos) -> list[tuple[int, Row]]:
         """The messages that leave next: by priority, then by the time they became visible, then by sequence."""
@@ -194,6 +199,15 @@ class Queue:
         if self._digest_of:
             for sequence in sequences:
                 self._forget(sequence)
+        if self.groups:
+            for sequence in sequences:
+                self.groups.forget(sequence)
+
+    def keep(self, sequence: int, row: Row, receives: int, consumer: int) -> None:
+        """A message leaves the workers' lines and stays for receivers."""
+        self.rows.change(sequence, row.visible_at, receives, consumer, KEPT)
+        self._leave(row, sequence)
+        self.kept += 1
 
     def remove(self, sequence: int, row: Row) -> None:
         self.rows.remove(sequence)
@@ -205,6 +219,7 @@ class Queue:
             self.lifetimes.leave(row.expires_at, sequence, self._is_alive)
         if self._digest_of:
             self._forget(sequence)
+        self.groups.forget(sequence)
 
     def mature(self, now: Nanos, count: int) -> bool:
         """Let delayed messages whose time has come become ready, `count` at most. True if there were any."""
@@ -248,6 +263,8 @@ class Queue:
                 self._close(row.priority)
         elif row.state == LEASED:
             self.leases.leave(row.visible_at, sequence, self._is_leased)
+        elif row.state == KEPT:
+            self.kept -= 1
         else:
             self.delayed.leave(row.visible_at, sequence, self._is_delayed)
 
@@ -286,6 +303,7 @@ class Queue:
             sequences = np.fromiter(self._digest_of, dtype=np.int64, count=len(self._digest_of))
             digests = np.frombuffer(b"".join(self._digest_of.values()), dtype=np.uint8)
             yield "digests", b"", (sequences, digests)
+        yield from self.groups.sections()
 
     @classmethod
     def from_section(cls, facts: bytes) -> Queue:
@@ -297,14 +315,16 @@ class Queue:
     def restore(self, kind: str, columns: Columns) -> None:
         if kind == "rows":
             self.rows.restore(columns)
+        elif kind != "digests":
+            self.groups.restore(kind, columns)
         else:
-            assert kind == "digests"
             sequences, digests = columns[0].view(np.int64), columns[1].tobytes()
             for index, sequence in enumerate(sequences.tolist()):
                 self.remember(digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES], sequence)
 
     def line_up(self) -> None:
         """Line restored messages up again: every line is a function of the rows."""
+        self.groups.line_up()
         pieces = [
             (sequences, *(rows[name].copy() for name in _LINED_UP_BY)) for sequences, rows in self.rows.tables()
         ]
@@ -320,6 +340,7 @@ class Queue:
             line.extend(visible_at[chosen], sequences[chosen])
         for line, chosen in ((self.leases, state == LEASED), (self.delayed, state == DELAYED)):
             line.extend(visible_at[chosen], sequences[chosen])
+        self.kept = int(np.count_nonzero(state == KEPT))
         mortal = expires_at != NEVER_NS
         self.lifetimes.extend(expires_at[mortal], sequences[mortal])
 

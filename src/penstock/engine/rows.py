@@ -31,6 +31,7 @@ _MASK = ROWS_PER_CHUNK - 1
 _LIVE = ROWS_PER_CHUNK * ROW_BYTES  # The last byte of a chunk counts its living rows.
 _EMPTY_CHUNK = bytes(_LIVE + 1)
 _CHUNKS_PER_TABLE = 2048
+_NEAR_CHUNKS = 64
 
 Columns = tuple[NDArray[Any], ...]
 
@@ -99,7 +100,7 @@ class Rows:
         """Add the rows of following sequences."""
         data = rows.tobytes()
         at = 0
-        for number, start, stop in _spans(first, len(rows)):
+        for number, start, stop in spans(first, len(rows)):
             chunk = self._chunks.get(number)
             if chunk is None:
                 chunk = self._chunks[number] = bytearray(_EMPTY_CHUNK)
@@ -125,7 +126,7 @@ class Rows:
     def run(self, first: int, count: int) -> NDArray[Any] | None:
         """The rows of following sequences, or None where a whole chunk is missing."""
         pieces = []
-        for number, start, stop in _spans(first, count):
+        for number, start, stop in spans(first, count):
             chunk = self._chunks.get(number)
             if chunk is None:
                 return None
@@ -186,7 +187,7 @@ class Rows:
         rows["state"] = state
         data = rows.tobytes()
         at = 0
-        for number, start, stop in _spans(first, len(rows)):
+        for number, start, stop in spans(first, len(rows)):
             size = (stop - start) * ROW_BYTES
             self._chunks[number][start * ROW_BYTES : stop * ROW_BYTES] = data[at : at + size]
             at += size
@@ -231,6 +232,45 @@ class Rows:
                     return self.get(number * ROWS_PER_CHUNK + slot)
         return None
 
+    def window(self, first: int, count: int) -> NDArray[Any]:
+        """The rows of following sequences, as a table; a row that is not there has the state GONE."""
+        chunks = [
+            (self._chunks.get(number, _EMPTY_CHUNK), start, stop) for number, start, stop in spans(first, count)
+        ]
+        pieces = [memoryview(chunk)[start * ROW_BYTES : stop * ROW_BYTES] for chunk, start, stop in chunks]
+        return np.frombuffer(b"".join(pieces), dtype=ROW_DTYPE)
+
+    def first_from(self, sequence: int) -> int | None:
+        """The first message that is there at this sequence or later."""
+        number = self._chunk_from(sequence >> _SHIFT)
+        while number is not None:
+            chunk = self._chunks[number]
+            for each in range(max(sequence, number << _SHIFT), (number + 1) << _SHIFT):
+                if chunk[(each & _MASK) * ROW_BYTES + _STATE_OFFSET] != GONE:
+                    return each
+            number = self._chunk_from(number + 1)
+        return None
+
+    def _chunk_from(self, number: int) -> int | None:
+        """The first chunk from this one on, which mostly is this one or one near. They are kept in order."""
+        chunks = self._chunks
+        if number in chunks:
+            return number
+        if not chunks or number > next(reversed(chunks)):
+            return None
+        near = max(number, next(iter(chunks)))
+        for each in range(near, near + _NEAR_CHUNKS):
+            if each in chunks:
+                return each
+        return min(each for each in chunks if each > near)
+
+    def newest_first(self) -> Iterator[tuple[int, Row]]:
+        """All messages, the last one first."""
+        for number in reversed(self._chunks):
+            for sequence in range(((number + 1) << _SHIFT) - 1, (number << _SHIFT) - 1, -1):
+                if row := self.get(sequence):
+                    yield sequence, row
+
     # Snapshots
 
     def tables(self) -> Iterator[Columns]:
@@ -260,7 +300,7 @@ class Rows:
             self._chunks[number] = chunk
 
 
-def _spans(first: int, count: int) -> Iterator[tuple[int, int, int]]:
+def spans(first: int, count: int) -> Iterator[tuple[int, int, int]]:
     """Where the rows of following sequences are: chunk, first slot, and the slot after the last one."""
     last = first + count
     while first < last:

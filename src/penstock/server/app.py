@@ -24,6 +24,7 @@ from penstock.dialects.http import (
     Awaited,
     BodyRule,
     Call,
+    Calls,
     Headers,
     Request,
     Response,
@@ -33,10 +34,11 @@ from penstock.dialects.http import (
     segments_of,
 )
 from penstock.dialects.mqs import Mqs
+from penstock.dialects.nq import Nq
 from penstock.engine.engine import Engine
 from penstock.errors import ConfigError, DataDirectoryError, PenstockError, ProtocolError
 from penstock.ids import MessageIds
-from penstock.limits import SESSION_ID_MAX
+from penstock.limits import SECOND_NS, SESSION_ID_MAX
 from penstock.model import Nanos, QueueSettings
 from penstock.server.auth import Authenticator
 from penstock.server.clock import Clock
@@ -88,7 +90,6 @@ class Application:
             oversize=config.mqs.oversize,
             batch_bytes_max=config.http.body_bytes_max,
         )
-        self._mqs = mqs
         etzel = Etzel(ids, QueueSettings())
         glovebox = Glovebox(config.glovebox, loop.waiting, lambda: secrets.randbelow(SESSION_ID_MAX + 1))
         conversations: dict[bytes, Converse] = {
@@ -96,8 +97,15 @@ class Application:
             b"/connect": lambda peer, _: etzel.converse(peer),  # Whoever gets as far has shown its token.
         }
         self._websockets = WebSockets(loop, config.ws, conversations)
+        nq = Nq(
+            settings=QueueSettings(keep="all", retention_ns=config.nq.retention_seconds * SECOND_NS),
+            empty_status=config.nq.empty_status,
+            request_bytes_max=config.http.body_bytes_max,
+        )
+        self._mqs, self._nq = mqs, nq
         self._routes: Routes = {
             **mqs.routes,
+            **nq.routes,
             **glovebox.routes,
             (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
             (b"metrics", 1): {b"GET": self._metrics, b"HEAD": self._metrics},
@@ -108,16 +116,17 @@ class Application:
         self.keep_order = loop.decide_collected
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
-        return self._mqs.body_rule(method, target, headers)
+        dialect = self._nq if _route_of(segments_of(target)) in self._nq.routes else self._mqs
+        return dialect.body_rule(method, target, headers)
 
-    def handle(self, request: Request) -> Response | Call | Awaited | Upgrade:
+    def handle(self, request: Request) -> Response | Call | Calls | Awaited | Upgrade:
         segments = segments_of(request.target)
         if self._guarded and segments[0] != b"health":
             authorization = request.headers.get(b"authorization")
             if not self._authenticator.allows(authorization):
                 challenge = b"WWW-Authenticate: " + self._authenticator.challenge(authorization) + b"\r\n"
                 return error_response(401, "a bearer token is needed", challenge)
-        methods = self._routes.get((segments[0], len(segments)))
+        methods = self._routes.get(_route_of(segments))
         if methods is None:
             return self._websockets.handshake(request) or error_response(404, "there is nothing at this path")
         handler = methods.get(request.method)
@@ -173,10 +182,29 @@ class Application:
 
     @cached_property
     def _description(self) -> bytes:
-        packaged = resources.files("penstock.dialects").joinpath("openapi/mqs.json").read_bytes()
-        description = msgspec.json.decode(packaged)
+        description = _packaged("mqs")
         description["info"]["version"] = __version__
+        for dialect in ("nq",):
+            more = _packaged(dialect)
+            description["tags"] += more["tags"]
+            description["paths"] |= more["paths"]
+            for kind, parts in more["components"].items():
+                description["components"].setdefault(kind, {}).update(parts)
         return msgspec.json.encode(description)
+
+
+def _route_of(segments: list[bytes]) -> tuple[bytes, int]:
+    """What a path is looked up by. Below /v1 the second segment says what it is about."""
+    if segments[0] == b"v1" and len(segments) > 1:
+        return b"v1/" + segments[1], len(segments)
+    return segments[0], len(segments)
+
+
+def _packaged(dialect: str) -> dict[str, Any]:
+    """The description of one dialect, as it comes with the package."""
+    data = resources.files("penstock.dialects").joinpath(f"openapi/{dialect}.json").read_bytes()
+    description: dict[str, Any] = msgspec.json.decode(data)
+    return description
 
 
 class Broker:

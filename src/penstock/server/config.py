@@ -188,6 +188,16 @@ class GloveboxConfig(Struct, frozen=True, kw_only=True):
     ] = 8 << 20
 
 
+class NqConfig(Struct, frozen=True, kw_only=True):
+    empty_status: Annotated[
+        Literal[404, 204],
+        Meta(description="What a pull that found nothing is answered with: the last ids, or no content."),
+    ] = 404
+    retention_seconds: Annotated[
+        int, Meta(ge=1, le=_SECONDS_MAX, description="How long messages stay in a queue that a post has made.")
+    ] = 7 * _DAY_SECONDS
+
+
 class AuthConfig(Struct, frozen=True, kw_only=True):
     tokens: Annotated[
         tuple[str, ...], Meta(description="Bearer tokens, each of which opens the door. None: the door is open.")
@@ -209,6 +219,7 @@ class Config(Struct, frozen=True, kw_only=True):
     logging: LoggingConfig = LoggingConfig()
     mqs: MqsConfig = MqsConfig()
     glovebox: GloveboxConfig = GloveboxConfig()
+    nq: NqConfig = NqConfig()
     auth: AuthConfig = AuthConfig()
 
 
@@ -428,7 +439,7 @@ def _convert(raw: object, hint: Any) -> Any:
 
 def _range(kind: Any, meta: Meta) -> str:
     if get_origin(kind) is Literal:
-        return " or ".join(f'"{choice}"' for choice in get_args(kind))
+        return " or ".join(f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in get_args(kind))
     number = "a whole number" if kind is int else "a number"
     low = f"above {meta.gt}, up" if meta.gt is not None else f"from {meta.ge}"
     return f"{number} {low} to {meta.le}"

@@ -217,21 +217,28 @@ class Housekeeper:
         if self._carrying:
             now, later = living[:_CARRIED_AT_ONCE], living[_CARRIED_AT_ONCE:]
             try:
-                messages = [
-                    (*message[:3], self._log.read(message.position, message.size))
-                    for message in now
-                    if self._is_there(message)
-                ]
+                there = [(each, self._log.read(each.position, each.size)) for each in now if self._is_there(each)]
             except DamagedLogError as error:
                 logger.critical("message_damaged", extra={"reason": str(error)})
                 self._carrying = False  # The segment stays: what can still be had of it is in it.
                 return
-            self._loop.submit(Carry(messages), lambda _: self._carry(later))
+            messages = [(*each[:3], extent) for each, extent in there if not each.receiver]
+            results = [
+                (each.queue, each.sequence, each.receiver, each.position, result)
+                for each, result in there
+                if each.receiver
+            ]
+            self._loop.submit(Carry(messages, results), lambda _: self._carry(later))
 
     def _is_there(self, message: Living) -> bool:
         """A message that has gone in the meantime may have taken its segment with it."""
         queue = self._loop.engine.queues.get(message.queue)
-        row = queue.rows.get(message.sequence) if queue else None
+        if queue is None:
+            return False
+        if message.receiver:
+            stored = queue.groups.result(message.sequence, message.receiver)
+            return stored is not None and stored.position == message.position
+        row = queue.rows.get(message.sequence)
         return row is not None and row.position == message.position
 
 

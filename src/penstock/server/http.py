@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from email.utils import formatdate
+from functools import partial
 from http import HTTPStatus
-from typing import NoReturn, Protocol, cast
+from typing import Any, NoReturn, Protocol, cast
 
 import httptools
 from msgspec import Struct
 
-from penstock.dialects.http import Awaited, BodyRule, Call, Headers, Request, Response, error_response
+from penstock.dialects.http import Awaited, BodyRule, Call, Calls, Headers, Request, Response, error_response
 from penstock.limits import BODY_BYTES_UNASKED, PIPELINE_REQUESTS_MAX, REQUEST_TARGET_BYTES_MAX
 from penstock.model import Answer, Command
 
@@ -44,7 +45,7 @@ class Handler(Protocol):
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         """How much body may come. Asked when it is more than `BODY_BYTES_UNASKED`."""
 
-    def handle(self, request: Request) -> Response | Call | Awaited | Upgrade:
+    def handle(self, request: Request) -> Response | Call | Calls | Awaited | Upgrade:
         """The response, or what leads to it."""
 
     def submit(self, command: Command, reply: Callable[[Answer], None]) -> Cancelable | None:
@@ -153,11 +154,11 @@ class _Exchange(Request, gc=False, kw_only=False):
 
     connection: HttpConnection | None = None
     keep_alive: bool = False
-    tell: Callable[[Answer], Response] | None = None
+    tell: Callable[[Any], Response] | None = None
     pending: Cancelable | None = None
     response: Response | None = None
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: Answer | Sequence[Answer]) -> None:
         assert self.tell is not None
         try:
             self.response = self.tell(answer)
@@ -171,6 +172,32 @@ class _Exchange(Request, gc=False, kw_only=False):
         self.response = response
         if self.connection:
             self.connection.drain()
+
+
+class _Several:
+    """The answers to several commands of one exchange, until all of them are there."""
+
+    def __init__(self, calls: Calls, answer: Callable[[Sequence[Answer]], None]) -> None:
+        self._answers: list[Answer | None] = [None] * len(calls.commands)
+        self._missing = len(calls.commands)
+        self._answer = answer
+        self._pending: list[Cancelable] = []
+
+    def submit(self, calls: Calls, submit: Callable[[Command, Callable[[Answer], None]], Cancelable | None]) -> None:
+        for index, command in enumerate(calls.commands):
+            pending = submit(command, partial(self._take, index))
+            if pending:
+                self._pending.append(pending)
+
+    def _take(self, index: int, answer: Answer) -> None:
+        self._answers[index] = answer
+        self._missing -= 1
+        if not self._missing:
+            self._answer(cast("Sequence[Answer]", self._answers))
+
+    def cancel(self) -> None:
+        for pending in self._pending:
+            pending.cancel()
 
 
 class _RequestRefusedError(Exception):
@@ -453,6 +480,8 @@ class HttpConnection(asyncio.Protocol):
                 exchange.pending = self._server.submit(result.command, exchange.answer)
             elif type(result) is Response:
                 exchange.respond(result)
+            elif type(result) is Calls:
+                self._handle_several(exchange, result)
             elif type(result) is Upgrade:
                 self._begin_upgrade(result, exchange)
             else:
@@ -468,6 +497,13 @@ class HttpConnection(asyncio.Protocol):
             exchange.respond(error_response(400, "an upgrade waits for the answers to earlier requests"))
         else:
             self._upgrade = upgrade
+
+    def _handle_several(self, exchange: _Exchange, calls: Calls) -> None:
+        if len(self._exchanges) > 1:
+            self._server.handler.keep_order()
+        exchange.tell = calls.tell
+        exchange.pending = several = _Several(calls, exchange.answer)
+        several.submit(calls, self._server.submit)
 
     def _pump(self) -> None:
         """Handle requests that had to wait, as long as there is room; then read on."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, Protocol, cast
 
 from penstock.engine.engine import Engine
@@ -20,26 +21,33 @@ from penstock.errors import DamagedLogError, Reason
 from penstock.limits import BATCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MAX, SECOND_NS
 from penstock.model import (
     Answer,
+    AwaitResult,
     Command,
     DeadLettered,
     Decision,
     Delivery,
     Done,
+    Drawn,
     Event,
     Fetch,
     Finish,
     FinishMany,
+    Key,
     Kind,
     LoggedRun,
     MessageEvent,
     MessageRun,
     Nanos,
     Publish,
+    Pull,
+    Pulled,
     QueueRemoved,
     Receipt,
     Refused,
     Stage,
+    StoredResult,
     Tick,
+    Waiting,
 )
 from penstock.storage.port import Log
 
@@ -51,6 +59,8 @@ _TICK = Tick()
 _DONE = Done()
 _READY, _SYNC = Stage.READY, Stage.SYNC  # Looking a member up in an enum is not free on the hottest path.
 _MAKES_READY = frozenset((Kind.LOGGED, Kind.RETRIED))
+_FOR_RECEIVERS = frozenset((Kind.DELIVERED, Kind.HANDED_OVER, Kind.RESULT_STORED))
+_CLEARS_THE_WAY = frozenset((Kind.SUCCEEDED, Kind.EXPIRED, Kind.DELETED))  # Of what receivers stop before.
 _ENDS = frozenset((Kind.KICKED, Kind.SUCCEEDED, Kind.EXASPERATED, Kind.EXPIRED, Kind.DELETED))
 
 
@@ -72,11 +82,11 @@ class Scheduler(Protocol):
 
 
 class Waiter:
-    """A client that waits for a message. `cancel` when it has gone away, be it before it began to wait."""
+    """A client that waits for something. `cancel` when it has gone away, be it before it began to wait."""
 
     __slots__ = ("_loop", "canceled", "command", "reply", "stage", "timer")
 
-    def __init__(self, loop: Loop, command: Fetch, reply: Reply, stage: Stage) -> None:
+    def __init__(self, loop: Loop, command: Waiting, reply: Reply, stage: Stage) -> None:
         self._loop = loop
         self.command = command
         self.reply = reply
@@ -153,9 +163,11 @@ class Loop:
         self._collecting = False  # Something was appended since the last commit began.
         self._commit_began: Nanos = 0
         self._flush_is_due = False
-        self._waiters: dict[str, dict[Waiter, None]] = {}  # By queue, first come first served.
+        self._waiters: dict[Key, dict[Waiter, None]] = {}  # By what they wait for, first come first served.
+        self._receivers: dict[str, dict[Key, None]] = {}  # By queue: the keys of those who wait to receive from it.
+        self._retries: dict[Key, tuple[Nanos, Timer]] = {}  # When a waiting receiver gets something again.
         self._watches: dict[str, dict[Watch, None]] = {}
-        self._woken: list[str] = []
+        self._woken: list[Key] = []
         self._followers: dict[tuple[int, int], list[Follower]] = {}  # By the place in the message's id.
         self._timer: Timer | None = None
         self._timer_at: Nanos = NEVER_NS
@@ -186,9 +198,11 @@ class Loop:
             many = len(self._fetches) >= RUN_MESSAGES_MAX
         else:
             self.decide_collected()
-            self._hold(reply, self._carry_out(command), stage)
+            if type(command) is Pull or type(command) is AwaitResult:
+                waiter = Waiter(self, command, reply, stage) if command.wait_ns else None
+            self._answer_or_wait(command, reply, stage, waiter)
             self._wake()
-            return None
+            return waiter
         if many:
             self.decide_collected()
         elif not self._flush_is_due and (self._in_flight is None or stage is not _SYNC):
@@ -204,7 +218,7 @@ class Loop:
 
     def _decided(self, command: Command) -> Answer:
         decision = self.engine.decide(command, self.now())
-        if type(command) is Fetch and decision.events:
+        if type(command) in _READS and decision.answer:
             decision = self._loaded(decision)
         if decision.events:
             self._apply(decision)
@@ -273,11 +287,13 @@ class Loop:
                     self._fetch_alone(command, reply, stage, waiter)
 
     def _fetch_alone(self, command: Fetch, reply: Reply, stage: Stage, waiter: Waiter | None) -> None:
-        if waiter and waiter.canceled:
-            return
+        if not (waiter and waiter.canceled):
+            self._answer_or_wait(command, reply, stage, waiter)
+
+    def _answer_or_wait(self, command: Command, reply: Reply, stage: Stage, waiter: Waiter | None) -> None:
         answer = self._carry_out(command)
         if waiter and not answer:
-            self._wait(waiter)
+            self._wait(waiter, answer)
         else:
             self._hold(reply, answer, stage)
 
@@ -304,8 +320,15 @@ class Loop:
 
     def _loaded(self, decision: Decision) -> Decision:
         """Read what is to be delivered. What cannot be read is not delivered, and not counted as delivered."""
+        answer = decision.answer
         try:
-            self._load(cast("Sequence[Delivery]", decision.answer))
+            if type(answer) is Pulled:
+                for drawn in answer.drawn:
+                    self._load_columns(drawn)
+            elif type(answer) is StoredResult:
+                answer.result = self.log.read(answer.position, answer.size)
+            elif type(answer) is not Refused:
+                self._load(cast("Sequence[Delivery]", answer))
         except DamagedLogError as error:
             logger.critical("message_damaged", extra={"reason": str(error)})
             return Decision((), Refused(Reason.DAMAGED, str(error)))
@@ -337,6 +360,22 @@ class Loop:
         else:
             delivery.body, delivery.key = extent[:body], extent[body : body + key]
             delivery.headers = extent[body + key :]
+
+    def _load_columns(self, drawn: Drawn) -> None:
+        """Messages that were published together lie together, and are read together."""
+        sizes, positions, read = drawn.body_bytes, drawn.positions, self.log.read
+        if not any(drawn.key_bytes) and not any(drawn.headers_bytes):
+            first = positions[0]
+            bounds = list(accumulate(sizes, initial=0))
+            if [first + start for start in bounds[:-1]] == positions:
+                data = read(first, bounds[-1])
+                drawn.bodies = [data[start:end] for start, end in pairwise(bounds)]
+                drawn.headers = [b""] * len(sizes)
+                return
+        for position, body, key, headers in zip(positions, sizes, drawn.key_bytes, drawn.headers_bytes, strict=True):
+            extent = read(position, body + key + headers)
+            drawn.bodies.append(extent[:body])
+            drawn.headers.append(extent[body + key :])
 
     def when(self, stage: Stage, callback: Callable[[], None]) -> None:
         """Call when everything decided so far has reached the stage. Not called if the log fails first."""
@@ -416,7 +455,7 @@ class Loop:
         held = [self._in_flight or {}, self._take_held(), {_SYNC: undecided}]
         self._in_flight = None
         self._finishes, self._publishes, self._fetches = [], [], []
-        waiters = [waiter for waiters in self._waiters.values() for waiter in waiters]
+        waiters = self._all_waiters()
         for waiter in waiters:
             self.forget(waiter)
         for replies in held:
@@ -450,18 +489,26 @@ class Loop:
 
     def waiting(self, queue: str) -> int:
         """How many clients wait for a message of this queue."""
-        return len(self._waiters.get(queue, ()))
+        keys: list[Key] = [queue, *self._receivers.get(queue, ())]
+        return sum([len(self._waiters.get(key, ())) for key in keys])
 
-    def _wait(self, waiter: Waiter) -> None:
-        command = waiter.command
-        self._waiters.setdefault(command.queue, {})[waiter] = None
+    def _wait(self, waiter: Waiter, answer: Answer) -> None:
+        waiter.command = command = waiter.command.resumed()
+        for key in command.waits_for:
+            self._waiters.setdefault(key, {})[waiter] = None
+            if type(command) is Pull:
+                self._receivers.setdefault(key[0], {})[key] = None
         self.waiters += 1
         waiter.timer = self._scheduler.after(command.wait_ns, lambda: self._give_up(waiter))
+        self._arm_retry(waiter, answer)
 
     def _give_up(self, waiter: Waiter) -> None:
         if waiter.timer:
             self.forget(waiter)
-            self._hold(waiter.reply, (), waiter.stage)
+            # A fetch that found nothing has nothing to say; the others have.
+            answer = () if type(waiter.command) is Fetch else self._decided(waiter.command)
+            self._hold(waiter.reply, answer, waiter.stage)
+            self._wake()
 
     def forget(self, waiter: Waiter) -> None:
         if waiter.timer is None:
@@ -469,21 +516,66 @@ class Loop:
         waiter.timer.cancel()
         waiter.timer = None
         self.waiters -= 1
-        waiters = self._waiters[waiter.command.queue]
-        del waiters[waiter]
-        if not waiters:
-            del self._waiters[waiter.command.queue]
+        for key in waiter.command.waits_for:
+            waiters = self._waiters[key]
+            del waiters[waiter]
+            if not waiters:
+                del self._waiters[key]
+                self._forget_receiver(key)
+
+    def _forget_receiver(self, key: Key) -> None:
+        """Nobody waits with this key any more."""
+        retry = self._retries.pop(key, None)
+        if retry:
+            retry[1].cancel()
+        keys = self._receivers.get(key[0]) if type(key) is tuple else None
+        if keys and keys.pop(key, key) is None and not keys:
+            del self._receivers[key[0]]
 
     def release_waiters(self) -> None:
         """Answer everyone who waits, now, with what there is: the broker stops."""
         self.decide_collected()
-        for waiter in [waiter for waiters in self._waiters.values() for waiter in waiters]:
+        for waiter in self._all_waiters():
             self._give_up(waiter)
+
+    def _all_waiters(self) -> list[Waiter]:
+        return list(dict.fromkeys(waiter for waiters in self._waiters.values() for waiter in waiters))
+
+    # What a receiver has not answered for falls due by time alone. Only those who wait have to be told.
+
+    def _arm_retry(self, waiter: Waiter, answer: Answer) -> None:
+        if type(answer) is Pulled and answer.due_at != NEVER_NS:
+            for key in waiter.command.waits_for:
+                self._arm_retry_at(key, answer.due_at)
+
+    def _arm_retry_at(self, key: Key, due_at: Nanos) -> None:
+        known = self._retries.get(key)
+        if known and known[0] <= due_at:
+            return
+        if known:
+            known[1].cancel()
+        timer = self._scheduler.after(max(0, due_at - self._clock()), lambda: self._retry(key))
+        self._retries[key] = (due_at, timer)
+
+    def _retry(self, key: Key) -> None:
+        """Something is due again: who of those that wait takes it?"""
+        del self._retries[key]
+        if self.failure:
+            return
+        for waiter in list(self._waiters.get(key, ())):
+            if waiter.timer and (answer := self._decided(waiter.command)):
+                self.forget(waiter)
+                self._hold(waiter.reply, answer, waiter.stage)
+            elif waiter.timer:
+                self._arm_retry(waiter, answer)
+        self._wake()
 
     def _hand_over(self, command: Publish, reply: Reply) -> bool:
         """Give a message straight to a client that waits for one and confirms none: it is stored nowhere."""
         waiter = next(iter(self._waiters.get(command.queue, ())), None)
-        if waiter is None or waiter.command.confirm or len(command.messages) != 1:
+        if waiter is None or type(waiter.command) is not Fetch:
+            return False
+        if waiter.command.confirm or len(command.messages) != 1:
             return False
         (message,) = command.messages
         if message.delay_ns or command.queue not in self.engine.numbers:
@@ -539,6 +631,11 @@ class Loop:
             self._note_woken(event.queue)
             for place in [place for place in self._followers if place[0] == event.queue]:
                 self._tell(place, Kind.DELETED)
+        elif kind in _FOR_RECEIVERS:
+            self._observe_receiver(event)
+            return
+        elif kind in _CLEARS_THE_WAY and isinstance(event, MessageEvent) and not event.receives:
+            self._woken += self._receivers.get(self.engine.queues[event.queue].name, ())
         if self._followers and isinstance(event, MessageEvent):
             place = (event.queue, event.sequence)
             self._tell(self.engine.origins.get(place, place), kind)
@@ -546,10 +643,23 @@ class Loop:
             for sequence in event.sequences:  # No run has a message that was moved.
                 self._tell((event.queue, sequence), kind)
 
+    def _observe_receiver(self, event: Any) -> None:
+        name = self.engine.queues[event.queue].name
+        if event.kind is Kind.RESULT_STORED:
+            key: Key = (name, event.sequence)
+            if key in self._waiters:
+                self._woken.append(key)
+        elif event.kind is Kind.DELIVERED and name in self._receivers:
+            receiver = event.consumers[0] if isinstance(event, MessageRun) else event.consumer
+            key = (name, self.engine.names.texts[receiver])
+            if key in self._waiters and event.visible_at != NEVER_NS:
+                self._arm_retry_at(key, event.visible_at)
+
     def _note_woken(self, number: int) -> None:
         name = self.engine.queues[number].name
         if name in self._waiters or name in self._watches:
             self._woken.append(name)
+        self._woken += self._receivers.get(name, ())
 
     def _tell(self, place: tuple[int, int], kind: Kind) -> None:
         followers = self._followers.pop(place, ()) if kind in _ENDS else self._followers.get(place, ())
@@ -563,16 +673,17 @@ class Loop:
     def _wake(self) -> None:
         """Hand what has become ready to those who wait for it; wake those who only watch if some is left."""
         while self._woken:
-            queue = self._woken.pop()
-            while waiters := self._waiters.get(queue):
+            key = self._woken.pop()
+            while waiters := self._waiters.get(key):
                 waiter = next(iter(waiters))
                 answer = self._decided(waiter.command)
                 if not answer:
+                    self._arm_retry(waiter, answer)
                     break
                 self.forget(waiter)
                 self._hold(waiter.reply, answer, waiter.stage)
-            if queue in self._watches and self._has_ready(queue):
-                for watch in self._watches.pop(queue):
+            if type(key) is str and key in self._watches and self._has_ready(key):
+                for watch in self._watches.pop(key):
                     self._hold(watch.told, _DONE, _SYNC)
 
     # ── Deadlines ───────────────────────────────────────────────────────────────────────────────────────────
@@ -602,6 +713,9 @@ class Loop:
             self._note_woken(number)
         self._wake()
         self._arm()
+
+
+_READS = frozenset((Fetch, Pull, AwaitResult))  # Their answers hold what is in the log.
 
 
 def _grouped(collected: list[Any], alike: Callable[[Any], object]) -> list[list[Any]]:

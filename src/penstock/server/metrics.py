@@ -29,6 +29,7 @@ from penstock.storage.segments import SegmentLog
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 QUEUES_SHOWN_MAX = 1000
 OTHER_QUEUES = "(other)"
+_STATES = ("ready", "leased", "delayed", "kept")
 COMMIT_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 Samples = list[tuple[tuple[str, ...], float]]  # The values of a metric, by their labels.
@@ -53,8 +54,8 @@ FAMILIES = (
     Family(
         "penstock_queue_messages",
         "gauge",
-        f"Messages in a queue, by state: ready, leased, delayed. The oldest {QUEUES_SHOWN_MAX} queues are shown, the "
-        f"rest is summed up as {OTHER_QUEUES}.",
+        "Messages in a queue, by state: ready, leased, delayed, kept. "
+        f"The oldest {QUEUES_SHOWN_MAX} queues are shown, the rest is summed up as {OTHER_QUEUES}.",
         ("queue", "state"),
     ),
     Family("penstock_waiting_receives", "gauge", "Clients that wait for a message."),
@@ -192,20 +193,20 @@ def _one(value: float) -> Samples:
 def _queue_messages(engine: Engine) -> Samples:
     queues = list(engine.queues.values())
     shown = {
-        queue.name: (queue.rows.count, queue.leases.live, queue.delayed.live) for queue in queues[:QUEUES_SHOWN_MAX]
+        queue.name: (queue.ready, queue.leases.live, queue.delayed.live, queue.kept)
+        for queue in queues[:QUEUES_SHOWN_MAX]
     }
     if others := queues[QUEUES_SHOWN_MAX:]:
-        messages, leased, delayed = shown.get(OTHER_QUEUES, (0, 0, 0))  # A queue may have that name.
+        ready, leased, delayed, kept = shown.get(OTHER_QUEUES, (0, 0, 0, 0))  # A queue may have that name.
         shown[OTHER_QUEUES] = (
-            messages + sum([queue.rows.count for queue in others]),
+            ready + sum([queue.ready for queue in others]),
             leased + sum([queue.leases.live for queue in others]),
             delayed + sum([queue.delayed.live for queue in others]),
+            kept + sum([queue.kept for queue in others]),
         )
     samples: Samples = []
-    for name, (messages, leased, delayed) in shown.items():
-        samples.append(((name, "ready"), messages - leased - delayed))
-        samples.append(((name, "leased"), leased))
-        samples.append(((name, "delayed"), delayed))
+    for name, counts in shown.items():
+        samples += [((name, state), count) for state, count in zip(_STATES, counts, strict=True)]
     return samples
 
 

@@ -8,17 +8,19 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from penstock.engine.groups import STORED
 from penstock.model import Position
 from penstock.storage.port import Section
 
 
 class Living(NamedTuple):
-    """A message that a segment still holds."""
+    """A message, or a receiver's result for one, that a segment still holds."""
 
     queue: int
     sequence: int
     position: Position
     size: int
+    receiver: int = 0  # Of a result.
 
 
 class _QueueNumber(msgspec.Struct):
@@ -32,36 +34,51 @@ class Tally:
 
     @property
     def alive(self) -> list[int]:
-        """Living messages, by segment."""
+        """Living messages and results, by segment."""
         return self._alive.tolist()
 
     def watch(self, sections: Iterable[Section]) -> Iterator[Section]:
         """Pass sections on, counting."""
         for section in sections:
-            if section[0] == "rows" and len(self._bases):
-                found = self._segment_of(section[2][1]["position"])
-                self._alive += np.bincount(found, minlength=len(self._bases))
+            kind, _, columns = section
+            if kind in ("rows", "slots") and len(self._bases):
+                positions = columns[1]["position"] if kind == "rows" else _results(columns[1])["value"]
+                self._alive += np.bincount(self._segment_of(positions), minlength=len(self._bases))
             yield section
 
     def living_in(self, sections: Iterable[Section], chosen: Sequence[bool], most: int) -> list[Living]:
-        """The messages that the chosen segments hold, `most` of them at most."""
+        """The messages and results that the chosen segments hold, `most` of them at most."""
         wanted = np.array(chosen, dtype=bool)
         living: list[Living] = []
         queue = 0
-        for kind, facts, columns in sections:
+        for kind, facts, columns in sections if wanted.any() else ():
             if kind == "queue":
                 queue = msgspec.json.decode(facts, type=_QueueNumber).number
-            elif kind == "rows" and wanted.any():
+            elif kind == "rows":
                 sequences, rows = columns
-                inside = wanted[self._segment_of(rows["position"])]
-                rows = rows[inside]
+                rows, sequences = self._inside(wanted, rows["position"], rows, sequences)
                 sizes = rows["body_bytes"].astype(np.int64) + rows["key_bytes"] + rows["headers_bytes"]
-                places = zip(sequences[inside].tolist(), rows["position"].tolist(), sizes.tolist(), strict=True)
+                places = zip(sequences.tolist(), rows["position"].tolist(), sizes.tolist(), strict=True)
                 living.extend(Living(queue, *place) for place in places)
-                if len(living) >= most:
-                    break
+            elif kind == "slots":
+                places_of = columns[0][columns[1]["state"] == STORED]
+                slots = _results(columns[1])
+                slots, places_of = self._inside(wanted, slots["value"], slots, places_of)
+                found = zip(places_of.tolist(), slots["value"].tolist(), slots["size"].tolist(), strict=True)
+                living.extend(Living(queue, place[0], position, size, place[1]) for place, position, size in found)
+            if len(living) >= most:
+                break
         return living[:most]
+
+    def _inside(self, wanted: np.ndarray, positions: np.ndarray, *columns: np.ndarray) -> Iterator[np.ndarray]:
+        inside = wanted[self._segment_of(positions)]
+        return (column[inside] for column in columns)
 
     def _segment_of(self, positions: np.ndarray) -> np.ndarray:
         # A message without a body may stand at the very end of the log, before its segment is there.
         return np.maximum(np.searchsorted(self._bases, positions, side="right") - 1, 0)
+
+
+def _results(slots: np.ndarray) -> np.ndarray:
+    results: np.ndarray = slots[slots["state"] == STORED]
+    return results

@@ -23,11 +23,15 @@ from penstock.model import (
     Carried,
     DeadLettered,
     Deleted,
+    Delivered,
+    DeliveredRun,
     Event,
     Exasperated,
     Expired,
     Fetched,
     FetchedRun,
+    HandedOver,
+    HandedOverRun,
     Kicked,
     KickedRun,
     Kind,
@@ -42,6 +46,9 @@ from penstock.model import (
     QueueCreated,
     QueueRemoved,
     QueueSettings,
+    ReceiverMoved,
+    ResultCarried,
+    ResultStored,
     Retried,
     Succeeded,
     SucceededRun,
@@ -240,7 +247,7 @@ def _encode_message_run(event: MessageRun, _: bytearray, records: bytearray) -> 
     table["created"] = event.created
     table["receives"] = event.receives
     table["consumer"] = event.consumers
-    if type(event) is FetchedRun:
+    if type(event) is FetchedRun or type(event) is DeliveredRun:
         table["visible_at"] = event.visible_at
     elif type(event) is SucceededRun:
         table["flags"] = COMPLETE
@@ -277,6 +284,18 @@ def _encode_dead_lettered(event: DeadLettered, _: bytearray, records: bytearray)
 def _encode_carried(event: Carried, heap: bytearray, records: bytearray) -> None:
     heap += event.extent
     _add_message_record(records, event, body_bytes=len(event.extent))
+
+
+def _encode_result(event: ResultStored | ResultCarried, heap: bytearray, records: bytearray) -> None:
+    heap += event.result
+    _add_message_record(records, event, body_bytes=len(event.result))
+
+
+def _encode_receiver_moved(event: ReceiverMoved, _: bytearray, records: bytearray) -> None:
+    records += _RECORD.pack(
+        *(event.kind, 0, 0, event.queue, event.sequence, event.time, event.time, 0, 0),
+        *(0, 0, event.consumer, 0, 0, 0, 0, 0, 0, 0, 0),
+    )
 
 
 def _add_message_record(
@@ -347,7 +366,7 @@ def _encode_queue_removed(event: QueueRemoved, heap: bytearray, records: bytearr
 _ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
     Logged: _encode_logged,
     LoggedRun: _encode_logged_run,
-    **dict.fromkeys((FetchedRun, KickedRun, SucceededRun), _encode_message_run),
+    **dict.fromkeys((FetchedRun, KickedRun, SucceededRun, DeliveredRun, HandedOverRun), _encode_message_run),
     NameDefined: _encode_name,
     QueueCreated: _encode_queue_created,
     QueueChanged: _encode_queue_changed,
@@ -357,7 +376,11 @@ _ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
     Succeeded: _encode_succeeded,
     DeadLettered: _encode_dead_lettered,
     Carried: _encode_carried,
-    **dict.fromkeys((Kicked, Exasperated, Expired, Deleted), _encode_message_event),
+    Delivered: _encode_leased,
+    ResultStored: _encode_result,
+    ResultCarried: _encode_result,
+    ReceiverMoved: _encode_receiver_moved,
+    **dict.fromkeys((Kicked, Exasperated, Expired, Deleted, HandedOver), _encode_message_event),
 }
 assert {event.kind for event in _ENCODERS} == set(Kind)
 
@@ -424,6 +447,11 @@ _DECODERS: dict[int, Callable[[_Record, bytes], Event]] = {
     Kind.EXPIRED: lambda record, _: Expired(*_facts(record)),
     Kind.DELETED: lambda record, _: Deleted(*_facts(record)),
     Kind.CARRIED: lambda record, extent: Carried(*_facts(record), extent=extent),
+    Kind.DELIVERED: lambda record, _: Delivered(*_facts(record), visible_at=record[7]),
+    Kind.HANDED_OVER: lambda record, _: HandedOver(*_facts(record)),
+    Kind.RESULT_STORED: lambda record, extent: ResultStored(*_facts(record), result=extent),
+    Kind.RESULT_CARRIED: lambda record, extent: ResultCarried(*_facts(record), result=extent),
+    Kind.RECEIVER_MOVED: lambda record, _: ReceiverMoved(record[5], record[3], record[4], record[11]),
     Kind.NAME_DEFINED: lambda record, extent: NameDefined(record[5], record[3], extent.decode()),
     Kind.QUEUE_CREATED: _decode_queue_created,
     Kind.QUEUE_CHANGED: lambda record, extent: QueueChanged(

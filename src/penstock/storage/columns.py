@@ -206,12 +206,12 @@ def _are(chosen: Callable[[_Form], bool]) -> NDArray[np.bool_]:
 
 _IS_LOGGED = _are(lambda form: form.kind is Kind.LOGGED)
 _HAS_CONTENT = _are(lambda form: form.kind is Kind.LOGGED and form.letter == "L")
-_HAS_RESULT = _are(lambda form: form.kind is Kind.SUCCEEDED and form.letter == "S")
+_HAS_RESULT = _are(lambda form: form.kind in (Kind.SUCCEEDED, Kind.RESULT_STORED) and form.letter == "S")
 _IS_MOVED = _are(lambda form: form.kind is Kind.DEAD_LETTERED and form.letter == "Q")
 _HAS_TARGET = _are(lambda form: form.kind is Kind.DEAD_LETTERED and form.letter == "E")
 _HAS_VISIBLE_AT = _are(
     lambda form: (
-        form.kind in (Kind.LOGGED, Kind.FETCHED, Kind.RETRIED)
+        form.kind in (Kind.LOGGED, Kind.FETCHED, Kind.RETRIED, Kind.DELIVERED)
         or (form.kind is Kind.DEAD_LETTERED and form.letter != "E")
     )
 )
@@ -327,7 +327,8 @@ class _Rows:
 
     @property
     def result_bytes(self) -> _Array:
-        sizes: _Array = self.records["body_bytes"] * (self.records["kind"] == Kind.SUCCEEDED)
+        kinds = self.records["kind"]
+        sizes: _Array = self.records["body_bytes"] * ((kinds == Kind.SUCCEEDED) | (kinds == Kind.RESULT_STORED))
         return sizes
 
     def part(self, slot: int, sizes: _Array, forms: NDArray[np.bool_]) -> pa.Array:
@@ -405,7 +406,8 @@ def _queue_name(rows: _Rows) -> pa.Array:
 
 
 def _visible_at(rows: _Rows) -> pa.Array:
-    return _primitive(_TIME, rows.column("visible_at"), rows.are(_HAS_VISIBLE_AT))
+    times = rows.column("visible_at")
+    return _primitive(_TIME, times, rows.are(_HAS_VISIBLE_AT) & (times != NEVER_NS))
 
 
 def _expires_at(rows: _Rows) -> pa.Array:

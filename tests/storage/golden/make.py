@@ -16,15 +16,18 @@ from typing import Any
 import msgspec
 
 from penstock.engine.engine import Engine
+from penstock.engine.queue import Queue
 from penstock.limits import NEVER_NS, SECOND_NS
 from penstock.model import (
     Carried,
     DeadLettered,
     Deleted,
+    Delivered,
     Event,
     Exasperated,
     Expired,
     Fetched,
+    HandedOver,
     Kicked,
     Logged,
     NameDefined,
@@ -33,7 +36,10 @@ from penstock.model import (
     QueueCreated,
     QueueRemoved,
     QueueSettings,
+    ReceiverMoved,
     RedrivePolicy,
+    ResultCarried,
+    ResultStored,
     Retried,
     Stage,
     Succeeded,
@@ -45,8 +51,6 @@ from penstock.storage.segments import SegmentLog
 from penstock.storage.snapshot import list_snapshots, publish_snapshot, read_snapshot, write_snapshot
 
 HERE = Path(__file__).parent
-GOLDEN = HERE / "format-1"
-EXPECTED = HERE / "format-1.json"
 
 BEGIN = 1_767_225_600_000_000_000  # The first moment of 2026.
 ID_KEY = bytes(range(16))
@@ -152,7 +156,44 @@ COMMITS: list[list[Event]] = [
 ]
 
 
-def make(path: Path) -> None:
+# What came later, in the same format: kinds and sections that an older version does not know.
+RECEIVERS_COMMITS: list[list[Event]] = [
+    [
+        QueueCreated(at(0), 1, "dead", QueueSettings()),
+        QueueCreated(at(1), 2, "orders", QueueSettings(retention_ns=3600 * SECOND_NS, keep="all")),
+        NameDefined(at(10), 1, "text/plain; charset=utf-8"),
+        NameDefined(at(10), 2, "billing"),
+        NameDefined(at(10), 3, "stock"),
+        *(logged(10 + number, number, b"order %d" % number, content_type=1) for number in range(1, 7)),
+    ],
+    [
+        Delivered(*about(20, 1, 11, 1, 2), visible_at=at(120_020)),
+        Delivered(*about(21, 2, 12, 1, 2), visible_at=at(120_021)),
+        Delivered(*about(22, 3, 13, 3, 2), visible_at=NEVER_NS),
+        HandedOver(*about(23, 1, 11, 1, 3)),
+        ReceiverMoved(at(24), 2, 4, 3),
+        ResultStored(*about(25, 1, 11, 1, 2), result=b"paid"),
+        ResultStored(*about(26, 1, 11, 0, 3), result=b""),
+    ],
+    [
+        Fetched(*about(30, 4, 14, 1), visible_at=at(20_030)),
+        Succeeded(*about(31, 4, 14, 1), complete=True, result=b""),
+        Kicked(*about(32, 5, 15, 1)),
+    ],
+    [
+        ResultCarried(*about(40, 1, 11, 0, 2), result=b"paid"),
+        Delivered(*about(41, 2, 12, 2, 2), visible_at=at(120_041)),
+        Expired(*about(42, 3, 13)),
+        Delivered(*about(43, 5, 15, 1, 2), visible_at=at(120_043)),
+    ],
+    [Deleted(*about(50, 5, 15, 1)), ResultStored(*about(51, 2, 12, 2, 2), result="bezahlt für".encode())],
+]
+
+GOLDEN = {"format-1": COMMITS, "format-1-receivers": RECEIVERS_COMMITS}
+"""Each directory beside this file, and the events it was made of, commit by commit."""
+
+
+def make(path: Path, commits: list[list[Event]]) -> None:
     """Write the events to a data directory, as a broker would, with a snapshot on the way."""
     path.mkdir()
     write_durably(path / "penstock.json", msgspec.json.encode(Identity(DIRECTORY_FORMAT, 0, ID_KEY.hex())) + b"\n")
@@ -161,7 +202,7 @@ def make(path: Path) -> None:
     log = SegmentLog(directory, segment_bytes=SEGMENT_BYTES)
     assert list(log.recover().events) == []
     engine = Engine()
-    for count, events in enumerate(COMMITS, start=1):
+    for count, events in enumerate(commits, start=1):
         for event in events:
             engine.evolve(event, log.append(event))
         now = events[-1].time
@@ -243,9 +284,25 @@ def describe_state(engine: Engine) -> dict[str, Any]:
                     if (row := queue.rows.get(sequence))
                 },
                 "digests": {digest.hex(): sequence for digest, sequence in sorted(queue.digests.items())},
+                **({"receivers": describe_receivers(queue)} if queue.groups else {}),
             }
             for queue in engine.queues.values()
         },
+    }
+
+
+def describe_receivers(queue: Queue) -> dict[str, Any]:
+    return {
+        str(receiver): {
+            "cursor": queue.groups.cursor(receiver),
+            "slots": {
+                str(sequence): slot._asdict()
+                for sequence in range(1, queue.last_sequence + 1)
+                if (slot := queue.groups.slot(receiver, sequence))
+            },
+        }
+        for receiver in range(1, 10)
+        if receiver in queue.groups
     }
 
 
@@ -258,5 +315,8 @@ def as_plain(value: msgspec.Struct) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    make(GOLDEN)
-    EXPECTED.write_text(json.dumps(describe(GOLDEN), indent=1, ensure_ascii=False) + "\n")
+    for name, commits in GOLDEN.items():
+        if not (HERE / name).exists():
+            make(HERE / name, commits)
+            described = json.dumps(describe(HERE / name), indent=1, ensure_ascii=False)
+            (HERE / f"{name}.json").write_text(described + "\n")

@@ -1,0 +1,404 @@
+"""NQ: ordered messages over HTTP, pulled by named receivers that send results. `docs/nq.md` has it in prose."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from functools import lru_cache, partial
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.dialects.http import (
+    JSON,
+    BodyRule,
+    Call,
+    Calls,
+    Headers,
+    Request,
+    Response,
+    Routes,
+    has_control_characters,
+    json_response,
+    queue_name,
+    segments_of,
+    whole_number,
+)
+from penstock.dialects.mqs import rfc3339
+from penstock.errors import ProtocolError, Reason
+from penstock.limits import (
+    BATCH_MESSAGES_MAX,
+    BODY_BYTES_MAX,
+    FAIL_SECONDS_MAX,
+    NAME_BYTES_MAX,
+    POST_MESSAGES_MAX,
+    PULL_QUEUES_MAX,
+    PULL_SECONDS_MAX,
+    RESULT_BYTES_MAX,
+    RESULTS_MAX,
+    RETRIES_MAX,
+    RUN_MESSAGES_MIN,
+    SECOND_NS,
+    SEQUENCE_MAX,
+)
+from penstock.model import (
+    FROM_NEXT,
+    Answer,
+    AwaitResult,
+    Draw,
+    Drawn,
+    Nanos,
+    NewMessage,
+    Publish,
+    PublishRun,
+    Pull,
+    Pulled,
+    QueueSettings,
+    Receipt,
+    Receipts,
+    Refused,
+    StoredResult,
+    WrongResult,
+)
+
+_STATUS = {
+    Reason.NO_QUEUE: 404,
+    Reason.NO_MESSAGE: 404,
+    Reason.NO_RESULTS: 404,
+    Reason.NO_CURSOR: 400,
+    Reason.TOO_MANY_RECEIVERS: 503,
+    Reason.TOO_MANY_QUEUES: 503,
+    Reason.UNAVAILABLE: 503,
+    Reason.DAMAGED: 500,
+}
+_TEXT = "text/plain; charset=utf-8"
+_TIMEOUT_SECONDS = 60.0
+_NO_BODY = BodyRule(0)
+
+# ── What comes in ─────────────────────────────────────────────────────────────────────────────────────────────
+
+_Wait = Annotated[float, Meta(ge=0, le=PULL_SECONDS_MAX)]
+
+
+class _Post(Struct, forbid_unknown_fields=True):
+    """A post as most are: nothing but strings."""
+
+    messages: dict[str, list[str]]
+    sender: str = ""
+
+
+class _Tagged(Struct, forbid_unknown_fields=True):
+    message: str
+    tag: str | UnsetType = UNSET
+
+
+class _MixedPost(Struct, forbid_unknown_fields=True):
+    messages: dict[str, list[str | _Tagged]]
+    sender: str = ""
+
+
+class _Wanted(Struct, forbid_unknown_fields=True):
+    start: Annotated[int, Meta(ge=FROM_NEXT, le=SEQUENCE_MAX)] = 0
+    max: Annotated[int, Meta(ge=1, le=BATCH_MESSAGES_MAX)] = 1
+    retry_num: Annotated[int, Meta(ge=0, le=RETRIES_MAX)] = 2
+    fail_timeout: Annotated[float, Meta(ge=0.001, le=FAIL_SECONDS_MAX)] = 120.0
+
+
+class _Pull(Struct, forbid_unknown_fields=True):
+    receiver: str
+    timeout: _Wait = _TIMEOUT_SECONDS
+    queues: Annotated[dict[str, _Wanted], Meta(max_length=PULL_QUEUES_MAX)] = {}
+    results: dict[str, dict[str, str]] = {}
+
+
+_decode_post = msgspec.json.Decoder(_Post).decode
+_decode_mixed_post = msgspec.json.Decoder(_MixedPost).decode
+_decode_pull = msgspec.json.Decoder(_Pull).decode
+_convert_wait = partial(msgspec.convert, type=_Wait, strict=False)
+_encode_headers = msgspec.msgpack.Encoder().encode
+_decode_headers = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
+_encode = msgspec.json.Encoder().encode
+
+# ── What goes out ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Plain(Struct, gc=False):
+    """A message as most are: text without a tag."""
+
+    id: int
+    sender: str
+    message: str
+    created_time: str
+
+
+class _Any(Struct):
+    id: int
+    sender: str
+    tag: str | UnsetType
+    message: str | UnsetType
+    message_base64: str | UnsetType
+    created_time: str
+
+
+class Nq:
+    """Requests in, commands out; answers in, responses out."""
+
+    def __init__(self, *, settings: QueueSettings, empty_status: int, request_bytes_max: int) -> None:
+        self._settings = settings  # Of queues that a post makes.
+        self._empty_status = empty_status
+        self._body_rule = BodyRule(request_bytes_max)
+        self.routes: Routes = {
+            (b"post", 1): {b"POST": self._post},
+            (b"pull", 1): {b"POST": self._pull},
+            (b"v1/results", 4): {b"GET": self._result, b"HEAD": self._result},
+        }
+
+    def body_rule(self, method: bytes, _: bytes, __: Headers) -> BodyRule:
+        return self._body_rule if method == b"POST" else _NO_BODY
+
+    # ── Post ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _post(self, request: Request, _: bytes) -> Response | Call | Calls:
+        try:
+            return self._posted(request.body)
+        except (ProtocolError, msgspec.DecodeError, UnicodeError) as error:
+            return _error(400, str(error))
+
+    def _posted(self, body: bytes) -> Response | Call | Calls:
+        post: _Post | _MixedPost
+        try:
+            post = _decode_post(body)
+        except msgspec.ValidationError:
+            post = _decode_mixed_post(body)
+        _check_name(post.sender, "sender", bytes_min=0)
+        if sum(map(len, post.messages.values())) > POST_MESSAGES_MAX:
+            raise ProtocolError(f"messages: a post has at most {POST_MESSAGES_MAX} messages")
+        names = list(post.messages)
+        commands: list[Publish | PublishRun] = []
+        for name, messages in post.messages.items():
+            _check_queue(name, "messages")
+            if messages and type(post) is _Post:
+                commands.append(self._publish_plain(name, post.messages[name], post.sender))
+            elif messages:
+                new = [_new_message(name, index, message, post.sender) for index, message in enumerate(messages)]
+                commands.append(Publish(name, new, self._settings))
+        posted = [name for name in names if post.messages[name]]
+        if not commands:
+            return json_response(200, {name: [] for name in names})
+        if len(commands) == 1 and len(names) == 1:
+            return Call(commands[0], lambda answer: _tell_post(names, posted, (answer,)))
+        return Calls(commands, lambda answers: _tell_post(names, posted, answers))
+
+    def _publish_plain(self, name: str, messages: list[str], sender: str) -> Publish | PublishRun:
+        bodies = [message.encode() for message in messages]
+        if max(map(len, bodies)) > BODY_BYTES_MAX:
+            _refuse_body(name, next(index for index, body in enumerate(bodies) if len(body) > BODY_BYTES_MAX))
+        if len(bodies) < RUN_MESSAGES_MIN:
+            return Publish(name, [NewMessage(body, _TEXT, 0, sender) for body in bodies], self._settings)
+        return PublishRun(name, NewMessage(b"", _TEXT, 0, sender), bodies, self._settings)
+
+    # ── Pull ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _pull(self, request: Request, _: bytes) -> Response | Call:
+        try:
+            return self._pulled(_decode_pull(request.body))
+        except (ProtocolError, msgspec.DecodeError, UnicodeError) as error:
+            return _error(400, str(error))
+
+    def _pulled(self, pull: _Pull) -> Call:
+        _check_name(pull.receiver, "receiver", bytes_min=1)
+        if not pull.queues and not pull.results:
+            raise ProtocolError("queues: a pull names a queue, or has results, or both")
+        draws = []
+        for name, wanted in pull.queues.items():
+            _check_queue(name, "queues")
+            fail_ns = round(wanted.fail_timeout * SECOND_NS)
+            draws.append(Draw(name, wanted.start, wanted.max, wanted.retry_num, fail_ns))
+        results = [
+            (name, _result_id(name, key), _result(name, key, result))
+            for name, by_id in pull.results.items()
+            for key, result in by_id.items()
+        ]
+        if len(results) > RESULTS_MAX:
+            raise ProtocolError(f"results: a pull has at most {RESULTS_MAX} results")
+        wait_ns = round(pull.timeout * SECOND_NS) if draws else 0
+        command = Pull(pull.receiver, draws, results, wait_ns)
+        return Call(command, self._tell_pull if draws else _tell_results)
+
+    def _tell_pull(self, answer: Answer) -> Response:
+        if isinstance(answer, Refused):
+            return _tell_refused_pull(answer)
+        assert isinstance(answer, Pulled)
+        if answer.drawn:
+            body = _encode({"messages": {drawn.queue: _messages(drawn) for drawn in answer.drawn}})
+            return Response(200, body, JSON)
+        if answer.wrong:
+            return _tell_wrong(answer.wrong)
+        return Response(204) if self._empty_status == 204 else json_response(404, answer.last)
+
+    # ── Results ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _result(self, request: Request, segment: bytes) -> Response | Call:
+        try:
+            name = queue_name(segments_of(request.target)[2])
+            sequence = whole_number(segment, "the id", 1, SEQUENCE_MAX)
+            receiver, wait_ns = _result_query(request.query)
+        except (ProtocolError, UnicodeError) as error:
+            return _error(400, str(error))
+        return Call(AwaitResult(name, sequence, receiver, wait_ns), partial(_tell_result, sequence))
+
+
+def _tell_post(names: list[str], posted: list[str], answers: Sequence[Answer]) -> Response:
+    """What was stored, and what was not. A queue without messages has none to speak of."""
+    told: dict[str, object] = {name: [] for name in names}
+    status = 200
+    for name, answer in zip(posted, answers, strict=True):
+        if isinstance(answer, Refused):
+            del told[name]
+            status = _STATUS.get(answer.reason, 500)
+            told["_error"] = f"messages.{name}: {_why(answer)}"
+        elif isinstance(answer, Receipts):
+            told[name] = list(range(answer.first, answer.first + answer.count))
+        else:
+            receipts: Sequence[Receipt] = answer  # type: ignore[assignment]
+            told[name] = [receipt.sequence for receipt in receipts]
+    return _response(status, told)
+
+
+def _messages(drawn: Drawn) -> list[_Plain] | list[_Any]:
+    times = map(_time, drawn.created)
+    if not any(drawn.headers_bytes):
+        try:
+            texts = [body.decode() for body in drawn.bodies]
+            return list(map(_Plain, drawn.sequences, drawn.senders, texts, times))
+        except UnicodeDecodeError:
+            times = map(_time, drawn.created)
+    columns = zip(drawn.sequences, drawn.senders, drawn.headers, drawn.bodies, times, strict=True)
+    return [
+        _Any(sequence, sender, _tag(headers), *_text_or_base64(body), time)
+        for sequence, sender, headers, body, time in columns
+    ]
+
+
+def _text_or_base64(body: bytes) -> tuple[str | UnsetType, str | UnsetType]:
+    try:
+        return body.decode(), UNSET
+    except UnicodeDecodeError:
+        return UNSET, b64encode(body).decode()
+
+
+def _tag(headers: bytes) -> str | UnsetType:
+    tag = _decode_headers(headers).get(b"tag") if headers else None
+    return UNSET if tag is None else tag.decode()
+
+
+@lru_cache(maxsize=4096)
+def _time(nanos: Nanos) -> str:
+    second, microseconds = rfc3339(nanos)
+    return f"{second.decode()}.{microseconds:06d}Z"
+
+
+def _tell_results(answer: Answer) -> Response:
+    if isinstance(answer, Refused):
+        return _tell_refused_pull(answer)
+    assert isinstance(answer, Pulled)
+    return _tell_wrong(answer.wrong) if answer.wrong else Response(200, b"{}", JSON)
+
+
+def _tell_wrong(wrong: Sequence[WrongResult]) -> Response:
+    told = [f"results.{each.queue}.{each.sequence}: {each.refused.reason.value}" for each in wrong]
+    return _error(400, "; ".join(told))
+
+
+def _tell_refused_pull(refused: Refused) -> Response:
+    if refused.reason is Reason.NO_CURSOR:
+        return _error(400, f"queues.{refused.detail}.start: {refused.reason.value}")
+    return _refusal(refused)
+
+
+def _tell_result(sequence: int, answer: Answer) -> Response:
+    if isinstance(answer, Refused):
+        return _refusal(answer)
+    if not isinstance(answer, StoredResult):
+        return _error(404, "no result came in time")
+    told = {"id": sequence, "receiver": answer.receiver, "result": answer.result.decode()}
+    return json_response(200, told)
+
+
+# ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _check_name(name: str, field: str, *, bytes_min: int) -> None:
+    if not bytes_min <= len(name.encode()) <= NAME_BYTES_MAX or has_control_characters(name):
+        raise ProtocolError(f"{field}: {bytes_min} to {NAME_BYTES_MAX} bytes without control characters")
+
+
+@lru_cache(maxsize=4096)
+def _check_queue(name: str, field: str) -> None:
+    if "/" in name:
+        raise ProtocolError(f"{field}: a queue name has no '/'")
+    if name == "_error":
+        raise ProtocolError(f"{field}: no queue can be named _error here, since errors are")
+    _check_name(name, field, bytes_min=1)
+
+
+def _new_message(queue: str, index: int, message: str | _Tagged, sender: str) -> NewMessage:
+    text, tag = (message, UNSET) if isinstance(message, str) else (message.message, message.tag)
+    body = text.encode()
+    if len(body) > BODY_BYTES_MAX:
+        _refuse_body(queue, index)
+    if tag is UNSET:
+        return NewMessage(body, _TEXT, 0, sender)
+    _check_name(tag, f"messages.{queue}[{index}].tag", bytes_min=0)
+    return NewMessage(body, _TEXT, 0, sender, headers=_encode_headers({b"tag": tag.encode()}))
+
+
+def _refuse_body(queue: str, index: int) -> None:
+    raise ProtocolError(f"messages.{queue}[{index}]: a message has at most {BODY_BYTES_MAX} bytes")
+
+
+def _result_id(queue: str, key: str) -> int:
+    _check_queue(queue, "results")
+    if key.startswith("0"):
+        raise ProtocolError(f"results.{queue}: a message id has no leading zeros")
+    return whole_number(key.encode(), f"results.{queue}: a message id", 1, SEQUENCE_MAX)
+
+
+def _result(queue: str, key: str, text: str) -> bytes:
+    result = text.encode()
+    if len(result) > RESULT_BYTES_MAX:
+        raise ProtocolError(f"results.{queue}.{key}: a result has at most {RESULT_BYTES_MAX} bytes")
+    return result
+
+
+def _result_query(query: bytes) -> tuple[str, Nanos]:
+    try:
+        given = dict(parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict"))
+    except ValueError:
+        raise ProtocolError("the query string cannot be read") from None
+    receiver, timeout = given.pop("receiver", ""), given.pop("timeout", _TIMEOUT_SECONDS)
+    if given:
+        raise ProtocolError(f"{next(iter(given))}: there is no such parameter")
+    _check_name(receiver, "receiver", bytes_min=0)
+    try:
+        return receiver, round(_convert_wait(timeout) * SECOND_NS)
+    except msgspec.ValidationError:
+        raise ProtocolError(f"timeout: a number from 0 to {PULL_SECONDS_MAX}") from None
+
+
+def _why(refused: Refused) -> str:
+    return f"{refused.reason.value}: {refused.detail}" if refused.detail else refused.reason.value
+
+
+def _refusal(refused: Refused) -> Response:
+    return _error(_STATUS.get(refused.reason, 500), _why(refused))
+
+
+def _error(status: int, message: str) -> Response:
+    return _response(status, {"_error": message})
+
+
+def _response(status: int, told: dict[str, object]) -> Response:
+    return json_response(status, told, b"Retry-After: 1\r\n" if status == 503 else b"")

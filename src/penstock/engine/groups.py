@@ -1,0 +1,259 @@
+"""The receivers of a queue: how far each has come, what it owes a result for, and the results it has sent.
+
+A receiver is a name with a cursor: everything up to it was delivered to that name, or passed over. A message has a
+slot of 16 bytes with a receiver only while there is something to know: that it is to be delivered again unless a
+result comes, or where in the log the result is. Slots live in chunks of neighbouring sequences, first by sequence and
+then by receiver, so that a message that goes takes all of its slots with it without asking every receiver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from struct import Struct
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.engine.line import Holds, Line
+from penstock.engine.rows import spans
+from penstock.limits import NEVER_NS, ROWS_PER_CHUNK
+from penstock.model import Nanos, Position
+
+_SLOT = Struct("<B3xIQ")
+SLOT_DTYPE = np.dtype([("state", "u1"), ("_", "u1", (3,)), ("size", "<u4"), ("value", "<u8")])
+assert _SLOT.size == SLOT_DTYPE.itemsize == 16
+
+_EMPTY, AWAITED, STORED = range(3)  # The states of a slot; the numbers are in snapshots.
+_SHIFT = ROWS_PER_CHUNK.bit_length() - 1
+_MASK = ROWS_PER_CHUNK - 1
+_SLOT_BYTES = _SLOT.size
+_LIVE = ROWS_PER_CHUNK * _SLOT_BYTES  # The last byte of a chunk counts its slots in use.
+_EMPTY_CHUNK = bytes(_LIVE + 1)
+_CHUNKS_PER_TABLE = 2048
+
+_Columns = tuple[NDArray[Any], ...]
+
+
+class Slot(NamedTuple):
+    state: int
+    size: int  # Of a result; of what is awaited, the deliveries so far.
+    value: int  # The position of a result; of what is awaited, when it is due again.
+
+
+class Stored(NamedTuple):
+    """Where a result is."""
+
+    receiver: int
+    position: Position
+    size: int
+
+
+class _Receiver:
+    __slots__ = ("awaited", "cursor")
+
+    def __init__(self, cursor: int = 0) -> None:
+        self.cursor = cursor
+        self.awaited: Line | None = None  # By when they are due. Made for those who owe results.
+
+
+class Groups:
+    __slots__ = ("_chunks", "_receivers")
+
+    def __init__(self) -> None:
+        self._receivers: dict[int, _Receiver] = {}  # By the number of the name.
+        self._chunks: dict[int, dict[int, bytearray]] = {}  # By sequence, then by receiver.
+
+    # Views
+
+    def __len__(self) -> int:
+        return len(self._receivers)
+
+    def __contains__(self, receiver: int) -> bool:
+        return receiver in self._receivers
+
+    def cursor(self, receiver: int) -> int:
+        known = self._receivers.get(receiver)
+        return known.cursor if known else 0
+
+    def slot(self, receiver: int, sequence: int) -> Slot | None:
+        chunk = self._chunks.get(sequence >> _SHIFT, {}).get(receiver)
+        if chunk is None:
+            return None
+        slot = Slot._make(_SLOT.unpack_from(chunk, (sequence & _MASK) * _SLOT_BYTES))
+        return slot if slot.state else None
+
+    def has_slots(self, receiver: int, first: int, count: int) -> bool:
+        """Is there a slot for one of these following sequences?"""
+        for number, start, stop in spans(first, count):
+            chunk = self._chunks.get(number, {}).get(receiver)
+            if chunk and chunk[start * _SLOT_BYTES : stop * _SLOT_BYTES].strip(b"\0"):
+                return True
+        return False
+
+    def result(self, sequence: int, receiver: int = 0) -> Stored | None:
+        """The result of a receiver; without one, of the first there is."""
+        for each in (receiver,) if receiver else self._chunks.get(sequence >> _SHIFT, ()):
+            slot = self.slot(each, sequence)
+            if slot and slot.state == STORED:
+                return Stored(each, slot.value, slot.size)
+        return None
+
+    def due(self, receiver: int, count: int, now: Nanos, besides: Container[int]) -> list[tuple[int, int]]:
+        """What is to be delivered again, each with its deliveries so far: the longest due first."""
+        known = self._receivers.get(receiver)
+        head = known.awaited.first() if known and known.awaited else None
+        if known is None or known.awaited is None or head is None or head[0] > now:
+            return []
+        holds = self._holds(receiver)
+        found = known.awaited.peek(
+            count, lambda time, sequence: sequence not in besides and holds(time, sequence), now
+        )
+        return [(sequence, slot.size) for _, sequence in found if (slot := self.slot(receiver, sequence))]
+
+    def next_due(self, receiver: int) -> Nanos:
+        known = self._receivers.get(receiver)
+        head = known.awaited.first() if known and known.awaited else None
+        return head[0] if head else NEVER_NS
+
+    # Changes
+
+    def move(self, receiver: int, sequence: int) -> None:
+        known = self._known(receiver)
+        known.cursor = max(known.cursor, sequence)
+
+    def deliver(self, receiver: int, sequence: int, deliveries: int, due_at: Nanos) -> None:
+        """`due_at`: when it is delivered again unless a result comes; never, if this was the last time."""
+        self.move(receiver, sequence)
+        slot = self.slot(receiver, sequence)
+        if slot and slot.state == STORED:
+            return
+        if due_at != NEVER_NS:
+            self._set(receiver, sequence, AWAITED, deliveries, due_at)
+        elif slot:
+            self._clear(receiver, sequence)
+        if slot:
+            self._no_longer_due(receiver, sequence, slot)
+        if due_at != NEVER_NS:
+            self._line(receiver).add(due_at, sequence)
+
+    def deliver_run(self, receiver: int, first: int, count: int, due_at: Nanos) -> None:
+        """As `deliver`, for following sequences that are delivered for the first time and have no result."""
+        self.move(receiver, first + count - 1)
+        if due_at == NEVER_NS:
+            return
+        slot = _SLOT.pack(AWAITED, 1, due_at)
+        for number, start, stop in spans(first, count):
+            chunk = self._chunk(receiver, number)
+            chunk[start * _SLOT_BYTES : stop * _SLOT_BYTES] = slot * (stop - start)
+            chunk[_LIVE] += stop - start
+        self._line(receiver).add_run(due_at, first, count)
+
+    def store(self, receiver: int, sequence: int, position: Position, size: int) -> None:
+        """A result has come."""
+        self._known(receiver)
+        slot = self.slot(receiver, sequence)
+        self._set(receiver, sequence, STORED, size, position)
+        if slot:
+            self._no_longer_due(receiver, sequence, slot)
+
+    def forget(self, sequence: int) -> None:
+        """A message has gone, and with it what receivers owe for it or have sent."""
+        for receiver in list(self._chunks.get(sequence >> _SHIFT, ())):
+            if slot := self.slot(receiver, sequence):
+                self._clear(receiver, sequence)
+                self._no_longer_due(receiver, sequence, slot)
+
+    def _known(self, receiver: int) -> _Receiver:
+        known = self._receivers.get(receiver)
+        if known is None:
+            known = self._receivers[receiver] = _Receiver()
+        return known
+
+    def _line(self, receiver: int) -> Line:
+        known = self._known(receiver)
+        if known.awaited is None:
+            known.awaited = Line()
+        return known.awaited
+
+    def _no_longer_due(self, receiver: int, sequence: int, slot: Slot) -> None:
+        """The slot is no longer what it was; if it was awaited, it leaves the line."""
+        if slot.state == AWAITED:
+            self._line(receiver).leave(slot.value, sequence, self._holds(receiver))
+
+    def _holds(self, receiver: int) -> Holds:
+        def holds(time: Nanos, sequence: int) -> bool:
+            slot = self.slot(receiver, sequence)
+            return slot is not None and slot.state == AWAITED and slot.value == time
+
+        return holds
+
+    def _chunk(self, receiver: int, number: int) -> bytearray:
+        by_receiver = self._chunks.get(number)
+        if by_receiver is None:
+            by_receiver = self._chunks[number] = {}
+        chunk = by_receiver.get(receiver)
+        if chunk is None:
+            chunk = by_receiver[receiver] = bytearray(_EMPTY_CHUNK)
+        return chunk
+
+    def _set(self, receiver: int, sequence: int, state: int, size: int, value: int) -> None:
+        chunk = self._chunk(receiver, sequence >> _SHIFT)
+        at = (sequence & _MASK) * _SLOT_BYTES
+        chunk[_LIVE] += chunk[at] == _EMPTY
+        _SLOT.pack_into(chunk, at, state, size, value)
+
+    def _clear(self, receiver: int, sequence: int) -> None:
+        by_receiver = self._chunks[sequence >> _SHIFT]
+        chunk = by_receiver[receiver]
+        at = (sequence & _MASK) * _SLOT_BYTES
+        chunk[at : at + _SLOT_BYTES] = bytes(_SLOT_BYTES)
+        chunk[_LIVE] -= 1
+        if not chunk[_LIVE]:
+            del by_receiver[receiver]
+            if not by_receiver:
+                del self._chunks[sequence >> _SHIFT]
+
+    # Snapshots
+
+    def sections(self) -> Iterator[tuple[str, bytes, _Columns]]:
+        if self._receivers:
+            numbers = sorted(self._receivers)
+            cursors = [self._receivers[number].cursor for number in numbers]
+            yield "receivers", b"", (np.array(numbers, dtype=np.int64), np.array(cursors, dtype=np.int64))
+        for columns in self.tables():
+            yield "slots", b"", columns
+
+    def tables(self) -> Iterator[_Columns]:
+        """All slots in use, in bounded pieces: pairs of sequence and receiver, and what is in each."""
+        places = [(number, receiver) for number in sorted(self._chunks) for receiver in sorted(self._chunks[number])]
+        for start in range(0, len(places), _CHUNKS_PER_TABLE):
+            piece = places[start : start + _CHUNKS_PER_TABLE]
+            joined = b"".join([memoryview(self._chunks[number][receiver])[:_LIVE] for number, receiver in piece])
+            slots = np.frombuffer(joined, dtype=SLOT_DTYPE)
+            pairs = np.repeat(np.array(piece, dtype=np.int64), ROWS_PER_CHUNK, axis=0)
+            pairs[:, 0] = pairs[:, 0] * ROWS_PER_CHUNK + np.tile(np.arange(ROWS_PER_CHUNK), len(piece))
+            used = slots["state"] != _EMPTY
+            yield pairs[used], slots[used]
+
+    def restore(self, kind: str, columns: _Columns) -> None:
+        if kind == "receivers":
+            for number, cursor in zip(columns[0].view(np.int64).tolist(), columns[1].view(np.int64), strict=True):
+                self._receivers[number] = _Receiver(int(cursor))
+        else:
+            assert kind == "slots", kind
+            pairs, slots = columns[0].view(np.int64).reshape(-1, 2), columns[1].view(SLOT_DTYPE)
+            for (sequence, receiver), (state, _, size, value) in zip(pairs.tolist(), slots.tolist(), strict=True):
+                self._set(receiver, sequence, state, size, value)
+
+    def line_up(self) -> None:
+        """Line restored slots up again: every line is a function of the slots."""
+        awaited: dict[int, list[tuple[NDArray[Any], NDArray[Any]]]] = {}
+        for pairs, slots in self.tables():
+            waiting = slots["state"] == AWAITED
+            for receiver in np.unique(pairs[waiting, 1]).tolist():
+                chosen = waiting & (pairs[:, 1] == receiver)
+                awaited.setdefault(receiver, []).append((slots["value"][chosen].astype(np.int64), pairs[chosen, 0]))
+        for receiver, pieces in awaited.items():
+            times, sequences = (np.concatenate(column) for column in zip(*pieces, strict=True))
+            self._line(receiver).extend(times, sequences)
