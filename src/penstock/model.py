@@ -579,8 +579,8 @@ class WrongResult(Struct, frozen=True):
 class Pulled(Struct):
     """What a pull has found. It has found something if it holds messages, or results that were wrong."""
 
-    drawn: Sequence[Drawn] = ()
-    wrong: Sequence[WrongResult] = ()
+    drawn: list[Drawn] = []
+    wrong: list[WrongResult] = []
     last: dict[str, int] = {}  # By queue: the sequence of its last message, 0 if there was none.
     due_at: Nanos = NEVER_NS  # When there is something to deliver again.
 

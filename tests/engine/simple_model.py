@@ -29,7 +29,7 @@ class Message:
     new: NewMessage
     created: int
     expires_at: int
-    state: Literal["ready", "delayed", "leased"]
+    state: Literal["ready", "delayed", "leased", "kept"]
     visible_at: int
     hashed: bool  # Its content is known to the queue.
     receives: int = 0
@@ -46,6 +46,13 @@ class Queue:
 
     def count(self, state: str) -> int:
         return sum(message.state == state for message in self.messages)
+
+    def done_with(self, message: Message) -> None:
+        """No worker will have it again."""
+        if self.settings.keep == "all":
+            message.state = "kept"
+        else:
+            self.messages.remove(message)
 
 
 class Model:
@@ -106,6 +113,7 @@ class Model:
             if queue.messages
             else 0,
             last_sequence=queue.last_sequence,
+            kept=queue.count("kept"),
         )
 
     # Messages
@@ -151,6 +159,7 @@ class Model:
         lease_ns = queue.settings.visibility_ns if command.lease_ns is None else command.lease_ns
         delivered = []
         for message in ready[: command.count]:
+            visible_at = message.visible_at
             message.receives += 1
             message.visible_at = now + lease_ns
             message.state = "leased"
@@ -158,7 +167,8 @@ class Model:
             delivered.append(replace(message))
             policy = queue.settings.redrive_policy
             if not command.confirm:
-                queue.messages.remove(message)
+                message.visible_at = visible_at
+                queue.done_with(message)
             elif policy and message.receives >= policy.max_receives:
                 self._move(queue, message, now, now + lease_ns, command.consumer)
         return delivered
@@ -172,16 +182,16 @@ class Model:
 
     def finish(self, place: Place, consumer: str | None) -> Answer:
         found = self.find(place)
-        if found is None:
+        if found is None or found[1].state == "kept":
             return Refused(Reason.NO_MESSAGE)
         if not self._has(found[1], consumer):
             return Refused(Reason.LEASE_GONE)
-        found[0].messages.remove(found[1])
+        found[0].done_with(found[1])
         return Done()
 
     def release(self, place: Place, consumer: str | None, delay_ns: int, now: int) -> Answer:
         found = self.find(place)
-        if found is None:
+        if found is None or found[1].state == "kept":
             return Refused(Reason.NO_MESSAGE)
         if found[1].state != "leased" or not self._has(found[1], consumer):
             return Refused(Reason.LEASE_GONE)
@@ -215,7 +225,7 @@ class Model:
             if queue.settings.redrive_policy:
                 self._move(queue, message, now, now, "")
             else:
-                queue.messages.remove(message)
+                queue.done_with(message)
         else:
             message.state = "delayed" if delay_ns else "ready"
             message.visible_at, message.consumer = now + delay_ns, ""

@@ -9,7 +9,7 @@ import threading
 from hashlib import sha256
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import strategies as st
@@ -51,6 +51,7 @@ from tests.engine.rig import state_of
 from tests.engine.simple_model import Message, Model, Place, Queue
 
 # Few names and short times, so that everything meets everything, often at the very same moment.
+KEEPS: list[Literal["finished", "all"]] = ["finished", "finished", "all"]
 names = st.sampled_from(["a", "b", "c", "d"])
 consumers = st.sampled_from(["", "me", "you"])
 delays = st.sampled_from([0, 0, 0, 1, 5, 20])
@@ -64,6 +65,7 @@ settings_of_queues = st.builds(
     delay_ns=delays,
     deduplication=st.booleans(),
     retries=st.integers(0, 3),
+    keep=st.sampled_from(KEEPS),
 )
 new_messages = st.builds(
     NewMessage,
@@ -420,6 +422,7 @@ def random_settings(random: Random) -> QueueSettings:
         delay_ns=random.choice([0, 0, 0, 1, 5, 20]),
         deduplication=random.random() < 0.5,
         retries=random.randint(0, 3),
+        keep=random.choice(KEEPS),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
@@ -96,6 +97,17 @@ class RowsMachine(RuleBasedStateMachine):
         assert self.rows.oldest() == (self.model[min(self.model)] if self.model else None)
 
     @invariant()
+    def neighbours_agree(self) -> None:
+        there = sorted(self.model)
+        assert [sequence for sequence, _ in self.rows.newest_first()] == there[::-1]
+        for sequence in range(0, self.last + 40, 7):
+            assert self.rows.first_from(sequence) == next((each for each in there if each >= sequence), None)
+            window = self.rows.window(sequence, 45)
+            assert [sequence + index for index in np.flatnonzero(window["state"]).tolist()] == [
+                each for each in there if sequence <= each < sequence + 45
+            ]
+
+    @invariant()
     def a_chunk_lives_as_long_as_its_last_row(self) -> None:
         assert self.rows._chunks.keys() == {sequence // ROWS_PER_CHUNK for sequence in self.model}
 
@@ -129,3 +141,13 @@ def test_a_snapshot_of_many_rows_comes_in_bounded_pieces() -> None:
         restored.restore(piece)
     assert restored.count == count
     assert restored.get(count - 1) == Row._make(row)
+
+
+def test_the_next_message_is_found_over_a_wide_gap() -> None:
+    table = Rows()
+    row = Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0)
+    for sequence in (5, 100_000, 200_000):
+        table.add(sequence, row)
+    assert [table.first_from(sequence) for sequence in (0, 6, 100_001, 200_001)] == [5, 100_000, 200_000, None]
+    table.remove(100_000)
+    assert table.first_from(6) == 200_000

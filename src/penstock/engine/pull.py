@@ -62,6 +62,7 @@ class Pulling:
         self._receiver = engine.names.known(command.receiver)
         self._room = FETCH_BYTES_MAX
         self._drawn: list[Drawn] = []
+        self._answered: set[tuple[int, int]] = set()  # Queue and sequence, by this very pull.
         self._moves_dead_letters = False
 
     def decide(self) -> Decision:
@@ -129,6 +130,7 @@ class Pulling:
         slot = queue.groups.slot(self._receiver, sequence)
         facts = (self._now, queue.number, sequence, row.created, slot.size if slot else 0, self._receiver)
         self._events.append(ResultStored(*facts, result))
+        self._answered.add((queue.number, sequence))
         return None
 
     def _finish(self, queue: Queue, sequence: int, result: bytes) -> Refused | None:
@@ -214,7 +216,7 @@ class Pulling:
             count, created = len(rows), rows["created"].tolist()
             facts = (self._now, queue.number, list(range(first, first + count)), created, [1] * count)
             consumers = [self._receiver] * count
-            if count < RUN_MESSAGES_MIN or queue.groups.has_slots(self._receiver, first, count):
+            if count < RUN_MESSAGES_MIN or self._has_results(queue, first, count):
                 for index, time in enumerate(created):
                     self._deliver_one(queue, draw, first + index, time, 1)
             elif draw.retries:
@@ -226,9 +228,19 @@ class Pulling:
             rows = runs[0][1] if len(runs) == 1 else np.concatenate([rows for _, rows in runs])
             self._drawn.append(self._columns(queue, sequences, rows))
 
+    def _has_results(self, queue: Queue, first: int, count: int) -> bool:
+        answered = [sequence for number, sequence in self._answered if number == queue.number]
+        return queue.groups.has_slots(self._receiver, first, count) or any(
+            first <= sequence < first + count for sequence in answered
+        )
+
+    def _has_result(self, queue: Queue, sequence: int) -> bool:
+        stored = queue.groups.result(sequence, self._receiver)
+        return stored is not None or (queue.number, sequence) in self._answered
+
     def _deliver_one(self, queue: Queue, draw: Draw, sequence: int, created: Nanos, deliveries: int) -> None:
         facts = (self._now, queue.number, sequence, created, deliveries, self._receiver)
-        if not draw.retries or queue.groups.result(sequence, self._receiver):
+        if not draw.retries or self._has_result(queue, sequence):
             self._events.append(HandedOver(*facts))
         else:
             due_at = min(self._now + draw.fail_ns, NEVER_NS) if deliveries <= draw.retries else NEVER_NS
@@ -238,11 +250,7 @@ class Pulling:
         """What was delivered long ago and has no result, now that there is nothing new."""
         if not draw.retries:
             return
-        answered = {
-            event.sequence
-            for event in self._events
-            if isinstance(event, ResultStored) and event.queue == queue.number
-        }
+        answered = {sequence for number, sequence in self._answered if number == queue.number}
         sequences, tables = [], []
         for sequence, deliveries in queue.groups.due(self._receiver, draw.most, self._now, answered):
             rows = queue.rows.window(sequence, 1)
