@@ -66,8 +66,11 @@ class CreateQueue(Command, frozen=True):
 
 
 class UpdateQueue(Command, frozen=True):
+    """`fields`: those that change, so that a dialect leaves alone what it does not know. Absent: all."""
+
     name: str
     settings: QueueSettings
+    fields: tuple[str, ...] | None = None
 
 
 class DeleteQueue(Command, frozen=True):

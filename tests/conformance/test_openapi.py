@@ -27,15 +27,30 @@ EXCLUDED_CHECKS = {
     "updateQueue": ["positive_data_acceptance"],
     # One message is answered without a body, several with their ids. Any body of any type is a message.
     "publishMessages": ["content_type_conformance", "response_schema_conformance", "negative_data_rejection"],
+    # A result is for a message that must be there, a queue of workers knows no start, and bytes are counted.
+    "pullMessages": ["positive_data_acceptance"],
+    "postMessages": ["positive_data_acceptance"],
+    "getResult": ["positive_data_acceptance"],
 }
 
 load_all_checks()
 
 
-def description() -> dict[str, Any]:
-    packaged = resources.files("penstock.dialects").joinpath("openapi/mqs.json").read_bytes()
-    loaded: dict[str, Any] = json.loads(packaged)
+def packaged(dialect: str) -> dict[str, Any]:
+    data = resources.files("penstock.dialects").joinpath(f"openapi/{dialect}.json").read_bytes()
+    loaded: dict[str, Any] = json.loads(data)
     return loaded
+
+
+def description() -> dict[str, Any]:
+    """All dialects in one."""
+    whole, nq = packaged("mqs"), packaged("nq")
+    whole["tags"] += nq["tags"]
+    whole["paths"] |= nq["paths"]
+    for kind, parts in nq["components"].items():
+        assert not whole["components"][kind].keys() & parts.keys()
+        whole["components"][kind] |= parts
+    return whole
 
 
 def description_of_one_queue() -> dict[str, Any]:
@@ -44,6 +59,7 @@ def description_of_one_queue() -> dict[str, Any]:
     known = {"enum": [BUSY]}
     paths, schemas = narrowed["paths"], narrowed["components"]["schemas"]
     paths["/queues/{queue_name}"]["parameters"][0]["schema"] = known
+    paths["/v1/results/{queue_name}/{id}"]["get"]["parameters"][0]["schema"] = known
     for method in ("get", "post"):
         paths["/messages/{target}"][method]["parameters"][0]["schema"] = known
     schemas["KnownPolicy"] = copy.deepcopy(schemas["RedrivePolicy"])
@@ -83,8 +99,23 @@ def test_every_answer_is_as_described_when_the_queue_is_there(
 
 def call(case: Case[Any], broker: Broker) -> None:
     operation = case.operation.definition.raw["operationId"]
+    wait_for_nothing(case)
     excluded: list[Any] = [CHECKS.get_one(name) for name in EXCLUDED_CHECKS.get(operation, [])]
     case.call_and_validate(base_url="http://{}:{}".format(*broker.http), excluded_checks=excluded, timeout=25)
+
+
+def wait_for_nothing(case: Case[Any]) -> None:
+    """A request that may wait for an hour does, in all likelihood."""
+    place = {"/pull": case.body, "/v1/results/{queue_name}/{id}": case.query}.get(case.path)
+    if isinstance(place, dict) and is_a_wait(place.get("timeout", 60)):
+        place["timeout"] = 0
+
+
+def is_a_wait(timeout: object) -> bool:
+    try:
+        return not isinstance(timeout, bool) and 0 < float(timeout) <= 3600  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
 
 
 def test_the_served_description_is_the_packaged_one_in_this_version(broker: Broker) -> None:

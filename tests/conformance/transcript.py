@@ -276,6 +276,7 @@ class Player:
     def _compare_object(self, expected: dict[str, Any], got: Any, where: str, *, whole: bool) -> None:
         if not isinstance(got, dict):
             raise Mismatch(f"expected: {where} to be an object\n  got:      {show(got)}")
+        expected = {self._fill(key): want for key, want in expected.items()}
         unexpected = got.keys() - expected.keys() if whole else set()
         missing = expected.keys() - got.keys()
         if missing or unexpected:

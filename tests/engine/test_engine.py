@@ -99,6 +99,13 @@ def test_an_update_answers_with_the_queue_as_it_is_now(rig: Rig) -> None:
     assert (answer.messages, answer.ready, answer.last_sequence, answer.settings.retries) == (2, 2, 2, 2)
 
 
+def test_an_update_may_change_some_settings_and_leave_the_others(rig: Rig) -> None:
+    rig.create("work", keep="all", retries=3, visibility_ns=5)
+    answer = rig.do(UpdateQueue("work", QueueSettings(visibility_ns=9, retries=1), ("visibility_ns",)))
+    assert isinstance(answer, QueueDescription)
+    assert answer.settings == rig.describe("work").settings == QueueSettings(keep="all", retries=3, visibility_ns=9)
+
+
 def test_a_changed_visibility_timeout_counts_for_the_next_delivery_only(rig: Rig) -> None:
     rig.create("work", visibility_ns=10 * SECOND_NS)
     rig.publish("work", b"one", b"two")

@@ -281,7 +281,8 @@ def _set_queue(
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         problem = str(error)
         return Call(DescribeQueue(name), lambda answer: tell_bad(answer, problem))
-    return Call(command(name, settings), lambda answer: _tell_queue(answer, status))
+    change = UpdateQueue(name, settings, _SETTINGS) if command is UpdateQueue else command(name, settings)
+    return Call(change, lambda answer: _tell_queue(answer, status))
 
 
 def _tell_bad_put(answer: Answer, problem: str) -> Response:
@@ -311,6 +312,9 @@ def _settings(document: _QueueDocument) -> QueueSettings:
         delay_ns=document.message_delay * SECOND_NS,
         deduplication=document.message_deduplication,
     )
+
+
+_SETTINGS = ("redrive_policy", "retention_ns", "visibility_ns", "delay_ns", "deduplication")
 
 
 def _view(queue: QueueDescription) -> _QueueView:

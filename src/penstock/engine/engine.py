@@ -551,10 +551,14 @@ class Engine:
         queue = self.queue(command.name)
         if queue is None:
             return _refuse(Reason.NO_QUEUE, command.name)
-        if refused := self._check_policy(command.settings):
+        settings = command.settings
+        if command.fields is not None:
+            changes = {name: getattr(settings, name) for name in command.fields}
+            settings = msgspec.structs.replace(queue.settings, **changes)
+        if refused := self._check_policy(settings):
             return refused
-        changed = QueueChanged(now, queue.number, command.settings)
-        return Decision((changed,), msgspec.structs.replace(_description(queue, now), settings=command.settings))
+        changed = QueueChanged(now, queue.number, settings)
+        return Decision((changed,), msgspec.structs.replace(_description(queue, now), settings=settings))
 
     def _check_policy(self, settings: QueueSettings) -> Decision | None:
         policy = settings.redrive_policy
