@@ -41,6 +41,11 @@ class WsClient:
         for request in requests:
             self.socket.send(request if isinstance(request, bytes) else json.dumps(request))
 
+    def say_raw(self, *frames: tuple[bytes, bool]) -> None:
+        """Frames as they are: their payload, and whether they are binary."""
+        for payload, binary in frames:
+            self.socket.send(payload, text=not binary)
+
     def hear(self, seconds: float = READ_SECONDS_MAX) -> Any:
         frame = self.socket.recv(timeout=seconds)
         return json.loads(frame) if isinstance(frame, str) else frame

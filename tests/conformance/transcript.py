@@ -35,6 +35,16 @@ A step may speak in lines of JSON instead, on a connection of its own kind:
 - `line` is a command, or content that is sent as it is, with a newline. `say` is a list of them, sent in one write.
 - `hear` are the lines that must come next, in this order, each with exactly these keys. That nothing else came is
   seen by what the next command hears.
+
+With `connect` a step opens a WebSocket under its name in `on`; from then on what is said and heard there are frames:
+
+    [[step]]
+    name = "a client connects"
+    connect = "/connect/"
+    headers = { Durable-Session = "true" }
+    hear = [{ type = "hello", id = { capture = "id" } }]
+
+- Frames are text, or binary where they are `{ hex = }`. `breaks = true` ends a connection without a word.
 """
 
 from __future__ import annotations
@@ -47,10 +57,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from websockets.exceptions import ConnectionClosed
 
 from tests.broker import Broker
 from tests.http_client import Connection, Headers, Response, encode_multipart, find_header
 from tests.line_client import LineClient
+from tests.ws_client import WsClient
 
 SHOWN_CHARACTERS_MAX = 300
 CONTENT_KEYS = {"hex", "repeat", "times", "lines"}
@@ -90,6 +102,8 @@ class Step(msgspec.Struct, forbid_unknown_fields=True):
     json: Any = msgspec.UNSET
     parts: list[PartSent] | None = None
     expect: Expect | None = None
+    connect: str | None = None
+    breaks: bool = False
     line: Any = msgspec.UNSET
     say: list[Any] = []
     hear: list[Any] = []
@@ -116,7 +130,7 @@ class Player:
         self._broker = broker
         self._variables = {"q": f"{story}-{secrets.token_hex(4)}"}
         self._connections: dict[str, Connection] = {}
-        self._line_clients: dict[str, LineClient] = {}
+        self._line_clients: dict[str, LineClient | WsClient] = {}
         self._unread: dict[str, list[tuple[str, float]]] = {}
 
     def play(self, transcript: Transcript) -> None:
@@ -132,7 +146,10 @@ class Player:
                 client.close()
 
     def _play_step(self, number: int, step: Step) -> None:
-        if step.line is not msgspec.UNSET or step.say or step.hear:
+        if step.connect:
+            headers = {name: self._fill(value) for name, value in step.headers.items()}
+            self._line_clients[step.on] = WsClient(self._broker.http, step.connect, **headers)
+        if step.line is not msgspec.UNSET or step.say or step.hear or step.breaks:
             self._play_lines(number, step)
             return
         connection = self._connections.get(step.on)
@@ -191,20 +208,28 @@ class Player:
             client = self._line_clients[step.on] = LineClient(self._broker.lines)
         said = [step.line, *step.say] if step.line is not msgspec.UNSET else step.say
         began = time.monotonic()
-        client.send(b"".join(self._line(each) + b"\n" for each in said))
+        if isinstance(client, WsClient):
+            client.say_raw(*[(self._line(each), is_hex(each)) for each in said])
+            if step.breaks:
+                client.drop()
+        else:
+            client.send(b"".join(self._line(each) + b"\n" for each in said))
         heard: list[Any] = []
         try:
             for expected in step.hear:
                 heard.append(client.hear())
-                self._compare_json(expected, heard[-1], "line", whole=True)
+                if is_hex(expected):
+                    self._compare_content(expected, heard[-1], "frame")
+                else:
+                    self._compare_json(expected, heard[-1], "line", whole=True)
             if step.took:
                 self._compare_number(step.took, time.monotonic() - began, "seconds")
-        except (OSError, AssertionError, ValueError, Mismatch) as mismatch:
+        except (OSError, AssertionError, ValueError, ConnectionClosed, Mismatch) as mismatch:
             raise Mismatch(
                 f"step {number}: {step.name}\n"
                 f"  said:     {show(self._fill_json(said))}\n"
                 f"  {mismatch}\n"
-                f"  heard:    {show(heard)}"
+                f"  heard:    {show([repr(each) if isinstance(each, bytes) else each for each in heard])}"
             ) from None
 
     def _line(self, value: Any) -> bytes:
@@ -342,6 +367,10 @@ class Player:
         if isinstance(value, list):
             return [self._fill_json(each) for each in value]
         return value
+
+
+def is_hex(value: Any) -> bool:
+    return isinstance(value, dict) and value.keys() == {"hex"}
 
 
 def is_matcher(value: Any) -> bool:

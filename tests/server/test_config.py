@@ -64,6 +64,11 @@ def test_the_defaults() -> None:
     assert (config.logging.level, config.logging.format) == ("info", "json")
     assert config.mqs.oversize == "cut"
     assert (config.nq.empty_status, config.nq.retention_seconds) == (404, 7 * 24 * 3600)
+    assert (config.ws.origins, config.ws.ping_seconds) == ((), 30)
+    glovebox = config.glovebox
+    assert (glovebox.create_queues, glovebox.followed_max) == (True, 10_000)
+    assert (glovebox.sessions_max, glovebox.session_seconds) == (1000, 300)
+    assert (glovebox.session_replies_max, glovebox.session_bytes_max) == (10_000, 8 << 20)
     assert config.auth.tokens == ()
 
 
@@ -89,6 +94,7 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "logging.level": "debug",
         "logging.format": "text",
         "mqs.oversize": "reject",
+        "ws.origins": "https://example.org",
         "auth.tokens": "secret",
     }
     numbers = {
@@ -97,10 +103,11 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "http.body_bytes_max": 2 << 20,
         "http.buffered_bytes_max": 4 << 20,
     }
+    switches = {"glovebox.create_queues": "false"}
     numbers |= {f"lines.{name}_bytes_max": 4 << 20 for name in ("line", "buffered", "unsent")}
     for key, setting in SETTINGS.items():
         number = numbers.get(key, 70_000 if key.endswith(("bytes", "bytes_max")) else 7)
-        text = values.get(key, str(number))
+        text = (values | switches).get(key, str(number))
         toml = '["secret"]' if key == "auth.tokens" else f'"{text}"' if key in values else text
         others = ["http.body_bytes_max=2097152"] if key == "http.buffered_bytes_max" else []
         in_file = tmp_path / "one.toml"
@@ -113,6 +120,33 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         ]
         assert all(config == loaded[0] for config in loaded), key
         assert loaded[0] != load(None, {}, others, {}), key
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("https://example.org", ("https://example.org",)),
+        ("http://localhost:3000, https://example.org", ("http://localhost:3000", "https://example.org")),
+        ("*", ("*",)),
+        ("null", ("null",)),
+        ("", ()),
+    ],
+)
+def test_origins_are_read_as_browsers_send_them(given: str, expected: tuple[str, ...]) -> None:
+    assert from_set(f"ws.origins={given}").ws.origins == expected
+
+
+@pytest.mark.parametrize("given", ["example.org", "https://", "https://example.org/path", "https://a b", "**", ","])
+def test_what_no_browser_sends_as_an_origin_is_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match=r"ws\.origins = .*expected origins"):
+        from_set(f"ws.origins={given}")
+
+
+@pytest.mark.parametrize(("given", "expected"), [("true", True), ("false", False), ("1", True), ("0", False)])
+def test_a_switch_is_on_or_off(given: str, expected: bool) -> None:
+    assert from_set(f"glovebox.create_queues={given}").glovebox.create_queues is expected
+    with pytest.raises(ConfigError, match="expected true or false"):
+        from_set("glovebox.create_queues=perhaps")
 
 
 # The file
