@@ -63,7 +63,7 @@ assert BODY_BYTES_MAX * 6 // 4 + LINE_ENVELOPE_BYTES_MAX <= LINE_BYTES_MAX, "a b
 WS_MESSAGE_BYTES_MAX = 8 << 20  # A body of 1 MiB as JSON takes up to six times as much, each byte escaped.
 WS_REQUESTS_MAX = 1024  # Of one connection, under way at once; more wait their turn unread.
 WS_REQUEST_BYTES_MAX = 4 << 20  # The same, in bytes.
-WS_TURN_MESSAGES_MAX = 256  # Of one connection; then the others have their turn, and the disk its work.
+WS_TURN_MESSAGES_MAX = 512  # Of one connection; then the others have their turn, and the disk its work.
 WS_UNSENT_BYTES_MAX = 64 << 20  # A client with more than this to read is cut off.
 WS_CLOSE_SECONDS_MAX = 5  # A client that does not answer a close frame is cut off.
 

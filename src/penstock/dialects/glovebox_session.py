@@ -430,15 +430,15 @@ class Session:
             and fetch.queue == last.queue
             and fetch.block_timeout == last.block_timeout
             and fetch.work_timeout == last.work_timeout
-            and fetch.sync is None
+            and fetch.sync == last.sync
             and len(self._labels) < GATHERED_MAX
         ):
             self._labels.append(fetch.label)  # As most do: one more of what was asked for just now.
             return
         lease_ns = None if fetch.work_timeout is None else _nanos(fetch.work_timeout)
         wish = _Wish(fetch.queue, _nanos(fetch.block_timeout or 0), lease_ns, True)
-        self._want(wish, fetch.label, _STAGES[fetch.sync])
         self._last_fetch = fetch
+        self._want(wish, fetch.label, _STAGES[fetch.sync])
 
     def _pop(self, pop: Pop) -> None:
         self._last_fetch = None
@@ -549,8 +549,9 @@ class Session:
             return
         command = FinishCommand(lease[0], finish.sequence, None, lease[1])
         self._finishing.append((command, place, finish.label))
-        if finish.response is not None or len(self._finishing) >= GATHERED_MAX:
-            self._send_finishes(_STAGES[finish.response])
+        stage = _STAGES[finish.response]
+        if stage is not _SYNC or len(self._finishing) >= GATHERED_MAX:
+            self._send_finishes(stage)
 
     def _send_finishes(self, stage: Stage = _SYNC) -> None:
         finishing, self._finishing = self._finishing, []
