@@ -508,6 +508,20 @@ def test_a_message_of_another_dialect_is_delivered_and_its_end_is_told_to_its_se
         assert client.hear() == {"type": "notice", "label": 4, "notice": "finish"}
 
 
+def test_etzel_is_spoken_at_the_path_without_a_slash(broker: Broker) -> None:
+    queue = os.urandom(4).hex()
+    with WsClient(broker.http, "/connect") as sleeper, WsClient(broker.http, "/connect") as client:
+        assert sleeper.ask(cmd="ISLP", qname=queue) == {"cmd": "okslp", "qname": queue}
+        sent = client.ask(cmd="PUB", qname=queue, message="m")
+        assert sent["cmd"] == "ok"
+        assert sleeper.hear() == {"cmd": "awk", "qname": queue}
+        message = sleeper.ask(cmd="FET", qname=queue)
+        assert (message["msg"], message["uid"]) == ("m", sent["uid"])
+        assert sleeper.ask(cmd="ACK", qname=queue, uid=message["uid"])["cmd"] == "okack"
+        client.say(b"{")
+        assert client.hear() == {"cmd": "nok", "err": "BAD_JSON"}
+
+
 def test_the_metrics_count_websockets(start_broker: StartBroker) -> None:
     broker = start_broker()
     with greeted(broker):

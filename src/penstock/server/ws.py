@@ -181,6 +181,7 @@ class WsConnection(LoopPeer, asyncio.Protocol):
         "_full",
         "_heard",
         "_http",
+        "_left",
         "_out",
         "_out_bytes",
         "_paused",
@@ -222,6 +223,7 @@ class WsConnection(LoopPeer, asyncio.Protocol):
         self._choked_since = (0, 0)  # Sweep, and bytes unsent, when it last read some.
         self._heard = http.sweeps
         self._pinged = 0  # The sweep of a ping that has no answer yet.
+        self._left = False  # The conversation is over.
         self._closing = False  # A close frame was sent.
         self._close_began = 0
 
@@ -247,9 +249,8 @@ class WsConnection(LoopPeer, asyncio.Protocol):
         self._http.websockets -= 1
         self._http.buffered_bytes -= self._buffered
         self._buffered = 0
-        self._backlog = []
         self._out = []
-        self._conversation.closed()
+        self._leave()
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._http.sweeps
@@ -265,13 +266,15 @@ class WsConnection(LoopPeer, asyncio.Protocol):
         if buffered or self._buffered:
             self._count_buffered(buffered)
         if self._closing:
-            messages = [message for message in messages if message[0] == CLOSE]
+            if any(opcode == CLOSE for opcode, _ in messages) and self._transport:
+                self._transport.close()
+            return
         if self._backlog or self._look_full():
             self._backlog += messages
             self._pause(True)
         else:
             self._take(messages)
-        if failure and not self._closing:
+        if failure:
             self._fail(failure.code, failure.reason)
 
     def eof_received(self) -> bool:
@@ -309,8 +312,9 @@ class WsConnection(LoopPeer, asyncio.Protocol):
         received = self._received
         self._flush_is_due = True  # At the end of this, by us.
         taken = 0
+        room = min(WS_TURN_MESSAGES_MAX, WS_REQUESTS_MAX - self._under_way)
         try:
-            for opcode, payload in messages[:WS_TURN_MESSAGES_MAX]:
+            for opcode, payload in messages if len(messages) <= room else messages[:room]:
                 taken += 1
                 if opcode == TEXT:
                     received(payload)
@@ -325,9 +329,7 @@ class WsConnection(LoopPeer, asyncio.Protocol):
         except Exception:
             logger.exception("conversation_failed")
             self._fail(INTERNAL, "an internal error")
-        if self._closing:
-            self._backlog = []
-        else:
+        if not self._left:
             self._backlog = messages[taken:]
             if self._full:
                 self._pause(True)
@@ -349,7 +351,7 @@ class WsConnection(LoopPeer, asyncio.Protocol):
     def _pump(self) -> None:
         """Go on with what had to wait, if there is room; read on when nothing waits."""
         self._pump_is_due = False
-        if self._look_full() or self._transport is None or self._http.stopping:
+        if self._left or self._http.stopping or self._look_full():
             return
         backlog, self._backlog = self._backlog, []
         self._take(backlog)
@@ -462,8 +464,16 @@ class WsConnection(LoopPeer, asyncio.Protocol):
         self._closing = True
         self._close_began = self._http.sweeps
         self._put(CLOSE, close_payload(code, reason))
-        self._backlog = []
+        self._leave()  # Nothing may follow a close frame.
         self._pause(False)
+
+    def _leave(self) -> None:
+        """The conversation is over, if it is not yet."""
+        self._backlog = []
+        self._full = True
+        if not self._left:
+            self._left = True
+            self._conversation.closed()
 
     def _fail(self, code: int, reason: str) -> None:
         """The client's bytes make no sense any more: say why, and that nothing follows."""
@@ -474,8 +484,7 @@ class WsConnection(LoopPeer, asyncio.Protocol):
             self._transport.write_eof()
 
     def _answer_close(self, code: int) -> None:
-        if not self._closing:
-            self._close(code, "")
+        self._close(code, "")
         self._flush()
         if self._transport:
             self._transport.close()
@@ -490,6 +499,7 @@ class WsConnection(LoopPeer, asyncio.Protocol):
     def _abort(self) -> None:
         self._out = []
         self._out_bytes = 0
+        self._leave()
         if self._transport:
             self._transport.abort()
 
