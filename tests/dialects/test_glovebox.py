@@ -79,6 +79,10 @@ class Client:
     def send(self, frame: bytes, *, binary: bool = False) -> None:
         self._heard.put_nowait(frame if binary else json.loads(frame))
 
+    def send_all(self, frames: list[bytes], *, binary: bool = False) -> None:
+        for frame in frames:
+            self.send(frame, binary=binary)
+
     def close(self, reason: str) -> None:
         self.closed_because = reason
 

@@ -208,6 +208,7 @@ class Codec(Protocol):
     def binary(self) -> bool: ...
     def hello(self, number: int) -> bytes: ...
     def notice(self, label: int, notice: Notice) -> bytes: ...
+    def notices(self, labels: list[int], notice: Notice) -> list[bytes]: ...
     def message(self, label: int, shard: int, sequence: int, body: bytes, finished: bool) -> bytes: ...
     def nomessage(self, label: int) -> bytes: ...
     def error(self, label: int, code: Code, key: str) -> bytes: ...
@@ -221,7 +222,11 @@ class JsonCodec:
         return b'{"type":"hello","id":%d}' % number
 
     def notice(self, label: int, notice: Notice) -> bytes:
-        return b'{"type":"notice","label":%d,"notice":"%b"}' % (label, _NOTICE_BYTES[notice])
+        return _JSON_NOTICES[notice] % label
+
+    def notices(self, labels: list[int], notice: Notice) -> list[bytes]:
+        template = _JSON_NOTICES[notice]
+        return [template % label for label in labels]
 
     def message(self, label: int, shard: int, sequence: int, body: bytes, finished: bool) -> bytes:
         try:
@@ -238,7 +243,7 @@ class JsonCodec:
 
 
 _JSON_MESSAGE = b'{"type":"message","label":%d,"shard":%d,"sequence":%d,"body":%b,"finished":%b}'
-_NOTICE_BYTES = {notice: notice.encode() for notice in _NOTICES}
+_JSON_NOTICES = {notice: b'{"type":"notice","label":%%d,"notice":"%b"}' % notice.encode() for notice in _NOTICES}
 
 
 class BincodeCodec:
@@ -250,6 +255,9 @@ class BincodeCodec:
 
     def notice(self, label: int, notice: Notice) -> bytes:
         return _reply(1) + pack_u64(label) + pack_u32(_NOTICES.index(notice))
+
+    def notices(self, labels: list[int], notice: Notice) -> list[bytes]:
+        return [self.notice(label, notice) for label in labels]
 
     def message(self, label: int, shard: int, sequence: int, body: bytes, finished: bool) -> bytes:
         place = pack_u64(label) + pack_u32(shard) + pack_u64(sequence)

@@ -110,6 +110,9 @@ class Settings(Protocol):
 class FramePeer(Peer, Protocol):
     """The shell of a session: a peer that tells how its client keeps up."""
 
+    def send_all(self, frames: list[bytes], *, binary: bool = False) -> None:
+        """Send several frames, which costs less than one by one."""
+
     @property
     def choked(self) -> bool:
         """The client does not read as fast as it is written to. `settle` is called when it does again."""
@@ -367,9 +370,7 @@ class Session:
             for mark in marks:
                 self._refused(max(mark, ~mark), answer, queue)
         else:
-            for mark in marks:
-                if mark >= 0:
-                    self.notify(mark, "sync")
+            self._notify_all([mark for mark in marks if mark >= 0], "sync")
 
     def _post_watched(self, post: Post, message: NewMessage) -> None:
         """A post whose sender wants to know more than that it is stored."""
@@ -476,14 +477,12 @@ class Session:
         for label, delivery in zip(labels, deliveries, strict=False):
             self._deliver(wish, label, delivery)
         rest = labels[len(deliveries) :]
-        if not rest or not self._connected:
-            return
-        if deliveries:  # There may be more: an answer has only so many bytes.
+        if deliveries and rest and self._connected:  # There may be more: an answer has only so many bytes.
             if self._peer.choked:
                 self._short.append((wish, rest))
             else:
                 self._fetch_together(wish, rest)
-        elif wish.wait_ns:
+        elif wish.wait_ns and self._connected:
             for label in rest:
                 self._fetch_one(wish, label, _SYNC)
         else:
@@ -512,7 +511,11 @@ class Session:
         if not wish.confirm:
             self._reply("message", label, 0, sequence, delivery.body, True)
             return
-        place = self._hold(wish.queue, sequence, (delivery.queue, delivery.receives))
+        held = self._held
+        place = (wish.queue, 0, sequence)
+        if place in held or len(held) >= HELD_LEASES_MAX:
+            place = self._make_place(place, delivery.queue)
+        held[place] = (delivery.queue, delivery.receives)
         if self._connected:
             codec = self._codec
             frame = codec.message(label, place[1], sequence, delivery.body, False)
@@ -520,19 +523,16 @@ class Session:
         else:
             self._keep("message", (label, place[1], sequence, delivery.body, False), place)
 
-    def _hold(self, queue: str, sequence: int, lease: _Lease) -> _Place:
-        """Remember what the client has, by a name that means no other message that it has."""
-        held = self._held
-        place = (queue, 0, sequence)
-        while (other := held.get(place)) is not None:
-            if other[0] == lease[0]:
-                del held[place]  # The same message again; its older lease is over.
+    def _make_place(self, place: _Place, queue: int) -> _Place:
+        """Room for one more message, under a name that means no other that the client has."""
+        while (other := self._held.get(place)) is not None:
+            if other[0] == queue:
+                del self._held[place]  # The same message again; its older lease is over.
                 break
             # A dead letter has the sequence of the queue it came from: two may have the same one.
-            place = (queue, place[1] + 1, sequence)
-        held[place] = lease
-        if len(held) > HELD_LEASES_MAX:
-            self._give_back(next(iter(held)))
+            place = (place[0], place[1] + 1, place[2])
+        if len(self._held) >= HELD_LEASES_MAX:
+            self._give_back(next(iter(self._held)))
         return place
 
     def _give_back(self, place: _Place) -> None:
@@ -566,13 +566,15 @@ class Session:
 
     def _finished(self, finishing: list[tuple[FinishCommand, _Place, int | None]], answer: Any) -> None:
         answers = answer if isinstance(answer, list | tuple) else [answer] * len(finishing)
+        done: list[int] = []
         for (command, place, label), one in zip(finishing, answers, strict=True):
             if type(one) is Refused:
                 if one.reason is Reason.UNAVAILABLE:
                     self._held.setdefault(place, (command.queue, cast("int", command.delivery)))
                 self._refused(label or 0, one, str(place[2]))
             elif label is not None:
-                self.notify(label, "finish")
+                done.append(label)
+        self._notify_all(done, "finish")
 
     # ── Queues ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -603,6 +605,14 @@ class Session:
             self._peer.send(codec.notice(label, notice), binary=codec.binary)
         else:
             self._keep("notice", (label, notice), None)
+
+    def _notify_all(self, labels: list[int], notice: Notice) -> None:
+        if self._connected:
+            codec = self._codec
+            self._peer.send_all(codec.notices(labels, notice), binary=codec.binary)
+        else:
+            for label in labels:
+                self._keep("notice", (label, notice), None)
 
     def _refused(self, label: int, refused: Refused, key: str) -> None:
         code = CODES[refused.reason]

@@ -147,23 +147,26 @@ def _is_address(host: str) -> bool:
 class _Waiting:
     """A command that waits for a message, with what it counts for among those under way."""
 
-    __slots__ = ("_connection", "answered", "handle", "reply")
+    __slots__ = ("_connection", "_counts", "_reply", "handle")
 
     def __init__(self, connection: WsConnection, reply: Callable[[Answer], None]) -> None:
         self._connection = connection
-        self.reply = reply
+        self._reply = reply
+        self._counts = True
         self.handle: Cancelable | None = None
-        self.answered = False
 
     def answer(self, answer: Answer) -> None:
-        self.answered = True
-        self._connection.answered(self.reply, 1, 0, answer)
+        if self._counts:
+            self._counts = False
+            self._connection.answered(self._reply, 1, 0, answer)
+        else:
+            self._reply(answer)  # Cancelled too late: a message was on its way already.
 
     def cancel(self) -> None:
-        if not self.answered:
-            self.answered = True
-            if self.handle:
-                self.handle.cancel()
+        if self.handle:
+            self.handle.cancel()
+        if self._counts:
+            self._counts = False
             self._connection.canceled()
 
 
@@ -385,8 +388,24 @@ class WsConnection(LoopPeer, asyncio.Protocol):
                 self._count_large(size)
         out.append(frame)
         if not self._flush_is_due:
-            self._flush_is_due = True
-            asyncio.get_running_loop().call_soon(self._flush)
+            self._flush_soon()
+
+    def send_all(self, frames: list[bytes], *, binary: bool = False) -> None:
+        heads = _BINARY_HEADS if binary else _TEXT_HEADS
+        out = self._out
+        for frame in frames:
+            size = len(frame)
+            if size >= _SHORT_BYTES:
+                self.send(frame, binary=binary)
+            else:
+                out.append(heads[size])
+                out.append(frame)
+        if not self._flush_is_due:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        self._flush_is_due = True
+        asyncio.get_running_loop().call_soon(self._flush)
 
     def _count_large(self, size: int) -> None:
         self._out_bytes += size
