@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from penstock.dialects import glovebox_session
 from penstock.dialects.conversation import Cancelable, Conversation
 from penstock.dialects.glovebox import Glovebox
+from penstock.errors import Reason
 from penstock.limits import BODY_BYTES_MAX, FETCH_BYTES_MAX, GATHERED_MAX, SECOND_NS
 from penstock.model import (
     Answer,
@@ -359,6 +360,20 @@ async def test_dead_letters_of_the_same_sequence_are_told_apart_by_their_shard(h
     assert await other.hear() == {"type": "nomessage", "label": 3}
 
 
+@live
+async def test_the_last_delivery_before_a_dead_letter_queue_can_still_be_finished(house: House) -> None:
+    await ask(house.loop, CreateQueue("dead", QueueSettings()))
+    await ask(house.loop, CreateQueue("risky", QueueSettings(redrive_policy=RedrivePolicy(1, "dead"))))
+    await house.fill("a", "b", queue="risky")
+    client = await house.client()
+    client.say(*[fetch(queue="risky", work_timeout=60) for _ in range(2)])
+    messages = await client.hear_all(2)
+    assert (await ask(house.loop, DescribeQueue("dead"))).messages == 2
+    client.say(*[finish(message, queue="risky", label=1) for message in messages])
+    assert await client.hear_all(2) == [notice(1, "finish")] * 2
+    assert (await ask(house.loop, DescribeQueue("dead"))).messages == 0
+
+
 def test_for_one_lease_too_many_the_oldest_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(glovebox_session, "HELD_LEASES_MAX", 2)
 
@@ -662,6 +677,10 @@ async def test_no_queue_is_made_where_that_is_not_allowed(house: House) -> None:
     client = await house.client()
     client.say({"type": "create", "queue": "new", "label": 2})
     assert await client.hear() == {"type": "error", "label": 2, "code": "PermissionDenied", "key": "new"}
+
+
+def test_every_refusal_has_a_code() -> None:
+    assert set(glovebox_session.CODES) == set(Reason)
 
 
 # ── Frames that are wrong ─────────────────────────────────────────────────────────────────────────────────────
