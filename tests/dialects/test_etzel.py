@@ -48,8 +48,11 @@ class Talk(LoopPeer):
     def close(self, reason: str) -> None:
         raise AssertionError(f"closed: {reason}")
 
-    def say(self, **command: Any) -> None:
-        self.conversation.received(json.dumps(command).encode())
+    def say(self, *commands: Frame, **command: Any) -> None:
+        """All that is said together comes together."""
+        for each in commands or (command,):
+            self.conversation.received(json.dumps(each).encode())
+        self.conversation.settle()
 
     def heard(self) -> list[Frame]:
         frames, self.frames = self.frames, []
@@ -127,7 +130,10 @@ def test_every_frame_gets_one_reply_and_a_wake_up_only_who_sleeps(sent: list[byt
     for each in sent:
         client.conversation.received(each)
         if chance.random() < 0.3:
+            client.conversation.settle()
+        if chance.random() < 0.3:
             rig.settle()
+    client.conversation.settle()
     rig.settle(10)
     heard = client.heard()
     replies = [frame for frame in heard if frame["cmd"] != "awk"]
@@ -174,6 +180,7 @@ def test_what_is_wrong_is_named(frame: bytes, error: str) -> None:
     rig = Rig()
     client = rig.talk()
     client.conversation.received(frame)
+    client.conversation.settle()
     rig.settle()
     (reply,) = client.heard()
     assert (reply["cmd"], reply["err"]) == ("nok", error)
@@ -211,6 +218,43 @@ def test_sleep_is_allowed_before_the_wake_up_also_while_the_disk_is_busy() -> No
     assert client.heard() == []
     rig.settle()
     assert kinds(client.heard()) == ["ok", "okslp", "awk"]
+
+
+def test_messages_that_come_together_keep_their_order_whatever_else_they_ask_for() -> None:
+    rig = Rig()
+    client = rig.talk()
+    wishes: list[Frame] = [{}, {"timeout": 9}, {"timeout": 9}, {}, {"expires": 50}, {"delay": 0}] * 7
+    client.say(*({"cmd": "PUB", "qname": "q", "msg": str(n)} | wish for n, wish in enumerate(wishes)))
+    client.say(*[{"cmd": "FET", "qname": "q"}] * len(wishes))
+    rig.settle()
+    heard = client.heard()
+    published, fetched = heard[: len(wishes)], heard[len(wishes) :]
+    assert [frame["uid"] for frame in published] == [frame["uid"] for frame in fetched]
+    assert [frame["msg"] for frame in fetched] == [str(n) for n in range(len(wishes))]
+
+
+def test_fetches_that_come_together_share_what_there_is() -> None:
+    rig = Rig()
+    client = rig.talk()
+    client.say(*({"cmd": "PUB", "qname": "q", "msg": "x" * BODY_BYTES_MAX} for _ in range(10)))
+    client.say(*[{"cmd": "FET", "qname": "q"}] * 12, {"cmd": "SUB", "qname": "q"})
+    rig.settle(1)
+    assert kinds(client.heard()) == ["ok"] * 10 + ["msg"] * 10 + ["nomsg"] * 2 + ["oksub"]
+
+
+def test_each_acknowledgement_is_answered_for_itself() -> None:
+    rig = Rig()
+    client = rig.talk()
+    client.say(*({"cmd": "PUB", "qname": "q", "msg": str(n)} for n in range(20)))
+    rig.settle()
+    uids = [frame["uid"] for frame in client.heard()]
+    acknowledged = [*uids[:15], "unknown", *uids[10:]]
+    client.say(*({"cmd": "DEL", "qname": f"q{n}", "uid": uid} for n, uid in enumerate(acknowledged)))
+    rig.settle()
+    assert client.heard() == [{"cmd": "okack", "qname": f"q{n}", "uid": uid} for n, uid in enumerate(acknowledged)]
+    client.say(cmd="FET", qname="q")
+    rig.settle()
+    assert kinds(client.heard()) == ["nomsg"]
 
 
 def test_a_closed_conversation_is_not_woken() -> None:

@@ -38,6 +38,9 @@ class Parrot:
     def refuse(self, error: str) -> None:
         self._peer.send(error.encode())
 
+    def settle(self) -> None:
+        """Nothing is left to be said."""
+
     def closed(self) -> None:
         self._peer.send(b"never heard")
 

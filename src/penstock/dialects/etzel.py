@@ -3,6 +3,9 @@
 A command is one frame: a line over TCP, a text frame over WebSocket. Replies come in the order of the commands, since
 nothing in them says which command they belong to. Only a wake-up comes when it comes, after the reply that allowed
 the sleep.
+
+Publishes, fetches and acknowledgements that come together are gathered until the shell says that this was all, and
+carried out as one command each: a run of them costs half of what they cost one by one.
 """
 
 from __future__ import annotations
@@ -24,21 +27,34 @@ from penstock.limits import (
     CONNECTION_QUEUES_MAX,
     INT32_MAX,
     NAME_BYTES_MAX,
+    RUN_MESSAGES_MIN,
     SECOND_NS,
 )
-from penstock.model import Answer, Delivery, Fetch, Finish, NewMessage, Publish, QueueSettings, Receipt, Refused
+from penstock.model import (
+    Answer,
+    Delivery,
+    Done,
+    Fetch,
+    Finish,
+    FinishMany,
+    NewMessage,
+    PublishRun,
+    QueueSettings,
+    Receipt,
+    Receipts,
+    Refused,
+)
 
 TIMEOUT_SECONDS_MIN = 5
 TIMEOUT_SECONDS_DEFAULT = 60
 DELAY_SECONDS_MAX = 365 * 86_400
 
 _CONTENT_TYPE = "text/plain; charset=utf-8"
-_DEFAULT_LEASE_NS = TIMEOUT_SECONDS_DEFAULT * SECOND_NS
 
 
 # ── Commands ──────────────────────────────────────────────────────────────────────────────────────────────
 
-_Name = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX)]  # In characters; `_queue` counts bytes.
+_Name = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX)]  # In characters; `_in_json` counts bytes.
 
 
 class _Subscribe(Struct, tag_field="cmd", tag="SUB", gc=False):
@@ -113,21 +129,30 @@ _TOO_MANY = refusal("TOO_MANY")
 _DENIED = refusal("DENIED")
 
 
-class _Queue(Struct, frozen=True, gc=False):
-    """What is said of a queue again and again."""
+class _Fetches(Struct):
+    """Fetches from one queue, to be carried out together."""
 
-    shown: bytes  # Its name in JSON.
-    fetch: Fetch
+    shown: bytes  # The queue's name in JSON.
+    numbers: list[int]  # Of the commands.
+
+
+class _Publishes(Struct):
+    """Publishes to one queue, to be carried out together: of messages that are alike in all but their bodies."""
+
+    shown: bytes
+    template: NewMessage
+    numbers: list[int]
+    bodies: list[bytes]
 
 
 @lru_cache(maxsize=4096)
-def _queue(name: str) -> _Queue | None:
-    """None for what cannot be a name."""
+def _in_json(name: str) -> bytes | None:
+    """A queue's name as replies show it; None for what cannot be a name."""
     if len(name.encode()) > NAME_BYTES_MAX or "/" in name:
         return None
     if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in name):
         return None
-    return _Queue(_encode(name), Fetch(name))
+    return _encode(name)
 
 
 class Etzel:
@@ -153,9 +178,13 @@ class EtzelConversation:
         "_create",
         "_drowsy",
         "_early",
+        "_fetches",
         "_find",
+        "_finished",
+        "_finishes",
         "_make",
         "_peer",
+        "_publishes",
         "_send",
         "_submit",
         "_subscribed",
@@ -177,6 +206,11 @@ class EtzelConversation:
         self._drowsy: dict[int, str] = {}  # Queues to sleep for once the reply to this command is out.
         self._asleep: dict[str, Cancelable | None] = {}
         self._subscribed: set[str] = set()
+        # Gathered, and not carried out yet.
+        self._finishes: list[Finish] = []
+        self._finished: list[tuple[int, bytes, bytes]] = []  # Of each: number, name in JSON, uid.
+        self._publishes: dict[str, _Publishes] = {}
+        self._fetches: dict[str, _Fetches] = {}
 
     @property
     def under_way(self) -> int:
@@ -212,19 +246,41 @@ class EtzelConversation:
             self._answer(number, _explained(frame))
             return
         kind = type(command)
-        queue = None if kind is _Authenticate else _queue(command.qname)
-        if queue is None or self.guest or binary:
+        shown = None if kind is _Authenticate else _in_json(command.qname)
+        if shown is None or self.guest or binary:
             self._answer_unusual(number, command, binary)
         elif kind is _Publish:
-            self._publish(number, queue, command)
+            self._publish(number, shown, command)
         elif kind is _Fetch:
-            self._submit(queue.fetch, partial(self._fetched, number, queue))
+            run = self._fetches.get(command.qname)
+            if run is None:
+                self._fetches[command.qname] = _Fetches(shown, [number])
+            else:
+                run.numbers.append(number)
         elif kind is _Sleep:
-            self._sleep(number, queue)
+            self._sleep(number, shown, command.qname)
         elif kind is _Subscribe:
-            self._subscribe(number, queue)
+            self._subscribe(number, shown, command.qname)
         else:
-            self._acknowledge(number, queue, command.uid)
+            self._acknowledge(number, shown, command.uid)
+
+    def settle(self) -> None:
+        """Carry out what was gathered: as the loop does, acknowledgements first and fetches last."""
+        if self._finishes:
+            finishes, self._finishes = self._finishes, []
+            finished, self._finished = self._finished, []
+            finish = finishes[0] if len(finishes) == 1 else FinishMany(finishes)
+            self._submit(finish, partial(self._acknowledged, finished))
+        if self._publishes:
+            publishes, self._publishes = self._publishes, {}
+            for qname, run in publishes.items():
+                command = PublishRun(qname, run.template, run.bodies, self._create)
+                few = len(run.bodies) < RUN_MESSAGES_MIN  # Those of several connections are decided together.
+                self._submit(command.apart() if few else command, partial(self._published, run))
+        if self._fetches:
+            fetches, self._fetches = self._fetches, {}
+            for qname, fetch in fetches.items():
+                self._fetch(qname, fetch.shown, fetch.numbers)
 
     def _answer_unusual(self, number: int, command: _Command, binary: bool) -> None:
         if binary:
@@ -238,7 +294,7 @@ class EtzelConversation:
 
     # ── Each command ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _publish(self, number: int, queue: _Queue, command: _Publish) -> None:
+    def _publish(self, number: int, shown: bytes, command: _Publish) -> None:
         text, timeout, delay, expires = command.message, command.timeout, command.delay, command.expires
         if text is None:
             text = command.msg
@@ -252,64 +308,81 @@ class EtzelConversation:
         if len(body) > BODY_BYTES_MAX:
             self._answer(number, _TOO_LARGE)
             return
-        message = NewMessage(
-            body,
-            _CONTENT_TYPE,
-            lease_ns=_DEFAULT_LEASE_NS if timeout is None else int(timeout * SECOND_NS),
-            delay_ns=None if delay is None else int(delay * SECOND_NS),
-            expires_ns=int(expires * SECOND_NS) if expires else None,
-        )
-        publish = Publish(command.qname, (message,), self._create)
-        self._submit(publish, partial(self._published, number, queue))
-
-    def _published(self, number: int, queue: _Queue, answer: Answer) -> None:
-        if type(answer) is Refused:
-            frame = _refused(answer)
+        plain = timeout is None and delay is None and expires is None
+        template = _PLAIN if plain else _template(timeout, delay, expires)
+        run = self._publishes.get(command.qname)
+        if self._fetches or (run and run.template != template):
+            self.settle()  # A fetch does not see what is published after it, and messages keep their order.
+            run = None
+        if run is None:
+            self._publishes[command.qname] = _Publishes(shown, template, [number], [body])
         else:
-            receipt = cast("Sequence[Receipt]", answer)[0]
-            frame = _OK % (queue.shown, self._make(receipt.queue, receipt.sequence))
-        self._answer(number, frame)
+            run.numbers.append(number)
+            run.bodies.append(body)
 
-    def _fetched(self, number: int, queue: _Queue, answer: Answer) -> None:
+    def _published(self, run: _Publishes, answer: Answer) -> None:
+        shown, make = run.shown, self._make
         if type(answer) is Refused:
-            absent = answer.reason is Reason.NO_QUEUE and queue.fetch.queue in self._subscribed
-            frame = _NO_MESSAGE % queue.shown if absent else _refused(answer)
+            frames = [_refused(answer)] * len(run.numbers)
+        elif type(answer) is Receipts:
+            sequences = range(answer.first, answer.first + answer.count)
+            frames = [_OK % (shown, make(answer.queue, sequence)) for sequence in sequences]
+        else:
+            receipts = cast("Sequence[Receipt]", answer)
+            frames = [_OK % (shown, make(receipt.queue, receipt.sequence)) for receipt in receipts]
+        self._answer_all(run.numbers, frames)
+
+    def _fetch(self, qname: str, shown: bytes, numbers: list[int]) -> None:
+        self._submit(Fetch(qname, len(numbers)), partial(self._fetched, qname, shown, numbers))
+
+    def _fetched(self, qname: str, shown: bytes, numbers: list[int], answer: Answer) -> None:
+        if type(answer) is Refused:
+            absent = answer.reason is Reason.NO_QUEUE and qname in self._subscribed
+            self._answer_all(numbers, [_NO_MESSAGE % shown if absent else _refused(answer)] * len(numbers))
         elif answer:
-            frame = self._message(queue, cast("Sequence[Delivery]", answer)[0])
+            deliveries = cast("Sequence[Delivery]", answer)
+            many = len(deliveries)
+            self._answer_all(numbers[:many], [self._message(shown, each) for each in deliveries])
+            if many < len(numbers):
+                self._fetch(qname, shown, numbers[many:])  # There may be more: large ones do not come all at once.
         else:
-            frame = _NO_MESSAGE % queue.shown
-        self._answer(number, frame)
+            self._answer_all(numbers, [_NO_MESSAGE % shown] * len(numbers))
 
-    def _message(self, queue: _Queue, delivery: Delivery) -> bytes:
+    def _message(self, shown: bytes, delivery: Delivery) -> bytes:
         uid = self._make(delivery.queue, delivery.sequence)
         try:
-            return _MESSAGE % (queue.shown, uid, delivery.receives - 1, _encode(delivery.body.decode()))
+            return _MESSAGE % (shown, uid, delivery.receives - 1, _encode(delivery.body.decode()))
         except UnicodeDecodeError:
-            text = b2a_base64(delivery.body, newline=False)
-            return _BINARY_MESSAGE % (queue.shown, uid, delivery.receives - 1, text)
+            return _BINARY_MESSAGE % (shown, uid, delivery.receives - 1, b2a_base64(delivery.body, newline=False))
 
-    def _acknowledge(self, number: int, queue: _Queue, uid: str) -> None:
+    def _acknowledge(self, number: int, shown: bytes, uid: str) -> None:
         name = uid.encode()
         place = self._find(name)
         if place is None:
-            self._answer(number, _ACKNOWLEDGED % (queue.shown, _encode(uid)))  # Never given out; gone is gone.
+            self._answer(number, _ACKNOWLEDGED % (shown, _encode(uid)))  # Never given out; gone is gone.
         else:
-            self._submit(Finish(*place), partial(self._acknowledged, number, queue, name))
+            self._finishes.append(Finish(*place))
+            self._finished.append((number, shown, name))
 
-    def _acknowledged(self, number: int, queue: _Queue, uid: bytes, answer: Answer) -> None:
-        if type(answer) is Refused and answer.reason is not Reason.NO_MESSAGE:
-            frame = _refused(answer)
+    def _acknowledged(self, finished: list[tuple[int, bytes, bytes]], answer: Answer) -> None:
+        if isinstance(answer, Done | Refused):
+            outcomes: Sequence[Done | Refused] = [answer] * len(finished)
         else:
-            frame = _ACKNOWLEDGED % (queue.shown, b'"%b"' % uid)
-        self._answer(number, frame)
+            outcomes = cast("Sequence[Done | Refused]", answer)
+        frames = [
+            _refused(outcome)
+            if type(outcome) is Refused and outcome.reason is not Reason.NO_MESSAGE
+            else _ACKNOWLEDGED % (shown, b'"%b"' % uid)
+            for (_, shown, uid), outcome in zip(finished, outcomes, strict=True)
+        ]
+        self._answer_all([number for number, _, _ in finished], frames)
 
-    def _subscribe(self, number: int, queue: _Queue) -> None:
-        qname = queue.fetch.queue
+    def _subscribe(self, number: int, shown: bytes, qname: str) -> None:
         if len(self._subscribed) >= CONNECTION_QUEUES_MAX and qname not in self._subscribed:
             self._answer(number, _TOO_MANY)
         else:
             self._subscribed.add(qname)
-            self._answer(number, _SUBSCRIBED % queue.shown)
+            self._answer(number, _SUBSCRIBED % shown)
 
     def _authenticate(self, number: int, token: str) -> None:
         if self._admits is None or self._admits(token):
@@ -320,13 +393,12 @@ class EtzelConversation:
 
     # ── Sleep ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _sleep(self, number: int, queue: _Queue) -> None:
-        qname = queue.fetch.queue
+    def _sleep(self, number: int, shown: bytes, qname: str) -> None:
         if len(self._asleep) + len(self._drowsy) >= CONNECTION_QUEUES_MAX and qname not in self._asleep:
             self._answer(number, _TOO_MANY)
             return
         self._drowsy[number] = qname
-        self._answer(number, _MAY_SLEEP % queue.shown)
+        self._answer(number, _MAY_SLEEP % shown)
 
     def _fall_asleep(self, qname: str) -> None:
         """Only when the client was told that it may: the wake-up can come at once, and must not come first."""
@@ -354,6 +426,19 @@ class EtzelConversation:
         if self._drowsy or self._early:
             self._go_on()
 
+    def _answer_all(self, numbers: list[int], frames: list[bytes]) -> None:
+        """Send replies to commands in their order; with one step for all of them if nothing was in between."""
+        if numbers[0] == self._answered and numbers[-1] - numbers[0] == len(numbers) - 1:
+            send = self._send
+            for frame in frames:
+                send(frame)
+            self._answered = numbers[-1] + 1
+            if self._drowsy or self._early:
+                self._go_on()
+        else:
+            for number, frame in zip(numbers, frames, strict=True):
+                self._answer(number, frame)
+
     def _go_on(self) -> None:
         """A reply is out: let those follow that waited for it, and begin the sleeps that were allowed."""
         while True:
@@ -365,6 +450,20 @@ class EtzelConversation:
                 return
             self._send(frame)
             self._answered += 1
+
+
+def _template(timeout: float | None, delay: float | None, expires: float | None) -> NewMessage:
+    """All of a message but its body."""
+    return NewMessage(
+        b"",
+        _CONTENT_TYPE,
+        lease_ns=int((TIMEOUT_SECONDS_DEFAULT if timeout is None else timeout) * SECOND_NS),
+        delay_ns=None if delay is None else int(delay * SECOND_NS),
+        expires_ns=int(expires * SECOND_NS) if expires else None,
+    )
+
+
+_PLAIN = _template(None, None, None)
 
 
 def _refused(answer: Refused) -> bytes:

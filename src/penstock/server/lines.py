@@ -49,6 +49,9 @@ class LineConversation(Conversation, Protocol):
     def refuse(self, error: str) -> None:
         """Answer a line that could not be kept."""
 
+    def settle(self) -> None:
+        """What came together has come."""
+
 
 class LineLimits(Protocol):
     @property
@@ -277,6 +280,7 @@ class LineConnection(LoopPeer, asyncio.Protocol):
                     received(line)
                 else:
                     conversation.refuse(cast("str", line))
+            conversation.settle()
             lines.clear()  # A large one is not to be kept while the connection rests.
         except Exception:
             logger.exception("line_failed")
