@@ -230,6 +230,7 @@ class EtzelConversation:
                 sleep.cancel()
         self._asleep.clear()
         self._drowsy.clear()
+        self._fetches.clear()
 
     def refuse(self, error: str) -> None:
         """Answer a frame that the shell could not take."""
@@ -338,15 +339,15 @@ class EtzelConversation:
     def _fetched(self, qname: str, shown: bytes, numbers: list[int], answer: Answer) -> None:
         if type(answer) is Refused:
             absent = answer.reason is Reason.NO_QUEUE and qname in self._subscribed
-            self._answer_all(numbers, [_NO_MESSAGE % shown if absent else _refused(answer)] * len(numbers))
+            frames = [_NO_MESSAGE % shown if absent else _refused(answer)] * len(numbers)
         elif answer:
-            deliveries = cast("Sequence[Delivery]", answer)
-            many = len(deliveries)
-            self._answer_all(numbers[:many], [self._message(shown, each) for each in deliveries])
-            if many < len(numbers):
-                self._fetch(qname, shown, numbers[many:])  # There may be more: large ones do not come all at once.
+            frames = [self._message(shown, delivery) for delivery in cast("Sequence[Delivery]", answer)]
         else:
-            self._answer_all(numbers, [_NO_MESSAGE % shown] * len(numbers))
+            frames = [_NO_MESSAGE % shown] * len(numbers)
+        left = numbers[len(frames) :]
+        self._answer_all(numbers[: len(frames)], frames)
+        if left:
+            self._fetch(qname, shown, left)  # There may be more: large messages do not come all at once.
 
     def _message(self, shown: bytes, delivery: Delivery) -> bytes:
         uid = self._make(delivery.queue, delivery.sequence)
