@@ -242,6 +242,19 @@ def test_fetches_that_come_together_share_what_there_is() -> None:
     assert kinds(client.heard()) == ["ok"] * 10 + ["msg"] * 10 + ["nomsg"] * 2 + ["oksub"]
 
 
+def test_nothing_is_fetched_for_a_client_that_is_gone() -> None:
+    rig = Rig()
+    client, other = rig.talk(), rig.talk()
+    client.say(*({"cmd": "PUB", "qname": "q", "msg": "x" * BODY_BYTES_MAX} for _ in range(10)))
+    rig.settle()
+    client.say(*[{"cmd": "FET", "qname": "q"}] * 10)
+    client.conversation.closed()
+    rig.settle(1)
+    other.say(*[{"cmd": "FET", "qname": "q"}] * 10)
+    rig.settle(1)
+    assert kinds(other.heard()).count("msg") == 6, "four of them went the way of the first client"
+
+
 def test_each_acknowledgement_is_answered_for_itself() -> None:
     rig = Rig()
     client = rig.talk()

@@ -183,6 +183,7 @@ class EtzelConversation:
         "_finished",
         "_finishes",
         "_make",
+        "_over",
         "_peer",
         "_publishes",
         "_send",
@@ -200,6 +201,7 @@ class EtzelConversation:
         self._create = etzel.create
         self._admits = admits
         self.guest = admits is not None  # Has not shown yet that it may come in.
+        self._over = False  # The connection is gone.
         self._asked = 0  # Commands that have come,
         self._answered = 0  # and how many of them are answered.
         self._early: dict[int, bytes] = {}  # Replies that wait for those before them, by the command's number.
@@ -230,7 +232,7 @@ class EtzelConversation:
                 sleep.cancel()
         self._asleep.clear()
         self._drowsy.clear()
-        self._fetches.clear()
+        self._over = True
 
     def refuse(self, error: str) -> None:
         """Answer a frame that the shell could not take."""
@@ -346,7 +348,7 @@ class EtzelConversation:
             frames = [_NO_MESSAGE % shown] * len(numbers)
         left = numbers[len(frames) :]
         self._answer_all(numbers[: len(frames)], frames)
-        if left:
+        if left and not self._over:
             self._fetch(qname, shown, left)  # There may be more: large messages do not come all at once.
 
     def _message(self, shown: bytes, delivery: Delivery) -> bytes:
