@@ -188,8 +188,9 @@ def test_what_is_wrong_is_named(frame: bytes, error: str) -> None:
 
 def test_a_binary_frame_is_not_json() -> None:
     client = Rig().talk()
-    client.conversation.received(b'{"cmd":"SUB","qname":"q"}', binary=True)
-    assert client.heard() == [{"cmd": "nok", "err": "BAD_JSON"}]
+    for frame in (b'{"cmd":"SUB","qname":"q"}', b"{}", b'{"cmd":"AUTH","token":"t"}'):
+        client.conversation.received(frame, binary=True)
+        assert client.heard() == [{"cmd": "nok", "err": "BAD_JSON"}]
 
 
 def test_a_client_subscribes_and_sleeps_for_a_bounded_number_of_queues() -> None:

@@ -246,7 +246,7 @@ class EtzelConversation:
         try:
             command = _decode(frame)
         except _UNREADABLE:
-            self._answer(number, _explained(frame))
+            self._answer(number, _BAD_JSON if binary else _explained(frame))
             return
         kind = type(command)
         shown = None if kind is _Authenticate else _in_json(command.qname)
