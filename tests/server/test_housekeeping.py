@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from penstock.model import CreateQueue, Fetch, Finish, NewMessage, Publish, QueueSettings
+from penstock.model import AwaitResult, CreateQueue, Draw, Fetch, Finish, NewMessage, Publish, Pull, QueueSettings
 from penstock.server.config import LogConfig
 from penstock.server.housekeeping import Housekeeper
 from penstock.server.loop import Loop
+from penstock.server.tally import Tally
 from penstock.storage.segments import SegmentLog
 from tests.server.live import a_loop, ask
 
@@ -101,5 +102,53 @@ def test_the_living_messages_of_a_mostly_dead_segment_are_carried_forward(log: S
         assert row is not None
         assert row.position > survivor.position, "it was written again further up"
         assert log.read(row.position, row.body_bytes) == b"the first of all"
+
+    asyncio.run(story())
+
+
+def test_results_are_carried_forward_like_messages(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        loop.on_commit = keeper.after_commit
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await ask(loop, CreateQueue("kept", QueueSettings(keep="all")))
+        await ask(loop, Publish("kept", [NewMessage(b"question")]))
+        await ask(loop, Pull("r", [Draw("kept", retries=1, fail_ns=10**15)]))
+        await ask(loop, Pull("r", results=[("kept", 1, b"answer")]))
+        await ask(loop, Pull("s", results=[("kept", 1, b"")]))
+        before = loop.engine.queues[2].groups.result(1)
+        for _ in range(8):
+            known = keeper.newest
+            await come_and_go(loop, 80)
+            await until(lambda known=known: keeper.newest is not known)  # type: ignore[misc]
+        keeper.stop()
+        assert log.segments[0].base_offset > 0
+        after = loop.engine.queues[2].groups.result(1)
+        assert before is not None
+        assert after is not None
+        assert after.position > before.position, "it was written again further up"
+        for receiver, result in (("r", b"answer"), ("s", b"")):
+            assert (await ask(loop, AwaitResult("kept", 1, receiver))).result == result
+
+    asyncio.run(story())
+
+
+def test_a_segment_with_living_results_stays(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        await ask(loop, CreateQueue("kept", QueueSettings(keep="all")))
+        await ask(loop, Publish("kept", [NewMessage(b"%d" % number) for number in range(100)]))
+        for sequence in range(1, 101):
+            await ask(loop, Pull("r", results=[("kept", sequence, BODY)]))
+        tally = Tally([segment.base_position for segment in log.segments])
+        list(tally.watch(loop.engine.sections()))
+        assert sum(tally.alive) == 200
+        assert all(tally.alive)
+        everything = tally.living_in(loop.engine.sections(), [True] * len(log.segments), 1000)
+        results = [each for each in everything if each.receiver]
+        assert [each.sequence for each in results] == list(range(1, 101))
+        assert all(log.read(each.position, each.size) == BODY for each in results)
+        assert len(tally.living_in(loop.engine.sections(), [True] * len(log.segments), 150)) == 150
 
     asyncio.run(story())

@@ -1,0 +1,258 @@
+"""Receivers that wait: for messages, for what is due again, for results. On a log in memory and in real time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from penstock.errors import DamagedLogError, Reason
+from penstock.limits import SECOND_NS
+from penstock.model import (
+    FROM_NEXT,
+    AwaitResult,
+    CreateQueue,
+    DeleteQueue,
+    Draw,
+    Finish,
+    NewMessage,
+    Publish,
+    Pull,
+    Pulled,
+    QueueSettings,
+    Refused,
+    StoredResult,
+)
+from penstock.server.loop import Loop, Waiter
+from penstock.storage.memory import MemoryLog
+from tests.server.live import a_loop, ask
+
+KEEPS = QueueSettings(keep="all")
+LONG_NS = 20 * SECOND_NS
+RETRY_NS = SECOND_NS // 20
+HELLO = NewMessage(b"hello")
+
+
+def live(story: Callable[[Loop], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """A story told with a loop that has a queue named q."""
+
+    def run() -> None:
+        async def tell() -> None:
+            loop = a_loop(MemoryLog())
+            await ask(loop, CreateQueue("q", KEEPS))
+            await asyncio.wait_for(story(loop), 20)
+
+        asyncio.run(tell())
+
+    run.__name__ = story.__name__
+    run.__doc__ = story.__doc__
+    return run
+
+
+class Waiting:
+    """A client that has asked and waits for its answer."""
+
+    def __init__(self, loop: Loop, command: Pull | AwaitResult) -> None:
+        self.answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        waiter = loop.submit(command, self.answered.set_result)
+        assert isinstance(waiter, Waiter)
+        self.waiter = waiter
+        assert not self.answered.done()
+
+    async def messages(self) -> dict[str, list[int]]:
+        answer = await self.answered
+        assert isinstance(answer, Pulled), answer
+        return {drawn.queue: drawn.sequences for drawn in answer.drawn}
+
+
+def waiting(loop: Loop, receiver: str, *queues: str, wait_ns: int = LONG_NS, **options: Any) -> Waiting:
+    options = {"retries": 1, "fail_ns": RETRY_NS} | options
+    return Waiting(loop, Pull(receiver, [Draw(queue, **options) for queue in queues or ("q",)], (), wait_ns))
+
+
+def nobody_waits(loop: Loop) -> bool:
+    return not (loop._waiters or loop._receivers or loop._retries or loop.waiters)
+
+
+@live
+async def test_a_message_wakes_every_receiver_and_of_each_name_one(loop: Loop) -> None:
+    first, second, other = (waiting(loop, name) for name in ("r", "r", "s"))
+    assert (loop.waiters, loop.waiting("q")) == (3, 3)
+    await ask(loop, Publish("q", [HELLO]))
+    assert await first.messages() == await other.messages() == {"q": [1]}
+    assert not second.answered.done()
+    await ask(loop, Publish("q", [HELLO]))
+    assert await second.messages() == {"q": [2]}
+    assert nobody_waits(loop)
+
+
+@live
+async def test_a_pull_waits_for_any_of_its_queues_be_they_made_meanwhile(loop: Loop) -> None:
+    client = waiting(loop, "r", "q", "later")
+    await ask(loop, Publish("later", [HELLO], KEEPS))
+    answer = await client.answered
+    assert [(drawn.queue, drawn.bodies) for drawn in answer.drawn] == [("later", [b"hello"])]
+    assert nobody_waits(loop)
+
+
+@live
+async def test_an_empty_pull_tells_the_last_ids_when_its_time_is_over(loop: Loop) -> None:
+    await ask(loop, Publish("q", [HELLO] * 3))
+    client = waiting(loop, "r", "q", "none", wait_ns=SECOND_NS // 50, start=FROM_NEXT)
+    answer = await client.answered
+    assert (list(answer.drawn), answer.last) == ([], {"q": 3, "none": 0})
+    assert nobody_waits(loop)
+
+
+@live
+async def test_a_client_that_has_gone_away_gets_nothing_and_leaves_nothing(loop: Loop) -> None:
+    gone, there = waiting(loop, "r", "q", "none"), waiting(loop, "r")
+    gone.waiter.cancel()
+    await ask(loop, Publish("q", [HELLO]))
+    assert await there.messages() == {"q": [1]}
+    assert not gone.answered.done()
+    assert nobody_waits(loop)
+
+
+@live
+async def test_what_is_due_again_wakes_a_pull_that_waits(loop: Loop) -> None:
+    await ask(loop, Publish("q", [HELLO]))
+    assert (await ask(loop, Pull("r", [Draw("q", retries=1, fail_ns=RETRY_NS)]))).drawn
+    began = loop.now()
+    assert await waiting(loop, "r").messages() == {"q": [1]}
+    assert RETRY_NS // 2 < loop.now() - began < LONG_NS // 2
+    assert nobody_waits(loop)
+
+
+@live
+async def test_a_pull_that_waits_learns_what_another_of_its_name_came_to_owe(loop: Loop) -> None:
+    first, second = waiting(loop, "r"), waiting(loop, "r")
+    await ask(loop, Publish("q", [HELLO]))
+    assert await first.messages() == {"q": [1]}
+    assert await second.messages() == {"q": [1]}, "once more, since the first said nothing"
+    assert nobody_waits(loop)
+
+
+@live
+async def test_a_pull_that_takes_no_retries_does_not_stand_in_the_way_of_one_that_does(loop: Loop) -> None:
+    await ask(loop, Publish("q", [HELLO]))
+    await ask(loop, Pull("r", [Draw("q", retries=1, fail_ns=RETRY_NS)]))
+    proud, humble = waiting(loop, "r", retries=0), waiting(loop, "r")
+    assert await humble.messages() == {"q": [1]}
+    assert not proud.answered.done()
+    proud.waiter.cancel()
+    assert nobody_waits(loop)
+
+
+@live
+async def test_a_result_in_time_leaves_nothing_to_wake_for(loop: Loop) -> None:
+    await ask(loop, Publish("q", [HELLO]))
+    await ask(loop, Pull("r", [Draw("q", retries=1, fail_ns=RETRY_NS)]))
+    await ask(loop, Pull("r", results=[("q", 1, b"done")]))
+    client = waiting(loop, "r", wait_ns=2 * RETRY_NS)
+    assert await client.messages() == {}
+
+
+@pytest.mark.parametrize("way", ["finished", "expired", "visible"])
+def test_what_no_longer_stands_in_the_way_wakes_receivers(way: str) -> None:
+    delay_ns = RETRY_NS if way == "visible" else LONG_NS
+    hidden = NewMessage(b"hidden", delay_ns=delay_ns, expires_ns=RETRY_NS if way == "expired" else None)
+
+    @live
+    async def story(loop: Loop) -> None:
+        await ask(loop, Publish("q", [hidden, HELLO]))
+        client = waiting(loop, "r", most=9)
+        if way == "finished":
+            await ask(loop, Finish(1, 1))
+        assert await client.messages() == {"q": [2] if way == "expired" else [1, 2]}
+
+    story()
+
+
+@live
+async def test_a_pull_outlives_its_queue(loop: Loop) -> None:
+    client = waiting(loop, "r")
+    await ask(loop, DeleteQueue("q"))
+    await ask(loop, Publish("q", [HELLO], KEEPS))
+    assert await client.messages() == {"q": [1]}
+
+
+@live
+async def test_a_result_wakes_those_who_wait_for_it_and_nobody_else(loop: Loop) -> None:
+    await ask(loop, Publish("q", [HELLO] * 2))
+    mine = Waiting(loop, AwaitResult("q", 1, "r", LONG_NS))
+    any_of_them = Waiting(loop, AwaitResult("q", 1, "", LONG_NS))
+    others = Waiting(loop, AwaitResult("q", 1, "s", LONG_NS))
+    another = Waiting(loop, AwaitResult("q", 2, "", LONG_NS))
+    await ask(loop, Pull("r", results=[("q", 1, b"42")]))
+    for client in (mine, any_of_them):
+        answer = await client.answered
+        assert isinstance(answer, StoredResult)
+        assert (answer.receiver, answer.result) == ("r", b"42")
+    assert not others.answered.done()
+    assert not another.answered.done()
+    for client in (others, another):
+        client.waiter.cancel()
+    assert nobody_waits(loop)
+
+
+@live
+async def test_a_result_that_does_not_come_is_an_empty_answer_in_time(loop: Loop) -> None:
+    await ask(loop, Publish("q", [HELLO]))
+    assert not await Waiting(loop, AwaitResult("q", 1, "r", SECOND_NS // 50)).answered
+    assert nobody_waits(loop)
+
+
+@live
+async def test_a_stop_answers_everyone_who_waits(loop: Loop) -> None:
+    await ask(loop, Publish("q", [HELLO]))
+    pull, result = waiting(loop, "r", "other", "more"), Waiting(loop, AwaitResult("q", 1, "", LONG_NS))
+    loop.release_waiters()
+    assert (await pull.answered).last == {"other": 0, "more": 0}
+    assert not await result.answered
+    assert nobody_waits(loop)
+
+
+@live
+async def test_a_failed_log_refuses_everyone_who_waits_once(loop: Loop) -> None:
+    pull = waiting(loop, "r", "q", "other")
+    loop._fail(OSError("no disk"))
+    assert await pull.answered == Refused(Reason.UNAVAILABLE, "no disk")
+    assert nobody_waits(loop)
+
+
+class DamagedLog(MemoryLog):
+    damaged = False
+
+    def read(self, position: int, size: int) -> bytes:
+        if self.damaged:
+            raise DamagedLogError("a bit has flipped")
+        return super().read(position, size)
+
+
+def test_what_cannot_be_read_is_not_delivered_and_the_cursor_stays() -> None:
+    async def story() -> None:
+        log = DamagedLog()
+        loop = a_loop(log)
+        await ask(loop, Publish("q", [HELLO], KEEPS))
+        log.damaged = True
+        refused = await ask(loop, Pull("r", [Draw("q")]))
+        assert refused == Refused(Reason.DAMAGED, "a bit has flipped")
+        log.damaged = False
+        assert [drawn.bodies for drawn in (await ask(loop, Pull("r", [Draw("q")]))).drawn] == [[b"hello"]]
+
+    asyncio.run(story())
+
+
+@live
+async def test_messages_are_read_back_whole_however_they_lie_in_the_log(loop: Loop) -> None:
+    with_parts = NewMessage(b"with parts", key=b"key", headers=b"headers")
+    await ask(loop, Publish("q", [NewMessage(b"%d" % number) for number in range(20)]))
+    await ask(loop, Publish("q", [NewMessage(b""), with_parts, HELLO]))
+    await ask(loop, Publish("q", [NewMessage(b"%d" % number) for number in range(20, 40)]))
+    (drawn,) = (await ask(loop, Pull("r", [Draw("q", most=99)]))).drawn
+    numbers = [b"%d" % number for number in range(40)]
+    assert drawn.bodies == [*numbers[:20], b"", b"with parts", b"hello", *numbers[20:]]
+    assert [headers for headers in drawn.headers if headers] == [b"headers"]
