@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import struct
 import time
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -78,6 +79,11 @@ class Connection:
 
     def send(self, data: bytes) -> None:
         self._socket.sendall(data)
+
+    def reset(self) -> None:
+        """Breaks the connection off, as a client does that has crashed."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
 
     def shut_down_sending(self) -> None:
         """Says that nothing more will be sent; answers can still come."""
