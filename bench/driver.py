@@ -132,6 +132,14 @@ class Wheel:
             elif now - heard > SILENCE_SECONDS_MAX:
                 raise StoppedError(f"no answer for {SILENCE_SECONDS_MAX:.0f} s")
 
+    def turn_until_finished(self, operations: int, deadline: float) -> None:
+        """Go on until that many operations are finished in all."""
+        while (finished := self.finished()) < operations:
+            now = time.perf_counter()
+            if now > deadline:
+                raise StoppedError(f"{finished} of {operations} operations were finished in time")
+            self.turn_until(now + POLL_SECONDS)
+
     def count(self, operations: int, seconds: float, cpu_seconds: float) -> Count:
         errors = sum(conversation.errors for conversation in self.conversations)
         complaints = [conversation.complaint for conversation in self.conversations if conversation.complaint]
@@ -157,22 +165,22 @@ def until_finished(
     operations: int,
     *,
     seconds_max: float,
+    warm_operations: int = 0,
 ) -> Count:
     """Keep every conversation going until that many operations are finished in all.
 
-    What is in flight at that moment is cut off, unless the conversations fell silent by themselves.
+    What is in flight at that moment is cut off, unless the conversations fell silent by themselves. The rate is that
+    of the operations after the first ones, which warm the server up.
     """
     with opened(port, len(conversations)) as links, quiet_collector():
         wheel = Wheel(links, conversations)
-        started, cpu = time.perf_counter(), time.process_time()
+        deadline = time.perf_counter() + seconds_max
         wheel.open()
-        while (finished := wheel.finished()) < operations:
-            now = time.perf_counter()
-            if now - started > seconds_max:
-                raise StoppedError(f"{finished} of {operations} operations after {seconds_max:.0f} s")
-            wheel.turn_until(now + POLL_SECONDS)
+        wheel.turn_until_finished(warm_operations, deadline)
+        before, started, cpu = wheel.finished(), time.perf_counter(), time.process_time()
+        wheel.turn_until_finished(operations, deadline)
         ended = time.perf_counter()
-        return wheel.count(finished, ended - started, time.process_time() - cpu)
+        return wheel.count(wheel.finished() - before, ended - started, time.process_time() - cpu)
 
 
 @dataclass(frozen=True)

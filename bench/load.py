@@ -15,6 +15,7 @@ QUEUE = "bench"
 UNLIMITED = sys.maxsize
 PARTS = 1000  # Messages of one multipart request.
 FILLERS = 4
+FILL_ROUND = FILLERS * PARTS  # What is filled in is a multiple of this.
 BULK_SECONDS_MAX = 1800.0
 ID_NAME = b"x-mqs-message-id"
 LENGTH_NAME = b"content-length"
@@ -198,8 +199,8 @@ def publish_alone(port: int, warm_seconds: float, seconds: float, queue: str = Q
 
 def fill(port: int, queue: str, messages: int) -> Count:
     """Store that many messages, a thousand a request."""
+    assert messages % FILL_ROUND == 0, "a whole number of requests on each connection"
     each = messages // FILLERS
-    assert each % PARTS == 0, "a whole number of requests on each connection"
     conversations = [Publish(multipart(queue, PARTS), PARTS, each) for _ in range(FILLERS)]
     return until_finished(port, conversations, messages, seconds_max=BULK_SECONDS_MAX)
 

@@ -5,16 +5,30 @@ import http.client
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench import lines, nq, websocket
 from bench.cores import on_load_core
-from bench.driver import HOST
-from bench.load import CONNECTIONS, QUEUE, consume_rate, publish_alone, publish_paced, publish_rate
+from bench.driver import HOST, Count
+from bench.load import (
+    CONNECTIONS,
+    FILL_ROUND,
+    QUEUE,
+    consume_rate,
+    fill,
+    publish_alone,
+    publish_paced,
+    publish_rate,
+)
 from bench.servers import accepts, begin, end, free_port, running, scratch_directory, wait_until_ready
-from bench.targets import Figures, Plan, Target, check_supply, program
+from bench.targets import IN_FLIGHT, Figures, Plan, Target, check_supply, program
 
+# How many messages there must be for each second of consuming; more than ever were consumed.
+PAIRS_PER_SECOND_MAX = 160_000
+PULLED_PER_SECOND_MAX = 400_000
+NQ_CONNECTIONS = 8
 HEALTH_SECONDS_MAX = 2.0
 RECOVERY_SECONDS_MAX = 600.0
 SETTINGS = {"retention_timeout": 86400, "visibility_timeout": 30, "message_deduplication": False}
@@ -27,15 +41,16 @@ class Broker:
     directory: Path
     options: tuple[str, ...] = ()
     port: int = 0
+    lines_port: int = 0
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Returns when it says that it is well."""
         server = find_penstock()
         assert server is not None
-        self.port, lines_port = free_port(), free_port()
+        self.port, self.lines_port = free_port(), free_port()
         command = [server, "serve", "--data", self.directory / "data", "--http", f"{HOST}:{self.port}"]
-        command += ["--lines", f"{HOST}:{lines_port}", *self.options]
+        command += ["--lines", f"{HOST}:{self.lines_port}", *self.options]
         log = self.directory / "output.log"
         self.process = begin(command, log)
         wait_until_ready(self.process, self.is_well, log, RECOVERY_SECONDS_MAX)
@@ -125,13 +140,83 @@ def measure_http(port: int, plan: Plan) -> Figures:
     return Figures(publish, consume, half_rate, alone)
 
 
+def measure_websocket(plan: Plan) -> Figures:
+    with broker(plan.scratch) as penstock:
+        penstock.make_queue(QUEUE)
+        warm, seconds, port = plan.warm_seconds, plan.seconds, penstock.port
+        publish = on_load_core(websocket.post_rate, port, IN_FLIGHT, warm, seconds)
+        stored = stock_up(penstock, plan, publish, PAIRS_PER_SECOND_MAX)
+        consume = on_load_core(websocket.finish_rate, port, IN_FLIGHT, warm, seconds)
+        check_supply(stored, consume)
+        return Figures(publish, consume)
+
+
+def measure_lines(plan: Plan) -> Figures:
+    with broker(plan.scratch) as penstock:
+        penstock.make_queue(QUEUE)
+        warm, seconds, port = plan.warm_seconds, plan.seconds, penstock.lines_port
+        publish = on_load_core(lines.publish_rate, port, IN_FLIGHT, warm, seconds)
+        stored = stock_up(penstock, plan, publish, PAIRS_PER_SECOND_MAX)
+        consume = on_load_core(lines.acknowledge_rate, port, IN_FLIGHT, warm, seconds)
+        check_supply(stored, consume)
+        return Figures(publish, consume)
+
+
+def measure_nq(plan: Plan, consume_rate: Callable[[int, int, float, float], Count]) -> Figures:
+    with broker(plan.scratch) as penstock:
+        # The queue is made by the first post: one that keeps its messages for other receivers.
+        warm, seconds, port = plan.warm_seconds, plan.seconds, penstock.port
+        publish = on_load_core(nq.post_rate, port, NQ_CONNECTIONS, warm, seconds)
+        stored = stock_up(penstock, plan, publish, PULLED_PER_SECOND_MAX)
+        consume = on_load_core(consume_rate, port, NQ_CONNECTIONS, warm, seconds)
+        check_supply(stored, consume)
+        return Figures(publish, consume)
+
+
+def stock_up(penstock: Broker, plan: Plan, publish: Count, per_second: int) -> int:
+    """As many messages as can be consumed, if what was published is not enough; how many there are then."""
+    missing = int(per_second * (plan.warm_seconds + plan.seconds)) - publish.with_warm_up
+    rounds = max(0, -(-missing // FILL_ROUND))
+    if rounds:
+        on_load_core(fill, penstock.port, QUEUE, rounds * FILL_ROUND)
+    return publish.with_warm_up + rounds * FILL_ROUND
+
+
 def find_penstock() -> Path | None:
     beside_interpreter = Path(sys.executable).parent / "penstock"
     return beside_interpreter if beside_interpreter.exists() else program("penstock")
 
 
 TARGETS = (
-    Target("penstock", "Penstock", measure_penstock, find_penstock),
+    Target("penstock", "Penstock, mqs", measure_penstock, find_penstock),
+    Target(
+        "penstock-websocket",
+        "Penstock, WebSocket",
+        measure_websocket,
+        find_penstock,
+        note="one connection: posts answered when synced; 256 fetches, each with its finish, answered too",
+    ),
+    Target(
+        "penstock-lines",
+        "Penstock, JSON lines",
+        measure_lines,
+        find_penstock,
+        note="one connection: PUB; FET and ACK",
+    ),
+    Target(
+        "penstock-nq",
+        "Penstock, NQ, 100 a request",
+        lambda plan: measure_nq(plan, nq.pull_rate),
+        find_penstock,
+        note="8 connections, each with one request of 100 messages in flight; pulled once and never again",
+    ),
+    Target(
+        "penstock-nq-results",
+        "Penstock, NQ with results",
+        lambda plan: measure_nq(plan, nq.result_rate),
+        find_penstock,
+        note="as before, and every pull stores the results of the one before",
+    ),
     Target(
         "bare",
         "bare server, the limit",

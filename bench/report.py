@@ -14,14 +14,23 @@ from bench.targets import Figures, Target
 
 # Above this share of its core the load, not the server, may have been the limit.
 LOAD_LIMIT_SHARE = 0.97
-# What each ratio is called, the figure, and the server Penstock is held against.
+# What each ratio is called, whose figure, which one, and the server it is held against.
 RATIOS = (
-    ("publish_to_bare", "publish_per_second", "bare"),
-    ("receive_delete_to_bare", "consume_per_second", "bare"),
-    ("half_rate_p99_to_bare", "half_rate_p99_ms", "bare"),
-    ("alone_p50_to_bare", "alone_p50_ms", "bare"),
-    ("publish_to_rabbitmq", "publish_per_second", "rabbitmq"),
-    ("consume_to_rabbitmq", "consume_per_second", "rabbitmq"),
+    ("publish_to_bare", "penstock", "publish_per_second", "bare"),
+    ("receive_delete_to_bare", "penstock", "consume_per_second", "bare"),
+    ("half_rate_p99_to_bare", "penstock", "half_rate_p99_ms", "bare"),
+    ("alone_p50_to_bare", "penstock", "alone_p50_ms", "bare"),
+    ("publish_to_rabbitmq", "penstock", "publish_per_second", "rabbitmq"),
+    ("consume_to_rabbitmq", "penstock", "consume_per_second", "rabbitmq"),
+    ("websocket_publish_to_rabbitmq", "penstock-websocket", "publish_per_second", "rabbitmq"),
+    ("websocket_consume_to_rabbitmq", "penstock-websocket", "consume_per_second", "rabbitmq"),
+    ("websocket_consume_to_rabbitmq_each", "penstock-websocket", "consume_per_second", "rabbitmq-each"),
+    ("lines_publish_to_rabbitmq", "penstock-lines", "publish_per_second", "rabbitmq"),
+    ("lines_consume_to_rabbitmq", "penstock-lines", "consume_per_second", "rabbitmq"),
+    ("lines_consume_to_rabbitmq_each", "penstock-lines", "consume_per_second", "rabbitmq-each"),
+    ("nq_post_to_redis_pipelined", "penstock-nq", "publish_per_second", "redis-pipelined"),
+    ("nq_pull_to_redis_pipelined", "penstock-nq", "consume_per_second", "redis-pipelined"),
+    ("nq_results_to_redis_pipelined", "penstock-nq-results", "consume_per_second", "redis-pipelined"),
 )
 
 CONDITIONS = "200-byte messages, fsync before a publish is acknowledged, 256 in flight"
@@ -60,9 +69,9 @@ def ratios(rounds: Mapping[str, Sequence[Row]]) -> dict[str, Row]:
     The two are neighbours in a round, so the machine's drift between rounds is not in the ratio.
     """
     found: dict[str, Row] = {}
-    for name, figure, other in RATIOS:
-        pairs = zip(rounds.get("penstock", ()), rounds.get(other, ()), strict=False)
-        if values := [mine[figure] / theirs[figure] for mine, theirs in pairs]:
+    for name, mine, figure, other in RATIOS:
+        pairs = zip(rounds.get(mine, ()), rounds.get(other, ()), strict=False)
+        if values := [ours[figure] / theirs[figure] for ours, theirs in pairs]:
             found[name] = {"median": statistics.median(values), "least": min(values), "most": max(values)}
     return found
 
@@ -149,7 +158,7 @@ def draw(path: Path, targets: Iterable[Target], by_target: Mapping[str, Row], ma
         strict=True,
     ):
         values = [by_target[target.name].get(key, 0) for target in shown]
-        colours = ["#1f6f8b" if target.name == "penstock" else "#b8c4cc" for target in shown]
+        colours = ["#1f6f8b" if target.name.startswith("penstock") else "#b8c4cc" for target in shown]
         bars = panel.barh([target.title for target in shown], values, color=colours, height=0.7)
         panel.bar_label(bars, labels=[f"{value:,.0f}" if value else "" for value in values], padding=4)
         panel.set_title(title, loc="left", fontsize=11)

@@ -29,16 +29,19 @@ def publish_rate(port: int, connections: int, warm_seconds: float, seconds: floa
     return closed_loop(port, conversations, warm_seconds=warm_seconds, seconds=seconds)
 
 
-def consume_rate(port: int, messages: int) -> Count:
-    return until_finished(port, [Consume(IN_FLIGHT)], messages, seconds_max=CONSUME_SECONDS_MAX)
+def consume_rate(port: int, messages: int, each: bool) -> Count:
+    """The rate of the middle of the queue: neither the opening nor the running dry is in it."""
+    edge = messages // 10
+    consumer, seconds_max = Consume(IN_FLIGHT, each=each), CONSUME_SECONDS_MAX
+    return until_finished(port, [consumer], messages - edge, seconds_max=seconds_max, warm_operations=edge)
 
 
-def measure(plan: Plan) -> Figures:
+def measure(plan: Plan, *, each: bool) -> Figures:
     with scratch_directory(plan.scratch) as directory, started(directory) as port:
         declare(port)
         publish = on_load_core(publish_rate, port, PUBLISHERS, plan.warm_seconds, plan.seconds)
         # It delivers faster than it stores, and slower the longer the queue: so take what was just stored.
-        consume = on_load_core(consume_rate, port, publish.with_warm_up)
+        consume = on_load_core(consume_rate, port, publish.with_warm_up, each)
     return Figures(publish, consume)
 
 
@@ -98,9 +101,17 @@ TARGETS = (
     Target(
         "rabbitmq",
         "RabbitMQ, quorum queue",
-        measure,
+        lambda plan: measure(plan, each=False),
         find,
         "rabbitmq-server",
         note="publisher confirms; prefetch 256, what a read brought is acknowledged at once",
+    ),
+    Target(
+        "rabbitmq-each",
+        "RabbitMQ, acknowledging each",
+        lambda plan: measure(plan, each=True),
+        find,
+        "rabbitmq-server",
+        note="the same with an acknowledgement for each message",
     ),
 )
