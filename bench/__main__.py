@@ -2,6 +2,7 @@
 
 python -m bench [--quick] [--only NAME,…] [--seconds N]   all of them, in turns
 python -m bench deep | churn | delayed                    what happens with very many messages
+python -m bench idle | wake                               what waiting clients cost, and how soon they are awake
 """
 
 import argparse
@@ -12,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import ceiling, deep, machine, penstock, report
+from bench import ceiling, machine, penstock, report, runs
 from bench.driver import StoppedError
 from bench.peers import beanstalkd, nats, postgresql, rabbitmq, redis
 from bench.targets import Figures, Plan, Target
@@ -40,19 +41,19 @@ def main() -> int:
         console.print(f"{arguments.scratch} is on {kind}: an fsync there stores nothing. Choose --scratch.")
         return 2
     if arguments.what != "all":
-        return deep.run(arguments.what, console, arguments.scratch, arguments.messages)
+        return runs.run(arguments.what, console, arguments.scratch, arguments.messages)
     return compare(console, arguments)
 
 
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("what", nargs="?", default="all", choices=("all", *deep.RUNS))
+    parser.add_argument("what", nargs="?", default="all", choices=("all", *runs.RUNS))
     parser.add_argument("--quick", action="store_true", help="one round of one second each")
     parser.add_argument("--only", type=lambda names: names.split(","), default=None, metavar="NAME,…")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each timed section")
     parser.add_argument("--rounds", type=int, default=3, help="the medians of this many are shown")
-    parser.add_argument("--messages", type=int, default=None, help="for deep, churn and delayed")
+    parser.add_argument("--messages", type=int, default=None, help="or connections, or rounds, of a run")
     parser.add_argument("--scratch", type=Path, default=Path("/var/tmp"), help="on the disk to be measured")
     arguments = parser.parse_args()
     if arguments.quick:

@@ -1,18 +1,12 @@
-"""What becomes of the broker with very many messages: waiting, passing through, or delayed.
-
-Each run starts a broker of its own, prints what it found, and leaves it in `bench/<run>.json`.
-"""
+"""What becomes of the broker with very many messages: waiting, passing through, or delayed."""
 
 import statistics
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table
+from rich.progress import Progress
 
-from bench import machine, report
+from bench import machine
 from bench.cores import on_load_core
 from bench.driver import Count, StoppedError
 from bench.load import CONNECTIONS, consume_rate, drain, fill, publish_rate
@@ -32,20 +26,6 @@ IDLE_SECONDS = 10.0
 DELAY_SECONDS = 3600
 # How long the broker may take to give room back once the last message is gone.
 SETTLE_SECONDS = 20.0
-
-
-def run(what: str, console: Console, scratch: Path, messages: int | None) -> int:
-    runs, default = RUNS[what]
-    with _progress(console) as progress:
-        found = runs(progress, scratch, messages or default)
-    content: dict[str, object] = {"machine": machine.facts(scratch), "run": what, **found}
-    table = Table("figure", "value", title=what)
-    for name, value in found.items():
-        table.add_row(name.removesuffix("_bytes").replace("_", " "), _readable(name, value))
-    console.print(table)
-    name = what if messages in (None, default) else f"{what}-partial"
-    report.write_json(Path(__file__).parent / f"{name}.json", content)
-    return 0
 
 
 def deep(progress: Progress, scratch: Path, messages: int) -> Found:
@@ -169,21 +149,3 @@ def _right(count: Count) -> Count:
     if count.errors:
         raise StoppedError(f"{count.errors} wrong answers, such as {count.complaint!r}")
     return count
-
-
-def _readable(name: str, value: float) -> str:
-    if name.endswith("_bytes"):
-        return f"{value / (1 << 20):,.1f} MiB"
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3f}"
-
-
-def _progress(console: Console) -> Progress:
-    columns = (BarColumn(20), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    return Progress(*columns, console=console, refresh_per_second=1, transient=True)
-
-
-RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
-    "deep": (deep, DEEP_MESSAGES),
-    "churn": (churn, CHURN_MESSAGES),
-    "delayed": (delayed, DELAYED_MESSAGES),
-}

@@ -1,0 +1,262 @@
+"""What waiting clients cost: connections that rest, and polls that are all woken.
+
+The run is `python -m bench idle`. Whoever is woken reads its answer only at the end, so that the load's own work does
+not delay the probes.
+"""
+
+import contextlib
+import resource
+import select
+import socket
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.progress import Progress
+
+from bench import machine, websocket
+from bench.cores import on_load_core
+from bench.driver import (
+    READ_BYTES,
+    SILENCE_SECONDS_MAX,
+    Conversation,
+    StoppedError,
+    opened,
+    quiet_collector,
+    send_whole,
+)
+from bench.load import PARTS, Framing, Publish, Tally, multipart, post, request
+from bench.penstock import Broker, broker
+
+Found = dict[str, float]
+
+CONNECTIONS = 10_000
+WARM_CONNECTIONS = 200
+SPARE_CONNECTIONS = 300  # Of the broker, for those who are not idle.
+SPARE_DESCRIPTORS = 1_000
+SETTLE_SECONDS = 1.0
+IDLE_SECONDS = 10.0
+# Opening all of them must take less, or the first have gone before the last has come.
+WAIT_SECONDS = 20
+POSTERS = 16
+BATCH_POSTERS = 4
+PROBE_SECONDS = 0.005
+POLL_SECONDS = 0.001
+POLLED, OTHER = "polled", "other"
+
+
+def idle(progress: Progress, scratch: Path, connections: int) -> Found:
+    """Very many clients that want nothing, and very many that are all woken."""
+    allow_descriptors(connections + SPARE_DESCRIPTORS)
+    found: Found = {"connections": connections}
+    with _roomy_broker(scratch, connections) as penstock:
+        task = progress.add_task("idle WebSockets", total=None)
+        found |= on_load_core(hold_idle, penstock.port, penstock.pid, connections)
+        progress.remove_task(task)
+    # A message a request, and as many as a request may have: the hardest way to be woken.
+    for name, posters, messages in (("singly", POSTERS, 1), ("in_batches", BATCH_POSTERS, PARTS)):
+        with _roomy_broker(scratch, connections) as penstock:
+            task = progress.add_task(f"polls woken {name.replace('_', ' ')}", total=None)
+            penstock.make_queue(POLLED)
+            penstock.make_queue(OTHER)
+            woken = on_load_core(wake_polls, penstock.port, penstock.pid, connections, posters, messages)
+            found |= {f"woken_{name}_{key}": value for key, value in woken.items()}
+            progress.remove_task(task)
+    return found
+
+
+@contextlib.contextmanager
+def _roomy_broker(scratch: Path, connections: int) -> Iterator[Broker]:
+    with broker(scratch, "--set", f"http.connections_max={connections + SPARE_CONNECTIONS}") as penstock:
+        yield penstock
+
+
+def allow_descriptors(wanted: int) -> None:
+    """As many open files as that, for this process and those it starts."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft >= wanted or soft == resource.RLIM_INFINITY:
+        return
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise SystemExit(f"{wanted} open files are needed, {hard} allowed: raise the limit (ulimit -n)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def hold_idle(port: int, pid: int, connections: int) -> Found:
+    """Open them, leave them alone, and see what the broker has and does for them."""
+    with contextlib.ExitStack() as warm:
+        for _ in range(WARM_CONNECTIONS):
+            warm.enter_context(websocket.greeted(port))
+    time.sleep(SETTLE_SECONDS)
+    before, started = machine.resident_bytes(pid), time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        links = [stack.enter_context(websocket.greeted(port)) for _ in range(connections)]
+        opened_in = time.perf_counter() - started
+        time.sleep(SETTLE_SECONDS)
+        after, cpu = machine.resident_bytes(pid), machine.cpu_seconds(pid)
+        time.sleep(IDLE_SECONDS)
+        used = machine.cpu_seconds(pid) - cpu
+        _expect_open(links)
+    return {
+        "websockets_opened_per_second": connections / opened_in,
+        "websocket_kilobytes_each": (after - before) / connections / 1000,
+        "websockets_idle_cpu_share": used / IDLE_SECONDS,
+    }
+
+
+def _expect_open(links: Sequence[socket.socket]) -> None:
+    for link in links:
+        link.setblocking(False)
+        try:
+            data = link.recv(READ_BYTES)
+        except BlockingIOError:
+            continue  # It is open and says nothing, as it should.
+        if not data:
+            raise StoppedError("the server closed an idle connection")
+
+
+def wake_polls(port: int, pid: int, connections: int, posters: int, messages: int) -> Found:
+    """Wake every poll with a message of its own, and see how long others wait meanwhile."""
+    before = machine.resident_bytes(pid)
+    poll = request("GET", f"/messages/{POLLED}", headers={"X-MQS-MAX-WAIT-TIME": str(WAIT_SECONDS)})
+    with opened(port, connections) as sleepers:
+        started = time.perf_counter()
+        for link in sleepers:
+            link.send(poll)
+        time.sleep(SETTLE_SECONDS)
+        asked_in = time.perf_counter() - started
+        if asked_in > WAIT_SECONDS / 2:
+            raise StoppedError(f"it took {asked_in:.0f} s to ask for everything: the first polls are about to end")
+        asleep = machine.resident_bytes(pid)
+        wake = multipart(POLLED, messages) if messages > 1 else post(POLLED)
+        posts = [Publish(wake, messages, quota) for quota in _shares(connections, posters, messages)]
+        calm = probe(port, [], 0)
+        waits = probe(port, posts, connections)
+        _expect_messages(sleepers)
+    found = {"kilobytes_each": (asleep - before) / connections / 1000}
+    for name, each in waits.items():
+        found |= {f"{name}_longest_ms": max(each) * 1e3, f"{name}_longest_before_ms": max(calm[name]) * 1e3}
+    return found
+
+
+def _shares(total: int, parts: int, step: int) -> list[int]:
+    """A total in parts as equal as can be, each a multiple of the step."""
+    steps = total // step
+    if steps * step != total:
+        raise StoppedError(f"{total} is not a multiple of {step}")
+    shares = [steps // parts + (number < steps % parts) for number in range(parts)]
+    return [share * step for share in shares if share]
+
+
+class Health(Tally):
+    """Asks again and again whether the broker is well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.request = request("GET", "/health")
+        self.whole = Framing().whole
+
+    def open(self) -> bytes:
+        return self.request
+
+    def receive(self, data: bytes) -> bytes:
+        answer = self.whole(data)
+        if not answer:
+            return b""
+        if answer[9:12] == b"200":
+            self.finished += 1
+        else:
+            self.wrong(answer)
+        return self.request
+
+
+class Poster:
+    """Goes on with a conversation."""
+
+    def __init__(self, link: socket.socket, conversation: Conversation) -> None:
+        self.link = link
+        self.conversation = conversation
+        send_whole(link, conversation.open())
+
+    def read(self) -> None:
+        send_whole(self.link, self.conversation.receive(self.link.recv(READ_BYTES)))
+
+
+class Probe:
+    """A client with a steady pace: each request is timed from the moment it was due."""
+
+    def __init__(self, link: socket.socket, conversation: Conversation) -> None:
+        self.link = link
+        self.conversation = conversation
+        self.request = conversation.open()
+        self.due = time.perf_counter()
+        self.asked = False
+        self.waits: list[float] = []
+
+    def ask(self, now: float) -> None:
+        if not self.asked and now >= self.due:
+            self.link.send(self.request)
+            self.asked = True
+
+    def read(self) -> None:
+        if self.conversation.receive(self.link.recv(READ_BYTES)):
+            now = time.perf_counter()
+            self.waits.append(now - self.due)
+            self.asked = False
+            self.due = max(self.due + PROBE_SECONDS, now)
+
+    def end(self) -> None:
+        """A probe that is still waiting has waited at least this long."""
+        if self.asked:
+            self.waits.append(time.perf_counter() - self.due)
+
+
+def probe(port: int, posts: Sequence[Conversation], messages: int) -> dict[str, list[float]]:
+    """Post that many messages, and go on until the broker is at rest again: what the probes waited meanwhile."""
+    asking: dict[str, Conversation] = {"health": Health(), "publish": Publish(post(OTHER))}
+    with opened(port, len(posts) + len(asking)) as links, quiet_collector(), select.epoll() as epoll:
+        probes = {name: Probe(link, each) for link, (name, each) in zip(links, asking.items(), strict=False)}
+        started = posted = now = time.perf_counter()
+        posters = [Poster(link, each) for link, each in zip(links[len(asking) :], posts, strict=True)]
+        readers = {each.link.fileno(): each.read for each in probes.values()}
+        readers |= {each.link.fileno(): each.read for each in posters}
+        for descriptor in readers:
+            epoll.register(descriptor, select.EPOLLIN)
+        # The last polls are answered after the last post.
+        while now < posted + SETTLE_SECONDS:
+            for each in probes.values():
+                each.ask(now)
+            for descriptor, _ in epoll.poll(POLL_SECONDS):
+                readers[descriptor]()
+            now = time.perf_counter()
+            if sum(conversation.finished for conversation in posts) < messages:
+                posted = now
+            if now > started + SILENCE_SECONDS_MAX:
+                raise StoppedError("the posts were not answered in time")
+        for each in probes.values():
+            each.end()
+    _right([*posts, *asking.values()])
+    return {name: each.waits for name, each in probes.items()}
+
+
+def _right(conversations: Sequence[Conversation]) -> None:
+    for conversation in conversations:
+        if conversation.errors:
+            raise StoppedError(f"{conversation.errors} wrong answers, such as {conversation.complaint!r}")
+
+
+def _expect_messages(sleepers: Sequence[socket.socket]) -> None:
+    """Every poll has been answered, or is just now, with a message of its own."""
+    ids = set()
+    for link in sleepers:
+        link.settimeout(SILENCE_SECONDS_MAX)
+        framing, answer = Framing(), b""
+        while not answer:
+            data = link.recv(READ_BYTES)
+            if not data:
+                raise StoppedError("the server closed a poll")
+            answer = framing.whole(data)
+        if answer[9:12] != b"200":
+            raise StoppedError(f"a poll was answered with {answer[:200]!r}")
+        ids.add(framing.value(answer, b"x-mqs-message-id"))
+    if len(ids) != len(sleepers):
+        raise StoppedError(f"{len(sleepers)} polls got {len(ids)} different messages")

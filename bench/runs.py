@@ -1,0 +1,49 @@
+"""Runs of their own: one question each, and a broker for it.
+
+Each prints what it found, and leaves it in `bench/<run>.json`.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from bench import deep, idle, machine, report, wake
+
+Found = dict[str, float]
+
+# What is run, and how many messages, connections or rounds there are unless told otherwise.
+RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
+    "deep": (deep.deep, deep.DEEP_MESSAGES),
+    "churn": (deep.churn, deep.CHURN_MESSAGES),
+    "delayed": (deep.delayed, deep.DELAYED_MESSAGES),
+    "idle": (idle.idle, idle.CONNECTIONS),
+    "wake": (wake.wake, wake.ROUNDS),
+}
+
+
+def run(what: str, console: Console, scratch: Path, count: int | None) -> int:
+    runs, default = RUNS[what]
+    with _progress(console) as progress:
+        found = runs(progress, scratch, count or default)
+    content: dict[str, object] = {"machine": machine.facts(scratch), "run": what, **found}
+    table = Table("figure", "value", title=what)
+    for name, value in found.items():
+        table.add_row(name.removesuffix("_bytes").replace("_", " "), _readable(name, value))
+    console.print(table)
+    name = what if count in (None, default) else f"{what}-partial"
+    report.write_json(Path(__file__).parent / f"{name}.json", content)
+    return 0
+
+
+def _readable(name: str, value: float) -> str:
+    if name.endswith("_bytes"):
+        return f"{value / (1 << 20):,.1f} MiB"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3f}"
+
+
+def _progress(console: Console) -> Progress:
+    columns = (BarColumn(20), TaskProgressColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    return Progress(*columns, console=console, refresh_per_second=1, transient=True)
