@@ -241,7 +241,7 @@ def start_worker(
     return worker
 
 
-def kill_now_and_then(stage: Stage, chance: random.Random) -> bool:
+def kill_now_and_then(stage: Stage, chance: random.Random, tell: Callable[[str], None]) -> bool:
     """False when something went wrong in between."""
     for number in range(KILLS):
         share = (number + chance.uniform(0.5, 1.2)) / (KILLS + 1)
@@ -253,6 +253,8 @@ def kill_now_and_then(stage: Stage, chance: random.Random) -> bool:
             assert not stage.broker.ended_within(chance.uniform(0, 0.6)), "the broker ended while recovering"
             stage.broker.kill()
         stage.start()
+        if LONG:
+            tell(f"kill {number + 1}, {summary(stage.ledger)}")
     return True
 
 
@@ -281,6 +283,12 @@ def test_kills_lose_nothing_and_return_nothing_across_the_dialects(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seed = os.environ.get("TORTURE_SEED") or str(secrets.randbits(32))
+
+    def tell(text: str) -> None:
+        with capsys.disabled():
+            print(f"\ntorture: {text}", end="", flush=True)
+
+    tell(f"seed {seed}, {MESSAGES} messages and {KILLS} kills, four dialects")
     ledger = Ledger()
     stage = Stage(Broker(tmp_path / "data", *SETTINGS), ledger, seed)
     started_at = time.monotonic()
@@ -292,7 +300,7 @@ def test_kills_lose_nothing_and_return_nothing_across_the_dialects(
         plan = [(dialect, number) for dialect in CLIENTS for number in range(EACH)]
         producers = [start_worker(stage, produce, dialect, number) for dialect, number in plan]
         workers = producers + [start_worker(stage, consume, dialect, number) for dialect, number in plan]
-        calm = kill_now_and_then(stage, random.Random(seed))
+        calm = kill_now_and_then(stage, random.Random(seed), tell)
         assert calm, report(seed, ledger, stage.broker)
         for producer in producers:
             producer.join()
@@ -306,8 +314,7 @@ def test_kills_lose_nothing_and_return_nothing_across_the_dialects(
         if stage.broker.running:
             stage.broker.kill()
         stage.alive.set()  # Nobody waits any more.
-    with capsys.disabled():
-        print(f"\ntorture: seed {seed}, {summary(ledger)}, {time.monotonic() - started_at:.0f} s", flush=True)
+    tell(f"{summary(ledger)}, {time.monotonic() - started_at:.0f} s\n")
     assert not ledger.wrongs, report(seed, ledger, stage.broker)
     lost = ledger.lost()
     assert not lost, f"seed {seed}: {len(lost)} acknowledged messages are lost: {lost[:20]}\n{stage.broker.log()}"
