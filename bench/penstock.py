@@ -27,7 +27,7 @@ from bench.targets import IN_FLIGHT, Figures, Plan, Target, check_supply, progra
 
 # How many messages there must be for each second of consuming; more than ever were consumed.
 PAIRS_PER_SECOND_MAX = 160_000
-PULLED_PER_SECOND_MAX = 400_000
+PULLED_PER_SECOND_MAX = 600_000
 NQ_CONNECTIONS = 8
 HEALTH_SECONDS_MAX = 2.0
 RECOVERY_SECONDS_MAX = 600.0

@@ -227,7 +227,7 @@ class WebSocketClient:
 
     def take(self, queue: str, count: int) -> list[Taken]:
         about = {"type": "fetch", "queue": queue, "block_timeout": BLOCK_SECONDS, "work_timeout": LEASE_SECONDS}
-        self._send([about | {"label": label} for label in range(count)])
+        self._send([about | {"label": label, "sync": "sync"} for label in range(count)])
         answers = [self._read() for _ in range(count)]
         assert all(answer["type"] in ("message", "nomessage") for answer in answers), answers
         messages = [answer for answer in answers if answer["type"] == "message"]

@@ -37,6 +37,7 @@ ITEMS = MESSAGES // (EACH * len(CLIENTS))  # What each producer sends.
 QUEUES = ("first", "second", "third")
 BATCH_MAX = 40
 LEFT_SHARE = 0.01  # Of what is taken: not finished, so that it comes back.
+CLOCK_SECONDS = 0.1  # By how much our clock and the broker's may differ over a lease.
 AGAIN_SHARE = 0.3  # Of the kills: followed by one more, while the broker recovers.
 
 # Small segments and no retention, so that rolling, snapshots and reclaiming happen all the time.
@@ -61,7 +62,8 @@ class Ledger:
     lock: threading.Lock = field(default_factory=threading.Lock)
     sent_to: dict[str, str] = field(default_factory=dict)
     stored: set[str] = field(default_factory=set)
-    deliveries: dict[str, int] = field(default_factory=dict)
+    deliveries: int = 0
+    taken_at: dict[str, float] = field(default_factory=dict)
     finishes_sent: dict[str, int] = field(default_factory=dict)
     finished_at: dict[str, float] = field(default_factory=dict)
     sent_again: int = 0
@@ -94,13 +96,17 @@ class Ledger:
     def delivered(self, body: str, queue: str, asked_at: float) -> str:
         name = body.partition(" ")[0]
         with self.lock:
-            self.deliveries[name] = self.deliveries.get(name, 0) + 1
+            self.deliveries += 1
             if self.sent_to.get(name) != queue:
                 self.wrongs.append(f"{queue} delivered {body[:80]!r}, which nobody has sent there")
             elif body != body_of(name):
                 self.wrongs.append(f"{queue} delivered {name} with another body than it was sent: {body!r}")
             if self.finished_at.get(name, asked_at) < asked_at:
                 self.wrongs.append(f"{queue} delivered {name}, whose finish had been acknowledged: returned")
+            # A lease is as durable as all else: it outlives the broker, and nobody else gets the message meanwhile.
+            if time.monotonic() < self.taken_at.get(name, -LEASE_SECONDS) + LEASE_SECONDS - CLOCK_SECONDS:
+                self.wrongs.append(f"{queue} delivered {name}, on which another had a lease")
+            self.taken_at[name] = asked_at
         return name
 
     def finishing(self, names: list[str]) -> None:
@@ -323,10 +329,10 @@ def test_kills_lose_nothing_and_return_nothing_across_the_dialects(
 
 def summary(ledger: Ledger) -> str:
     with ledger.lock:
-        deliveries = sum(ledger.deliveries.values())
         return (
-            f"{len(ledger.stored)} messages acknowledged, {ledger.sent_again} in doubt, {deliveries} delivered, "
-            f"{deliveries - len(ledger.deliveries)} of them again, {len(ledger.finished_at)} finishes acknowledged"
+            f"{len(ledger.stored)} messages acknowledged, {ledger.sent_again} in doubt, "
+            f"{ledger.deliveries} deliveries, {ledger.deliveries - len(ledger.taken_at)} of them repeated, "
+            f"{len(ledger.finished_at)} finishes acknowledged"
         )
 
 
