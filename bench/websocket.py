@@ -22,6 +22,8 @@ UPGRADE = request(
         "Sec-WebSocket-Key": "cGVuc3RvY2stYmVuY2gtLQ==",
     },
 )
+EMPTY_PING = b"\x89\x00"
+PONG = b"\x8a\x80" + bytes(4)
 TEXT = 0x81  # A whole message in one frame.
 MASKED = 0x80
 NO_MASK = bytes(4)
