@@ -121,7 +121,7 @@ def lives() -> Iterator[Event]:
         now += 1000
         if at < MESSAGES:
             places = (1, at + 1, now, NEVER_NS, at % 3)
-            yield Logged(now, *places, 1, 2, 0, 0, b"", b"", b"", body)
+            yield Logged(now, *places, 1, 2, 0, 0, 0, b"", b"", b"", body)
         if 1000 <= at < MESSAGES + 1000:
             created = BEGIN_NS + (at - 999) * 1000
             yield Fetched(now + 1, 1, at - 999, created, 1, 3, visible_at=now + 30_000_000_000)

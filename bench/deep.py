@@ -47,7 +47,8 @@ def deep(progress: Progress, scratch: Path, messages: int) -> Found:
 
 def _rates(penstock: Broker, queue: str) -> Found:
     """Medians, and the least: a round in which a snapshot is written is slower than the others."""
-    publish, consume = [], []
+    publish: list[float] = []
+    consume: list[float] = []
     for _ in range(RATE_ROUNDS):
         for rate, found in ((publish_rate, publish), (consume_rate, consume)):
             count = _right(on_load_core(rate, penstock.port, CONNECTIONS, WARM_SECONDS, SECONDS, queue))
