@@ -73,13 +73,17 @@ CODES: dict[Reason, Code] = {
 }
 _NOTICES: dict[Kind, Notice] = {
     Kind.FETCHED: "assign",
+    Kind.DELIVERED: "assign",
     Kind.KICKED: "finish",
+    Kind.HANDED_OVER: "finish",
     Kind.SUCCEEDED: "finish",
+    Kind.RESULT_STORED: "finish",
     Kind.RETRIED: "retry",
     Kind.EXASPERATED: "drop",
     Kind.DEAD_LETTERED: "drop",
 }
-_ENDS = frozenset(Kind) - {Kind.FETCHED, Kind.RETRIED}  # After these a sender is told nothing more of its message.
+# After these a sender is told nothing more of its message.
+_ENDS = frozenset(Kind) - {Kind.FETCHED, Kind.DELIVERED, Kind.RETRIED}
 _STAGES: dict[Firmness | None, Stage] = {
     None: Stage.SYNC,
     "ready": Stage.READY,

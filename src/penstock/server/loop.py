@@ -20,6 +20,7 @@ from penstock.engine.engine import Engine
 from penstock.errors import DamagedLogError, Reason
 from penstock.limits import BATCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MAX, SECOND_NS
 from penstock.model import (
+    LETTERS,
     Answer,
     AwaitResult,
     Command,
@@ -633,13 +634,14 @@ class Loop:
                 self._tell(place, Kind.DELETED)
         elif kind in _FOR_RECEIVERS:
             self._observe_receiver(event)
-            return
         elif kind in _CLEARS_THE_WAY and isinstance(event, MessageEvent) and not event.receives:
             self._woken += self._receivers.get(self.engine.queues[event.queue].name, ())
-        if self._followers and isinstance(event, MessageEvent):
+        if not self._followers or kind not in LETTERS:
+            return
+        if isinstance(event, MessageEvent):
             place = (event.queue, event.sequence)
             self._tell(self.engine.origins.get(place, place), kind)
-        elif self._followers and isinstance(event, MessageRun):
+        elif isinstance(event, MessageRun):
             for sequence in event.sequences:  # No run has a message that was moved.
                 self._tell((event.queue, sequence), kind)
 
