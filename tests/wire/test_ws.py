@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -353,6 +356,49 @@ def test_a_restart_ends_sessions_but_loses_no_message(start_broker: StartBroker)
         assert {again.hear()["body"], again.hear()["body"]} == {"fetched", "stored"}
 
 
+def test_what_was_told_to_be_on_the_disk_is_as_it_was_told_after_a_kill(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with greeted(broker) as client:
+        queue = fresh_queue(client)
+    stored, asked, finished = set(), set(), set()
+    client = RawWs(broker.http)
+    client.hear()
+    turn = threading.Lock()  # So that no two frames get mixed up.
+
+    def send_all() -> None:
+        for label in range(20_000):
+            post = {"type": "post", "queue": queue, "message": f"{label}", "label": label, "notify": ["sync"]}
+            fetch = {"type": "fetch", "queue": queue, "work_timeout": 1}
+            with turn:
+                client.send(client_frame(json.dumps(post).encode()) + client_frame(json.dumps(fetch).encode()))
+
+    with ThreadPoolExecutor(1) as pool:
+        sending = pool.submit(send_all)
+        try:
+            while True:
+                reply = client.hear()
+                if reply["type"] == "message":
+                    asked.add(int(reply["body"]))
+                    with turn:
+                        client.say(type="finish", queue=queue, sequence=reply["sequence"], label=int(reply["body"]))
+                elif reply["type"] == "notice":
+                    (stored if reply["notice"] == "sync" else finished).add(reply["label"])
+                if len(finished) == 500 and broker.running:
+                    broker.kill()
+        except OSError:
+            pass
+        client.close()
+        assert isinstance(sending.exception(), OSError), "it was killed in the middle"
+    broker.start()
+    found = set()
+    with greeted(broker) as again:
+        while (reply := again.ask(type="pop", queue=queue, timeout=2))["type"] == "message":
+            found.add(int(reply["body"]))
+    assert len(finished) >= 500
+    assert stored - asked <= found, "stored, and not to be finished: it is there"
+    assert not finished & found, "finished: it does not come back"
+
+
 def test_a_waiting_fetch_of_a_broken_connection_takes_nothing_with_it(broker: Broker) -> None:
     with greeted(broker) as client:
         queue = fresh_queue(client)
@@ -506,6 +552,16 @@ def test_a_message_of_another_dialect_is_delivered_and_its_end_is_told_to_its_se
         assert client.hear() == {"type": "notice", "label": 4, "notice": "assign"}
         assert broker.request("DELETE", f"/messages/{received.header('X-MQS-MESSAGE-ID')}").status == 204
         assert client.hear() == {"type": "notice", "label": 4, "notice": "finish"}
+
+
+def test_the_session_in_the_manual_runs_as_it_says(broker: Broker, capsys: pytest.CaptureFixture[str]) -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "glovebox.md").read_text("utf-8")
+    (script,) = re.findall(r"```python\n(.*?)```", manual, re.DOTALL)
+    here = f"127.0.0.1:{broker.http[1]}"
+    exec(script.replace("127.0.0.1:7843", here).replace("jobs", f"jobs-{os.urandom(4).hex()}"), {})
+    printed = capsys.readouterr().out.splitlines()
+    stages = [re.findall(r"'notice': '(\w+)'", line) for line in printed]
+    assert stages == [[], ["ready"], ["sync"], ["finish", "finish"]]
 
 
 def test_etzel_is_spoken_at_the_path_without_a_slash(broker: Broker) -> None:

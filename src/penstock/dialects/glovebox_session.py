@@ -481,8 +481,7 @@ class Session:
                 self._refused(label, answer, wish.queue)
             return
         deliveries = cast("Sequence[Delivery]", answer)
-        for label, delivery in zip(labels, deliveries, strict=False):
-            self._deliver(wish, label, delivery)
+        self._deliver(wish, labels, deliveries)
         rest = labels[len(deliveries) :]
         if deliveries and rest and self._connected:  # There may be more: an answer has only so many bytes.
             if self._peer.choked:
@@ -509,26 +508,29 @@ class Session:
             return
         deliveries = cast("Sequence[Delivery]", answer)
         if deliveries:
-            self._deliver(wish, label, deliveries[0])
+            self._deliver(wish, [label], deliveries)
         else:
             self._reply("nomessage", label)
 
-    def _deliver(self, wish: _Wish, label: int, delivery: Delivery) -> None:
-        sequence = delivery.sequence
-        if not wish.confirm:
-            self._reply("message", label, 0, sequence, delivery.body, True)
-            return
-        held = self._held
-        place = (wish.queue, 0, sequence)
-        if place in held or len(held) >= HELD_LEASES_MAX:
-            place = self._make_place(place, delivery.queue)
-        held[place] = (delivery.queue, delivery.receives)
-        if self._connected:
-            codec = self._codec
-            frame = codec.message(label, place[1], sequence, delivery.body, False)
-            self._peer.send(frame, binary=codec.binary)
-        else:
-            self._keep("message", (label, place[1], sequence, delivery.body, False), place)
+    def _deliver(self, wish: _Wish, labels: list[int], deliveries: Sequence[Delivery]) -> None:
+        """Send messages, and remember those that are to be finished."""
+        queue, confirm, held = wish.queue, wish.confirm, self._held
+        write, frames = self._codec.message, []
+        place = None
+        for label, delivery in zip(labels, deliveries, strict=False):
+            sequence, shard = delivery.sequence, 0
+            if confirm:
+                place = (queue, 0, sequence)
+                if place in held or len(held) >= HELD_LEASES_MAX:
+                    place = self._make_place(place, delivery.queue)
+                    shard = place[1]
+                held[place] = (delivery.queue, delivery.receives)
+            if self._connected:
+                frames.append(write(label, shard, sequence, delivery.body, not confirm))
+            else:
+                self._keep("message", (label, shard, sequence, delivery.body, not confirm), place)
+        if frames:
+            self._peer.send_all(frames, binary=self._codec.binary)
 
     def _make_place(self, place: _Place, queue: int) -> _Place:
         """Room for one more message, under a name that means no other that the client has."""

@@ -6,6 +6,8 @@ What nearly every frame is, a whole text, comes first in it; anything else is le
 
 from __future__ import annotations
 
+from struct import Struct
+
 from penstock.limits import WS_MESSAGE_BYTES_MAX
 
 try:
@@ -24,6 +26,7 @@ _FINAL = _MASKED = 0x80
 _TWO_BYTES, _EIGHT_BYTES = 126, 127  # Lengths that say in how many bytes the length follows.
 _WHOLE_TEXT = _FINAL | TEXT
 _CONTROL_BYTES_MAX = 125
+_pack_head = Struct(">BBH").pack
 SHORT_HEADS = [[bytes((_FINAL | opcode, size)) for size in range(_TWO_BYTES)] for opcode in range(16)]
 
 
@@ -130,7 +133,7 @@ def head(opcode: int, size: int) -> bytes:
     if size < _TWO_BYTES:
         return SHORT_HEADS[opcode][size]
     if size < 1 << 16:
-        return bytes((_FINAL | opcode, _TWO_BYTES)) + size.to_bytes(2, "big")
+        return _pack_head(_FINAL | opcode, _TWO_BYTES, size)
     return bytes((_FINAL | opcode, _EIGHT_BYTES)) + size.to_bytes(8, "big")
 
 

@@ -391,15 +391,17 @@ class WsConnection(LoopPeer, asyncio.Protocol):
             self._flush_soon()
 
     def send_all(self, frames: list[bytes], *, binary: bool = False) -> None:
-        heads = _BINARY_HEADS if binary else _TEXT_HEADS
+        opcode, heads = (BINARY, _BINARY_HEADS) if binary else (TEXT, _TEXT_HEADS)
         out = self._out
         for frame in frames:
             size = len(frame)
-            if size >= _SHORT_BYTES:
-                self.send(frame, binary=binary)
-            else:
+            if size < _SHORT_BYTES:
                 out.append(heads[size])
-                out.append(frame)
+            else:
+                out.append(head(opcode, size))
+                if size >= _LARGE_BYTES:
+                    self._count_large(size)
+            out.append(frame)
         if not self._flush_is_due:
             self._flush_soon()
 
