@@ -360,9 +360,11 @@ def test_what_was_told_to_be_on_the_disk_is_as_it_was_told_after_a_kill(start_br
     broker = start_broker()
     with greeted(broker) as client:
         queue = fresh_queue(client)
-    stored, asked, finished = set(), set(), set()
-    client = RawWs(broker.http)
-    client.hear()
+    stored: set[int] = set()
+    asked: set[int] = set()
+    finished: set[int] = set()
+    raw = RawWs(broker.http)
+    raw.hear()
     turn = threading.Lock()  # So that no two frames get mixed up.
 
     def send_all() -> None:
@@ -370,24 +372,24 @@ def test_what_was_told_to_be_on_the_disk_is_as_it_was_told_after_a_kill(start_br
             post = {"type": "post", "queue": queue, "message": f"{label}", "label": label, "notify": ["sync"]}
             fetch = {"type": "fetch", "queue": queue, "work_timeout": 1}
             with turn:
-                client.send(client_frame(json.dumps(post).encode()) + client_frame(json.dumps(fetch).encode()))
+                raw.send(client_frame(json.dumps(post).encode()) + client_frame(json.dumps(fetch).encode()))
 
     with ThreadPoolExecutor(1) as pool:
         sending = pool.submit(send_all)
         try:
             while True:
-                reply = client.hear()
+                reply = raw.hear()
                 if reply["type"] == "message":
                     asked.add(int(reply["body"]))
                     with turn:
-                        client.say(type="finish", queue=queue, sequence=reply["sequence"], label=int(reply["body"]))
+                        raw.say(type="finish", queue=queue, sequence=reply["sequence"], label=int(reply["body"]))
                 elif reply["type"] == "notice":
                     (stored if reply["notice"] == "sync" else finished).add(reply["label"])
                 if len(finished) == 500 and broker.running:
                     broker.kill()
         except OSError:
             pass
-        client.close()
+        raw.close()
         assert isinstance(sending.exception(), OSError), "it was killed in the middle"
     broker.start()
     found = set()
