@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.broker import Broker, StartBroker
-from tests.conformance.transcript import Mismatch, Player, load
+from tests.conformance.transcript import Mismatch, Player, Transcript, load
 
 HERE = Path(__file__).parent
 TRANSCRIPTS = sorted(HERE.glob("*/*.toml"))
@@ -21,9 +21,26 @@ def test_the_broker_answers_as_the_transcript_says(path: Path, request: pytest.F
     else:
         start_broker: StartBroker = request.getfixturevalue("start_broker")
         broker = start_broker(*transcript.settings)
+    play(path, transcript, broker)
+
+
+# What is about lines alone stays there, and so does what takes long for reasons that the transport has no part in.
+TALKED = [
+    path
+    for path in TRANSCRIPTS
+    if path.parent.name == "etzel" and path.stem not in ("lines", "token", "websocket", "timeout", "tail", "late_ack")
+]
+
+
+@pytest.mark.parametrize("path", TALKED, ids=[path.stem for path in TALKED])
+def test_etzel_is_the_same_over_websocket(path: Path, broker: Broker) -> None:
+    play(path, load(path), broker, talk="/connect")
+
+
+def play(path: Path, transcript: Transcript, broker: Broker, talk: str | None = None) -> None:
     wrong: Mismatch | None = None
     try:
-        Player(broker, path.stem.replace("_", "-")).play(transcript)
+        Player(broker, path.stem.replace("_", "-"), talk).play(transcript)
     except Mismatch as mismatch:
         wrong = mismatch
     if wrong is not None:

@@ -126,8 +126,10 @@ def load(path: Path) -> Transcript:
 class Player:
     """Plays one transcript against one broker."""
 
-    def __init__(self, broker: Broker, story: str) -> None:
+    def __init__(self, broker: Broker, story: str, talk: str | None = None) -> None:
+        """`talk`: the path of a WebSocket where everything is said that would else be lines over TCP."""
         self._broker = broker
+        self._talk = talk
         self._variables = {"q": f"{story}-{secrets.token_hex(4)}"}
         self._connections: dict[str, Connection] = {}
         self._line_clients: dict[str, LineClient | WsClient] = {}
@@ -205,7 +207,8 @@ class Player:
     def _play_lines(self, number: int, step: Step) -> None:
         client = self._line_clients.get(step.on)
         if client is None:
-            client = self._line_clients[step.on] = LineClient(self._broker.lines)
+            client = WsClient(self._broker.http, self._talk) if self._talk else LineClient(self._broker.lines)
+            self._line_clients[step.on] = client
         said = [step.line, *step.say] if step.line is not msgspec.UNSET else step.say
         began = time.monotonic()
         if isinstance(client, WsClient):
