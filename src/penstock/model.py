@@ -180,6 +180,7 @@ class Draw(Struct, frozen=True, gc=False):
     most: int = 1
     retries: int = 0  # How often a message without a result is delivered again.
     fail_ns: Nanos = 0  # When it is.
+    only_new: bool = False  # Nothing again that was delivered before.
 
 
 FROM_NEWEST = -1  # The newest message, if the receiver has not had it.
@@ -200,7 +201,9 @@ class Pull(Command, frozen=True, gc=False):
 
     def resumed(self) -> Pull:
         """The same after the first look: results are stored, and what was to be passed over is passed over."""
-        draws = [msgspec.structs.replace(draw, start=max(draw.start, 0)) for draw in self.draws]
+        draws = [
+            msgspec.structs.replace(draw, start=0, only_new=True) if draw.start < 0 else draw for draw in self.draws
+        ]
         return Pull(self.receiver, draws, (), self.wait_ns)
 
 

@@ -259,7 +259,7 @@ class ReceiversMachine(RuleBasedStateMachine):
         owed = [
             time
             for draw in wanted
-            if draw.retries
+            if draw.retries and draw.start >= 0
             for time, _ in self.model.receivers.get((draw.queue, name), Receiver()).owed.values()
         ]
         return min(owed, default=NEVER_NS)

@@ -172,6 +172,25 @@ def test_what_no_longer_stands_in_the_way_wakes_receivers(way: str) -> None:
 
 
 @live
+async def test_a_start_that_leads_past_what_stands_in_the_way_wakes_others_of_the_name(loop: Loop) -> None:
+    await ask(loop, Publish("q", [NewMessage(b"hidden", delay_ns=LONG_NS), HELLO, HELLO]))
+    client = waiting(loop, "r")
+    assert [drawn.sequences for drawn in (await ask(loop, Pull("r", [Draw("q", start=2)]))).drawn] == [[2]]
+    assert await client.messages() == {"q": [3]}
+
+
+@live
+async def test_a_pull_for_what_is_new_waits_on_while_something_old_is_due(loop: Loop) -> None:
+    await ask(loop, Publish("q", [HELLO]))
+    await ask(loop, Pull("r", [Draw("q", retries=1, fail_ns=1)]))
+    client = waiting(loop, "r", start=FROM_NEXT)
+    assert await waiting(loop, "r", wait_ns=RETRY_NS).messages() == {"q": [1]}
+    assert not client.answered.done()
+    await ask(loop, Publish("q", [HELLO]))
+    assert await client.messages() == {"q": [2]}
+
+
+@live
 async def test_a_pull_outlives_its_queue(loop: Loop) -> None:
     client = waiting(loop, "r")
     await ask(loop, DeleteQueue("q"))

@@ -14,11 +14,14 @@ from penstock.model import (
     DeleteQueue,
     Delivery,
     DescribeQueue,
+    Draw,
     Fetch,
     Finish,
     ListQueues,
     NewMessage,
     Publish,
+    Pull,
+    Pulled,
     QueueSettings,
     RedrivePolicy,
     Release,
@@ -38,7 +41,12 @@ QUEUES: dict[str, QueueSettings] = {
     "buried": QueueSettings(retries=1, redrive_policy=RedrivePolicy(9, "dead")),
     "short": QueueSettings(retention_ns=2 * SECOND_NS),
     "slow": QueueSettings(delay_ns=SECOND_NS // 2),
+    "kept": QueueSettings(keep="all", retention_ns=5 * SECOND_NS),
 }
+
+
+RECEIVERS = ("first", "second")
+RETRIES = 2
 
 
 class Client:
@@ -62,7 +70,7 @@ class Client:
         command = self.choose()
         # Nearly always the safe way; a client that does not ask for it is promised nothing.
         stage = self.random.choices([Stage.SYNC, Stage.WRITE, Stage.READY], [90, 5, 5])[0]
-        self.request = self.world.ask(self, command, Stage.SYNC if isinstance(command, Fetch) else stage)
+        self.request = self.world.ask(self, command, Stage.SYNC if isinstance(command, Fetch | Pull) else stage)
 
     def choose(self) -> Command:
         raise NotImplementedError
@@ -138,6 +146,35 @@ class Consumer(Client):
     def _settle(self, command: Command) -> None:
         if not self.world.winding_up:
             self.world.ask(self, command, Stage.SYNC)
+
+
+class Receiver(Client):
+    """Pulls under a name that it shares, and sends results for some of what it gets, now or later."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.owed: list[tuple[str, int]] = []
+        super().__init__(world, name)
+
+    def choose(self) -> Command:
+        random = self.random
+        results = [(*place, b"%d" % place[1]) for place in self.owed if random.random() < 0.5]
+        self.owed = self.owed[-5:]
+        draws = [
+            Draw(
+                queue,
+                start=random.choice([0, 0, 0, 0, 0, 0, -1, -2, 7]) if queue == "kept" else 0,
+                most=random.choice([1, 1, 3, 20]),
+                retries=random.choice([0, RETRIES, RETRIES]),
+                fail_ns=random.choice([SECOND_NS // 20, SECOND_NS // 2]),
+            )
+            for queue in ["kept"] + ["work"] * (random.random() < 0.1)
+        ]
+        wait_ns = random.choice([0, SECOND_NS // 10, 2 * SECOND_NS])
+        return Pull(random.choice(RECEIVERS), draws, results, wait_ns)
+
+    def heard(self, command: Command, answer: Answer | None) -> None:
+        if isinstance(answer, Pulled):
+            self.owed += [(drawn.queue, sequence) for drawn in answer.drawn for sequence in drawn.sequences]
 
 
 class Janitor(Client):

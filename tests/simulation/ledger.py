@@ -6,32 +6,41 @@ engine. The promises are the answers that clients got.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.engine.engine import Engine
+from penstock.engine.groups import STORED
 from penstock.limits import NEVER_NS
 from penstock.model import (
     DeadLettered,
+    Delivered,
     Delivery,
+    Drawn,
     Event,
     Exasperated,
     Expired,
     Fetch,
     Fetched,
+    HandedOver,
     Kicked,
     Logged,
+    MessageEvent,
+    NameDefined,
     Nanos,
     QueueChanged,
     QueueCreated,
     QueueRemoved,
     QueueSettings,
     Receipt,
+    ReceiverMoved,
+    ResultStored,
     Retried,
     Succeeded,
 )
 from penstock.storage.batch import HEADER_BYTES, events_of, read_header
 
 Place = tuple[int, int]
+RETRIES_MAX = 2
 
 
 class BrokenPromiseError(BaseException):
@@ -52,6 +61,9 @@ class Life:
     expires_at: Nanos
     leased_until: Nanos = 0
     receives: int = 0
+    kept: bool = False  # No worker will have it again.
+    owed: dict[int, tuple[int, Nanos]] = field(default_factory=dict)  # By receiver: deliveries, when due again.
+    results: set[int] = field(default_factory=set)
 
 
 class Ledger:
@@ -67,8 +79,13 @@ class Ledger:
         self.finish_asked: set[Place] = set()
         self.release_asked: set[Place] = set()
         self.kick_asked: set[str] = set()
+        self.result_asked: set[tuple[str, int]] = set()
         self.held_until: dict[Place, Nanos] = {}  # Leases that consumers were told of.
         self.queue_names: dict[int, str] = {}
+        self.names: dict[int, str] = {}
+        self.cursors: dict[tuple[int, int], int] = {}  # By queue and receiver.
+        self.deliveries_logged: set[tuple[str, str, int, bytes]] = set()  # Queue, receiver, sequence, body.
+        self.results_logged: set[tuple[str, str, int]] = set()
         self._batches_read = 0
 
     # The history
@@ -101,13 +118,17 @@ class Ledger:
                 life = self._free(event)
                 life.leased_until, life.receives = event.visible_at, life.receives + 1
                 self.leases_logged.add((life.id, event.visible_at))
+                self.deliveries_logged.add(self._delivery(event, life))
             case Kicked():
                 promise(self.queue_names[event.queue] in self.kick_asked, f"kicked, but nobody asked: {event}")
-                self.leases_logged.add((self._free(event).id, NEVER_NS))
-                del self.alive[event.queue, event.sequence]
+                life = self._free(event)
+                self.leases_logged.add((life.id, NEVER_NS))
+                self.deliveries_logged.add(self._delivery(event, life))
+                self._done_with(event)
             case Succeeded():
-                life = self.alive.pop((event.queue, event.sequence))
-                promise(life.id in self.finish_asked, f"finished, but nobody asked: {event}")
+                life = self._done_with(event)
+                by_result = (self.queue_names[life.id[0]], life.id[1]) in self.result_asked
+                promise(by_result or life.id in self.finish_asked, f"finished, but nobody asked: {event}")
                 self.successes.add(life.id)
             case Retried():
                 life = self._returned(event)
@@ -115,11 +136,12 @@ class Ledger:
             case Exasperated():
                 self._returned(event)
                 self._used_up(event)
-                del self.alive[event.queue, event.sequence]
+                self._done_with(event)
             case DeadLettered():
                 if event.fetched:
                     life = self._free(event)
                     self.leases_logged.add((life.id, event.visible_at))
+                    self.deliveries_logged.add(self._delivery(event, life))
                     policy = self.settings[event.queue].redrive_policy
                     promise(policy is not None and event.receives >= policy.max_receives, f"moved early: {event}")
                 else:
@@ -132,8 +154,53 @@ class Ledger:
             case Expired():
                 life = self.alive.pop((event.queue, event.sequence))
                 promise(event.time >= life.expires_at, f"expired before its time: {event}")
+            case NameDefined():
+                self.names[event.number] = event.text
+            case Delivered() | HandedOver():
+                self._received(event)
+            case ReceiverMoved():
+                place = (event.queue, event.consumer)
+                promise(event.sequence > self.cursors.get(place, 0), f"a cursor goes back: {event}")
+                self.cursors[place] = event.sequence
+            case ResultStored():
+                life = self.alive[event.queue, event.sequence]
+                promise(event.consumer not in life.results, f"a second result: {event}")
+                life.results.add(event.consumer)
+                life.owed.pop(event.consumer, None)
+                names = self.queue_names[event.queue], self.names[event.consumer]
+                self.results_logged.add((*names, event.sequence))
             case _:
                 pass
+
+    def _done_with(self, event: Kicked | Succeeded | Exasperated) -> Life:
+        life = self.alive[event.queue, event.sequence]
+        promise(not life.kept, f"done with twice: {event}")
+        if self.settings[event.queue].keep == "all":
+            life.kept = True
+        else:
+            del self.alive[event.queue, event.sequence]
+        return life
+
+    def _delivery(self, event: MessageEvent, life: Life) -> tuple[str, str, int, bytes]:
+        names = self.queue_names[event.queue], self.names.get(event.consumer, "")
+        return (*names, event.sequence, life.body)
+
+    def _received(self, event: Delivered | HandedOver) -> None:
+        """Once in order, and again only when it is due and there is no result."""
+        life = self.alive[event.queue, event.sequence]
+        place = (event.queue, event.consumer)
+        promise(life.expires_at > event.time, f"delivered after its end: {event}")
+        if event.receives == 1:
+            promise(event.sequence > self.cursors.get(place, 0), f"out of order, or twice: {event}")
+            self.cursors[place] = event.sequence
+        else:
+            deliveries, due_at = life.owed.pop(event.consumer)
+            promise(event.receives == deliveries + 1 <= 1 + RETRIES_MAX, f"delivered too often: {event}")
+            promise(event.time >= due_at, f"delivered again too early: {event}")
+        if isinstance(event, Delivered):
+            promise(event.consumer not in life.results, f"a result is awaited that is there: {event}")
+            life.owed[event.consumer] = (event.receives, event.visible_at)
+        self.deliveries_logged.add(self._delivery(event, life))
 
     def _next_place(self, queue: int, sequence: int) -> Place:
         promise(sequence == self.last_sequence[queue] + 1, f"a gap in queue {queue} before {sequence}")
@@ -181,6 +248,16 @@ class Ledger:
         promise(free, f"delivered to two consumers at once: {place}")
         self.held_until[place] = delivery.visible_at
 
+    def receive(self, receiver: str, drawn: Drawn) -> None:
+        for sequence, body in zip(drawn.sequences, drawn.bodies, strict=True):
+            logged = (drawn.queue, receiver, sequence, body) in self.deliveries_logged
+            promise(logged, f"delivered before it was on the disk: {drawn.queue} {sequence} to {receiver}")
+
+    def accept(self, receiver: str, queue: str, sequence: int) -> None:
+        """Of a queue that keeps its messages."""
+        stored = (queue, receiver, sequence) in self.results_logged
+        promise(stored, f"a result was taken and is not on the disk: {queue} {sequence} of {receiver}")
+
     def check(self, engine: Engine) -> None:
         """When nothing is under way, the broker holds what the disk says, and everything acknowledged is there."""
         held = {
@@ -191,3 +268,19 @@ class Ledger:
         }
         promise(held == self.alive.keys(), f"the broker and the disk differ: {held ^ self.alive.keys()}")
         promise(self.acknowledged <= self.bodies.keys(), "acknowledged, and lost")
+        for queue in engine.queues.values():
+            stored = {
+                (sequence, receiver)
+                for places, slots in queue.groups.tables()
+                for sequence, receiver in places[slots["state"] == STORED].tolist()
+            }
+            expected = {
+                (place[1], receiver)
+                for place, life in self.alive.items()
+                if place[0] == queue.number
+                for receiver in life.results
+            }
+            promise(stored == expected, f"the broker and the disk differ in results: {stored ^ expected}")
+            for (number, receiver), cursor in self.cursors.items():
+                if number == queue.number:
+                    promise(queue.groups.cursor(receiver) == cursor, f"a cursor is elsewhere: {receiver}")

@@ -21,6 +21,8 @@ from penstock.model import (
     Finish,
     Nanos,
     Publish,
+    Pull,
+    Pulled,
     Receipt,
     Refused,
     Release,
@@ -30,7 +32,7 @@ from penstock.server.loop import Loop, Waiter
 from penstock.storage.faulty import Faults, FaultyLog
 from penstock.storage.port import Section
 from tests.engine.rig import copied_sections
-from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher
+from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher, Receiver
 from tests.simulation.ledger import BrokenPromiseError, Ledger, promise
 from tests.simulation.scheduler import TIMER_LATE_NS_MAX, ProcessScheduler, VirtualTime
 
@@ -79,7 +81,7 @@ class World:
         self._start()
         for settings in QUEUES.items():
             self.loop.submit(CreateQueue(*settings), lambda _: None)
-        people: list[type[Client]] = [Publisher] * 5 + [Consumer] * 8 + [Janitor]
+        people: list[type[Client]] = [Publisher] * 5 + [Consumer] * 8 + [Receiver] * 3 + [Janitor]
         self.clients = [person(self, f"{person.__name__} {number}") for number, person in enumerate(people)]
 
     # The broker's life
@@ -156,6 +158,9 @@ class World:
                 self.ledger.release_asked.add((command.queue, command.sequence))
             case Fetch(confirm=False):
                 self.ledger.kick_asked.add(command.queue)
+            case Pull():
+                self.ledger.result_asked.update((queue, sequence) for queue, sequence, _ in command.results)
+                self.ledger.kick_asked.update(draw.queue for draw in command.draws if not draw.retries)
             case _:
                 pass
 
@@ -213,6 +218,13 @@ class World:
             for delivery in answer:
                 assert isinstance(delivery, Delivery)
                 self.ledger.deliver(delivery, command)
+        elif isinstance(command, Pull) and isinstance(answer, Pulled):
+            for drawn in answer.drawn:
+                self.ledger.receive(command.receiver, drawn)
+            wrong = {(each.queue, each.sequence) for each in answer.wrong}
+            for queue, sequence, _ in command.results:
+                if queue == "kept" and (queue, sequence) not in wrong:
+                    self.ledger.accept(command.receiver, queue, sequence)
 
     # Running
 
@@ -234,11 +246,21 @@ class World:
         due = max(loop.engine.next_deadline, self._recovered_at)
         promise(now <= due + DEADLINE_LATE_NS_MAX, "a deadline was missed")
         for name, waiters in loop._waiters.items():
-            assert isinstance(name, str), "only workers wait in this world"
+            if not isinstance(name, str):
+                self._check_receivers(list(waiters))
+                continue
             queue = loop.engine.queue(name)
             promise(queue is not None, f"somebody waits at queue {name}, which is gone")
             if queue is not None and queue.next_ready(1, now):
                 raise BrokenPromiseError(f"{len(waiters)} wait at queue {queue.name}, where messages are ready")
+
+    def _check_receivers(self, waiters: list[Waiter]) -> None:
+        """What is there for a receiver is handed to it, at the latest when a timer is as late as it may be."""
+        engine, now = self.loop.engine, self.loop.now()
+        late = now - TIMER_LATE_NS_MAX - DEADLINE_LATE_NS_MAX
+        for waiter in waiters:
+            if late > engine.time:
+                promise(not engine.decide(waiter.command, late).answer, f"{waiter.command} waits for what is there")
 
     def _wind_up(self) -> None:
         """No new requests and no more faults. Every request is answered; what is left can be fetched."""
@@ -258,8 +280,9 @@ class World:
 
     def _drain(self) -> None:
         """Everything acknowledged and neither finished nor ended otherwise is delivered."""
-        expected = {life.id for life in self.ledger.alive.values() if life.expires_at > self.time.now}
-        immortal = {life.id for life in self.ledger.alive.values() if life.expires_at > self.time.now + SECOND_NS}
+        alive = [life for life in self.ledger.alive.values() if not life.kept]
+        expected = {life.id for life in alive if life.expires_at > self.time.now}
+        immortal = {life.id for life in alive if life.expires_at > self.time.now + SECOND_NS}
         drained: set[tuple[int, int]] = set()
 
         def take(answer: Answer) -> None:

@@ -17,18 +17,24 @@ from penstock.model import (
     Carried,
     DeadLettered,
     Deleted,
+    Delivered,
     Event,
     Exasperated,
     Expired,
     Fetched,
+    HandedOver,
     Kicked,
     Kind,
     Logged,
+    MessageEvent,
     NameDefined,
     QueueChanged,
     QueueCreated,
     QueueRemoved,
     QueueSettings,
+    ReceiverMoved,
+    ResultCarried,
+    ResultStored,
     Retried,
     Succeeded,
 )
@@ -127,7 +133,9 @@ def expand(event: Event) -> list[Row]:
         return [facts | {"letter": "L", "body": event.body} | content, facts | {"letter": "Q"}]
     if isinstance(event, NameDefined | QueueCreated | QueueChanged | QueueRemoved | Carried):
         return []
-    assert isinstance(event, Fetched | Kicked | Succeeded | Retried | Exasperated | DeadLettered | Expired | Deleted)
+    if isinstance(event, ReceiverMoved | ResultCarried):
+        return []
+    assert isinstance(event, MessageEvent)
     facts = message_facts(event, created=event.created, receives=event.receives, consumer=event.consumer)
     if isinstance(event, Succeeded):
         completed = [facts | {"letter": "X"}] if event.complete else []
@@ -138,9 +146,12 @@ def expand(event: Event) -> list[Row]:
         there = facts | {"letter": "Q", "queue": event.to_queue, "sequence": event.to_sequence}
         there |= {"visible_at": event.visible_at, "expires_at": known_time(event.expires_at)}
         return [*taken, given_up, there | {"receives": 0, "consumer": 0}]
-    if isinstance(event, Fetched | Retried):
-        facts["visible_at"] = event.visible_at
+    if isinstance(event, ResultStored):
+        return [facts | {"letter": "S", "result": event.result or None}]
+    if isinstance(event, Fetched | Retried | Delivered):
+        facts["visible_at"] = known_time(event.visible_at)
     letters = {Fetched: "F", Kicked: "K", Retried: "R", Exasperated: "E", Expired: "Z", Deleted: "D"}
+    letters |= {Delivered: "F", HandedOver: "K"}
     return [facts | {"letter": letters[type(event)]}]
 
 
@@ -182,8 +193,12 @@ any_event = st.one_of(
         to_queue=numbers,
         to_sequence=sequences,
     ),
-    st.one_of(*(st.builds(kind, *about) for kind in (Kicked, Exasperated, Expired, Deleted))),
+    st.one_of(*(st.builds(kind, *about) for kind in (Kicked, Exasperated, Expired, Deleted, HandedOver))),
     st.builds(Carried, *about, extent=texts),
+    st.builds(Delivered, *about, visible_at=times | st.just(NEVER_NS)),
+    st.builds(ResultStored, *about, result=texts),
+    st.builds(ResultCarried, *about, result=texts),
+    st.builds(ReceiverMoved, times, numbers, sequences, numbers),
     st.builds(NameDefined, times, numbers, st.text(max_size=5)),
     st.builds(QueueCreated, times, numbers, st.text(max_size=5), settings),
     st.builds(QueueChanged, times, numbers, settings),
@@ -229,6 +244,11 @@ def test_a_choice_of_columns_gives_the_same_values_in_the_order_asked_for(
         (Expired(2, 1, 7, 1, 1, 0), "Z"),
         (Deleted(2, 1, 7, 1, 1, 0), "D"),
         (Carried(2, 1, 7, 1, 1, 0, extent=b"hello"), ""),
+        (Delivered(2, 1, 7, 1, 1, 3, visible_at=9), "F"),
+        (HandedOver(2, 1, 7, 1, 1, 3), "K"),
+        (ResultStored(2, 1, 7, 1, 1, 3, result=b"42"), "S"),
+        (ResultCarried(2, 1, 7, 1, 1, 3, result=b"42"), ""),
+        (ReceiverMoved(2, 1, 7, 3), ""),
         (NameDefined(2, 1, "text/plain"), ""),
         (QueueRemoved(2, 1), ""),
     ],

@@ -9,6 +9,7 @@ then by receiver, so that a message that goes takes all of its slots with it wit
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from itertools import pairwise
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -58,11 +59,11 @@ class _Receiver:
 
 
 class Groups:
-    __slots__ = ("_chunks", "_receivers")
+    __slots__ = ("_receivers", "slots")
 
     def __init__(self) -> None:
         self._receivers: dict[int, _Receiver] = {}  # By the number of the name.
-        self._chunks: dict[int, dict[int, bytearray]] = {}  # By sequence, then by receiver.
+        self.slots: dict[int, dict[int, bytearray]] = {}  # In chunks, by sequence and then by receiver.
 
     # Views
 
@@ -77,7 +78,7 @@ class Groups:
         return known.cursor if known else 0
 
     def slot(self, receiver: int, sequence: int) -> Slot | None:
-        chunk = self._chunks.get(sequence >> _SHIFT, {}).get(receiver)
+        chunk = self.slots.get(sequence >> _SHIFT, {}).get(receiver)
         if chunk is None:
             return None
         slot = Slot._make(_SLOT.unpack_from(chunk, (sequence & _MASK) * _SLOT_BYTES))
@@ -86,14 +87,14 @@ class Groups:
     def has_slots(self, receiver: int, first: int, count: int) -> bool:
         """Is there a slot for one of these following sequences?"""
         for number, start, stop in spans(first, count):
-            chunk = self._chunks.get(number, {}).get(receiver)
+            chunk = self.slots.get(number, {}).get(receiver)
             if chunk and chunk[start * _SLOT_BYTES : stop * _SLOT_BYTES].strip(b"\0"):
                 return True
         return False
 
     def result(self, sequence: int, receiver: int = 0) -> Stored | None:
         """The result of a receiver; without one, of the first there is."""
-        for each in (receiver,) if receiver else self._chunks.get(sequence >> _SHIFT, ()):
+        for each in (receiver,) if receiver else self.slots.get(sequence >> _SHIFT, ()):
             slot = self.slot(each, sequence)
             if slot and slot.state == STORED:
                 return Stored(each, slot.value, slot.size)
@@ -159,7 +160,7 @@ class Groups:
 
     def forget(self, sequence: int) -> None:
         """A message has gone, and with it what receivers owe for it or have sent."""
-        for receiver in list(self._chunks.get(sequence >> _SHIFT, ())):
+        for receiver in list(self.slots.get(sequence >> _SHIFT, ())):
             if slot := self.slot(receiver, sequence):
                 self._clear(receiver, sequence)
                 self._no_longer_due(receiver, sequence, slot)
@@ -189,9 +190,9 @@ class Groups:
         return holds
 
     def _chunk(self, receiver: int, number: int) -> bytearray:
-        by_receiver = self._chunks.get(number)
+        by_receiver = self.slots.get(number)
         if by_receiver is None:
-            by_receiver = self._chunks[number] = {}
+            by_receiver = self.slots[number] = {}
         chunk = by_receiver.get(receiver)
         if chunk is None:
             chunk = by_receiver[receiver] = bytearray(_EMPTY_CHUNK)
@@ -204,7 +205,7 @@ class Groups:
         _SLOT.pack_into(chunk, at, state, size, value)
 
     def _clear(self, receiver: int, sequence: int) -> None:
-        by_receiver = self._chunks[sequence >> _SHIFT]
+        by_receiver = self.slots[sequence >> _SHIFT]
         chunk = by_receiver[receiver]
         at = (sequence & _MASK) * _SLOT_BYTES
         chunk[at : at + _SLOT_BYTES] = bytes(_SLOT_BYTES)
@@ -212,7 +213,7 @@ class Groups:
         if not chunk[_LIVE]:
             del by_receiver[receiver]
             if not by_receiver:
-                del self._chunks[sequence >> _SHIFT]
+                del self.slots[sequence >> _SHIFT]
 
     # Snapshots
 
@@ -226,10 +227,10 @@ class Groups:
 
     def tables(self) -> Iterator[_Columns]:
         """All slots in use, in bounded pieces: pairs of sequence and receiver, and what is in each."""
-        places = [(number, receiver) for number in sorted(self._chunks) for receiver in sorted(self._chunks[number])]
+        places = [(number, receiver) for number in sorted(self.slots) for receiver in sorted(self.slots[number])]
         for start in range(0, len(places), _CHUNKS_PER_TABLE):
             piece = places[start : start + _CHUNKS_PER_TABLE]
-            joined = b"".join([memoryview(self._chunks[number][receiver])[:_LIVE] for number, receiver in piece])
+            joined = b"".join([memoryview(self.slots[number][receiver])[:_LIVE] for number, receiver in piece])
             slots = np.frombuffer(joined, dtype=SLOT_DTYPE)
             pairs = np.repeat(np.array(piece, dtype=np.int64), ROWS_PER_CHUNK, axis=0)
             pairs[:, 0] = pairs[:, 0] * ROWS_PER_CHUNK + np.tile(np.arange(ROWS_PER_CHUNK), len(piece))
@@ -242,18 +243,34 @@ class Groups:
                 self._receivers[number] = _Receiver(int(cursor))
         else:
             assert kind == "slots", kind
-            pairs, slots = columns[0].view(np.int64).reshape(-1, 2), columns[1].view(SLOT_DTYPE)
-            for (sequence, receiver), (state, _, size, value) in zip(pairs.tolist(), slots.tolist(), strict=True):
-                self._set(receiver, sequence, state, size, value)
+            self._restore_slots(columns[0].view(np.int64).reshape(-1, 2), columns[1].view(SLOT_DTYPE))
+
+    def _restore_slots(self, pairs: NDArray[np.int64], slots: NDArray[Any]) -> None:
+        numbers, receivers = pairs[:, 0] >> _SHIFT, pairs[:, 1]
+        is_first = np.ones(len(pairs), dtype=np.bool_)  # Of its chunk.
+        is_first[1:] = (np.diff(numbers) != 0) | (np.diff(receivers) != 0)
+        full = np.zeros(np.count_nonzero(is_first) * ROWS_PER_CHUNK, dtype=SLOT_DTYPE)
+        full[(np.cumsum(is_first) - 1) * ROWS_PER_CHUNK + (pairs[:, 0] & _MASK)] = slots
+        data = full.tobytes()
+        counts = np.diff(np.flatnonzero(is_first), append=len(pairs)).tolist()
+        places = zip(numbers[is_first].tolist(), receivers[is_first].tolist(), counts, strict=True)
+        for index, (number, receiver, count) in enumerate(places):
+            chunk = self._chunk(receiver, number)
+            chunk[:_LIVE] = data[index * _LIVE : (index + 1) * _LIVE]
+            chunk[_LIVE] = count
 
     def line_up(self) -> None:
         """Line restored slots up again: every line is a function of the slots."""
-        awaited: dict[int, list[tuple[NDArray[Any], NDArray[Any]]]] = {}
-        for pairs, slots in self.tables():
-            waiting = slots["state"] == AWAITED
-            for receiver in np.unique(pairs[waiting, 1]).tolist():
-                chosen = waiting & (pairs[:, 1] == receiver)
-                awaited.setdefault(receiver, []).append((slots["value"][chosen].astype(np.int64), pairs[chosen, 0]))
-        for receiver, pieces in awaited.items():
-            times, sequences = (np.concatenate(column) for column in zip(*pieces, strict=True))
-            self._line(receiver).extend(times, sequences)
+        pieces = [
+            (pairs[waiting], slots["value"][waiting].astype(np.int64))
+            for pairs, slots in self.tables()
+            if (waiting := slots["state"] == AWAITED).any()
+        ]
+        if not pieces:
+            return
+        pairs, times = (np.concatenate(column) for column in zip(*pieces, strict=True))
+        order = np.argsort(pairs[:, 1], kind="stable")
+        pairs, times = pairs[order], times[order]
+        bounds = [*np.flatnonzero(np.diff(pairs[:, 1], prepend=0)).tolist(), len(pairs)]
+        for start, stop in pairwise(bounds):
+            self._line(int(pairs[start, 1])).extend(times[start:stop], pairs[start:stop, 0])

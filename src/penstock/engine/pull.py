@@ -101,7 +101,7 @@ class Pulling:
         for draw in self._command.draws:
             queue = self._engine.queue(draw.queue)
             last[draw.queue] = queue.last_sequence if queue else 0
-            if queue and draw.retries:
+            if queue and draw.retries and not draw.only_new and draw.start >= 0:
                 due_at = min(due_at, queue.groups.next_due(self._receiver))
         return Pulled(wrong=wrong, last=last, due_at=due_at)
 
@@ -118,6 +118,8 @@ class Pulling:
         queue = self._engine.queue(name)
         if queue is None:
             return Refused(Reason.NO_QUEUE)
+        if (queue.number, sequence) in self._answered:
+            return None
         if queue.settings.keep == "finished":
             return self._finish(queue, sequence, result)
         row = queue.rows.get(sequence)
@@ -139,6 +141,7 @@ class Pulling:
         if isinstance(decision.answer, Refused):
             return decision.answer
         self._events += decision.events
+        self._answered.add((queue.number, sequence))
         return None
 
     # ── Messages ────────────────────────────────────────────────────────────────────────────────────────────
@@ -248,7 +251,7 @@ class Pulling:
 
     def _deliver_again(self, queue: Queue, draw: Draw) -> None:
         """What was delivered long ago and has no result, now that there is nothing new."""
-        if not draw.retries:
+        if not draw.retries or draw.only_new:
             return
         answered = {sequence for number, sequence in self._answered if number == queue.number}
         sequences, tables = [], []

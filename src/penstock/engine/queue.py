@@ -199,7 +199,7 @@ class Queue:
         if self._digest_of:
             for sequence in sequences:
                 self._forget(sequence)
-        if self.groups:
+        if self.groups.slots:
             for sequence in sequences:
                 self.groups.forget(sequence)
 
@@ -219,7 +219,8 @@ class Queue:
             self.lifetimes.leave(row.expires_at, sequence, self._is_alive)
         if self._digest_of:
             self._forget(sequence)
-        self.groups.forget(sequence)
+        if self.groups.slots:
+            self.groups.forget(sequence)
 
     def mature(self, now: Nanos, count: int) -> bool:
         """Let delayed messages whose time has come become ready, `count` at most. True if there were any."""

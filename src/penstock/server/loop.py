@@ -202,6 +202,8 @@ class Loop:
             if type(command) is Pull or type(command) is AwaitResult:
                 waiter = Waiter(self, command, reply, stage) if command.wait_ns else None
             self._answer_or_wait(command, reply, stage, waiter)
+            if type(command) is Pull:
+                self._note_passed_over(command)
             self._wake()
             return waiter
         if many:
@@ -644,6 +646,11 @@ class Loop:
         elif isinstance(event, MessageRun):
             for sequence in event.sequences:  # No run has a message that was moved.
                 self._tell((event.queue, sequence), kind)
+
+    def _note_passed_over(self, command: Pull) -> None:
+        """A start may have led past the message that others of the same name stop before."""
+        keys: list[Key] = [(draw.queue, command.receiver) for draw in command.draws if draw.start]
+        self._woken += [key for key in keys if key in self._waiters]
 
     def _observe_receiver(self, event: Any) -> None:
         name = self.engine.queues[event.queue].name
