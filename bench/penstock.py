@@ -205,17 +205,17 @@ TARGETS = (
     ),
     Target(
         "penstock-nq",
-        "Penstock, NQ, 100 a request",
+        "Penstock, NQ 8 of 100, pull alone",
         lambda plan: measure_nq(plan, nq.pull_rate),
         find_penstock,
-        note="8 connections, each with one request of 100 messages in flight; pulled once and never again",
+        note="8 connections with a request of 100 messages each: 800 in flight; a pull is not acknowledged",
     ),
     Target(
         "penstock-nq-results",
-        "Penstock, NQ with results",
+        "Penstock, NQ 8 of 100, results",
         lambda plan: measure_nq(plan, nq.result_rate),
         find_penstock,
-        note="as before, and every pull stores the results of the one before",
+        note="800 in flight; every pull stores the results of the one before, which acknowledges it",
     ),
     Target(
         "bare",

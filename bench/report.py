@@ -29,11 +29,14 @@ RATIOS = (
     ("lines_consume_to_rabbitmq", "penstock-lines", "consume_per_second", "rabbitmq"),
     ("lines_consume_to_rabbitmq_each", "penstock-lines", "consume_per_second", "rabbitmq-each"),
     ("nq_post_to_redis_pipelined", "penstock-nq", "publish_per_second", "redis-pipelined"),
-    ("nq_pull_to_redis_pipelined", "penstock-nq", "consume_per_second", "redis-pipelined"),
+    ("nq_pull_alone_to_redis_read_and_ack", "penstock-nq", "consume_per_second", "redis-pipelined"),
     ("nq_results_to_redis_pipelined", "penstock-nq-results", "consume_per_second", "redis-pipelined"),
+    # With as many in flight on both sides.
+    ("nq_post_to_redis_8_of_100", "penstock-nq", "publish_per_second", "redis-pipelined-more"),
+    ("nq_results_to_redis_8_of_100", "penstock-nq-results", "consume_per_second", "redis-pipelined-more"),
 )
 
-CONDITIONS = "200-byte messages, fsync before a publish is acknowledged, 256 in flight"
+CONDITIONS = "200-byte messages, fsync before a publish is acknowledged, 256 in flight unless said otherwise"
 
 Row = dict[str, float]
 

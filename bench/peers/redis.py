@@ -1,6 +1,7 @@
 """Redis Streams with `appendfsync always`: XADD; then XREADGROUP and XACK.
 
-Two shapes: 256 connections with one command in flight each, and 8 connections with 32 in flight each.
+Three shapes: 256 connections with one command in flight each, 8 connections with 32 in flight each, and 8 with 100,
+which is as much as our own requests of 100 messages have in flight.
 """
 
 import contextlib
@@ -14,8 +15,9 @@ from bench.servers import accepts, free_port, running, scratch_directory
 from bench.targets import IN_FLIGHT, Figures, Plan, Target, program
 
 PIPELINED_CONNECTIONS = 8
+PIPELINED_DEPTH_MOST = 100
 # How many entries there must be for each second of reading; more than it has ever read.
-READ_PER_SECOND_MAX = 250_000
+READ_PER_SECOND_MAX = 400_000
 FILL_SECONDS_MAX = 120.0
 ENTRY_LINES = 8  # Of an entry with one field in the answer to XREADGROUP.
 HEAD_LINES = 5
@@ -102,8 +104,7 @@ def read_rate(port: int, connections: int, depth: int, warm_seconds: float, seco
     return closed_loop(port, conversations, warm_seconds=warm_seconds, seconds=seconds)
 
 
-def measure(plan: Plan, connections: int) -> Figures:
-    depth = IN_FLIGHT // connections
+def measure(plan: Plan, connections: int, depth: int) -> Figures:
     with started(plan) as port:
         publish = on_load_core(add_rate, port, connections, depth, plan.warm_seconds, plan.seconds)
         missing = int(READ_PER_SECOND_MAX * (plan.warm_seconds + plan.seconds)) - publish.with_warm_up
@@ -135,15 +136,23 @@ TARGETS = (
     Target(
         "redis",
         "Redis Streams, 256 connections",
-        lambda plan: measure(plan, IN_FLIGHT),
+        lambda plan: measure(plan, IN_FLIGHT, 1),
         find,
         "redis-server",
     ),
     Target(
         "redis-pipelined",
         "Redis Streams, pipelined 8 of 32",
-        lambda plan: measure(plan, PIPELINED_CONNECTIONS),
+        lambda plan: measure(plan, PIPELINED_CONNECTIONS, IN_FLIGHT // PIPELINED_CONNECTIONS),
         find,
         "redis-server",
+    ),
+    Target(
+        "redis-pipelined-more",
+        "Redis Streams, pipelined 8 of 100",
+        lambda plan: measure(plan, PIPELINED_CONNECTIONS, PIPELINED_DEPTH_MOST),
+        find,
+        "redis-server",
+        note="800 in flight",
     ),
 )
