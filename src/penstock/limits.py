@@ -35,6 +35,7 @@ RECEIVERS_MAX = 10_000  # Of one queue.
 ROWS_PER_CHUNK = 32
 RUN_MESSAGES_MIN = 12  # Fewer messages are logged one by one: a table costs more than it saves.
 RUN_MESSAGES_MAX = 256  # Publishes that are decided together.
+WAKES_MAX = 128  # Clients that get what they waited for in one turn of the event loop.
 TICK_EVENTS_MAX = 2_000  # Deadlines settled in one go, so that a million at once stall nobody.
 
 # The log

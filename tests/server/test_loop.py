@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import Reason
-from penstock.limits import SECOND_NS
+from penstock.limits import SECOND_NS, WAKES_MAX
 from penstock.model import (
     Answer,
     CreateQueue,
@@ -320,6 +320,26 @@ async def test_waiting_fetches_are_served_in_turn(loop: Loop) -> None:
     assert loop.waiting("work") == 1
     loop.release_waiters()
     assert order == [0, 1, 2]
+
+
+@live
+async def test_a_crowd_that_waits_is_served_over_several_turns(loop: Loop) -> None:
+    order: list[int] = []
+    for number in range(1000):
+        loop.submit(Fetch("work", wait_ns=10 * SECOND_NS), partial(_note, order, number))
+    await settled(loop)
+    assert loop.waiters == 1000
+    loop.submit(Publish("work", [HELLO] * 900), lambda _: None)
+    loop.decide_collected()
+    assert loop.waiters == 1000 - WAKES_MAX
+    loop.submit(Publish("work", [HELLO] * 99), lambda _: None)
+    loop.decide_collected()
+    assert loop.waiters == 1000 - WAKES_MAX
+    await settled(loop)
+    while len(order) < 999:  # noqa: ASYNC110 - A turn, not a time.
+        await asyncio.sleep(0)
+    assert order == list(range(999))
+    assert loop.waiters == 1
 
 
 @live

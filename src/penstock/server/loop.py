@@ -18,7 +18,7 @@ from typing import Any, Protocol, cast
 
 from penstock.engine.engine import Engine
 from penstock.errors import DamagedLogError, Reason
-from penstock.limits import BATCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MAX, SECOND_NS
+from penstock.limits import BATCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MAX, SECOND_NS, WAKES_MAX
 from penstock.model import (
     LETTERS,
     Answer,
@@ -169,6 +169,7 @@ class Loop:
         self._retries: dict[Key, tuple[Nanos, Timer]] = {}  # When a waiting receiver gets something again.
         self._watches: dict[str, dict[Watch, None]] = {}
         self._woken: list[Key] = []
+        self._wake_is_due = False
         self._followers: dict[tuple[int, int], list[Follower]] = {}  # By the place in the message's id.
         self._timer: Timer | None = None
         self._timer_at: Nanos = NEVER_NS
@@ -680,10 +681,18 @@ class Loop:
         return found is not None and found.ready > 0
 
     def _wake(self) -> None:
-        """Hand what has become ready to those who wait for it; wake those who only watch if some is left."""
-        while self._woken:
+        """Hand what has become ready to those who wait for it; wake those who only watch if some is left. A crowd is
+        served over several turns, so that it stalls nobody else."""
+        room = 0 if self._wake_is_due else WAKES_MAX
+        while self._woken and room:
             key = self._woken.pop()
             while waiters := self._waiters.get(key):
+                if not room:
+                    self._woken.append(key)
+                    self._wake_is_due = True
+                    self._scheduler.soon(self._go_on_waking)
+                    return
+                room -= 1
                 waiter = next(iter(waiters))
                 answer = self._decided(waiter.command)
                 if not answer:
@@ -694,6 +703,11 @@ class Loop:
             if type(key) is str and key in self._watches and self._has_ready(key):
                 for watch in self._watches.pop(key):
                     self._hold(watch.told, _DONE, _SYNC)
+
+    def _go_on_waking(self) -> None:
+        self._wake_is_due = False
+        if not self.failure:
+            self._wake()
 
     # ── Deadlines ───────────────────────────────────────────────────────────────────────────────────────────
 
