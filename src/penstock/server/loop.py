@@ -683,8 +683,8 @@ class Loop:
     def _wake(self) -> None:
         """Hand what has become ready to those who wait for it; wake those who only watch if some is left. A crowd is
         served over several turns, so that it stalls nobody else."""
-        room = 0 if self._wake_is_due else WAKES_MAX
-        while self._woken and room:
+        room = WAKES_MAX
+        while self._woken and not self._wake_is_due:
             key = self._woken.pop()
             while waiters := self._waiters.get(key):
                 if not room:
