@@ -613,6 +613,23 @@ def test_an_answer_is_bounded_in_bytes_but_one_message_always_fits(rig: Rig) -> 
     assert [(drawn.queue, drawn.sequences) for drawn in answer.drawn] == [("q", [1, 2, 3])]
 
 
+def test_no_small_message_overtakes_a_large_one_that_finds_no_room(rig: Rig) -> None:
+    large = NewMessage(b"x" * (FETCH_BYTES_MAX // 3))
+    rig.publish("q", *[large] * 5, NewMessage(b"gone", expires_ns=SECOND_NS), b"", b"")
+    rig.wait(2)
+    assert [pulled(rig), pulled(rig)] == [[1, 2, 3], [4, 5, 7, 8]]
+
+
+def test_a_start_counts_also_where_there_is_no_room_left(rig: Rig) -> None:
+    rig.do(CreateQueue("other", KEEPS))
+    rig.publish("q", b"x" * FETCH_BYTES_MAX)
+    rig.publish("other", b"1", b"2", b"3")
+    answer = rig.do(Pull("r", [Draw("q"), Draw("other", start=3, most=9)]))
+    assert isinstance(answer, Pulled)
+    assert [drawn.queue for drawn in answer.drawn] == ["q"]
+    assert pulled(rig, queue="other") == [3]
+
+
 def test_a_queue_has_a_bounded_number_of_receivers(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pull_module, "RECEIVERS_MAX", 2)
     rig.publish("q", b"1", b"2")

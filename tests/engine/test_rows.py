@@ -99,7 +99,12 @@ class RowsMachine(RuleBasedStateMachine):
     @invariant()
     def neighbours_agree(self) -> None:
         there = sorted(self.model)
-        assert [sequence for sequence, _ in self.rows.newest_first()] == there[::-1]
+        newest = [
+            first + index
+            for first, window in self.rows.newest_first()
+            for index in np.flatnonzero(window["state"]).tolist()[::-1]
+        ]
+        assert newest == there[::-1]
         for sequence in range(0, self.last + 40, 7):
             assert self.rows.first_from(sequence) == next((each for each in there if each >= sequence), None)
             window = self.rows.window(sequence, 45)

@@ -201,9 +201,9 @@ async def test_a_pull_outlives_its_queue(loop: Loop) -> None:
 @live
 async def test_a_result_wakes_those_who_wait_for_it_and_nobody_else(loop: Loop) -> None:
     await ask(loop, Publish("q", [HELLO] * 2))
+    others = Waiting(loop, AwaitResult("q", 1, "s", LONG_NS))
     mine = Waiting(loop, AwaitResult("q", 1, "r", LONG_NS))
     any_of_them = Waiting(loop, AwaitResult("q", 1, "", LONG_NS))
-    others = Waiting(loop, AwaitResult("q", 1, "s", LONG_NS))
     another = Waiting(loop, AwaitResult("q", 2, "", LONG_NS))
     await ask(loop, Pull("r", results=[("q", 1, b"42")]))
     for client in (mine, any_of_them):

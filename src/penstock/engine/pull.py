@@ -155,6 +155,8 @@ class Pulling:
             self._pass_over(queue, cursor, queue.last_sequence)
         elif draw.start == FROM_NEWEST:
             self._deliver(queue, draw, self._newest(queue, cursor))
+        elif self._room <= 0:
+            self._pass_over(queue, cursor, draw.start - 1)
         else:
             beginning = max(cursor, draw.start - 1)
             runs = list(self._unseen(queue, beginning, draw.most))
@@ -172,45 +174,47 @@ class Pulling:
         behind = cursor
         while wanted > 0 and self._room > 0 and (sequence := queue.rows.first_from(behind + 1)) is not None:
             rows = queue.rows.window(sequence, min(wanted, queue.last_sequence - sequence + 1))
-            there, stop = self._visible(rows)
+            there, hidden = self._visible(rows)
+            stop = int(hidden.argmax()) if hidden.any() else len(rows)
             for first, end in _stretches(there[:stop]):
-                end = self._fit(rows, first, end)
-                if first == end:
-                    return
-                wanted -= end - first
-                yield sequence + first, rows[first:end]
+                fitting = self._fit(rows, first, end)
+                if fitting > first:
+                    wanted -= fitting - first
+                    yield sequence + first, rows[first:fitting]
+                if fitting < end:
+                    return  # Also a small one that would fit: it comes after those that do not.
             if stop < len(rows):
                 return  # What is behind it waits, until it is visible: order is order.
             behind = sequence + len(rows) - 1
 
-    def _visible(self, rows: _Table) -> tuple[_Table, int]:
-        """Which of these are there, and where the first is that is not visible yet."""
+    def _visible(self, rows: _Table) -> tuple[_Table, _Table]:
+        """Which of these are there, and which of those are not visible yet."""
         state = rows["state"]
         there = (state != GONE) & (rows["expires_at"] > self._now)
-        hidden = there & (state == DELAYED) & (rows["receives"] == 0) & (rows["visible_at"] > self._now)
-        stop = int(hidden.argmax()) if hidden.any() else len(rows)
-        return there, stop
+        return there, there & (state == DELAYED) & (rows["receives"] == 0) & (rows["visible_at"] > self._now)
 
     def _fit(self, rows: _Table, first: int, end: int) -> int:
-        """As many as there is room for in one answer; one in any case."""
+        """As many as there is room for in one answer. One message always fits into an empty one."""
         size = int(rows["body_bytes"][first:end].sum())
         if size > self._room:
             sizes = np.cumsum(rows["body_bytes"][first:end], dtype=np.int64)
-            fitting = int(np.searchsorted(sizes, self._room, side="right"))
-            untouched = self._room == FETCH_BYTES_MAX
+            end = first + int(np.searchsorted(sizes, self._room, side="right"))
             self._room = 0
-            return first + max(fitting, int(untouched))
-        self._room -= size
+        else:
+            self._room -= size
         return end
 
     def _newest(self, queue: Queue, cursor: int) -> list[tuple[int, _Table]]:
-        for sequence, _ in queue.rows.newest_first():
-            if sequence <= cursor:
+        """The last message that is there, visible, and behind the cursor."""
+        for first, rows in queue.rows.newest_first():
+            if first + len(rows) <= cursor + 1:
                 break
-            rows = queue.rows.window(sequence, 1)
-            there, stop = self._visible(rows)
-            if there[0] and stop:
-                return [(sequence, rows)]
+            there, hidden = self._visible(rows)
+            found = np.flatnonzero(there & ~hidden)
+            if len(found):
+                last = int(found[-1])
+                fits = first + last > cursor and self._fit(rows, last, last + 1) > last
+                return [(first + last, rows[last : last + 1])] if fits else []
         return []
 
     def _deliver(self, queue: Queue, draw: Draw, runs: list[tuple[int, _Table]]) -> None:

@@ -264,12 +264,10 @@ class Rows:
                 return each
         return min(each for each in chunks if each > near)
 
-    def newest_first(self) -> Iterator[tuple[int, Row]]:
-        """All messages, the last one first."""
+    def newest_first(self) -> Iterator[tuple[int, NDArray[Any]]]:
+        """All rows in pieces, the last piece first: of each the first sequence, and a table as of `window`."""
         for number in reversed(self._chunks):
-            for sequence in range(((number + 1) << _SHIFT) - 1, (number << _SHIFT) - 1, -1):
-                if row := self.get(sequence):
-                    yield sequence, row
+            yield number << _SHIFT, self.window(number << _SHIFT, ROWS_PER_CHUNK)
 
     # Snapshots
 

@@ -564,15 +564,21 @@ class Loop:
     def _retry(self, key: Key) -> None:
         """Something is due again: who of those that wait takes it?"""
         del self._retries[key]
-        if self.failure:
-            return
+        if not self.failure:
+            self._offer_to_all(key)
+            self._wake()
+
+    def _offer_to_all(self, key: Key) -> None:
+        """Where those who wait with one key do not all want the same."""
         for waiter in list(self._waiters.get(key, ())):
-            if waiter.timer and (answer := self._decided(waiter.command)):
+            if waiter.timer is None:
+                continue  # It went away when another was answered.
+            answer = self._decided(waiter.command)
+            if answer:
                 self.forget(waiter)
                 self._hold(waiter.reply, answer, waiter.stage)
-            elif waiter.timer:
+            else:
                 self._arm_retry(waiter, answer)
-        self._wake()
 
     def _hand_over(self, command: Publish, reply: Reply) -> bool:
         """Give a message straight to a client that waits for one and confirms none: it is stored nowhere."""
@@ -686,6 +692,9 @@ class Loop:
         room = WAKES_MAX
         while self._woken and not self._wake_is_due:
             key = self._woken.pop()
+            if type(key) is tuple and type(key[1]) is int:
+                self._offer_to_all(key)  # A result, but of whom?
+                continue
             while waiters := self._waiters.get(key):
                 if not room:
                     self._woken.append(key)
