@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, pairwise
 from typing import Any, Protocol, cast
 
 from penstock.engine.engine import Engine
 from penstock.errors import DamagedLogError, Reason
 from penstock.limits import BATCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MAX, SECOND_NS, WAKES_MAX
 from penstock.model import (
-    LETTERS,
     Answer,
     AwaitResult,
     Command,
@@ -28,7 +26,6 @@ from penstock.model import (
     Decision,
     Delivery,
     Done,
-    Drawn,
     Event,
     Fetch,
     Finish,
@@ -46,10 +43,11 @@ from penstock.model import (
     Receipt,
     Refused,
     Stage,
-    StoredResult,
     Tick,
     Waiting,
 )
+from penstock.server.followers import Follower, Followers
+from penstock.server.loading import load
 from penstock.storage.port import Log
 
 logger = logging.getLogger(__name__)
@@ -62,7 +60,6 @@ _READY, _SYNC = Stage.READY, Stage.SYNC  # Looking a member up in an enum is not
 _MAKES_READY = frozenset((Kind.LOGGED, Kind.RETRIED))
 _FOR_RECEIVERS = frozenset((Kind.DELIVERED, Kind.HANDED_OVER, Kind.RESULT_STORED))
 _CLEARS_THE_WAY = frozenset((Kind.SUCCEEDED, Kind.EXPIRED, Kind.DELETED))  # Of what receivers stop before.
-_ENDS = frozenset((Kind.KICKED, Kind.SUCCEEDED, Kind.EXASPERATED, Kind.EXPIRED, Kind.DELETED))
 
 
 class Timer(Protocol):
@@ -122,25 +119,6 @@ class Watch:
             self.wake()
 
 
-class Follower:
-    """A client that is told what becomes of a message. `cancel` when it no longer wants to be."""
-
-    __slots__ = ("_loop", "place", "tell")
-
-    def __init__(self, loop: Loop, place: tuple[int, int], tell: Callable[[Kind], None]) -> None:
-        self._loop = loop
-        self.place = place
-        self.tell: Callable[[Kind], None] | None = tell
-
-    def cancel(self) -> None:
-        self.tell = None
-        self._loop.forget_follower(self)
-
-    def told(self, kind: Kind | Refused) -> None:
-        if self.tell and not isinstance(kind, Refused):
-            self.tell(kind)
-
-
 class Loop:
     def __init__(self, engine: Engine, log: Log, clock: Callable[[], Nanos], scheduler: Scheduler) -> None:
         self.engine = engine
@@ -170,7 +148,7 @@ class Loop:
         self._watches: dict[str, dict[Watch, None]] = {}
         self._woken: list[Key] = []
         self._wake_is_due = False
-        self._followers: dict[tuple[int, int], list[Follower]] = {}  # By the place in the message's id.
+        self._followers = Followers()
         self._timer: Timer | None = None
         self._timer_at: Nanos = NEVER_NS
         self._arm()
@@ -324,62 +302,12 @@ class Loop:
 
     def _loaded(self, decision: Decision) -> Decision:
         """Read what is to be delivered. What cannot be read is not delivered, and not counted as delivered."""
-        answer = decision.answer
         try:
-            if type(answer) is Pulled:
-                for drawn in answer.drawn:
-                    self._load_columns(drawn)
-            elif type(answer) is StoredResult:
-                answer.result = self.log.read(answer.position, answer.size)
-            elif type(answer) is not Refused:
-                self._load(cast("Sequence[Delivery]", answer))
+            load(decision.answer, self.log.read)
         except DamagedLogError as error:
             logger.critical("message_damaged", extra={"reason": str(error)})
             return Decision((), Refused(Reason.DAMAGED, str(error)))
         return decision
-
-    def _load(self, deliveries: Sequence[Delivery]) -> None:
-        start = 0
-        while start < len(deliveries):
-            stop = _end_of_run(deliveries, start)
-            if stop - start > 1:
-                self._load_run(deliveries[start:stop])
-            else:
-                self._load_one(deliveries[start])
-            start = stop
-
-    def _load_run(self, deliveries: Sequence[Delivery]) -> None:
-        """Bodies that lie one after the other in the log: one read for all of them."""
-        base, last = deliveries[0].position, deliveries[-1]
-        bodies = self.log.read(base, last.position + last.body_bytes - base)
-        for delivery in deliveries:
-            start = delivery.position - base
-            delivery.body = bodies[start : start + delivery.body_bytes]
-
-    def _load_one(self, delivery: Delivery) -> None:
-        body, key = delivery.body_bytes, delivery.key_bytes
-        extent = self.log.read(delivery.position, body + key + delivery.headers_bytes)
-        if len(extent) == body:
-            delivery.body = extent
-        else:
-            delivery.body, delivery.key = extent[:body], extent[body : body + key]
-            delivery.headers = extent[body + key :]
-
-    def _load_columns(self, drawn: Drawn) -> None:
-        """Messages that were published together lie together, and are read together."""
-        sizes, positions, read = drawn.body_bytes, drawn.positions, self.log.read
-        if not any(drawn.key_bytes) and not any(drawn.headers_bytes):
-            first = positions[0]
-            bounds = list(accumulate(sizes, initial=0))
-            if [first + start for start in bounds[:-1]] == positions:
-                data = read(first, bounds[-1])
-                drawn.bodies = [data[start:end] for start, end in pairwise(bounds)]
-                drawn.headers = [b""] * len(sizes)
-                return
-        for position, body, key, headers in zip(positions, sizes, drawn.key_bytes, drawn.headers_bytes, strict=True):
-            extent = read(position, body + key + headers)
-            drawn.bodies.append(extent[:body])
-            drawn.headers.append(extent[body + key :])
 
     def when(self, stage: Stage, callback: Callable[[], None]) -> None:
         """Call when everything decided so far has reached the stage. Not called if the log fails first."""
@@ -619,16 +547,7 @@ class Loop:
 
     def follow(self, queue: int, sequence: int, tell: Callable[[Kind], None]) -> Follower:
         """Tell every event of a message from now to its end, each when it is durable."""
-        follower = Follower(self, (queue, sequence), tell)
-        self._followers.setdefault(follower.place, []).append(follower)
-        return follower
-
-    def forget_follower(self, follower: Follower) -> None:
-        followers = self._followers.get(follower.place, [])
-        if follower in followers:
-            followers.remove(follower)
-            if not followers:
-                del self._followers[follower.place]
+        return self._followers.add((queue, sequence), tell)
 
     def _observe(self, event: Event) -> None:
         """Look at an event that is about to be applied: who waits for it?"""
@@ -639,20 +558,13 @@ class Loop:
             self._note_woken(event.to_queue)
         elif isinstance(event, QueueRemoved):
             self._note_woken(event.queue)
-            for place in [place for place in self._followers if place[0] == event.queue]:
-                self._tell(place, Kind.DELETED)
         elif kind in _FOR_RECEIVERS:
             self._observe_receiver(event)
         elif kind in _CLEARS_THE_WAY and isinstance(event, MessageEvent) and not event.receives:
             self._woken += self._receivers.get(self.engine.queues[event.queue].name, ())
-        if not self._followers or kind not in LETTERS:
-            return
-        if isinstance(event, MessageEvent):
-            place = (event.queue, event.sequence)
-            self._tell(self.engine.origins.get(place, place), kind)
-        elif isinstance(event, MessageRun):
-            for sequence in event.sequences:  # No run has a message that was moved.
-                self._tell((event.queue, sequence), kind)
+        if self._followers:
+            # The event is part of the batch that collects, or will be at once.
+            self._held_for_sync += self._followers.concerned(event, self.engine.origins)
 
     def _note_passed_over(self, command: Pull) -> None:
         """A start may have led past the message that others of the same name stop before."""
@@ -676,11 +588,6 @@ class Loop:
         if name in self._waiters or name in self._watches:
             self._woken.append(name)
         self._woken += self._receivers.get(name, ())
-
-    def _tell(self, place: tuple[int, int], kind: Kind) -> None:
-        followers = self._followers.pop(place, ()) if kind in _ENDS else self._followers.get(place, ())
-        # The event is part of the batch that collects, or will be at once.
-        self._held_for_sync.extend((follower.told, kind) for follower in followers)
 
     def _has_ready(self, queue: str) -> bool:
         found = self.engine.queue(queue)
@@ -758,17 +665,6 @@ def _grouped(collected: list[Any], alike: Callable[[Any], object]) -> list[list[
     for entry in collected:
         groups.setdefault(alike(entry[0]), []).append(entry)
     return list(groups.values())
-
-
-def _end_of_run(deliveries: Sequence[Delivery], start: int) -> int:
-    """The first delivery after `start` that does not follow the one before it in the log, body on body."""
-    expected = deliveries[start].position
-    for index in range(start, len(deliveries)):
-        delivery = deliveries[index]
-        if delivery.position != expected or delivery.key_bytes or delivery.headers_bytes:
-            return max(index, start + 1)
-        expected += delivery.body_bytes
-    return len(deliveries)
 
 
 def _count(event: Event) -> int:
