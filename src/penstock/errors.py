@@ -45,5 +45,13 @@ class DamagedLogError(PenstockError):
     """Bytes that were once whole are not any more. The broker does not start, and names what is lost."""
 
 
+class EventsRemovedError(PenstockError):
+    """Events that were asked for are past the Event Log's retention. The reader goes on from what is left, or not."""
+
+    def __init__(self, earliest: int) -> None:
+        super().__init__(f"events before offset {earliest} are no longer there")
+        self.earliest = earliest
+
+
 class LogFailedError(PenstockError):
     """A write or an fsync failed. What waits is failed, nothing more is written, recovery replays the log."""

@@ -44,6 +44,14 @@ SEGMENT_BYTES_MIN = 64 << 10
 SEGMENT_BYTES_MAX = 1 << 30
 TAIL_BYTES_MAX = 32 << 20  # Recent batches kept in memory for readers.
 
+# Readers of the Event Log
+READ_BYTES = 2 << 20  # Of the log, read and decoded at once.
+PIECE_BYTES = 256 << 10  # Of a stream, about, given to the shell at once.
+RANGE_BYTES_DEFAULT = 16 << 20  # Whole batches in one answer; a single one always fits.
+RANGE_BYTES_MAX = 1 << 30
+FOLLOW_SECONDS = 0.02  # Followers are woken no more often than this.
+QUEUES_REMEMBERED_MAX = 100_000  # Names of queues that are no longer there.
+
 # HTTP
 REQUEST_TARGET_BYTES_MAX = 8 << 10
 REQUEST_HEADERS_BYTES_MAX = 32 << 10

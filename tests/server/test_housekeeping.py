@@ -70,7 +70,7 @@ def test_segments_without_living_messages_are_given_back(log: SegmentLog) -> Non
     async def story() -> None:
         loop = a_loop(log)
         keeper = Housekeeper(loop, log, FORGETFUL)
-        loop.on_commit = keeper.after_commit
+        loop.on_commit.append(keeper.after_commit)
         await ask(loop, CreateQueue("work", QueueSettings()))
         for _ in range(4):
             known = keeper.newest
@@ -88,7 +88,7 @@ def test_the_living_messages_of_a_mostly_dead_segment_are_carried_forward(log: S
     async def story() -> None:
         loop = a_loop(log)
         keeper = Housekeeper(loop, log, FORGETFUL)
-        loop.on_commit = keeper.after_commit
+        loop.on_commit.append(keeper.after_commit)
         await ask(loop, CreateQueue("work", QueueSettings(visibility_ns=10**15)))
         await ask(loop, Publish("work", [NewMessage(b"the first of all")]))
         (survivor,) = await ask(loop, Fetch("work"))

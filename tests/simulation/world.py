@@ -92,7 +92,7 @@ class World:
         engine, self.log = self._recover()
         self.loop = Loop(engine, self.log, self.time, self.process)
         self.loop.on_failure = self._failed
-        self.loop.on_commit = self._committed
+        self.loop.on_commit.append(self._committed)
         self._note(f"started, run {self.run}, offset {self.log.durable_offset}")
 
     def _recover(self) -> tuple[Engine, FaultyLog]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Protocol
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -48,10 +49,46 @@ class Calls(Struct, gc=False):
     tell: Callable[[Sequence[Answer]], Response]
 
 
+class Sink(Protocol):
+    """Where the pieces of a stream go: the shell's side of it."""
+
+    def give(self, data: bytes) -> None:
+        """The piece that was asked for; an empty one asks to be asked again."""
+
+    def end(self) -> None:
+        """There are no more pieces."""
+
+    def fail(self) -> None:
+        """There should be more, and they cannot be had: the client must not take what it has for the whole."""
+
+
+class Source(Protocol):
+    """Where the pieces of a stream come from. It is asked for one at a time, when the client has taken the last."""
+
+    def pull(self, sink: Sink) -> None:
+        """Make one call to the sink, soon: after this call has returned."""
+
+    def finish(self) -> None:
+        """The broker is about to stop: end now if you would not end by yourself."""
+
+    def close(self) -> None:
+        """Nobody listens any more. Called once; also after the end."""
+
+
+class Stream(Struct, gc=False):
+    """A response that is sent piece by piece, at the pace of the client. `length`: of the body, if it is known."""
+
+    status: int
+    headers: bytes
+    source: Source
+    length: int | None = None
+    endless: bool = False  # Ends when the client closes its side.
+
+
 class Awaited(Struct, gc=False):
     """A response that is being made elsewhere."""
 
-    when_ready: Callable[[Callable[[Response], None]], None]
+    when_ready: Callable[[Callable[[Response | Stream], None]], None]
 
 
 # By the first segment of the path and how many there are: what each method does. The last segment comes along.

@@ -34,6 +34,7 @@ from penstock.dialects.http import (
     segments_of,
 )
 from penstock.dialects.mqs import Mqs
+from penstock.dialects.native import Native
 from penstock.dialects.nq import Nq
 from penstock.engine.engine import Engine
 from penstock.errors import ConfigError, DataDirectoryError, PenstockError, ProtocolError
@@ -48,6 +49,7 @@ from penstock.server.http import HttpServer, Upgrade
 from penstock.server.lines import LineServer
 from penstock.server.loop import Loop, Timer
 from penstock.server.metrics import CONTENT_TYPE, Metrics
+from penstock.server.spectators import Spectators
 from penstock.server.ws import Converse, WebSockets
 from penstock.storage.directory import DataDirectory, Identity
 from penstock.storage.segments import SegmentLog
@@ -79,12 +81,14 @@ class AsyncioScheduler:
 class Application:
     """Every HTTP path of the broker."""
 
-    def __init__(self, config: Config, identity: Identity, loop: Loop, metrics: Metrics) -> None:
+    def __init__(
+        self, config: Config, identity: Identity, loop: Loop, metrics: Metrics, spectators: Spectators
+    ) -> None:
         self._loop = loop
         self._metrics_of = metrics
         self._guarded = bool(config.auth.tokens)
         self._authenticator = Authenticator(config.auth.tokens)
-        ids = MessageIds(bytes.fromhex(identity.id_key), identity.shard)
+        ids = _ids(identity)
         mqs = Mqs(
             ids,
             oversize=config.mqs.oversize,
@@ -107,6 +111,7 @@ class Application:
             **mqs.routes,
             **nq.routes,
             **glovebox.routes,
+            **Native(loop.submit, spectators).routes,
             (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
             (b"metrics", 1): {b"GET": self._metrics, b"HEAD": self._metrics},
             (b"openapi.json", 1): {b"GET": self._openapi, b"HEAD": self._openapi},
@@ -182,15 +187,26 @@ class Application:
 
     @cached_property
     def _description(self) -> bytes:
-        description = _packaged("mqs")
-        description["info"]["version"] = __version__
-        for dialect in ("nq",):
-            more = _packaged(dialect)
-            description["tags"] += more["tags"]
-            description["paths"] |= more["paths"]
-            for kind, parts in more["components"].items():
-                description["components"].setdefault(kind, {}).update(parts)
-        return msgspec.json.encode(description)
+        return msgspec.json.encode(openapi())
+
+
+def _ids(identity: Identity) -> MessageIds:
+    """Each room has its own: what one has asked for lately is of no use to another."""
+    return MessageIds(bytes.fromhex(identity.id_key), identity.shard)
+
+
+def openapi() -> dict[str, Any]:
+    """Every dialect describes itself in a file of its own; here they are one."""
+    packaged = resources.files("penstock.dialects").joinpath("openapi").iterdir()
+    parts = {file.name: msgspec.json.decode(file.read_bytes()) for file in packaged}
+    whole: dict[str, Any] = parts.pop("mqs.json")  # The oldest: what all have in common is in it.
+    for _, part in sorted(parts.items()):
+        whole["tags"] += part["tags"]
+        whole["paths"] |= part["paths"]
+        for section, entries in part.get("components", {}).items():
+            whole["components"].setdefault(section, {}).update(entries)
+    whole["info"]["version"] = __version__
+    return whole
 
 
 def _route_of(segments: list[bytes]) -> tuple[bytes, int]:
@@ -198,13 +214,6 @@ def _route_of(segments: list[bytes]) -> tuple[bytes, int]:
     if segments[0] == b"v1" and len(segments) > 1:
         return b"v1/" + segments[1], len(segments)
     return segments[0], len(segments)
-
-
-def _packaged(dialect: str) -> dict[str, Any]:
-    """The description of one dialect, as it comes with the package."""
-    data = resources.files("penstock.dialects").joinpath(f"openapi/{dialect}.json").read_bytes()
-    description: dict[str, Any] = msgspec.json.decode(data)
-    return description
 
 
 class Broker:
@@ -228,8 +237,10 @@ class Broker:
             self.metrics = Metrics(self.loop)
             self.loop.on_commit_seconds = self.metrics.commit_seconds.observe
             self._keep_house(log)
-            self.http = HttpServer(Application(self.config, identity, self.loop, self.metrics), self.config.http)
-            self.metrics.http = self.http
+            self.loop.on_commit.append(lambda: self.housekeeper.after_commit())
+            self.spectators = self.metrics.spectators = Spectators(self.loop, _ids(identity), self.config.events)
+            application = Application(self.config, identity, self.loop, self.metrics, self.spectators)
+            self.http = self.metrics.http = HttpServer(application, self.config.http)
             self.lines = self.metrics.lines = self._line_server(identity)
             gc.freeze()  # What was recovered is here to stay.
             listeners = [
@@ -248,7 +259,7 @@ class Broker:
             self.directory.close()
 
     def _line_server(self, identity: Identity) -> LineServer:
-        etzel = Etzel(MessageIds(bytes.fromhex(identity.id_key), identity.shard), QueueSettings())
+        etzel = Etzel(_ids(identity), QueueSettings())
         admits = Authenticator(self.config.auth.tokens).admits if self.config.auth.tokens else None
         return LineServer(self.loop, self.config.lines, lambda peer: etzel.converse(peer, admits), refusal)
 
@@ -285,7 +296,6 @@ class Broker:
     def _keep_house(self, log: SegmentLog) -> None:
         self.log = log
         self.housekeeper = self.metrics.housekeeper = Housekeeper(self.loop, log, self.config.log)
-        self.loop.on_commit = self.housekeeper.after_commit
 
     async def _look_around(self) -> None:
         while True:
@@ -324,6 +334,7 @@ class Broker:
         await self._until(lambda: not (self.http.connections or self.lines.connections), self.config.stop_seconds)
         self.http.close()
         self.lines.close()
+        await asyncio.to_thread(self.spectators.close)
         await self._until(lambda: self.loop.idle or bool(self.loop.failure), self.config.stop_seconds)
         if self._reviving:
             self._reviving.cancel()

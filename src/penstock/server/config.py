@@ -153,6 +153,16 @@ class LogConfig(Struct, frozen=True, kw_only=True):
     ] = 24 << 20
 
 
+class EventsConfig(Struct, frozen=True, kw_only=True):
+    readers_max: Annotated[
+        int, Meta(ge=0, le=10_000, description="Readers of the Event Log at once; one more is answered with 503.")
+    ] = 64
+    heartbeat_seconds: Annotated[
+        float,
+        Meta(gt=0, le=3600, description="How long nothing comes before a follower is told that it still listens."),
+    ] = 15.0
+
+
 class LoggingConfig(Struct, frozen=True, kw_only=True):
     level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="The least important lines still logged.")
@@ -216,6 +226,7 @@ class Config(Struct, frozen=True, kw_only=True):
     ws: WsConfig = WsConfig()
     lines: LinesConfig = LinesConfig()
     log: LogConfig = LogConfig()
+    events: EventsConfig = EventsConfig()
     logging: LoggingConfig = LoggingConfig()
     mqs: MqsConfig = MqsConfig()
     glovebox: GloveboxConfig = GloveboxConfig()

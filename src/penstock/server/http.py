@@ -18,7 +18,17 @@ from typing import Any, NoReturn, Protocol, cast
 import httptools
 from msgspec import Struct
 
-from penstock.dialects.http import Awaited, BodyRule, Call, Calls, Headers, Request, Response, error_response
+from penstock.dialects.http import (
+    Awaited,
+    BodyRule,
+    Call,
+    Calls,
+    Headers,
+    Request,
+    Response,
+    Stream,
+    error_response,
+)
 from penstock.limits import BODY_BYTES_UNASKED, PIPELINE_REQUESTS_MAX, REQUEST_TARGET_BYTES_MAX
 from penstock.model import Answer, Command
 
@@ -156,7 +166,8 @@ class _Exchange(Request, gc=False, kw_only=False):
     keep_alive: bool = False
     tell: Callable[[Any], Response] | None = None
     pending: Cancelable | None = None
-    response: Response | None = None
+    response: Response | Stream | None = None
+    chunked: bool = True  # The client knows chunks, as all of HTTP/1.1 do.
 
     def answer(self, answer: Answer | Sequence[Answer]) -> None:
         assert self.tell is not None
@@ -168,10 +179,54 @@ class _Exchange(Request, gc=False, kw_only=False):
         if self.connection:
             self.connection.drain()
 
-    def respond(self, response: Response) -> None:
+    def respond(self, response: Response | Stream) -> None:
         self.response = response
         if self.connection:
             self.connection.drain()
+            if type(response) is Stream and not self.connection.is_open:
+                response.source.close()  # The client went away while it was being made.
+
+    def drop(self) -> None:
+        """Nobody waits for the answer any more."""
+        if self.pending:
+            self.pending.cancel()
+        if type(self.response) is Stream:
+            self.response.source.close()
+
+
+class _Flow:
+    """A stream whose turn it is: one piece is asked for at a time, and the next when the client has taken it."""
+
+    __slots__ = ("_asked", "_connection", "_over", "stream")
+
+    def __init__(self, connection: HttpConnection, stream: Stream) -> None:
+        self._connection = connection
+        self.stream = stream
+        self._asked = False
+        self._over = False
+
+    def pull(self) -> None:
+        if not self._asked and not self._over:
+            self._asked = True
+            self.stream.source.pull(self)
+
+    def give(self, data: bytes) -> None:
+        self._asked = False
+        if not self._over:
+            self._connection.send_piece(data)
+
+    def end(self) -> None:
+        if not self._over:
+            self.close()
+            self._connection.end_stream()
+
+    def fail(self) -> None:
+        if not self._over:
+            self._connection.break_stream()
+
+    def close(self) -> None:
+        self._over = True
+        self.stream.source.close()
 
 
 class _Several:
@@ -216,6 +271,7 @@ class HttpConnection(asyncio.Protocol):
         "_choked_since",
         "_cut",
         "_exchanges",
+        "_flow",
         "_head_bytes",
         "_headers",
         "_heads",
@@ -239,6 +295,7 @@ class HttpConnection(asyncio.Protocol):
         self._parser = httptools.HttpRequestParser(self)
         self._exchanges: deque[_Exchange] = deque()  # All that are not answered yet, in order.
         self._backlog: deque[_Exchange] = deque()  # The last of them, not handled yet.
+        self._flow: _Flow | None = None  # The answer to the first of them, while it is a stream.
         self._pumping = False
         self._paused = False
         self._choked = False  # The client does not read its answers.
@@ -272,11 +329,21 @@ class HttpConnection(asyncio.Protocol):
         server.connections.discard(self)
         server.buffered_bytes -= self._body_bytes
         self._body_bytes = 0
+        self._drop_all()
+
+    def _drop_all(self) -> None:
+        if self._flow:
+            self._flow.close()
+            self._flow = None
+            self._exchanges.popleft()
         for exchange in self._exchanges:
-            if exchange.pending:
-                exchange.pending.cancel()
+            exchange.drop()
         self._exchanges.clear()
         self._backlog.clear()
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
 
     def data_received(self, data: bytes) -> None:
         if not self._in_request:
@@ -317,6 +384,8 @@ class HttpConnection(asyncio.Protocol):
             self._refuse(refused.response)
 
     def eof_received(self) -> bool:
+        if self._flow and self._flow.stream.endless:
+            self._flow.stream.source.finish()
         return bool(self._exchanges)  # A client may close its side and still wait for its answers.
 
     def pause_writing(self) -> None:
@@ -327,6 +396,8 @@ class HttpConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._choked = False
+        if self._flow:
+            self._flow.pull()
         self._pump()
 
     def _pause(self, wanted: bool) -> None:
@@ -442,6 +513,8 @@ class HttpConnection(asyncio.Protocol):
             body = bytes(body)
         keep_alive = parser.should_keep_alive() and not server.stopping
         exchange = _Exchange(parser.get_method(), self._target, headers, body, self._cut, self, keep_alive)
+        if not keep_alive or b"connection" in headers:
+            exchange.chunked = parser.get_http_version() != "1.0"
         self._target = self._body = b""
         self._in_request = False
         if self._rule is not None:
@@ -523,8 +596,12 @@ class HttpConnection(asyncio.Protocol):
         while exchanges and transport:
             exchange = exchanges[0]
             response = exchange.response
-            if response is None:
+            if response is None or self._flow:
                 break
+            if type(response) is Stream:
+                self._begin_stream(exchange, response)
+                continue
+            assert type(response) is Response
             exchanges.popleft()
             status, body, keep_alive = response.status, response.body, exchange.keep_alive
             server.responses_by_status[status] += 1
@@ -538,12 +615,75 @@ class HttpConnection(asyncio.Protocol):
                 transport.write(head if exchange.method == b"HEAD" else head + body)
             self._since = server.sweeps
             if not keep_alive:
-                exchanges.clear()
-                self._backlog.clear()
+                self._drop_all()
                 transport.close()
                 return
         if self._paused:
             self._pump()
+
+    # ── Streams ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _begin_stream(self, exchange: _Exchange, stream: Stream) -> None:
+        assert self._transport is not None
+        server = self._server
+        server.responses_by_status[stream.status] += 1
+        if stream.length is not None:
+            framing = b"Content-Length: %d\r\n" % stream.length
+        elif exchange.chunked:
+            framing = b"Transfer-Encoding: chunked\r\n"
+        else:
+            framing = b""  # The end of the connection is the end of the body.
+            exchange.keep_alive = False
+        exchange.chunked = exchange.chunked and stream.length is None
+        closing = b"" if exchange.keep_alive else b"Connection: close\r\n"
+        self._transport.write(
+            _STATUS_LINES[stream.status] + server.date + stream.headers + framing + closing + b"\r\n"
+        )
+        self._flow = _Flow(self, stream)
+        if exchange.method == b"HEAD":
+            self._flow.close()
+            exchange.chunked = False
+            self.end_stream()
+        elif server.stopping and stream.endless:
+            stream.source.finish()
+            self._flow.pull()
+        elif not self._choked:
+            self._flow.pull()
+
+    def send_piece(self, data: bytes) -> None:
+        transport, flow = self._transport, self._flow
+        if transport is None or flow is None or transport.is_closing():
+            return
+        if data:
+            self._since = self._server.sweeps
+            if self._exchanges[0].chunked:
+                transport.writelines((b"%x\r\n" % len(data), data, b"\r\n"))
+            else:
+                transport.write(data)
+        if not self._choked:
+            flow.pull()
+
+    def break_stream(self) -> None:
+        """End the connection in a way that tells the client that something is missing."""
+        assert self._flow is not None
+        if self._transport and (self._exchanges[0].chunked or self._flow.stream.length is not None):
+            self._transport.close()
+        elif self._transport:
+            self._transport.abort()
+
+    def end_stream(self) -> None:
+        """The stream under way is complete."""
+        self._flow = None
+        exchange = self._exchanges.popleft()
+        if self._transport is None:
+            return
+        if exchange.chunked:
+            self._transport.write(b"0\r\n\r\n")
+        if exchange.keep_alive:
+            self.drain()
+        else:
+            self._drop_all()
+            self._transport.close()
 
     def _refuse(self, response: Response) -> None:
         """Answer in turn, then close: what follows on this connection cannot be understood."""
@@ -583,6 +723,8 @@ class HttpConnection(asyncio.Protocol):
     def close_if_idle(self) -> None:
         if self._exchanges:
             self._exchanges[-1].keep_alive = False
+            if self._flow:
+                self._flow.stream.source.finish()
         elif not self._in_request:
             self.close()
 

@@ -125,7 +125,7 @@ class Loop:
         self.log = log
         self.failure: str | None = None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
-        self.on_commit: Callable[[], None] = lambda: None
+        self.on_commit: list[Callable[[], None]] = []  # Called when a batch is durable and its clients are answered.
         self.on_commit_seconds: Callable[[float], None] = lambda _: None
         self.events_by_kind = [0] * (max(Kind) + 1)
         self.commits = 0
@@ -376,7 +376,8 @@ class Loop:
             self._scheduler.soon(self._flush)
         _give(done[Stage.WRITE])
         _give(done[Stage.SYNC])
-        self.on_commit()
+        for callback in self.on_commit:
+            callback()
 
     def _fail(self, error: BaseException) -> None:
         """The log cannot be written. Whoever waits is told; nothing more is accepted until a new log is there."""

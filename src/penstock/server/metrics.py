@@ -24,6 +24,7 @@ from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer
 from penstock.server.lines import LineServer
 from penstock.server.loop import Loop
+from penstock.server.spectators import Spectators
 from penstock.storage.segments import SegmentLog
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
@@ -66,6 +67,8 @@ FAMILIES = (
     Family("penstock_lines_connections", "gauge", "Connections of the line protocol open."),
     Family("penstock_lines_buffered_bytes", "gauge", "Lines that are not complete yet."),
     Family("penstock_lines_received_total", "counter", "Lines since the start."),
+    Family("penstock_event_readers", "gauge", "Readers of the Event Log: spectators, and raw ranges under way."),
+    Family("penstock_event_bytes_total", "counter", "Bytes that readers of the Event Log were sent since the start."),
     Family("penstock_log_bytes", "gauge", "Size of the log, without the room reserved in its newest segment."),
     Family("penstock_log_segments", "gauge", "Files of the log."),
     Family("penstock_log_offset", "gauge", "Events ever logged and fsynced: the offset of the next one."),
@@ -105,13 +108,15 @@ class Histogram:
 
 
 class Metrics:
-    """The metrics of one broker. `http`, `lines` and `housekeeper` are put in place once they are there."""
+    """The metrics of one broker. `http`, `lines`, `housekeeper` and `spectators` are put in place once they are
+    there."""
 
     def __init__(self, loop: Loop) -> None:
         self.commit_seconds = Histogram()
         self.http: HttpServer | None = None
         self.lines: LineServer | None = None
         self.housekeeper: Housekeeper | None = None
+        self.spectators: Spectators | None = None
         self._loop = loop
         self._process = ProcessCollector(registry=None)
 
@@ -145,6 +150,9 @@ class Metrics:
             yield "penstock_lines_connections", _one(len(self.lines.connections))
             yield "penstock_lines_buffered_bytes", _one(self.lines.buffered_bytes)
             yield "penstock_lines_received_total", _one(self.lines.lines_received)
+        if self.spectators:
+            yield "penstock_event_readers", _one(self.spectators.open)
+            yield "penstock_event_bytes_total", _one(self.spectators.bytes_sent)
         if isinstance(loop.log, SegmentLog):
             yield from self._log_samples(loop.log)
 

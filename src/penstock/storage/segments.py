@@ -18,6 +18,7 @@ from penstock.model import Event, Nanos, Position, Stage
 from penstock.storage.batch import Batch, events_of
 from penstock.storage.directory import DataDirectory, sync_directory
 from penstock.storage.port import Progress, Recovered, Section
+from penstock.storage.reader import View
 from penstock.storage.segment import (
     SEGMENT_HEADER_BYTES,
     Damage,
@@ -59,6 +60,7 @@ class SegmentLog:
         self.snapshots: list[SnapshotFacts] = []  # Newest first.
         self.durable_offset = 0  # Everything before it is on the disk.
         self.durable_position: Position = 0
+        self._durable = (0, 0)  # The same two, for readers that must not see one without the other.
         self._segment_bytes = segment_bytes
         self._collect(Batch(0, 0))
         self._tail = _Tail()
@@ -155,6 +157,7 @@ class SegmentLog:
     def _begin_at(self, offset: int, position: Position) -> None:
         self.durable_offset = offset
         self.durable_position = position
+        self._durable = (offset, position)
         self._collect(Batch(offset, position))
         self._writer.start(position)
 
@@ -193,12 +196,19 @@ class SegmentLog:
                 self._failed = stage
             elif stage is Stage.SYNC:
                 self.durable_offset, self.durable_position = durable_offset, durable_position
+                self._durable = (durable_offset, durable_position)
                 self._committing = False
             progress(stage)
 
         self._writer.jobs.put(_Job(data, batch.base_offset, batch.base_position, now, report))
 
     # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def view(self) -> View:
+        """What is durable now, for readers in other threads."""
+        offset, position = self._durable
+        segments = tuple([segment for segment in self.segments if segment.base_position < position])
+        return View(segments, offset, position)
 
     def read(self, position: Position, size: int) -> bytes:
         start = position - self._block_base

@@ -1,0 +1,178 @@
+"""The Event Log as text: JSON lines, and Server-Sent Events. `docs/native.md` has it in prose."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
+from functools import lru_cache
+
+import msgspec
+from msgspec import Struct
+
+from penstock.ids import MessageIds
+from penstock.limits import SECOND_NS
+from penstock.model import Nanos
+
+WORDS = {
+    "L": "logged",
+    "U": "unchanged",
+    "Q": "queued",
+    "F": "fetched",
+    "K": "kicked",
+    "S": "success",
+    "X": "completed",
+    "R": "retry",
+    "E": "exasperated",
+    "I": "invalid",
+    "N": "not interested",
+    "Z": "expired",
+    "D": "deleted",
+}
+
+TextOf = Callable[[int], str | None]  # What the number of a name stands for.
+
+
+class Event(Struct, gc=False):
+    """One letter of a record, with everything that is known of it. Names are numbers, 0 or None for none."""
+
+    offset: int
+    following: int  # Which letter of the same record comes next, counted from 0; 0 if this was the last one.
+    letter: str
+    time: Nanos
+    queue: int
+    sequence: int
+    created: Nanos
+    visible_at: Nanos | None
+    expires_at: Nanos | None
+    priority: int | None
+    receives: int
+    consumer: int
+    content_type: int
+    sender: int
+    object: int
+    topics: int
+    to_queue: int | None
+    to_sequence: int | None
+    body: bytes | None = None
+    result: bytes | None = None
+    key: bytes | None = None
+    headers: bytes | None = None
+    digest: bytes | None = None
+
+    @property
+    def next(self) -> bytes:
+        """From where a reader goes on that has dealt with this one."""
+        return b"%d" % (self.offset + 1) if not self.following else b"%d.%d" % (self.offset, self.following)
+
+
+_WHERE = (
+    b'{"offset":%d,"next":"%b","state":"%b","event":"%b","time":"%b","queue":%b,"queue_number":%d,'
+    b'"sequence":%d,"id":"%b","created":"%b","receives":%d'
+)
+_MOVED = b',"to_queue":%b,"to_queue_number":%d,"to_sequence":%d,"to_id":"%b"'
+_LETTERS = {letter: (letter.encode(), word.encode()) for letter, word in WORDS.items()}
+_encode = msgspec.json.Encoder().encode
+
+
+class EventWriter:
+    """Writes events down, one at a time. What an event does not have is left out; only the name of a queue that is
+    long gone is null.
+
+    By hand, in pieces that are put together: three times as fast as making a document of each.
+    """
+
+    def __init__(self, ids: MessageIds, name: TextOf, queue: TextOf) -> None:
+        self._ids = ids
+        self._names = _Quoted(name)
+        self._topics = _Quoted(lambda number: (name(number) or "").split("\n"))
+        self._queues = _Quoted(queue)
+
+    def lines(self, events: Iterable[Event]) -> Iterator[bytes]:
+        """A JSON object a line."""
+        for event in events:
+            yield self._object(event, event.next) + b"\n"
+
+    def sent_events(self, events: Iterable[Event]) -> Iterator[bytes]:
+        """Server-Sent Events; the id of each says from where to go on after it."""
+        for event in events:
+            following = event.next
+            yield b"id: %b\ndata: %b\n\n" % (following, self._object(event, following))
+
+    def _object(self, event: Event, following: bytes) -> bytes:
+        queue, sequence, time, created = event.queue, event.sequence, event.time, event.created
+        said_time = rfc3339_nanos(time)
+        said_created = said_time if created == time else rfc3339_nanos(created)
+        text = _WHERE % (
+            *(event.offset, following, *_LETTERS[event.letter], said_time, self._queues[queue], queue),
+            *(sequence, self._ids.make(queue, sequence), said_created, event.receives),
+        )
+        visible_at = event.visible_at
+        if visible_at is not None:
+            text += b',"visible_at":"%b"' % (said_time if visible_at == time else rfc3339_nanos(visible_at))
+        if event.expires_at is not None:
+            text += b',"expires_at":"%b"' % rfc3339_nanos(event.expires_at)
+        if event.consumer:
+            text += b',"consumer":%b' % self._names[event.consumer]
+        if event.priority is not None:
+            text += b',"priority":%d' % event.priority + self._facts(event)
+        elif event.to_queue is not None and event.to_sequence is not None:
+            place = event.to_queue, event.to_sequence
+            text += _MOVED % (self._queues[event.to_queue], *place, self._ids.make(*place))
+        elif event.result is not None:
+            text += _text("result", event.result)
+        return text + b"}"
+
+    def _facts(self, event: Event) -> bytes:
+        """What a message has from its producer."""
+        text = b',"content_type":%b' % self._names[event.content_type] if event.content_type else b""
+        if event.sender:
+            text += b',"sender":%b' % self._names[event.sender]
+        if event.object:
+            text += b',"object":%b' % self._names[event.object]
+        if event.topics:
+            text += b',"topics":%b' % self._topics[event.topics]
+        if event.body is not None:
+            text += _text("message", event.body)
+        if event.key is not None:
+            text += _text("key", event.key)
+        if event.headers is not None:
+            text += _text("headers", event.headers)
+        if event.digest is not None:
+            text += b',"sha256":"%b"' % event.digest.hex().encode()
+        return text
+
+
+class _Quoted(dict[int, bytes]):
+    """What numbers stand for, in JSON."""
+
+    def __init__(self, find: Callable[[int], object]) -> None:
+        super().__init__()
+        self._find = find
+
+    def __missing__(self, number: int) -> bytes:
+        if len(self) >= _QUOTED_MAX:
+            self.clear()
+        self[number] = text = _encode(self._find(number))
+        return text
+
+
+_QUOTED_MAX = 4096
+
+
+def _text(name: str, data: bytes) -> bytes:
+    """Bytes as text if they are text, else in base64 under a name that says so."""
+    try:
+        return b',"%b":%b' % (name.encode(), _encode(data.decode()))
+    except UnicodeDecodeError:
+        return b',"%b_base64":"%b"' % (name.encode(), base64.b64encode(data))
+
+
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> bytes:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()
+
+
+def rfc3339_nanos(nanos: Nanos) -> bytes:
+    seconds, rest = divmod(nanos, SECOND_NS)
+    return b"%b.%09dZ" % (_second(seconds), rest)

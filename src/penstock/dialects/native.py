@@ -1,0 +1,434 @@
+"""The native API's first rooms: queues with all their settings, and the Event Log. `docs/native.md` has it in prose.
+
+What a spectator asks for is understood here; reading the log is the business of the `Reading` it is handed to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from penstock.dialects.conversation import Cancelable
+from penstock.dialects.events import WORDS
+from penstock.dialects.http import (
+    Awaited,
+    Call,
+    Request,
+    Response,
+    Routes,
+    error_response,
+    json_response,
+    queue_name,
+    whole_number,
+)
+from penstock.errors import ProtocolError, Reason
+from penstock.limits import INT32_MAX, NAMES_MAX, NEVER_NS, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX, SECOND_NS
+from penstock.model import (
+    Answer,
+    Command,
+    CreateQueue,
+    DeleteQueue,
+    DescribeQueue,
+    ListQueues,
+    Nanos,
+    QueueDescription,
+    QueueList,
+    QueueSettings,
+    RedrivePolicy,
+    Refused,
+    Stage,
+    UpdateQueue,
+)
+
+_STATUS = {
+    Reason.NO_QUEUE: 404,
+    Reason.QUEUE_EXISTS: 409,
+    Reason.NO_DEAD_LETTER_QUEUE: 400,
+    Reason.NO_MESSAGE: 404,
+    Reason.LEASE_GONE: 409,
+    Reason.TOO_MANY_QUEUES: 503,
+    Reason.UNAVAILABLE: 503,
+    Reason.DAMAGED: 500,
+}
+_PAGE_DEFAULT, _PAGE_MAX = 100, 1000
+_OFFSET_MAX = (1 << 63) - 1
+
+
+# ── What a spectator may ask ──────────────────────────────────────────────────────────────────────────────────
+
+
+class From(NamedTuple):
+    """An event: the offset of its record, and which of the record's letters it is."""
+
+    offset: int
+    part: int = 0
+
+
+Format = Literal["json", "sse", "arrow"]
+
+
+class EventQuery(Struct, frozen=True, kw_only=True):
+    start: From | Literal["earliest", "latest"] = "earliest"
+    since: Nanos = 0
+    queues: frozenset[str] = frozenset()  # Empty, here and below: all.
+    topics: tuple[str, ...] = ()  # Names, or beginnings of names with a star at the end.
+    states: str = ""
+    follow: bool = False
+    limit: int | None = None
+    bodies: bool = True
+    format: Format = "json"
+
+
+class RangeQuery(Struct, frozen=True):
+    """Whole batches that hold the offsets from `start` up to, and without, `stop`."""
+
+    start: int
+    stop: int = _OFFSET_MAX
+    bytes_max: int = RANGE_BYTES_DEFAULT
+
+
+class Reading(Protocol):
+    """What reads the log."""
+
+    def events(self, query: EventQuery) -> Response | Awaited: ...
+    def batches(self, query: RangeQuery) -> Response | Awaited: ...
+    def describe(self, names_from: int) -> Response | Awaited: ...
+
+
+class Submit(Protocol):
+    def __call__(
+        self, command: Command, reply: Callable[[Any], None], stage: Stage = Stage.SYNC
+    ) -> Cancelable | None: ...
+
+
+# ── The queue document ────────────────────────────────────────────────────────────────────────────────────────
+
+_Seconds = Annotated[float, Meta(ge=0, le=INT32_MAX)]
+_Lifetime = Annotated[float, Meta(gt=0, le=INT32_MAX)]
+_Count = Annotated[int, Meta(ge=1, le=INT32_MAX)]
+
+
+class _Policy(Struct, forbid_unknown_fields=True):
+    max_receives: _Count
+    dead_letter_queue: str
+
+
+class _Settings(Struct, forbid_unknown_fields=True):
+    """All of them may be absent: then a new queue has the default, and a queue that is changed what it had."""
+
+    redrive_policy: _Policy | UnsetType | None = UNSET
+    retention_timeout: _Lifetime | UnsetType | None = UNSET
+    visibility_timeout: _Seconds | UnsetType = UNSET
+    message_delay: _Seconds | UnsetType = UNSET
+    message_deduplication: bool | UnsetType = UNSET
+    retries: Annotated[int, Meta(ge=0, le=INT32_MAX)] | UnsetType = UNSET
+    confirmations: _Count | UnsetType = UNSET
+    detect_unchanged: bool | UnsetType = UNSET
+    keep: Literal["finished", "all"] | UnsetType = UNSET
+
+
+_FIELDS = {
+    "redrive_policy": "redrive_policy",
+    "retention_timeout": "retention_ns",
+    "visibility_timeout": "visibility_ns",
+    "message_delay": "delay_ns",
+    "message_deduplication": "deduplication",
+    "retries": "retries",
+    "confirmations": "confirmations",
+    "detect_unchanged": "detect_unchanged",
+    "keep": "keep",
+}
+assert tuple(_FIELDS) == _Settings.__struct_fields__
+assert set(_FIELDS.values()) == set(QueueSettings.__struct_fields__)
+
+_decode_settings = msgspec.json.Decoder(_Settings).decode
+
+
+def _changed(settings: QueueSettings, body: bytes) -> QueueSettings:
+    """The settings with those that a body names. Raises `ProtocolError`."""
+    try:
+        given = _decode_settings(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(str(error)) from None
+    changes: dict[str, Any] = {}
+    for name, field in _FIELDS.items():
+        value = getattr(given, name)
+        if value is UNSET:
+            continue
+        if isinstance(value, _Policy):
+            value = RedrivePolicy(value.max_receives, value.dead_letter_queue)
+        elif field.endswith("_ns"):
+            value = NEVER_NS if value is None else round(value * SECOND_NS)
+        changes[field] = value
+    return msgspec.structs.replace(settings, **changes)
+
+
+def _view(queue: QueueDescription) -> dict[str, Any]:
+    settings = {name: _shown(field, getattr(queue.settings, field)) for name, field in _FIELDS.items()}
+    status = {
+        "messages": queue.messages,
+        "ready": queue.ready,
+        "leased": queue.leased,
+        "delayed": queue.delayed,
+        "kept": queue.kept,
+        "oldest_message_age": _seconds(queue.oldest_age_ns),
+        "last_sequence": queue.last_sequence,
+    }
+    return {"name": queue.name, **settings, "status": status}
+
+
+def _shown(field: str, value: Any) -> Any:
+    return _seconds(value) if field.endswith("_ns") else value
+
+
+def _seconds(nanos: Nanos) -> float | None:
+    """Whole seconds without a fraction; what has no end is null."""
+    if nanos == NEVER_NS:
+        return None
+    return nanos // SECOND_NS if nanos % SECOND_NS == 0 else nanos / SECOND_NS
+
+
+class Native:
+    """Requests in, commands and queries out; answers in, responses out."""
+
+    def __init__(self, submit: Submit, reading: Reading) -> None:
+        self._submit = submit
+        self._reading = reading
+        self.routes: Routes = {
+            (b"v1/queues", 2): {b"GET": self._list_queues, b"HEAD": self._list_queues},
+            (b"v1/queues", 3): {
+                b"GET": self._get_queue,
+                b"HEAD": self._get_queue,
+                b"PUT": self._put_queue,
+                b"PATCH": self._patch_queue,
+                b"DELETE": self._delete_queue,
+            },
+            (b"v1/events", 2): {b"GET": self._events, b"HEAD": self._events},
+            (b"v1/log", 2): {b"GET": self._log, b"HEAD": self._log},
+            (b"v1/log", 3): {b"GET": self._batches, b"HEAD": self._batches},
+        }
+
+    # ── Queues ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _list_queues(self, request: Request, _: bytes) -> Call:
+        given = _parameters(request, "offset", "limit")
+        offset = _number(given, "offset", 0, INT32_MAX, 0)
+        limit = _number(given, "limit", 1, _PAGE_MAX, _PAGE_DEFAULT)
+
+        def tell(answer: Answer) -> Response:
+            if isinstance(answer, Refused):
+                return _refusal(answer)
+            assert isinstance(answer, QueueList)
+            following = offset + len(answer.queues)
+            more = following if answer.queues and following < answer.total else None
+            queues = [_view(queue) for queue in answer.queues]
+            return json_response(200, {"total": answer.total, "next": more, "queues": queues})
+
+        return Call(ListQueues(offset, limit), tell)
+
+    def _get_queue(self, _: Request, segment: bytes) -> Call:
+        return Call(DescribeQueue(queue_name(segment)), lambda answer: _tell_queue(answer, 200))
+
+    def _delete_queue(self, _: Request, segment: bytes) -> Call:
+        return Call(
+            DeleteQueue(queue_name(segment)),
+            lambda answer: _refusal(answer) if isinstance(answer, Refused) else Response(204),
+        )
+
+    def _put_queue(self, request: Request, segment: bytes) -> Awaited:
+        """Make a queue. One that is there with just these settings is as good as made."""
+        name = queue_name(segment)
+        wanted = _changed(QueueSettings(), request.body or b"{}")
+
+        def look(respond: Callable[[Response], None]) -> None:
+            def act(found: Answer) -> None:
+                if isinstance(found, QueueDescription):
+                    if found.settings == wanted:
+                        self._submit(DescribeQueue(name), lambda answer: respond(_tell_queue(answer, 200)))
+                    else:
+                        respond(error_response(409, f"{Reason.QUEUE_EXISTS.value}, with other settings: {name}"))
+                else:
+                    self._submit(CreateQueue(name, wanted), lambda answer: respond(_tell_queue(answer, 201)))
+
+            self._submit(DescribeQueue(name), act, Stage.READY)
+
+        return Awaited(look)
+
+    def _patch_queue(self, request: Request, segment: bytes) -> Awaited:
+        """Looked at and changed in one turn, so that nobody else's change is undone."""
+        name = queue_name(segment)
+        _changed(QueueSettings(), request.body)
+
+        def look(respond: Callable[[Response], None]) -> None:
+            def act(found: Answer) -> None:
+                if isinstance(found, QueueDescription):
+                    command = UpdateQueue(name, _changed(found.settings, request.body))
+                    self._submit(command, lambda answer: respond(_tell_queue(answer, 200)))
+                else:
+                    respond(_tell_queue(found, 200))
+
+            self._submit(DescribeQueue(name), act, Stage.READY)
+
+        return Awaited(look)
+
+    # ── The Event Log ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _events(self, request: Request, _: bytes) -> Response | Awaited:
+        chosen = _format(request.headers.get(b"accept", b""))
+        if chosen is None:
+            return error_response(406, f"events can be had as {', '.join(_MEDIA_TYPES)}")
+        query = _event_query(request, chosen)
+        return self._reading.events(query)
+
+    def _log(self, request: Request, _: bytes) -> Response | Awaited:
+        given = _parameters(request, "names_from")
+        return self._reading.describe(_number(given, "names_from", 0, NAMES_MAX, 0))
+
+    def _batches(self, request: Request, segment: bytes) -> Response | Awaited:
+        if segment != b"batches":
+            return error_response(404, "there is nothing at this path")
+        given = _parameters(request, "from", "to", "max_bytes")
+        if "from" not in given:
+            raise ProtocolError("from is missing: the offset to begin with")
+        query = RangeQuery(
+            _number(given, "from", 0, _OFFSET_MAX, 0),
+            _number(given, "to", 0, _OFFSET_MAX, _OFFSET_MAX),
+            _number(given, "max_bytes", 1, RANGE_BYTES_MAX, RANGE_BYTES_DEFAULT),
+        )
+        if query.stop < query.start:
+            raise ProtocolError("to is before from")
+        return self._reading.batches(query)
+
+
+def _tell_queue(answer: Answer, status: int) -> Response:
+    if isinstance(answer, Refused):
+        return _refusal(answer)
+    assert isinstance(answer, QueueDescription)
+    return json_response(status, _view(answer))
+
+
+def _refusal(refused: Refused) -> Response:
+    detail = f": {refused.detail}" if refused.detail else ""
+    headers = b"Retry-After: 1\r\n" if refused.reason is Reason.UNAVAILABLE else b""
+    return error_response(_STATUS[refused.reason], refused.reason.value + detail, headers)
+
+
+# ── Parameters ────────────────────────────────────────────────────────────────────────────────────────────────
+
+_REPEATED = ("queue", "topic")
+
+
+def _parameters(request: Request, *known: str) -> dict[str, list[str]]:
+    """The parameters of a request by name. One that nobody knows, or that is there twice, is refused."""
+    try:
+        pairs = parse_qsl(request.query.decode("ascii"), keep_blank_values=True, errors="strict")
+    except ValueError:
+        raise ProtocolError("the query string cannot be read") from None
+    given: dict[str, list[str]] = {}
+    for name, value in pairs:
+        if name not in known:
+            raise ProtocolError(f"there is no parameter {name!r}; known are {', '.join(known)}")
+        given.setdefault(name, []).append(value)
+        if len(given[name]) > 1 and name not in _REPEATED:
+            raise ProtocolError(f"{name} is given twice")
+    return given
+
+
+def _number(given: dict[str, list[str]], name: str, low: int, high: int, default: int) -> int:
+    return whole_number(given[name][0].encode(), name, low, high) if name in given else default
+
+
+def _event_query(request: Request, chosen: Format) -> EventQuery:
+    given = _parameters(request, "from", "since", "queue", "topic", "state", "follow", "limit", "bodies")
+    start: From | Literal["earliest", "latest"] = _from(given["from"][0]) if "from" in given else "earliest"
+    last_seen = request.headers.get(b"last-event-id", b"")
+    if last_seen:
+        start = _from(last_seen.decode("latin-1"), "Last-Event-ID")
+    return EventQuery(
+        start=start,
+        since=_time(given["since"][0]) if "since" in given else 0,
+        queues=frozenset(given.get("queue", ())),
+        topics=tuple(given.get("topic", ())),
+        states=_states(given["state"][0]) if "state" in given else "",
+        follow=_flag(given, "follow", default=False),
+        limit=_number(given, "limit", 1, INT32_MAX, 1) if "limit" in given else None,
+        bodies=_flag(given, "bodies", default=True),
+        format=chosen,
+    )
+
+
+def _from(text: str, what: str = "from") -> From | Literal["earliest", "latest"]:
+    if text == "earliest":
+        return "earliest"
+    if text in ("latest", "now"):
+        return "latest"
+    match = re.fullmatch(r"([0-9]{1,18})(?:\.([0-9]))?", text)
+    if match is None:
+        raise ProtocolError(f"{what} is an offset, the next of an event, earliest, latest or now")
+    return From(int(match[1]), int(match[2] or 0))
+
+
+def _time(text: str) -> Nanos:
+    """RFC 3339, or seconds since the epoch."""
+    if match := re.fullmatch(r"([0-9]{1,10})(?:\.([0-9]{1,9}))?", text):
+        return int(match[1]) * SECOND_NS + int((match[2] or "").ljust(9, "0"))
+    try:
+        # In a query string a plus sign is a blank, unless it was escaped.
+        time = datetime.fromisoformat(text[:11] + text[11:].replace(" ", "+"))
+        if time.tzinfo is None:
+            raise ProtocolError("since is a time of RFC 3339 with its zone, such as Z, or seconds since the epoch")
+        passed = time - datetime(1970, 1, 1, tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise ProtocolError("since is a time of RFC 3339, or seconds since the epoch") from None
+    nanos = (passed.days * 86_400 + passed.seconds) * SECOND_NS + passed.microseconds * 1000
+    return min(max(nanos, 0), NEVER_NS)
+
+
+def _states(text: str) -> str:
+    if not text or not set(text) <= WORDS.keys():
+        raise ProtocolError(f"state is one or more of the letters {''.join(WORDS)}")
+    return text
+
+
+def _flag(given: dict[str, list[str]], name: str, *, default: bool) -> bool:
+    if name not in given:
+        return default
+    if given[name][0] not in ("true", "false"):
+        raise ProtocolError(f"{name} is true or false")
+    return given[name][0] == "true"
+
+
+_MEDIA_TYPES: dict[str, Format] = {
+    "application/x-ndjson": "json",
+    "text/event-stream": "sse",
+    "application/vnd.apache.arrow.stream": "arrow",
+}
+
+
+def _format(accept: bytes) -> Format | None:
+    """The form that a client likes best; of those that it likes as much, the first of ours."""
+    best, best_weight = None, 0.0
+    ranges = (
+        [_media_range(part) for part in accept.decode("latin-1").split(",")] if accept.strip() else [("*/*", 1.0)]
+    )
+    weights = dict(ranges)
+    for media_type, form in _MEDIA_TYPES.items():
+        wildcard = media_type.partition("/")[0] + "/*"
+        weight = next((weights[name] for name in (media_type, wildcard, "*/*") if name in weights), 0.0)
+        if weight > best_weight:
+            best, best_weight = form, weight
+    return best
+
+
+def _media_range(part: str) -> tuple[str, float]:
+    name, *parameters = [piece.strip().lower() for piece in part.split(";")]
+    for parameter in parameters:
+        if re.fullmatch(r"q=[01](\.[0-9]{0,3})?", parameter):
+            return name, float(parameter[2:])
+    return name, 1.0
