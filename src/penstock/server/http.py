@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import struct
 from collections import deque
 from collections.abc import Callable, Sequence
 from email.utils import formatdate
@@ -36,6 +38,7 @@ logger = logging.getLogger(__name__)
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _NO_CONTENT = 204
+_RESET = struct.pack("ii", 1, 0)  # struct linger: close at once, and throw away what was not sent.
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 SWEEPS_PER_SECOND = 2
 _METHODS = frozenset((b"GET", b"POST", b"DELETE", b"PUT", b"HEAD"))
@@ -669,6 +672,9 @@ class HttpConnection(asyncio.Protocol):
         if self._transport and (self._exchanges[0].chunked or self._flow.stream.length is not None):
             self._transport.close()
         elif self._transport:
+            # Where the end of the connection is the end of the body, only a reset tells that it is not.
+            link = self._transport.get_extra_info("socket")
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
             self._transport.abort()
 
     def end_stream(self) -> None:

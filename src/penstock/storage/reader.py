@@ -73,7 +73,7 @@ class BatchCursor:
         if self.position >= view.end_position:
             return []
         end = self._enter(view)
-        data = self._pread(self.position, min(bytes_max, end - self.position))
+        data = self._pread(self.position, min(max(bytes_max, HEADER_BYTES), end - self.position))
         found: Batches = []
         at = 0
         while at + HEADER_BYTES <= len(data):
