@@ -111,6 +111,19 @@ class Connection:
         body = b"" if to == "HEAD" or status in (204, 304) else self._read_body(headers)
         return Response(status, reason, headers, body, interim)
 
+    def begin(self, target: str, headers: dict[str, str] | None = None) -> Response:
+        """Asks for a stream: its head, without the body."""
+        self.send_request("GET", target, headers)
+        status, reason, received = self._read_head()
+        return Response(status, reason, received, b"")
+
+    def read_chunk(self) -> bytes:
+        """The next chunk of a stream; empty at its end."""
+        size = int(self._read_until(b"\r\n").split(b";")[0], 16)
+        chunk = self._read_exactly(size)
+        assert self._read_until(b"\r\n") == b"", "a chunk must end with CRLF"
+        return chunk
+
     def read_interim(self) -> int:
         """The status of a 1xx response that should come next."""
         return self._read_head()[0]

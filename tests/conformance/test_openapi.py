@@ -31,9 +31,17 @@ EXCLUDED_CHECKS = {
     "pullMessages": ["positive_data_acceptance"],
     "postMessages": ["positive_data_acceptance"],
     "getResult": ["positive_data_acceptance"],
+    # As above; and a queue of that name may be there, with other settings.
+    "createNativeQueue": ["positive_data_acceptance"],
+    "changeNativeQueue": ["positive_data_acceptance"],
+    # The log may end before the offset, and a day may have no such second. A wrong header is no wrong parameter.
+    "readEvents": ["positive_data_acceptance"],
+    "readBatches": ["positive_data_acceptance"],
 }
 
 load_all_checks()
+
+DIALECTS = ("native", "nq")
 
 
 def packaged(dialect: str) -> dict[str, Any]:
@@ -44,21 +52,33 @@ def packaged(dialect: str) -> dict[str, Any]:
 
 def description() -> dict[str, Any]:
     """All dialects in one."""
-    whole, nq = packaged("mqs"), packaged("nq")
-    whole["tags"] += nq["tags"]
-    whole["paths"] |= nq["paths"]
-    for kind, parts in nq["components"].items():
-        assert not whole["components"][kind].keys() & parts.keys()
-        whole["components"][kind] |= parts
+    whole = packaged("mqs")
+    for dialect in DIALECTS:
+        more = packaged(dialect)
+        whole["tags"] += more["tags"]
+        assert not whole["paths"].keys() & more["paths"].keys()
+        whole["paths"] |= more["paths"]
+        for kind, parts in more["components"].items():
+            assert not whole["components"][kind].keys() & parts.keys()
+            whole["components"][kind] |= parts
+    return whole
+
+
+def description_without_end() -> dict[str, Any]:
+    """The same, but nobody asks for an answer that does not end."""
+    whole = description()
+    operation = whole["paths"]["/v1/events"]["get"]
+    operation["parameters"] = [each for each in operation["parameters"] if each["name"] != "follow"]
     return whole
 
 
 def description_of_one_queue() -> dict[str, Any]:
     """The same service to a client that knows the name of one queue, so that its requests find it."""
-    narrowed = copy.deepcopy(description())
+    narrowed = description_without_end()
     known = {"enum": [BUSY]}
     paths, schemas = narrowed["paths"], narrowed["components"]["schemas"]
     paths["/queues/{queue_name}"]["parameters"][0]["schema"] = known
+    paths["/v1/queues/{queue_name}"]["parameters"][0]["schema"] = known
     paths["/v1/results/{queue_name}/{id}"]["get"]["parameters"][0]["schema"] = known
     for method in ("get", "post"):
         paths["/messages/{target}"][method]["parameters"][0]["schema"] = known
@@ -69,7 +89,7 @@ def description_of_one_queue() -> dict[str, Any]:
     return narrowed
 
 
-any_queue: BaseSchema = schemathesis.openapi.from_dict(description())
+any_queue: BaseSchema = schemathesis.openapi.from_dict(description_without_end())
 one_queue: BaseSchema = schemathesis.openapi.from_dict(description_of_one_queue())
 # Another name than the known one is no wrong name: so only right requests, as far as a schema can tell.
 one_queue.config.generation.update(modes=[GenerationMode.POSITIVE], allow_extra_parameters=False)

@@ -341,9 +341,9 @@ def test_a_stream_that_fails_resets_the_connection_if_its_end_would_be_the_end_o
         handler = Streams(Pieces([b"something"], then="fail"))
         async with connected(handler) as (_, reader, writer):
             writer.write(b"GET /stream HTTP/1.0\r\n\r\n")
+            await until(lambda: handler.source.closed == 1)
             with pytest.raises(ConnectionResetError):
-                while await reader.read(100):
-                    pass
+                await reader.readexactly(1 << 20)
 
     told(story)
 

@@ -164,7 +164,7 @@ def _changed(settings: QueueSettings, body: bytes) -> QueueSettings:
         if isinstance(value, _Policy):
             value = RedrivePolicy(value.max_receives, value.dead_letter_queue)
         elif field.endswith("_ns"):
-            value = NEVER_NS if value is None else round(value * SECOND_NS)
+            value = NEVER_NS if value is None else round(value * SECOND_NS) or int(value > 0)
         changes[field] = value
     return msgspec.structs.replace(settings, **changes)
 
