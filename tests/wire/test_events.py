@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import secrets
@@ -20,10 +21,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from penstock.model import CreateQueue, NewMessage, Publish, QueueSettings
 from penstock.storage.batch import HEADER_BYTES, Header, read_header
 from penstock.storage.columns import Names, decode
+from penstock.storage.directory import DataDirectory
+from penstock.storage.segments import SegmentLog
 from tests.broker import Broker, StartBroker
 from tests.http_client import Connection, Response, encode_multipart
+from tests.server.live import a_loop, ask
 
 Row = dict[str, Any]
 
@@ -82,7 +87,9 @@ def as_columns(event: Row) -> Row:
         row[name] = nanos(event[name]) if name in event else None
     for column, name in TEXTS.items():
         text, encoded = event.get(name), event.get(f"{name}_base64")
-        row[column] = base64.b64decode(encoded) if encoded is not None else text.encode() if text is not None else None
+        row[column] = (
+            base64.b64decode(encoded) if encoded is not None else text.encode() if text is not None else None
+        )
     return row
 
 
@@ -133,7 +140,9 @@ def make_history(broker: Broker, rounds: int = 3) -> None:
             assert broker.request("DELETE", f"/messages/{message.header('X-MQS-MESSAGE-ID')}").status == 204
         call(broker, "/post", {"sender": "me", "messages": {"kept": ["a", "b"]}})
         call(broker, "/pull", {"receiver": "you", "queues": {"kept": {}}})
-        call(broker, "/pull", {"receiver": "you", "queues": {"kept": {}}, "results": {"kept": {2 * number + 1: "42"}}})
+        call(
+            broker, "/pull", {"receiver": "you", "queues": {"kept": {}}, "results": {"kept": {2 * number + 1: "42"}}}
+        )
     while "Z" not in {event["state"] for event in events(broker, "queue=mortal")}:
         pass
     assert broker.request("DELETE", "/v1/queues/gone").status == 204
@@ -279,18 +288,74 @@ def test_only_the_queues_asked_for_are_told(told: Broker) -> None:
         assert events(told, query) == [event for event in every if event["queue"] in names]
 
 
-def test_only_the_topics_asked_for_are_told(start_broker: StartBroker) -> None:
-    broker = start_broker()
-    answer = broker.request("POST", "/v1/publish", body=b"{}")
-    if answer.status == 404:
-        pytest.skip("nothing publishes topics yet")
+def test_only_the_topics_asked_for_are_told(start_broker: StartBroker, tmp_path: Path) -> None:
+    topics = [("fruit.sweet",), ("fruit.sour", "food.healthy"), ("fruitless",), (), ("food.fast",)]
+    write_messages(tmp_path / "topical", [NewMessage(b"%d" % at, topics=each) for at, each in enumerate(topics)])
+    broker = start_broker(data=tmp_path / "topical")
+    for query, expected in (
+        ("topic=fruit.*", ["0", "1"]),
+        ("topic=fruit*", ["0", "1", "2"]),
+        ("topic=food.healthy", ["1"]),
+        ("topic=food.*&topic=fruitless", ["1", "2", "4"]),
+        ("topic=fruit", []),
+        ("topic=*", ["0", "1", "2", "4"]),
+        ("topic=", []),
+    ):
+        assert [event["message"] for event in events(broker, f"state=L&{query}")] == expected, query
+    assert [event.get("topics") for event in events(broker, "state=Q")] == [list(each) or None for each in topics]
+
+
+def test_everything_that_a_producer_says_of_a_message_is_told(start_broker: StartBroker, tmp_path: Path) -> None:
+    message = NewMessage(
+        b"body", "a/b", priority=7, sender="me", object="customer", topics=("a.b", "c"), key=b"XYZ", headers=b"\xff"
+    )
+    write_messages(tmp_path / "rich", [message, NewMessage(b"x", key=b"\xff", expires_ns=10**18)])
+    broker = start_broker(data=tmp_path / "rich")
+    first, _, second, _ = events(broker)
+    assert (
+        first
+        | {
+            "message": "body",
+            "content_type": "a/b",
+            "priority": 7,
+            "sender": "me",
+            "object": "customer",
+            "topics": ["a.b", "c"],
+            "key": "XYZ",
+            "headers_base64": "/w==",
+        }
+        == first
+    )
+    assert "expires_at" not in first
+    assert second["key_base64"] == "/w=="
+    assert nanos(second["expires_at"]) == nanos(second["created"]) + 10**18
+    assert arrow(broker.request("GET", "/v1/events", ARROW).body) == [as_columns(event) for event in events(broker)]
+
+
+def write_messages(path: Path, messages: list[NewMessage]) -> None:
+    """A data directory with a queue that holds them, made without a broker."""
+
+    async def work() -> None:
+        loop = a_loop(log)
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await ask(loop, Publish("work", messages))
+
+    directory = DataDirectory(path)
+    directory.open()
+    log = SegmentLog(directory, segment_bytes=64 << 10)
+    assert list(log.recover().events) == []
+    asyncio.run(work())
+    log.close()
+    directory.close()
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 1000])
 def test_no_more_than_the_limit_is_told(told: Broker, limit: int) -> None:
     every = events(told)
     assert events(told, f"limit={limit}") == every[:limit]
-    assert arrow(told.request("GET", f"/v1/events?limit={limit}", ARROW).body) == [as_columns(e) for e in every[:limit]]
+    assert arrow(told.request("GET", f"/v1/events?limit={limit}", ARROW).body) == [
+        as_columns(e) for e in every[:limit]
+    ]
     assert events(told, f"limit={limit}&state=S") == [event for event in every if event["state"] == "S"][:limit]
 
 
@@ -371,7 +436,9 @@ NAMES = st.sampled_from(["from", "since", "queue", "topic", "state", "limit", "b
 VALUES = st.one_of(
     st.text(max_size=12),
     st.integers(-5, 200).map(str),
-    st.sampled_from(["earliest", "latest", "now", "5.1", "0.9", "true", "false", "LQ", "fruit.*", "2026-01-01T00:00:00Z"]),
+    st.sampled_from(
+        ["earliest", "latest", "now", "5.1", "0.9", "true", "false", "LQ", "fruit.*", "2026-01-01T00:00:00Z"]
+    ),
 )
 
 
@@ -474,7 +541,9 @@ def test_a_stop_ends_followers_cleanly(start_broker: StartBroker) -> None:
     assert ends[2], "an Arrow stream has an end of its own"
 
 
-def test_a_spectator_is_told_every_event_once_across_stops_and_kills(start_broker: StartBroker, tmp_path: Path) -> None:
+def test_a_spectator_is_told_every_event_once_across_stops_and_kills(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
     data = tmp_path / "spectated"
     broker = start_broker(*SMALL_SEGMENTS, data=data)
     make_queue(broker, "work", visibility_timeout=0)
@@ -503,7 +572,14 @@ def test_a_spectator_is_told_every_event_once_across_stops_and_kills(start_broke
 
 
 def test_a_queue_that_is_gone_is_still_told_by_its_name(told: Broker) -> None:
-    assert {event["queue"] for event in events(told)} == {"dead", "hopeless", "mortal", 'odd "ñame"\\', "gone", "kept"}
+    assert {event["queue"] for event in events(told)} == {
+        "dead",
+        "hopeless",
+        "mortal",
+        'odd "ñame"\\',
+        "gone",
+        "kept",
+    }
 
 
 def test_a_queue_that_was_gone_before_the_start_is_looked_up_in_the_log(start_broker: StartBroker) -> None:
@@ -516,7 +592,9 @@ def test_a_queue_that_was_gone_before_the_start_is_looked_up_in_the_log(start_br
     make_queue(broker, "gone")
     broker.stop()
     broker = start_broker(data=broker.data)
-    assert [(event["queue"], event["queue_number"]) for event in events(broker, f"from={middle}")] == [("gone", 1)] * 2
+    assert [(event["queue"], event["queue_number"]) for event in events(broker, f"from={middle}")] == [
+        ("gone", 1)
+    ] * 2
     assert broker.request("GET", "/v1/log").json()["queues"] == {"1": "gone", "2": "gone"}
     assert len(events(broker, "queue=gone")) == 4
 
