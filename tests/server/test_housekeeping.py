@@ -110,7 +110,7 @@ def test_results_are_carried_forward_like_messages(log: SegmentLog) -> None:
     async def story() -> None:
         loop = a_loop(log)
         keeper = Housekeeper(loop, log, FORGETFUL)
-        loop.on_commit = keeper.after_commit
+        loop.on_commit.append(keeper.after_commit)
         await ask(loop, CreateQueue("work", QueueSettings()))
         await ask(loop, CreateQueue("kept", QueueSettings(keep="all")))
         await ask(loop, Publish("kept", [NewMessage(b"question")]))

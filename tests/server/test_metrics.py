@@ -16,11 +16,12 @@ from penstock.dialects.http import BodyRule, Headers, Request, Response
 from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.limits import BODY_BYTES_UNASKED
 from penstock.model import Answer, Command, CreateQueue, Fetch, Finish, NewMessage, Publish, QueueSettings
-from penstock.server.config import HttpConfig, LinesConfig, LogConfig
+from penstock.server.config import EventsConfig, HttpConfig, LinesConfig, LogConfig
 from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer
 from penstock.server.lines import LineServer
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics, metrics_table
+from penstock.server.spectators import Spectators
 from penstock.storage.memory import MemoryLog
 from penstock.storage.segments import SegmentLog
 from tests.server.live import a_loop, ask
@@ -148,6 +149,7 @@ def test_a_snapshot_shows_its_age_and_size(log: SegmentLog) -> None:
         loop = a_loop(log)
         metrics = Metrics(loop)
         metrics.housekeeper = Housekeeper(loop, log, LogConfig())
+        metrics.spectators = Spectators(loop, MessageIds(bytes(ID_KEY_BYTES)), EventsConfig())
         await ask(loop, CreateQueue("orders", QueueSettings()))
         before = scrape(metrics)
         metrics.housekeeper.final_snapshot()
@@ -243,6 +245,7 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
         etzel = Etzel(MessageIds(bytes(ID_KEY_BYTES)), QueueSettings())
         metrics.lines = LineServer(loop, LinesConfig(), etzel.converse, refusal)
         metrics.housekeeper = Housekeeper(loop, log, LogConfig())
+        metrics.spectators = Spectators(loop, MessageIds(bytes(ID_KEY_BYTES)), EventsConfig())
         await ask(loop, CreateQueue("orders", QueueSettings()))
         metrics.housekeeper.final_snapshot()
         return metrics.scrape()().decode()

@@ -465,13 +465,13 @@ class EventSource(_ThreadedSource):
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """The result, or the exception, and how long this thread had to work for it."""
-    began = time.thread_time()
+    """The result, or the exception, and how long it took."""
+    began = time.perf_counter()
     try:
         result = work()
     except Exception as error:
         result = error
-    return result, time.thread_time() - began
+    return result, time.perf_counter() - began
 
 
 # ── Answers ───────────────────────────────────────────────────────────────────────────────────────────────────
