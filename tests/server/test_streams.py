@@ -64,11 +64,13 @@ class Streams:
         self.source = source
         self.stream = Stream(200, b"Content-Type: text/plain\r\n", source, length, endless)
         self.ready: asyncio.Future[None] | None = None
+        self.requests = 0
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         return BodyRule(1 << 20)
 
     def handle(self, request: Request) -> Response | Awaited:
+        self.requests += 1
         if request.target == b"/plain":
             return Response(200, b"plain", b"")
 
@@ -298,7 +300,7 @@ def test_a_stream_that_is_ready_after_its_client_has_gone_is_closed() -> None:
         handler.ready = asyncio.get_running_loop().create_future()
         async with connected(handler) as (server, _, writer):
             writer.write(GET)
-            await until(lambda: any(connection._exchanges for connection in server.connections))  # type: ignore[attr-defined]
+            await until(lambda: handler.requests == 1)
             link: socket.socket = writer.get_extra_info("socket")
             link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             writer.transport.abort()  # A plain end could be that of a client which still waits for its answer.
@@ -310,14 +312,26 @@ def test_a_stream_that_is_ready_after_its_client_has_gone_is_closed() -> None:
     told(story)
 
 
-def test_a_stream_behind_a_last_answer_is_closed_unsent() -> None:
+@pytest.mark.parametrize("late", [False, True])
+def test_a_stream_behind_a_last_answer_is_closed_unsent(late: bool) -> None:
     async def story() -> None:
-        handler = Streams(Pieces(PIECES))
+        first, second = Pieces(PIECES, then="wait"), Pieces(PIECES)
+        handler = Streams(first)
         async with connected(handler) as (_, reader, writer):
-            writer.write(PLAIN.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n") + GET)
+            old = b"GET /stream HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"
+            writer.write(old)
+            await until(lambda: first.waits)
+            handler.stream = Stream(200, b"", second)
+            ready = handler.ready = asyncio.get_running_loop().create_future() if late else None
+            writer.write(old)
+            await until(lambda: handler.requests == 2)
+            first.finish()
             await head_of(reader)
-            assert await reader.read() == b"plain"
-            assert handler.source.pulls == 0
+            assert await reader.read() == WHOLE
+            if ready:
+                ready.set_result(None)
+            await until(lambda: second.closed == 1)
+            assert second.pulls == 0
 
     told(story)
 

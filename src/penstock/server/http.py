@@ -186,11 +186,12 @@ class _Exchange(Request, gc=False, kw_only=False):
         self.response = response
         if self.connection:
             self.connection.drain()
-            if type(response) is Stream and not self.connection.is_open:
-                response.source.close()  # The client went away while it was being made.
+        elif type(response) is Stream:
+            response.source.close()  # It was dropped while the stream was being made.
 
     def drop(self) -> None:
         """Nobody waits for the answer any more."""
+        self.connection = None
         if self.pending:
             self.pending.cancel()
         if type(self.response) is Stream:
@@ -343,10 +344,6 @@ class HttpConnection(asyncio.Protocol):
             exchange.drop()
         self._exchanges.clear()
         self._backlog.clear()
-
-    @property
-    def is_open(self) -> bool:
-        return self._transport is not None
 
     def data_received(self, data: bytes) -> None:
         if not self._in_request:

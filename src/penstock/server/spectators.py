@@ -63,6 +63,7 @@ class Spectators:
         self._index = LogIndex()
         self._queues = QueueNames(loop)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="spectator")
+        self._closed = False
         self._rest_until = 0.0
         self._committed_at = 0.0
         self._waiting: set[EventSource] = set()  # Followers at the end of the log.
@@ -76,6 +77,7 @@ class Spectators:
         return log.view()
 
     def close(self) -> None:
+        self._closed = True
         self._threads.shutdown(wait=True, cancel_futures=True)
 
     # ── What can be asked ───────────────────────────────────────────────────────────────────────────────────
@@ -134,6 +136,8 @@ class Spectators:
         running = asyncio.get_running_loop()
 
         def begin() -> None:
+            if self._closed:
+                return  # Nobody is left to be told.
             running.run_in_executor(self._threads, _timed, work).add_done_callback(tell)
 
         def tell(future: asyncio.Future[tuple[Any, float]]) -> None:
