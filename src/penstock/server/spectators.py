@@ -61,7 +61,7 @@ class Spectators:
         self._ids = ids
         self._readers_max = settings.readers_max
         self._index = LogIndex()
-        self._queues = QueueNames(loop)
+        self._queues = QueueNames(loop, self.view)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="spectator")
         self._closed = False
         self._rest_until = 0.0
@@ -72,6 +72,7 @@ class Spectators:
         loop.on_commit.append(self._after_commit)
 
     def view(self) -> View:
+        """What can be read now. Called in any thread."""
         log = self._loop.log
         assert isinstance(log, SegmentLog)
         return log.view()
@@ -156,24 +157,24 @@ class Spectators:
     # ── In a thread ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _open_events(self, query: EventQuery, view: View) -> EventReader | Response:
+        first = earliest(view)
         if query.start == "latest":
             start = From(view.end_offset)
         elif query.start == "earliest":
-            start = From(earliest(view).offset)
+            start = From(first.offset)
         else:
             start = query.start
         if start.offset > view.end_offset:
             return _beyond(view)
         if query.since:
             start = max(start, From(self._index.offset_at(view, query.since)))
-        place = self._index.place_of(view, start.offset)
-        queue = partial(self._queues.name, view)
-        return EventReader(query, start, place.position, self._name, queue, self._encoder(query, queue))
+        place = first if start.offset == first.offset else self._index.place_of(view, start.offset)
+        return EventReader(query, start, place.position, self._name, self._queues.name, self._encoder(query))
 
-    def _encoder(self, query: EventQuery, queue: Callable[[int], str | None]) -> Encoder:
+    def _encoder(self, query: EventQuery) -> Encoder:
         if query.format == "arrow":
-            return ArrowEncoder(self._name, queue, bodies=query.bodies)
-        writer = EventWriter(self._ids, self._name, queue)
+            return ArrowEncoder(self._name, self._queues.name, bodies=query.bodies)
+        writer = EventWriter(self._ids, self._name, self._queues.name)
         return TextEncoder(writer, sent_events=query.format == "sse")
 
     def _name(self, number: int) -> str | None:
@@ -211,7 +212,7 @@ class Spectators:
                 ],
                 "names_from": names_from,
                 "names": names,
-                "queues": self._queues.all(view, last_queue),
+                "queues": self._queues.all(last_queue),
             },
         )
 
@@ -250,8 +251,9 @@ class QueueNames:
     """Names of queues by their numbers, also of queues that are gone. Those that the broker has seen since its start
     are remembered; others are looked for in the log, each part of which is searched once."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, view: Callable[[], View]) -> None:
         self._loop = loop
+        self._view = view
         self._engine = loop.engine
         self._seen: dict[int, str] = {}  # In the engine.
         self._seen_to = 0
@@ -274,20 +276,20 @@ class QueueNames:
         self._seen_to = engine.last_queue
         _trim(self._seen)
 
-    def name(self, view: View, number: int) -> str | None:
-        """Called in any thread, for a queue that events in the view tell of."""
+    def name(self, number: int) -> str | None:
+        """Called in any thread, for a queue that durable events tell of."""
         name = self._known(number)
         if name is None and number not in self._lost:
             with self._lock:
-                self._search_to(view)
+                self._search_to(self._view())
                 name = self._known(number)
                 if name is None:
                     self._lost.add(number)
         return name
 
-    def all(self, view: View, last_queue: int) -> dict[int, str]:
-        """Every name that can be had."""
-        names = {number: self.name(view, number) for number in range(1, last_queue + 1)}
+    def all(self, last_queue: int) -> dict[int, str]:
+        """Every name that can be had, once the creation of each of these queues is durable."""
+        names = {number: self.name(number) for number in range(1, last_queue + 1)}
         return {number: name for number, name in names.items() if name is not None}
 
     def _known(self, number: int) -> str | None:
