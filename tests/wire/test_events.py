@@ -624,6 +624,32 @@ def test_what_retention_has_removed_is_answered_with_what_is_left(start_broker: 
     late.close()
 
 
+# Damage
+
+
+def test_a_stream_that_meets_damage_breaks_off_and_the_broker_goes_on(start_broker: StartBroker) -> None:
+    broker = start_broker(*SMALL_SEGMENTS)
+    make_queue(broker, "work")
+    for _ in range(10):
+        publish(broker, "work", b"x" * 20_000)
+    oldest = min((broker.data / "log").glob("*.log"))
+    whole = oldest.read_bytes()
+    with oldest.open("r+b") as file:
+        file.seek(len(whole) // 2)
+        file.write(b"y")
+    with broker.connect() as connection:
+        assert connection.begin("/v1/events").status == 200
+        with pytest.raises(ConnectionError):
+            list(Lines(connection))
+    while not broker.times_logged("reader_failed"):  # The line comes by another way than the answers.
+        assert broker.request("GET", "/health").body == b"green"
+    following = broker.request("GET", "/v1/log").json()["segments"][1]["first"]
+    assert events(broker, f"from={following}")[0]["offset"] == following
+    with oldest.open("r+b") as file:
+        file.write(whole)
+    assert len(events(broker, "state=L")) == 10
+
+
 # Bounds
 
 
