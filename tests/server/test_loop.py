@@ -382,3 +382,20 @@ def test_a_queue_with_a_policy_that_cannot_be_is_not_made_on_demand(policy: Redr
         assert loop.engine.queue("new") is None
 
     story()
+
+
+# ── Order ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@live
+async def test_a_fetch_that_comes_with_a_message_does_not_overtake_one_that_waits(loop: Loop) -> None:
+    first: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    second: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    loop.submit(Fetch("work", wait_ns=20 * SECOND_NS), first.set_result)
+    loop.decide_collected()
+    loop.submit(Publish("work", [HELLO]), lambda _: None)
+    late = loop.submit(Fetch("work", count=10, wait_ns=20 * SECOND_NS), second.set_result)
+    assert [delivery.body for delivery in await first] == [b"hello"]
+    assert not second.done()
+    assert late is not None
+    late.cancel()

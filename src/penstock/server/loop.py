@@ -218,6 +218,8 @@ class Loop:
         if self._publishes:
             publishes, self._publishes = self._publishes, []
             self._publish_together(publishes)
+        if self._woken:
+            self._wake()  # Those who wait were there before the fetches that have just come.
         if self._fetches:
             fetches, self._fetches = self._fetches, []
             self._fetch_together(fetches)
