@@ -8,8 +8,9 @@ from collections.abc import Callable
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from penstock.dialects.http import BodyRule, Headers, Request, Response
-from penstock.model import Answer, Command
+from penstock.dialects.http import BodyRule, Call, Headers, Request, Response
+from penstock.errors import Reason
+from penstock.model import Answer, Command, DescribeQueue, Refused
 from penstock.server.config import HttpConfig
 from penstock.server.http import HttpConnection, HttpServer
 from tests.engine.effort import effort
@@ -21,15 +22,18 @@ class Witness:
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         return BodyRule(1 << 20)
 
-    def handle(self, request: Request) -> Response:
-        told = (request.method, request.target, sorted(request.headers.items()), request.body, request.cut)
-        return Response(200, repr(told).encode(), b"")
+    def handle(self, request: Request) -> Response | Call:
+        told = repr((request.method, request.target, sorted(request.headers.items()), request.body, request.cut))
+        if request.method == b"GET":
+            return Call(DescribeQueue(told), lambda answer: Response(200, f"told later: {answer}".encode()))
+        return Response(200, told.encode())
 
     def submit(self, command: Command, reply: Callable[[Answer], None]) -> None:
-        raise AssertionError("there is nothing to be carried out")
+        assert isinstance(command, DescribeQueue)
+        reply(Refused(Reason.NO_QUEUE, command.name))
 
     def keep_order(self) -> None:
-        raise AssertionError("there is nothing to be carried out")
+        pass
 
 
 class Wire(asyncio.Transport):
@@ -68,6 +72,7 @@ def answers(reads: list[bytes], *, forgetful: bool) -> tuple[bytes, bool, int]:
     for read in reads:
         if forgetful:
             server.known_fields.clear()
+            server.known_calls.clear()
         if not wire.ended:
             connection.data_received(read)
         most = max(most, len(server.known_fields))
@@ -129,6 +134,25 @@ def test_no_more_fields_are_remembered_than_there_is_room_for() -> None:
     written, _, most = answers(reads, forgetful=False)
     assert written.count(b"HTTP/1.1 200") == 3000
     assert most == 1024
+
+
+def test_a_request_without_a_body_is_remembered_with_what_it_led_to() -> None:
+    server = HttpServer(Witness(), HttpConfig())
+    wire = Wire()
+    connection = HttpConnection(server)
+    connection.connection_made(wire)
+    request = b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n"
+    for _ in range(4):
+        connection.data_received(request % 1)
+    assert list(server.known_calls) == [request % 1]
+    assert wire.written.count(b"told later") == 4
+    for number in range(3000):
+        connection.data_received(request % number)
+    assert wire.written.count(b"told later") == 3004
+    assert len(server.known_calls) <= 1024
+    connection.data_received(PLAIN)
+    connection.data_received(PLAIN)
+    assert PLAIN not in server.known_calls
 
 
 def test_a_broker_that_stops_closes_after_a_request_with_known_fields() -> None:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator
-from datetime import UTC, datetime
-from functools import lru_cache
 
 import msgspec
 from msgspec import Struct
 
+from penstock.dialects.times import rfc3339_nanos
 from penstock.ids import MessageIds
-from penstock.limits import SECOND_NS
 from penstock.model import Nanos
 
 WORDS = {
@@ -166,13 +164,3 @@ def _text(name: str, data: bytes) -> bytes:
         return b',"%b":%b' % (name.encode(), _encode(data.decode()))
     except UnicodeDecodeError:
         return b',"%b_base64":"%b"' % (name.encode(), base64.b64encode(data))
-
-
-@lru_cache(maxsize=1024)
-def _second(seconds: int) -> bytes:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()
-
-
-def rfc3339_nanos(nanos: Nanos) -> bytes:
-    seconds, rest = divmod(nanos, SECOND_NS)
-    return b"%b.%09dZ" % (_second(seconds), rest)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated
 from urllib.parse import parse_qsl
@@ -25,6 +24,7 @@ from penstock.dialects.http import (
     whole_number,
 )
 from penstock.dialects.multipart import boundary_of, is_multipart, join_parts, split_parts
+from penstock.dialects.times import rfc3339
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
 from penstock.limits import (
@@ -67,6 +67,7 @@ _STATUS = {
 }
 _OCTETS = "application/octet-stream"
 _SMALL_BODY = BodyRule(64 << 10)
+_DELETED = Response(204)
 
 # ── The queue document ────────────────────────────────────────────────────────────────────────────────────
 
@@ -202,8 +203,8 @@ class Mqs:
             _latin(delivery.content_type or _OCTETS),
             self._ids.make(delivery.queue, delivery.sequence),
             delivery.receives,
-            *rfc3339(delivery.created),
-            *rfc3339(delivery.visible_at),
+            rfc3339(delivery.created),
+            rfc3339(delivery.visible_at),
         )
         if delivery.headers:
             for name, value in _decode_headers(delivery.headers).items():
@@ -248,7 +249,7 @@ class Mqs:
 
 _MESSAGE_HEADERS = (
     b"Content-Type: %b\r\nX-MQS-MESSAGE-ID: %b\r\nX-MQS-MESSAGE-RECEIVES: %d\r\n"
-    b"X-MQS-MESSAGE-PUBLISHED-AT: %b.%06dZ\r\nX-MQS-MESSAGE-VISIBLE-AT: %b.%06dZ\r\n"
+    b"X-MQS-MESSAGE-PUBLISHED-AT: %b\r\nX-MQS-MESSAGE-VISIBLE-AT: %b\r\n"
 )
 _HEADER_NAMES = {b"content-encoding": b"Content-Encoding", b"x-trace-id": b"X-TRACE-ID"}
 
@@ -353,7 +354,7 @@ def _tell_list(answer: Answer) -> Response:
 
 
 def _tell_delete(answer: Answer) -> Response:
-    return _refusal(answer) if isinstance(answer, Refused) else Response(204)
+    return _refusal(answer) if type(answer) is Refused else _DELETED
 
 
 def _refusal(refused: Refused) -> Response:
@@ -379,14 +380,3 @@ def _content_type(given: bytes) -> str:
 @lru_cache(maxsize=1024)
 def _latin(text: str) -> bytes:
     return text.encode("latin-1")
-
-
-@lru_cache(maxsize=1024)
-def _second(seconds: int) -> bytes:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()
-
-
-def rfc3339(nanos: Nanos) -> tuple[bytes, int]:
-    """The two parts of a time in RFC 3339: the second, and the microseconds within it."""
-    seconds, rest = divmod(nanos, SECOND_NS)
-    return _second(seconds), rest // 1000

@@ -26,7 +26,7 @@ from penstock.dialects.http import (
     segments_of,
     whole_number,
 )
-from penstock.dialects.mqs import rfc3339
+from penstock.dialects.times import rfc3339
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import (
     BATCH_MESSAGES_MAX,
@@ -296,8 +296,7 @@ def _tag(headers: bytes) -> str | UnsetType:
 
 @lru_cache(maxsize=4096)
 def _time(nanos: Nanos) -> str:
-    second, microseconds = rfc3339(nanos)
-    return f"{second.decode()}.{microseconds:06d}Z"
+    return rfc3339(nanos).decode()
 
 
 def _tell_results(answer: Answer) -> Response:

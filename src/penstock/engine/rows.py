@@ -208,7 +208,9 @@ class Rows:
             del self._chunks[number]
 
     def remove_many(self, sequences: list[int]) -> list[int]:
-        """As `remove`, for several; those of them that had a last moment."""
+        """As `remove`, for several in order; those of them that had a last moment."""
+        if sequences and sequences[-1] - sequences[0] == len(sequences) - 1:
+            return self._remove_run(sequences[0], len(sequences))
         self._read = -1
         chunks, expires_at_of = self._chunks, _EXPIRES_AT.unpack_from
         mortal: list[int] = []
@@ -222,6 +224,20 @@ class Rows:
             if not chunk[_LIVE]:
                 del chunks[number]
         self.count -= len(sequences)
+        return mortal
+
+    def _remove_run(self, first: int, count: int) -> list[int]:
+        self._read = -1
+        rows = self.run(first, count)
+        assert rows is not None
+        for number, start, stop in spans(first, count):
+            chunk = self._chunks[number]
+            chunk[start * ROW_BYTES + _STATE_OFFSET : stop * ROW_BYTES : ROW_BYTES] = bytes(stop - start)
+            chunk[_LIVE] -= stop - start
+            if not chunk[_LIVE]:
+                del self._chunks[number]
+        self.count -= count
+        mortal: list[int] = (np.flatnonzero(rows["expires_at"] != NEVER_NS) + first).tolist()
         return mortal
 
     def oldest(self) -> Row | None:

@@ -113,6 +113,7 @@ class HttpServer:
         self.sweeps = 0
         self.date = b""
         self.known_fields: dict[bytes, _Fields] = {}
+        self.known_calls: dict[bytes, Call] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def listen(self, host: str, port: int) -> asyncio.Server:
@@ -142,6 +143,13 @@ class HttpServer:
                 self.known_fields.clear()
             self.known_fields[data[line_end:head_end]] = _Fields(headers, int(length))
 
+    def learn_call(self, data: bytes, call: Call) -> None:
+        """Remember what a request without a body led to. Handlers are functions of the request alone: the same bytes
+        lead to the same call again."""
+        if len(self.known_calls) >= _KNOWN_MAX:
+            self.known_calls.clear()
+        self.known_calls[data] = call
+
     def stop(self) -> None:
         """Finish what is in flight, take nothing new."""
         self.stopping = True
@@ -167,6 +175,7 @@ class _Exchange(Request, gc=False, kw_only=False):
 
     connection: HttpConnection | None = None
     keep_alive: bool = False
+    call: Call | None = None
     tell: Callable[[Any], Response] | None = None
     pending: Cancelable | None = None
     response: Response | Stream | None = None
@@ -347,6 +356,12 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._in_request:
+            call = self._server.known_calls.get(data)
+            if call is not None and not self._exchanges and not self._choked:
+                exchange = _Exchange(b"GET", b"", {}, b"", False, self, not self._server.stopping)
+                self._exchanges.append(exchange)
+                self._call(exchange, call)
+                return
             line_end = data.find(b"\r\n")
             head_end = data.find(b"\r\n\r\n")
             fields = self._server.known_fields.get(data[line_end:head_end])
@@ -355,7 +370,10 @@ class HttpConnection(asyncio.Protocol):
                 if len(words) == 3 and words[2] == b"HTTP/1.1" and _is_plain(words[0], words[1]):
                     keep_alive = not self._server.stopping
                     body = data[head_end + 4 :]
-                    self._accept(_Exchange(words[0], words[1], fields.headers, body, False, self, keep_alive))
+                    exchange = _Exchange(words[0], words[1], fields.headers, body, False, self, keep_alive)
+                    self._accept(exchange)
+                    if exchange.call is not None and words[0] == b"GET" and not body:
+                        self._server.learn_call(data, exchange.call)
                     return
         self._parse(data)
 
@@ -547,10 +565,8 @@ class HttpConnection(asyncio.Protocol):
         try:
             result = self._server.handler.handle(exchange)
             if type(result) is Call:
-                if len(self._exchanges) > 1:
-                    self._server.handler.keep_order()
-                exchange.tell = result.tell
-                exchange.pending = self._server.submit(result.command, exchange.answer)
+                exchange.call = result
+                self._call(exchange, result)
             elif type(result) is Response:
                 exchange.respond(result)
             elif type(result) is Calls:
@@ -563,6 +579,12 @@ class HttpConnection(asyncio.Protocol):
         except Exception:
             logger.exception("request_failed")
             exchange.respond(error_response(500, "an internal error"))
+
+    def _call(self, exchange: _Exchange, call: Call) -> None:
+        if len(self._exchanges) > 1:
+            self._server.handler.keep_order()
+        exchange.tell = call.tell
+        exchange.pending = self._server.submit(call.command, exchange.answer)
 
     def _begin_upgrade(self, upgrade: Upgrade, exchange: _Exchange) -> None:
         """The parser is about to say that the request ends here, and where what follows it begins."""

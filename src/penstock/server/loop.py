@@ -233,9 +233,7 @@ class Loop:
             return
         answer = self._carry_out(FinishMany([command for command, _, _ in finishes]))
         answers = cast("Sequence[Done | Refused]", answer)
-        hold = self._hold
-        for (_, reply, stage), one in zip(finishes, answers, strict=True):
-            hold(reply, one, stage)
+        self._hold_all([(reply, one, stage) for (_, reply, stage), one in zip(finishes, answers, strict=True)])
 
     def _publish_together(self, publishes: list[tuple[Publish, Reply, Stage]]) -> None:
         for together in _grouped(publishes, lambda command: (command.queue, command.create)):
@@ -245,12 +243,14 @@ class Loop:
                 continue
             messages = [message for command, _, _ in together for message in command.messages]
             answer = self._carry_out(Publish(first.queue, messages, first.create))
+            held: list[tuple[Reply, Any, Stage]] = []
             start = 0
             for command, reply, stage in together:
                 stop = start + len(command.messages)
                 part = answer if type(answer) is Refused else cast("Sequence[Receipt]", answer)[start:stop]
-                self._hold(reply, part, stage)
+                held.append((reply, part, stage))
                 start = stop
+            self._hold_all(held)
 
     def _fetch_together(self, fetches: list[tuple[Fetch, Reply, Stage, Waiter | None]]) -> None:
         for together in _grouped(fetches, lambda f: (f.queue, f.lease_ns, f.consumer, f.confirm)):
@@ -262,13 +262,15 @@ class Loop:
                 answer = self._carry_out(Fetch(first.queue, count, 0, first.lease_ns, first.consumer, first.confirm))
                 if type(answer) is not Refused:
                     deliveries = cast("Sequence[Delivery]", answer)
+            held: list[tuple[Reply, Any, Stage]] = []
             for command, reply, stage, waiter in together:
                 part = deliveries[taken : taken + command.count]
-                taken += len(part)
+                taken += command.count
                 if part:
-                    self._hold(reply, part, stage)
+                    held.append((reply, part, stage))
                 else:
                     self._fetch_alone(command, reply, stage, waiter)
+            self._hold_all(held)
 
     def _fetch_alone(self, command: Fetch, reply: Reply, stage: Stage, waiter: Waiter | None) -> None:
         if not (waiter and waiter.canceled):
@@ -331,6 +333,18 @@ class Loop:
             self._in_flight[stage].append((reply, answer))
         else:
             reply(answer)
+
+    def _hold_all(self, answers: list[tuple[Reply, Any, Stage]]) -> None:
+        if not self._collecting:
+            for reply, answer, stage in answers:
+                self._hold(reply, answer, stage)
+            return
+        held = self._held_for_sync
+        for reply, answer, stage in answers:
+            if stage is _SYNC:
+                held.append((reply, answer))
+            else:
+                self._hold(reply, answer, stage)
 
     # ── Group commit ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -662,7 +676,8 @@ _READS = frozenset((Fetch, Pull, AwaitResult))  # Their answers hold what is in 
 
 def _grouped(collected: list[Any], alike: Callable[[Any], object]) -> list[list[Any]]:
     """Commands with what belongs to them, those that are alike together, in the order in which they came."""
-    if len(collected) == 1:
+    first = collected[0][0]
+    if all(entry[0] is first for entry in collected):
         return [collected]
     groups: dict[object, list[Any]] = {}
     for entry in collected:

@@ -16,9 +16,10 @@ from functools import partial
 from threading import Lock
 from typing import Any, Protocol
 
-from penstock.dialects.events import EventWriter, rfc3339_nanos
+from penstock.dialects.events import EventWriter
 from penstock.dialects.http import Awaited, Response, Sink, Stream, error_response, json_response
 from penstock.dialects.native import EventQuery, From, RangeQuery
+from penstock.dialects.times import rfc3339_nanos
 from penstock.errors import EventsRemovedError
 from penstock.ids import MessageIds
 from penstock.limits import FOLLOW_SECONDS, PIECE_BYTES, QUEUES_REMEMBERED_MAX, READ_BYTES
