@@ -18,7 +18,7 @@ from penstock.limits import BODY_BYTES_UNASKED
 from penstock.model import Answer, Command, CreateQueue, Fetch, Finish, NewMessage, Publish, QueueSettings
 from penstock.server.config import EventsConfig, HttpConfig, LinesConfig, LogConfig
 from penstock.server.housekeeping import Housekeeper
-from penstock.server.http import HttpServer
+from penstock.server.http import HttpServer, Route
 from penstock.server.lines import LineServer
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics, metrics_table
 from penstock.server.spectators import Spectators
@@ -101,6 +101,9 @@ class Echo:
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         return BodyRule(1 << 20)
+
+    def route(self, request: Request) -> Route:
+        return self.handle
 
     def handle(self, request: Request) -> Response:
         return Response(200 if request.body else 404, request.body, b"")

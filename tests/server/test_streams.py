@@ -13,7 +13,7 @@ import pytest
 from penstock.dialects.http import Awaited, BodyRule, Headers, Request, Response, Sink, Stream
 from penstock.model import Answer, Command
 from penstock.server.config import HttpConfig
-from penstock.server.http import HttpServer
+from penstock.server.http import HttpServer, Route
 
 PIECES = [b"one\n", b"", b"two\n", b"x" * 70_000]
 WHOLE = b"".join(PIECES)
@@ -68,6 +68,9 @@ class Streams:
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         return BodyRule(1 << 20)
+
+    def route(self, request: Request) -> Route:
+        return self.handle
 
     def handle(self, request: Request) -> Response | Awaited:
         self.requests += 1

@@ -9,7 +9,7 @@ import secrets
 import signal
 import sys
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import resources
 from typing import Any
 
@@ -23,8 +23,6 @@ from penstock.dialects.http import (
     JSON,
     Awaited,
     BodyRule,
-    Call,
-    Calls,
     Headers,
     Request,
     Response,
@@ -45,7 +43,7 @@ from penstock.server.auth import Authenticator
 from penstock.server.clock import Clock
 from penstock.server.config import Address, Config
 from penstock.server.housekeeping import Housekeeper
-from penstock.server.http import HttpServer, Upgrade
+from penstock.server.http import HttpServer, Result, Route
 from penstock.server.lines import LineServer
 from penstock.server.loop import Loop, Timer
 from penstock.server.metrics import CONTENT_TYPE, Metrics
@@ -124,23 +122,23 @@ class Application:
         dialect = self._nq if _route_of(segments_of(target)) in self._nq.routes else self._mqs
         return dialect.body_rule(method, target, headers)
 
-    def handle(self, request: Request) -> Response | Call | Calls | Awaited | Upgrade:
+    def route(self, request: Request) -> Route:
         segments = segments_of(request.target)
         if self._guarded and segments[0] != b"health":
             authorization = request.headers.get(b"authorization")
             if not self._authenticator.allows(authorization):
                 challenge = b"WWW-Authenticate: " + self._authenticator.challenge(authorization) + b"\r\n"
-                return error_response(401, "a bearer token is needed", challenge)
+                return lambda _: error_response(401, "a bearer token is needed", challenge)
         methods = self._routes.get(_route_of(segments))
         if methods is None:
-            return self._websockets.handshake(request) or error_response(404, "there is nothing at this path")
+            return self._handle_unknown
         handler = methods.get(request.method)
         if handler is None:
-            return method_not_allowed(list(methods))
-        try:
-            return handler(request, segments[-1])
-        except ProtocolError as error:
-            return error_response(400, str(error))
+            return lambda _: method_not_allowed(list(methods))
+        return partial(_handle, handler, segments[-1])
+
+    def _handle_unknown(self, request: Request) -> Result:
+        return self._websockets.handshake(request) or error_response(404, "there is nothing at this path")
 
     # ── The broker's own pages ──────────────────────────────────────────────────────────────────────────────
 
@@ -207,6 +205,13 @@ def openapi() -> dict[str, Any]:
             whole["components"].setdefault(section, {}).update(entries)
     whole["info"]["version"] = __version__
     return whole
+
+
+def _handle(handler: Callable[[Request, bytes], Result], segment: bytes, request: Request) -> Result:
+    try:
+        return handler(request, segment)
+    except ProtocolError as error:
+        return error_response(400, str(error))
 
 
 def _route_of(segments: list[bytes]) -> tuple[bytes, int]:

@@ -43,8 +43,9 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 SWEEPS_PER_SECOND = 2
 _METHODS = frozenset((b"GET", b"POST", b"DELETE", b"PUT", b"HEAD"))
 _PLAIN = b"/-._~%?=&+ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_REPEATED = frozenset((b"GET", b"POST"))  # Others name something new each time, as a rule.
 _SPECIAL = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
-_KNOWN_MAX = 1024  # Header fields that are remembered, and how large they may be.
+_KNOWN_MAX = 1024  # Heads that are remembered, and how large they may be.
 _KNOWN_BYTES_MAX = 1024
 
 
@@ -58,8 +59,8 @@ class Handler(Protocol):
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         """How much body may come. Asked when it is more than `BODY_BYTES_UNASKED`."""
 
-    def handle(self, request: Request) -> Response | Call | Calls | Awaited | Upgrade:
-        """The response, or what leads to it."""
+    def route(self, request: Request) -> Route:
+        """What handles a request with this head: a function of the request alone."""
 
     def submit(self, command: Command, reply: Callable[[Answer], None]) -> Cancelable | None:
         """Carry out a command, and call `reply` with the answer once, now or later. What is returned is cancelled
@@ -83,6 +84,10 @@ class Upgrade(Struct, gc=False):
 
     headers: bytes
     take_over: Callable[[HttpServer, asyncio.Transport, bytes], None]
+
+
+Result = Response | Call | Calls | Awaited | Upgrade
+Route = Callable[[Request], Result]  # Gives the response, or what leads to it.
 
 
 class HttpLimits(Protocol):
@@ -113,7 +118,7 @@ class HttpServer:
         self.sweeps = 0
         self.date = b""
         self.known_fields: dict[bytes, _Fields] = {}
-        self.known_calls: dict[bytes, Call] = {}
+        self.known_heads: dict[bytes, _Head] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
     async def listen(self, host: str, port: int) -> asyncio.Server:
@@ -129,11 +134,13 @@ class HttpServer:
             connection.check_time(self.sweeps)
         self._sweeper = asyncio.get_running_loop().call_later(1 / SWEEPS_PER_SECOND, self._sweep)
 
-    def learn(self, data: bytes, headers: Headers) -> None:
-        """Remember the header fields of a request that came whole in one read, if there is nothing special to them:
-        clients send the same ones again and again, and what was parsed once need not be parsed again."""
-        line_end = data.find(b"\r\n")
-        head_end = data.find(b"\r\n\r\n")
+    # A client sends the same head again and again, or at least the same header fields. What was parsed, and routed,
+    # once need not be a second time.
+
+    def learn(self, data: bytes, exchange: _Exchange) -> None:
+        """Remember a request that came whole in one read, if there is nothing special to it."""
+        line_end, head_end = data.find(b"\r\n"), data.find(b"\r\n\r\n")
+        headers = exchange.headers
         length = headers.get(b"content-length", b"0")
         plain = b"host" in headers and not _SPECIAL & headers.keys() and length.isdigit()
         plain = plain and headers.get(b"connection", b"keep-alive").lower() == b"keep-alive"
@@ -143,12 +150,17 @@ class HttpServer:
                 self.known_fields.clear()
             self.known_fields[data[line_end:head_end]] = _Fields(headers, int(length))
 
-    def learn_call(self, data: bytes, call: Call) -> None:
-        """Remember what a request without a body led to. Handlers are functions of the request alone: the same bytes
-        lead to the same call again."""
-        if len(self.known_calls) >= _KNOWN_MAX:
-            self.known_calls.clear()
-        self.known_calls[data] = call
+    def learn_head(self, head: bytes, exchange: _Exchange) -> None:
+        """Remember the head of a request with plain fields: where it leads, and if it has no body, to which call.
+        Handlers are functions of the request alone."""
+        if len(self.known_heads) >= _KNOWN_MAX:
+            self.known_heads.clear()
+        route = exchange.route
+        if exchange.call is not None and not exchange.body:
+            route = partial(_always, exchange.call)
+        if route is not None:
+            facts = (exchange.method, exchange.target, exchange.headers, len(exchange.body))
+            self.known_heads[head] = _Head(*facts, route)
 
     def stop(self) -> None:
         """Finish what is in flight, take nothing new."""
@@ -164,10 +176,20 @@ class HttpServer:
 
 
 class _Fields(Struct, gc=False):
-    """Header fields as they were parsed before."""
+    """Header fields, as they were parsed before."""
 
     headers: Headers
     body_bytes: int
+
+
+class _Head(Struct, gc=False):
+    """The head of a request, as it was parsed and routed before."""
+
+    method: bytes
+    target: bytes
+    headers: Headers
+    body_bytes: int
+    route: Route
 
 
 class _Exchange(Request, gc=False, kw_only=False):
@@ -175,6 +197,7 @@ class _Exchange(Request, gc=False, kw_only=False):
 
     connection: HttpConnection | None = None
     keep_alive: bool = False
+    route: Route | None = None
     call: Call | None = None
     tell: Callable[[Any], Response] | None = None
     pending: Cancelable | None = None
@@ -290,6 +313,7 @@ class HttpConnection(asyncio.Protocol):
         "_heads",
         "_in_head",
         "_in_request",
+        "_latest",
         "_parser",
         "_paused",
         "_pumping",
@@ -317,6 +341,7 @@ class HttpConnection(asyncio.Protocol):
         self._in_request = False
         self._in_head = False
         self._heads = 0  # How many were complete.
+        self._latest: _Exchange | None = None  # Of the read under way.
         self._head_bytes = 0  # Of a head that is not complete, without the read under way.
         self._read_bytes = 0  # Of the read under way.
         self._target = b""
@@ -356,24 +381,22 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._in_request:
-            call = self._server.known_calls.get(data)
-            if call is not None and not self._exchanges and not self._choked:
-                exchange = _Exchange(b"GET", b"", {}, b"", False, self, not self._server.stopping)
-                self._exchanges.append(exchange)
-                self._call(exchange, call)
+            head_end = data.find(b"\r\n\r\n")
+            head = self._server.known_heads.get(data[:head_end])
+            if head is not None and len(data) == head_end + 4 + head.body_bytes:
+                body, keep_alive, route = data[head_end + 4 :], not self._server.stopping, head.route
+                self._accept(_Exchange(head.method, head.target, head.headers, body, False, self, keep_alive, route))
                 return
             line_end = data.find(b"\r\n")
-            head_end = data.find(b"\r\n\r\n")
             fields = self._server.known_fields.get(data[line_end:head_end])
             if fields is not None and len(data) == head_end + 4 + fields.body_bytes:
                 words = data[:line_end].split(b" ")
                 if len(words) == 3 and words[2] == b"HTTP/1.1" and _is_plain(words[0], words[1]):
-                    keep_alive = not self._server.stopping
-                    body = data[head_end + 4 :]
+                    body, keep_alive = data[head_end + 4 :], not self._server.stopping
                     exchange = _Exchange(words[0], words[1], fields.headers, body, False, self, keep_alive)
                     self._accept(exchange)
-                    if exchange.call is not None and words[0] == b"GET" and not body:
-                        self._server.learn_call(data, exchange.call)
+                    if words[0] in _REPEATED:
+                        self._server.learn_head(data[:head_end], exchange)
                     return
         self._parse(data)
 
@@ -385,8 +408,9 @@ class HttpConnection(asyncio.Protocol):
             self._parser.feed_data(data)
             if self._in_request:
                 self._check_unfinished(same_head=heads == self._heads)
-            elif at_start and self._heads == heads + 1:
-                self._server.learn(data, self._headers)
+            elif at_start and self._heads == heads + 1 and self._latest:
+                self._server.learn(data, self._latest)
+            self._latest = None
         except httptools.HttpParserUpgrade as upgrade:
             self._upgrade_to(data[upgrade.args[0] :])
         except httptools.HttpParserCallbackError as error:
@@ -537,6 +561,7 @@ class HttpConnection(asyncio.Protocol):
         self._in_request = False
         if self._rule is not None:
             self._end_large_body()
+        self._latest = exchange
         self._accept(exchange)
 
     def _accept(self, exchange: _Exchange) -> None:
@@ -563,7 +588,10 @@ class HttpConnection(asyncio.Protocol):
 
     def _handle(self, exchange: _Exchange) -> None:
         try:
-            result = self._server.handler.handle(exchange)
+            route = exchange.route
+            if route is None:
+                route = exchange.route = self._server.handler.route(exchange)
+            result = route(exchange)
             if type(result) is Call:
                 exchange.call = result
                 self._call(exchange, result)
@@ -761,6 +789,10 @@ class HttpConnection(asyncio.Protocol):
 def _is_plain(method: bytes, target: bytes) -> bool:
     """A method and a target in which there is nothing that a parser would have to look at twice."""
     return method in _METHODS and not target.translate(None, _PLAIN) and 0 < len(target) <= _KNOWN_BYTES_MAX
+
+
+def _always(call: Call, _: Request) -> Call:
+    return call
 
 
 def _refuse_head() -> NoReturn:
