@@ -134,13 +134,13 @@ def test_a_removed_message_neither_holds_nor_expires() -> None:
 
 def test_a_snapshot_of_many_rows_comes_in_bounded_pieces() -> None:
     table = Rows()
-    count = 2048 * ROWS_PER_CHUNK + 100
+    count = 128 * ROWS_PER_CHUNK + 100
     row = tuple(Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0))
     for sequence in range(count):
         table.add(sequence, row)
     pieces = list(table.tables())
-    assert [len(sequences) for sequences, _ in pieces] == [2048 * ROWS_PER_CHUNK, 100]
-    assert max(rows.nbytes for _, rows in pieces) <= 2048 * ROWS_PER_CHUNK * ROW_BYTES
+    assert [len(sequences) for sequences, _ in pieces] == [128 * ROWS_PER_CHUNK, 100]
+    assert max(rows.nbytes for _, rows in pieces) <= 128 * ROWS_PER_CHUNK * ROW_BYTES
     restored = Rows()
     for piece in pieces:
         restored.restore(piece)

@@ -31,7 +31,7 @@ _MASK = ROWS_PER_CHUNK - 1
 _SLOT_BYTES = _SLOT.size
 _LIVE = ROWS_PER_CHUNK * _SLOT_BYTES  # The last byte of a chunk counts its slots in use.
 _EMPTY_CHUNK = bytes(_LIVE + 1)
-_CHUNKS_PER_TABLE = 2048
+_CHUNKS_PER_TABLE = 256
 
 _Columns = tuple[NDArray[Any], ...]
 

@@ -30,7 +30,7 @@ _SHIFT = ROWS_PER_CHUNK.bit_length() - 1
 _MASK = ROWS_PER_CHUNK - 1
 _LIVE = ROWS_PER_CHUNK * ROW_BYTES  # The last byte of a chunk counts its living rows.
 _EMPTY_CHUNK = bytes(_LIVE + 1)
-_CHUNKS_PER_TABLE = 2048
+_CHUNKS_PER_TABLE = 128  # A piece of a snapshot takes about half a millisecond.
 _NEAR_CHUNKS = 64
 
 Columns = tuple[NDArray[Any], ...]
