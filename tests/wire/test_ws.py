@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -368,7 +369,7 @@ def test_what_was_told_to_be_on_the_disk_is_as_it_was_told_after_a_kill(start_br
     turn = threading.Lock()  # So that no two frames get mixed up.
 
     def send_all() -> None:
-        for label in range(20_000):
+        for label in count():  # Until the broker is killed.
             post = {"type": "post", "queue": queue, "message": f"{label}", "label": label, "notify": ["sync"]}
             fetch = {"type": "fetch", "queue": queue, "work_timeout": 1}
             with turn:

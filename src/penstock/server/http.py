@@ -33,6 +33,7 @@ from penstock.dialects.http import (
 )
 from penstock.limits import BODY_BYTES_UNASKED, PIPELINE_REQUESTS_MAX, REQUEST_TARGET_BYTES_MAX
 from penstock.model import Answer, Command
+from penstock.server.reading import Pausing
 
 logger = logging.getLogger(__name__)
 
@@ -298,7 +299,7 @@ class _RequestRefusedError(Exception):
         self.response = response
 
 
-class HttpConnection(asyncio.Protocol):
+class HttpConnection(Pausing, asyncio.Protocol):
     __slots__ = (
         "_backlog",
         "_body",
@@ -441,15 +442,6 @@ class HttpConnection(asyncio.Protocol):
         if self._flow:
             self._flow.pull()
         self._pump()
-
-    def _pause(self, wanted: bool) -> None:
-        """A client that does not read its answers is not asked for more."""
-        if self._transport and wanted != self._paused:
-            self._paused = wanted
-            if wanted:
-                self._transport.pause_reading()
-            elif not self._transport.is_closing():
-                self._transport.resume_reading()
 
     def _upgrade_to(self, rest: bytes) -> None:
         """Hand the connection over if the handler wants it to go on in another protocol."""

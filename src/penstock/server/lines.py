@@ -18,6 +18,7 @@ from penstock.dialects.conversation import Conversation, Peer
 from penstock.limits import BODY_BYTES_MAX, LINES_PER_TURN_MAX, LINES_UNSENT_BYTES_HIGH
 from penstock.server.loop import Loop
 from penstock.server.peer import LoopPeer
+from penstock.server.reading import Pausing
 
 logger = logging.getLogger(__name__)
 
@@ -130,7 +131,7 @@ class LineServer:
             connection.abort()
 
 
-class LineConnection(LoopPeer, asyncio.Protocol):
+class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
     __slots__ = (
         "_backlog",
         "_begun",
@@ -217,15 +218,6 @@ class LineConnection(LoopPeer, asyncio.Protocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._pump()
-
-    def _pause(self, wanted: bool) -> None:
-        """A client that does not read its replies, or asks faster than it can be answered, is not read from."""
-        if self._transport and wanted != self._paused:
-            self._paused = wanted
-            if wanted:
-                self._transport.pause_reading()
-            elif not self._transport.is_closing():
-                self._transport.resume_reading()
 
     # ── Lines ───────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -51,6 +51,7 @@ from penstock.server.frames import (
 from penstock.server.http import SWEEPS_PER_SECOND, HttpServer, Upgrade
 from penstock.server.loop import Loop
 from penstock.server.peer import LoopPeer
+from penstock.server.reading import Pausing
 
 logger = logging.getLogger(__name__)
 
@@ -170,7 +171,7 @@ class _Waiting:
             self._connection.canceled()
 
 
-class WsConnection(LoopPeer, asyncio.Protocol):
+class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
     """One connection; the `Peer` of its conversation."""
 
     __slots__ = (
@@ -292,14 +293,6 @@ class WsConnection(LoopPeer, asyncio.Protocol):
     def resume_writing(self) -> None:
         self.choked = False
         self._pump()
-
-    def _pause(self, wanted: bool) -> None:
-        if self._transport and wanted != self._paused:
-            self._paused = wanted
-            if wanted:
-                self._transport.pause_reading()
-            elif not self._transport.is_closing():
-                self._transport.resume_reading()
 
     def _count_buffered(self, buffered: int) -> None:
         http = self._http
