@@ -24,7 +24,6 @@ from penstock.model import (
     DescribeQueue,
     Fetch,
     FinishMany,
-    Kind,
     NewMessage,
     Publish,
     QueueSettings,
@@ -34,18 +33,19 @@ from penstock.model import (
 )
 from penstock.server.config import GloveboxConfig
 from penstock.server.loop import Loop
+from penstock.server.peer import LoopPeer
 from penstock.storage.memory import MemoryLog
 from tests.server.live import a_loop, ask
 
 
-class Client:
+class Client(LoopPeer):
     """One connection to a glovebox, from both its ends: what the client says and hears, and the shell between."""
 
     def __init__(self, house: House, **headers: str) -> None:
         self.choked = False
         self.commands: list[Command] = []
         self.closed_because = ""
-        self._loop = house.loop
+        super().__init__(house.loop)
         self._heard: asyncio.Queue[dict[str, Any] | bytes] = asyncio.Queue()
         named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
         self.talk: Conversation = house.glovebox.connect(self, named)
@@ -91,25 +91,7 @@ class Client:
         self, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC
     ) -> Cancelable | None:
         self.commands.append(command)
-        return self._loop.submit(command, reply, stage)
-
-    def when(self, stage: Stage, callback: Callable[[], None]) -> None:
-        self._loop.when(stage, callback)
-
-    def reach(self, stage: Stage, reply: Callable[[Answer], None]) -> None:
-        self._loop.reach(stage, reply)
-
-    def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
-        return self._loop.watch(queue, wake)
-
-    def follow(self, queue: int, sequence: int, tell: Callable[[Kind], None]) -> Cancelable:
-        return self._loop.follow(queue, sequence, tell)
-
-    def waiting(self, queue: str) -> int:
-        return self._loop.waiting(queue)
-
-    def after(self, seconds: float, callback: Callable[[], None]) -> Cancelable:
-        return asyncio.get_running_loop().call_later(seconds, callback)
+        return super().submit(command, reply, stage)
 
 
 class House:

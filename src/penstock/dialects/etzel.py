@@ -20,7 +20,8 @@ from msgspec import Meta, Struct
 from msgspec.structs import FieldInfo
 
 from penstock.dialects.conversation import Cancelable, Peer
-from penstock.errors import Reason
+from penstock.dialects.http import checked_name
+from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds
 from penstock.limits import (
     BODY_BYTES_MAX,
@@ -148,11 +149,10 @@ class _Publishes(Struct):
 @lru_cache(maxsize=4096)
 def _in_json(name: str) -> bytes | None:
     """A queue's name as replies show it; None for what cannot be a name."""
-    if len(name.encode()) > NAME_BYTES_MAX or "/" in name:
+    try:
+        return _encode(checked_name(name.encode()))
+    except ProtocolError:
         return None
-    if any(ord(character) < 32 or 127 <= ord(character) < 160 for character in name):
-        return None
-    return _encode(name)
 
 
 class Etzel:
