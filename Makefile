@@ -64,7 +64,7 @@ lock: ## Pin every dependency anew in requirements.lock
 	trap 'rm -rf "$$tool"' EXIT
 	$(PYTHON) -m venv "$$tool"
 	"$$tool/bin/pip" install --quiet --disable-pip-version-check uv
-	"$$tool/bin/uv" --no-config pip compile pyproject.toml --extra dev --extra bench --upgrade --quiet \
+	"$$tool/bin/uv" --no-config pip compile pyproject.toml --extra spark --extra dev --extra bench --upgrade --quiet \
 		--universal --python-version 3.11 --generate-hashes \
 		--no-header --no-emit-index-url --no-emit-find-links --output-file requirements.lock
 

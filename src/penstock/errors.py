@@ -55,3 +55,16 @@ class EventsRemovedError(PenstockError):
 
 class LogFailedError(PenstockError):
     """A write or an fsync failed. What waits is failed, nothing more is written, recovery replays the log."""
+
+
+class OptionError(PenstockError):
+    """The fault of who wrote a Spark job: an option is wrong or missing. The query does not start."""
+
+
+class EventsLostError(PenstockError):
+    """Events that a Spark job is to read are not there, or not the same any more. The query ends, unless it was told
+    to go on with what is left."""
+
+
+class BrokerError(PenstockError):
+    """A broker cannot be reached, or refuses. The task of the Spark job fails; Spark may try it again."""

@@ -170,6 +170,16 @@ def records_of(header: Header, payload: bytes | memoryview) -> np.ndarray:
     return np.frombuffer(payload, dtype=RECORD_DTYPE, count=header.records, offset=header.heap_bytes)
 
 
+def extent_bounds(records: np.ndarray) -> np.ndarray:
+    """Where the extents of these records begin in the heap, and behind them the end of the last one."""
+    bounds = np.zeros(len(records) + 1, dtype=np.int64)
+    np.cumsum(
+        records["body_bytes"].astype(np.int64) + records["key_bytes"] + records["headers_bytes"], out=bounds[1:]
+    )
+    bounds[1:] += np.cumsum((records["flags"] & HAS_DIGEST).astype(np.int64)) * DIGEST_BYTES
+    return bounds
+
+
 def events_of(header: Header, payload: bytes) -> Iterator[tuple[Event, Position]]:
     """The events of a batch, with the positions of their extents."""
     at = 0

@@ -1,0 +1,143 @@
+"""The log of a broker, read over HTTP: `docs/native.md` describes what is asked for."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from email.message import Message
+from typing import Any, NamedTuple
+from urllib.parse import urlencode, urlsplit
+
+from penstock.errors import BrokerError, DamagedLogError, EventsLostError, EventsRemovedError
+from penstock.limits import RANGE_BYTES_DEFAULT
+from penstock.model import Nanos
+from penstock.pipeline.log import Batches, Extent, NameTable
+from penstock.storage.batch import HEADER_BYTES, is_whole, read_header
+
+_TIMEOUT_SECONDS = 60.0
+_TRIES = 6
+_PAUSE_SECONDS = 0.2  # Before the second try, and twice as long before each further one: 6 s in all.
+_PASSING = (429, 502, 503, 504)
+_SECOND_NS = 1_000_000_000
+
+
+class _Answer(NamedTuple):
+    status: int
+    headers: Message
+    body: bytes
+
+
+class BrokerLog:
+    def __init__(self, url: str, token: str = "") -> None:
+        self._url = url
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._connection: http.client.HTTPConnection | None = None
+        self._names = NameTable({}, {})
+        self._names_known = 0
+
+    def extent(self) -> Extent:
+        told = self._describe()
+        return Extent(told["shard"], told["earliest"], told["end"], told["bytes"])
+
+    def names(self) -> NameTable:
+        self._describe()
+        return self._names
+
+    def offset_at(self, moment: Nanos) -> int:
+        end = self._describe()["end"]
+        since = f"{moment // _SECOND_NS}.{moment % _SECOND_NS:09d}"
+        lines = self._get("/v1/events", {"since": since, "limit": 1, "bodies": "false"}).body.splitlines()
+        return int(json.loads(lines[0])["offset"]) if lines else int(end)
+
+    def offset_within(self, start: int, bytes_max: int) -> int:
+        answer = self._get("/v1/log/batches", {"from": start, "max_bytes": bytes_max}, method="HEAD")
+        return int(answer.headers["X-Penstock-Next-Offset"])
+
+    def batches(self, start: int, end: int) -> Batches:
+        while start < end:
+            answer = self._get("/v1/log/batches", {"from": start, "to": end, "max_bytes": RANGE_BYTES_DEFAULT})
+            following = int(answer.headers["X-Penstock-Next-Offset"])
+            if following <= start:
+                raise EventsLostError(f"offset {start} is not at {self._url}: its log ends there")
+            yield from _split(answer.body)
+            start = following
+
+    def _describe(self) -> Any:
+        told = json.loads(self._get("/v1/log", {"names_from": self._names_known}).body)
+        first = told["names_from"]
+        self._names.texts.update({number: text for number, text in enumerate(told["names"], first) if number})
+        self._names.queues.update({int(number): name for number, name in told["queues"].items()})
+        self._names_known = first + len(told["names"])
+        return told
+
+    def _get(self, path: str, parameters: dict[str, Any], method: str = "GET") -> _Answer:
+        """Ask until there is an answer. To read changes nothing: so it may be tried again."""
+        target = f"{urlsplit(self._url).path}{path}?{urlencode(parameters)}"
+        problem = ""
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(_PAUSE_SECONDS * 2 ** (attempt - 1))
+            try:
+                answer = self._ask(method, target)
+            except (OSError, http.client.HTTPException) as error:
+                self._close()
+                problem = f"{type(error).__name__}: {error}"
+                continue
+            if answer.status == 200:
+                return answer
+            if answer.status not in _PASSING:
+                raise _refusal(self._url, target, answer)
+            problem = f"{answer.status}: {_told(answer).get('error', '')}"
+        raise BrokerError(f"{self._url} does not answer {target}: {problem}")
+
+    def _ask(self, method: str, target: str) -> _Answer:
+        connection = self._connection = self._connection or self._connect()
+        connection.request(method, target, headers=self._headers)
+        response = connection.getresponse()
+        return _Answer(response.status, response.headers, response.read())
+
+    def _connect(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self._url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        return kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS)
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _split(data: bytes) -> Batches:
+    """Whole batches, one after the other."""
+    at = 0
+    while at < len(data):
+        header = read_header(data[at : at + HEADER_BYTES])
+        if header is None:
+            raise DamagedLogError("the broker has sent something that is not a batch")
+        payload = data[at + HEADER_BYTES : at + header.total_bytes]
+        if not is_whole(header, payload):
+            raise DamagedLogError(f"the batch of offset {header.base_offset} is damaged")
+        yield header, payload
+        at += header.total_bytes
+
+
+def _refusal(url: str, target: str, answer: _Answer) -> Exception:
+    told = _told(answer)
+    if answer.status == 410 and "earliest" in told:
+        return EventsRemovedError(told["earliest"])
+    if answer.status == 416:
+        return EventsLostError(f"the log at {url} ends at {told.get('end')}, before what is asked for: {target}")
+    if answer.status in (401, 403):
+        return BrokerError(f"{url} refuses the token: {told.get('error', answer.status)}")
+    if answer.status == 404:
+        return BrokerError(f"{url} has no {target}: is it a Penstock of this version?")
+    return BrokerError(f"{url} answers {target} with {answer.status}: {told.get('error', '')}")
+
+
+def _told(answer: _Answer) -> dict[str, Any]:
+    try:
+        told = json.loads(answer.body or b"{}")
+    except ValueError:
+        return {}
+    return told if isinstance(told, dict) else {}

@@ -1,0 +1,149 @@
+"""The options of `format("penstock")`, as text from the user, and what they mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from penstock.errors import OptionError
+from penstock.model import LETTERS, Nanos
+from penstock.storage.columns import COLUMNS
+
+PARTITION_BYTES = 32 << 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_STATES = frozenset("".join(LETTERS.values()))
+
+
+class Since(Struct, frozen=True):
+    """The first event at this time or later."""
+
+    time: Nanos
+
+
+Place = Literal["earliest", "latest"] | int | Since
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What a reader was asked for. It goes to the executors as it is."""
+
+    url: str | None = None
+    path: str | None = None
+    token: str = ""
+    columns: tuple[str, ...] = COLUMNS
+    queues: frozenset[str] = frozenset()  # Empty: all, as for states.
+    states: frozenset[str] = frozenset()
+    start: Place = "earliest"
+    end: Place = "latest"
+    events_max: int | None = None  # In a batch of a stream.
+    bytes_max: int | None = None
+    partition_bytes: int = PARTITION_BYTES
+    fail_on_data_loss: bool = True
+
+
+def parse_options(given: Mapping[str, str]) -> Options:
+    """Raises `OptionError`. Spark hands over names in lower case: they are compared so."""
+    named = {name.lower(): value for name, value in given.items()}
+    unknown = sorted(named.keys() - _PARSERS.keys())
+    if unknown:
+        raise OptionError(f"there is no option {', '.join(unknown)}; known are {', '.join(_SPELLED)}")
+    if ("url" in named) == ("path" in named):
+        raise OptionError("either url (of a broker) or path (of a data directory) must be given, and not both")
+    values: dict[str, Any] = {}
+    for name, value in named.items():
+        field, parse = _PARSERS[name]
+        try:
+            parsed = parse(value)
+        except ValueError as error:
+            raise OptionError(f"{_spelled(name)} is {value!r}, but {error}") from None
+        if field:
+            values[field] = parsed
+    return Options(**values)
+
+
+def _url(text: str) -> str:
+    if not text.startswith(("http://", "https://")):
+        raise ValueError("it must begin with http:// or https://")
+    return text.rstrip("/")
+
+
+def _mode(text: str) -> None:
+    if text == "queue":
+        raise ValueError("reading from a queue is not there yet: only events")
+    if text != "events":
+        raise ValueError("it must be events")
+
+
+def _list(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    columns = _list(text)
+    unknown = [name for name in columns if name not in COLUMNS]
+    if unknown:
+        raise ValueError(f"there is no {', '.join(unknown)}; the columns are {', '.join(COLUMNS)}")
+    if not columns or len(set(columns)) < len(columns):
+        raise ValueError("it must name one column or more, each once")
+    return columns
+
+
+def _states(text: str) -> frozenset[str]:
+    states = frozenset(text.replace(",", "").replace(" ", ""))
+    if not states or not states <= _STATES:
+        raise ValueError(f"it must be one or more of the letters {''.join(sorted(_STATES))}")
+    return states
+
+
+def parse_place(text: str) -> Place:
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("it must be earliest, latest, an offset, or a time such as 2026-05-07T01:01:00Z") from None
+    if time.tzinfo is None:
+        raise ValueError("a time must have its zone, such as Z or +02:00")
+    passed = time - _EPOCH
+    return Since((passed.days * 86_400 + passed.seconds) * 1_000_000_000 + passed.microseconds * 1000)
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and int(text) > 0):
+        raise ValueError("it must be a whole number above 0")
+    return int(text)
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    return text.lower() == "true"
+
+
+# As the documentation spells them: the field that it sets, and how it is read.
+_SPELLED: dict[str, tuple[str | None, Callable[[str], Any]]] = {
+    "url": ("url", _url),
+    "path": ("path", str),
+    "token": ("token", str),
+    "read": (None, _mode),
+    "columns": ("columns", _columns),
+    "queue": ("queues", lambda text: frozenset(_list(text))),
+    "state": ("states", _states),
+    "startingOffset": ("start", parse_place),
+    "endingOffset": ("end", parse_place),
+    "maxEventsPerTrigger": ("events_max", _count),
+    "maxBytesPerTrigger": ("bytes_max", _count),
+    "partitionBytes": ("partition_bytes", _count),
+    "failOnDataLoss": ("fail_on_data_loss", _flag),
+}
+_PARSERS = {name.lower(): parser for name, parser in _SPELLED.items()}
+
+
+def _spelled(name: str) -> str:
+    return next(spelled for spelled in _SPELLED if spelled.lower() == name)

@@ -1,0 +1,224 @@
+"""`format("penstock")` for Spark: the events of a log as a table, in batches and as a stream.
+
+The driver decides on offsets and divides them; the executors fetch the bytes of their ranges themselves and decode
+them into Arrow. An offset of a stream is `{"<shard>": offset}`: the first one not read yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, assert_never
+
+import pyarrow as pa
+from msgspec import structs
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.errors import EventsLostError, EventsRemovedError, OptionError
+from penstock.pipeline.broker import BrokerLog
+from penstock.pipeline.files import FileLog
+from penstock.pipeline.log import EventLog, Extent, NameTable
+from penstock.pipeline.options import Options, Place, Since, parse_options
+from penstock.pipeline.rows import Rows, needs_names, spark_schema
+from penstock.storage.columns import COLUMNS
+
+logger = logging.getLogger(__name__)
+
+_LETTERS_MAX = 3  # Of one record.
+
+
+class PenstockSource(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "penstock"
+
+    def schema(self) -> StructType:
+        return spark_schema(parse_options(self.options).columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return EventReader(_asked(self.options, schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return EventStreamReader(_asked(self.options, schema))
+
+
+def _asked(given: Any, schema: StructType) -> Options:
+    """The options, with the columns of the schema: the user may have given one."""
+    options = parse_options(given)
+    columns = tuple(schema.fieldNames())
+    unknown = [name for name in columns if name not in COLUMNS]
+    if unknown:
+        raise OptionError(f"there is no column {', '.join(unknown)}; the columns are {', '.join(COLUMNS)}")
+    for field, ours in zip(schema, spark_schema(columns), strict=True):
+        if field.dataType != ours.dataType:
+            raise OptionError(
+                f"{field.name} is of type {ours.dataType.simpleString()}, not {field.dataType.simpleString()}"
+            )
+    return structs.replace(options, columns=columns)
+
+
+class EventRange(InputPartition):
+    """The offsets that one task reads, and what the numbers in them stand for."""
+
+    def __init__(self, start: int, end: int, names: NameTable) -> None:
+        self.start = start
+        self.end = end
+        self.names = names
+
+
+class _Reader:
+    """What both readers do: divide a range on the driver, read its parts on executors."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    @cached_property
+    def _log(self) -> EventLog:
+        # Opened when it is needed, and not before: a reader is sent to the executors.
+        if self._options.path is not None:
+            return FileLog(Path(self._options.path.removeprefix("file://")))
+        assert self._options.url is not None
+        return BrokerLog(self._options.url, self._options.token)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, EventRange):
+            return  # Spark makes up a partition where there is none.
+        options = self._options
+        rows = Rows(options.columns, options.queues, options.states, partition.names)
+        start = partition.start
+        while True:
+            try:
+                yield from rows.of(self._log.batches(start, partition.end), start, partition.end)
+                return
+            except EventsRemovedError as error:
+                start = self._skip(start, error.earliest)
+                if start >= partition.end:
+                    return
+
+    def _offset(self, place: Place, extent: Extent) -> int:
+        match place:
+            case "earliest":
+                return extent.earliest
+            case "latest":
+                return extent.end
+            case Since(time):
+                return self._log.offset_at(time)
+            case int():
+                return place
+            case _:
+                assert_never(place)
+
+    def _divide(self, start: int, end: int, extent: Extent) -> list[EventRange]:
+        """Ranges of about as many bytes as a task should read."""
+        if start >= end:
+            return []
+        size = extent.bytes * (end - start) // max(extent.end - extent.earliest, 1)
+        count = min(max(1, round(size / self._options.partition_bytes)), end - start)
+        bounds = [start + (end - start) * part // count for part in range(count + 1)]
+        names = self._names()
+        return [EventRange(first, last, names) for first, last in pairwise(bounds)]
+
+    def _names(self) -> NameTable:
+        wanted = needs_names(self._options.columns)
+        if not wanted and not self._options.queues:
+            return NameTable({}, {})
+        names = self._log.names()
+        return names if wanted else NameTable({}, names.queues)
+
+    def _skip(self, start: int, earliest: int) -> int:
+        """Go on behind events that retention has removed, if that is allowed."""
+        told = f"the events from offset {start} to {earliest - 1} are past retention: the log begins at {earliest}"
+        if self._options.fail_on_data_loss:
+            raise EventsLostError(f"{told}. With failOnDataLoss=false the query goes on from there.")
+        logger.warning("%s; the query goes on from there", told)
+        return max(start, earliest)
+
+    def _check(self, start: int, extent: Extent) -> int:
+        """Where to begin, of what there is."""
+        if start > extent.end:
+            raise EventsLostError(f"offset {start} is behind the end of the log, {extent.end}: is it another log?")
+        return start if start >= extent.earliest else self._skip(start, extent.earliest)
+
+
+class EventReader(_Reader, DataSourceReader):
+    """One read of a range of offsets."""
+
+    def partitions(self) -> list[EventRange]:
+        extent = self._log.extent()
+        start = self._check(self._offset(self._options.start, extent), extent)
+        end = self._offset(self._options.end, extent)
+        if end > extent.end:
+            raise EventsLostError(f"endingOffset {end} is behind the end of the log, {extent.end}")
+        return self._divide(start, end, extent)
+
+
+class EventStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream of offsets. Spark's checkpoint keeps them: a range that is asked for again gives the same events."""
+
+    def __init__(self, options: Options) -> None:
+        if options.end != "latest":
+            raise OptionError("endingOffset is for batch reads: a stream has no end")
+        super().__init__(options)
+        self._target: int | None = None  # Where a run with AvailableNow ends.
+
+    def initialOffset(self) -> dict[str, int]:
+        extent = self._log.extent()
+        return {str(extent.shard): self._check(self._offset(self._options.start, extent), extent)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.events_max is not None:
+            return ReadMaxRows(self._options.events_max)
+        if self._options.bytes_max is not None:
+            return ReadMaxBytes(self._options.bytes_max)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._log.extent().end
+
+    def reportLatestOffset(self) -> dict[str, int]:
+        extent = self._log.extent()
+        return {str(extent.shard): extent.end}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        extent = self._log.extent()
+        first = _offset_of(start, extent)
+        begin = self._check(first, extent)
+        end = extent.end if self._target is None else min(extent.end, self._target)
+        if not isinstance(limit, ReadAllAvailable):
+            end = self._limited(begin, end)
+        return {str(extent.shard): max(first, end)}
+
+    def _limited(self, begin: int, end: int) -> int:
+        """Both limits hold, whichever of them Spark was told of; but one record is always read."""
+        if self._options.events_max is not None:
+            end = min(end, begin + max(1, self._options.events_max // _LETTERS_MAX))
+        if self._options.bytes_max is not None and begin < end:
+            end = min(end, self._log.offset_within(begin, self._options.bytes_max))
+        return end
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[EventRange]:
+        extent = self._log.extent()
+        first, last = _offset_of(start, extent), _offset_of(end, extent)
+        if first >= last:
+            return []
+        if last > extent.end:
+            raise EventsLostError(f"offset {last} of the checkpoint is behind the end of the log, {extent.end}")
+        return self._divide(self._check(first, extent), last, extent)
+
+
+def _offset_of(offsets: dict[str, int], extent: Extent) -> int:
+    try:
+        return offsets[str(extent.shard)]
+    except KeyError:
+        raise EventsLostError(f"the checkpoint is of shard {', '.join(offsets)}, the log of {extent.shard}") from None
