@@ -63,6 +63,11 @@ class BrokerLog:
             yield from _split(answer.body)
             start = following
 
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
     def _describe(self) -> Any:
         told = json.loads(self._get("/v1/log", {"names_from": self._names_known}).body)
         first = told["names_from"]
@@ -81,7 +86,7 @@ class BrokerLog:
             try:
                 answer = self._ask(method, target)
             except (OSError, http.client.HTTPException) as error:
-                self._close()
+                self.close()
                 problem = f"{type(error).__name__}: {error}"
                 continue
             if answer.status == 200:
@@ -101,11 +106,6 @@ class BrokerLog:
         parts = urlsplit(self._url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         return kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS)
-
-    def _close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
 
 def _split(data: bytes) -> Batches:

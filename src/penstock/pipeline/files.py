@@ -63,6 +63,9 @@ class FileLog:
         finally:
             cursor.close()
 
+    def close(self) -> None:
+        """Nothing stays open."""
+
     # ── Names ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def names(self) -> NameTable:

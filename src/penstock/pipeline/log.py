@@ -41,3 +41,6 @@ class EventLog(Protocol):
 
     def batches(self, start: int, end: int) -> Batches:
         """Whole batches that hold these offsets, and may hold others. Raises `EventsRemovedError`."""
+
+    def close(self) -> None:
+        """Let go of what is open. The next call opens it again."""

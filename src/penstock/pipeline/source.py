@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import closing
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -97,14 +98,13 @@ class _Reader:
         options = self._options
         rows = Rows(options.columns, options.queues, options.states, partition.names)
         start = partition.start
-        while True:
-            try:
-                yield from rows.of(self._log.batches(start, partition.end), start, partition.end)
-                return
-            except EventsRemovedError as error:
-                start = self._skip(start, error.earliest)
-                if start >= partition.end:
+        with closing(self._log) as log:
+            while start < partition.end:
+                try:
+                    yield from rows.of(log.batches(start, partition.end), start, partition.end)
                     return
+                except EventsRemovedError as error:
+                    start = self._skip(start, error.earliest)
 
     def _offset(self, place: Place, extent: Extent) -> int:
         match place:
@@ -155,12 +155,13 @@ class EventReader(_Reader, DataSourceReader):
     """One read of a range of offsets."""
 
     def partitions(self) -> list[EventRange]:
-        extent = self._log.extent()
-        start = self._check(self._offset(self._options.start, extent), extent)
-        end = self._offset(self._options.end, extent)
-        if end > extent.end:
-            raise EventsLostError(f"endingOffset {end} is behind the end of the log, {extent.end}")
-        return self._divide(start, end, extent)
+        with closing(self._log) as log:
+            extent = log.extent()
+            start = self._check(self._offset(self._options.start, extent), extent)
+            end = self._offset(self._options.end, extent)
+            if end > extent.end:
+                raise EventsLostError(f"endingOffset {end} is behind the end of the log, {extent.end}")
+            return self._divide(start, end, extent)
 
 
 class EventStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -215,6 +216,9 @@ class EventStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
         if last > extent.end:
             raise EventsLostError(f"offset {last} of the checkpoint is behind the end of the log, {extent.end}")
         return self._divide(self._check(first, extent), last, extent)
+
+    def stop(self) -> None:
+        self._log.close()
 
 
 def _offset_of(offsets: dict[str, int], extent: Extent) -> int:

@@ -1,0 +1,59 @@
+"""What a log holds, by a reader that knows nothing of Spark, and logs made for one question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from penstock.model import Event, NameDefined, QueueCreated, QueueSettings
+from penstock.storage.columns import COLUMNS, Names, decode
+from penstock.storage.directory import DataDirectory
+from penstock.storage.inspect import batches
+from tests.storage.samples import close_log, commit, logged, open_log, recover
+
+Row = dict[str, Any]
+
+
+def decoded(data: Path, columns: Sequence[str] = COLUMNS) -> list[Row]:
+    """Every event, with times in microseconds."""
+    return plain(decode(batches(DataDirectory(data), 0), columns, Names()))
+
+
+def plain(table: pa.Table | pa.RecordBatch) -> list[Row]:
+    """Rows of plain values; times as whole microseconds, whatever unit they had."""
+    values = {}
+    for field in table.schema:
+        column = table.column(field.name)
+        if pa.types.is_timestamp(field.type):
+            unit = {"ns": 1000, "us": 1}[field.type.unit]
+            values[field.name] = [None if at is None else at // unit for at in column.cast(pa.int64()).to_pylist()]
+        else:
+            values[field.name] = column.to_pylist()
+    return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+
+
+def make_log(path: Path, *steps: Sequence[Event], segment_bytes: int = 4096) -> Path:
+    """A data directory with a batch for each step, added to what is there."""
+    log = open_log(path, segment_bytes)
+    recover(log)
+    for events in steps:
+        for event in events:
+            log.append(event)
+        commit(log)
+    close_log(log)
+    return path
+
+
+def definitions() -> list[Event]:
+    return [
+        QueueCreated(1, 1, "orders", QueueSettings()),
+        QueueCreated(1, 2, "others", QueueSettings()),
+        NameDefined(1, 1, "text/plain"),
+    ]
+
+
+def messages(first: int, count: int, **more: Any) -> list[Event]:
+    return [logged(at, b"message %d" % at, content_type=1, **more) for at in range(first, first + count)]

@@ -1,0 +1,112 @@
+"""`spark.read.format("penstock")`: what Spark shows is what the log holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.storage.columns import COLUMNS
+from tests.broker import Broker
+from tests.history import events
+from tests.pipeline.conftest import url_of
+from tests.pipeline.offline import Row, decoded, definitions, make_log, messages, plain
+
+
+def load(spark: SparkSession, where: dict[str, str], **options: Any) -> DataFrame:
+    return spark.read.format("penstock").options(**where, **options).load()
+
+
+def rows(frame: DataFrame) -> list[Row]:
+    return plain(frame.toArrow())
+
+
+def test_every_event_is_a_row_with_all_its_columns(spark: SparkSession, past: Broker, where: dict[str, str]) -> None:
+    frame = load(spark, where, partitionBytes=40_000)
+    assert tuple(frame.columns) == COLUMNS
+    assert frame.rdd.getNumPartitions() > 2
+    assert rows(frame) == decoded(past.data)
+
+
+def test_columns_and_filters_say_what_is_read(spark: SparkSession, past: Broker, where: dict[str, str]) -> None:
+    frame = load(spark, where, columns="letter,queue_name", queue="hopeless,kept", state="FS")
+    assert frame.dtypes == [("letter", "string"), ("queue_name", "string")]
+    assert rows(frame) == [
+        {"letter": row["letter"], "queue_name": row["queue_name"]}
+        for row in decoded(past.data)
+        if row["queue_name"] in ("hopeless", "kept") and row["letter"] in "FS"
+    ]
+
+
+def test_offsets_bound_what_is_read(spark: SparkSession, past: Broker, where: dict[str, str]) -> None:
+    frame = load(spark, where, startingOffset=20, endingOffset=45, columns="offset,letter,consumer")
+    expected = [row for row in decoded(past.data, ("offset", "letter", "consumer")) if 20 <= row["offset"] < 45]
+    assert rows(frame) == expected == rows(frame)
+    assert load(spark, where, startingOffset="latest").count() == 0
+
+
+def test_times_bound_what_is_read(spark: SparkSession, past: Broker, where: dict[str, str]) -> None:
+    every = decoded(past.data, ("offset", "time"))
+    first, last = every[len(every) // 3]["time"] + 1, every[len(every) // 2]["time"] + 1
+    expected = [row for row in every if first <= row["time"] < last]
+    bounds = {"startingOffset": written(first), "endingOffset": written(last)}
+    assert rows(load(spark, where, **bounds, columns="offset,time")) == expected
+    assert expected
+
+
+def written(microseconds: int) -> str:
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)).isoformat()
+
+
+def test_a_schema_of_the_user_chooses_the_columns(spark: SparkSession, past: Broker) -> None:
+    reader = spark.read.format("penstock").option("path", str(past.data))
+    frame = reader.schema("sequence long, offset long").load()
+    assert rows(frame) == decoded(past.data, ("sequence", "offset"))
+    with pytest.raises(AnalysisException, match="sequence is of type bigint, not string"):
+        reader.schema("sequence string").load().collect()
+
+
+def test_another_reader_counts_the_same(spark: SparkSession, past: Broker, tmp_path: Path) -> None:
+    """Spark writes Parquet, DuckDB counts in it, and the broker's own Event Log is counted line by line."""
+    target = tmp_path / "events"
+    load(spark, {"url": url_of(past)}, partitionBytes=100_000).write.parquet(str(target))
+    asked = f"SELECT queue_name, letter, count(*) FROM '{target}/*.parquet' GROUP BY ALL"
+    with duckdb.connect() as connection:
+        counted = {(queue, letter): count for queue, letter, count in connection.execute(asked).fetchall()}
+    assert counted == Counter((event["queue"], event["state"]) for event in events(past))
+
+
+def test_an_empty_log_has_no_rows(spark: SparkSession, tmp_path: Path) -> None:
+    assert spark.read.format("penstock").load(str(make_log(tmp_path))).count() == 0
+
+
+def test_what_retention_has_removed_is_an_error_unless_told_otherwise(spark: SparkSession, tmp_path: Path) -> None:
+    make_log(tmp_path, definitions(), *(messages(at, 10) for at in range(1, 200, 10)))
+    paths = sorted((tmp_path / "log").iterdir())
+    paths[0].unlink()
+    where = {"path": str(tmp_path)}
+    left = [row for row in decoded(tmp_path, ("offset", "letter")) if row["offset"] >= int(paths[1].stem)]
+    with pytest.raises(PySparkException, match=rf"offset 0 to {int(paths[1].stem) - 1} are past retention"):
+        load(spark, where, startingOffset=0).collect()
+    forgiving = load(spark, where, startingOffset=0, failOnDataLoss=False, columns="offset,letter")
+    assert rows(forgiving) == left == rows(load(spark, where, columns="offset,letter"))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"read": "queue"}, "reading from a queue is not there yet"),
+        ({"startingOffset": "1000000"}, "offset 1000000 is behind the end of the log"),
+        ({"endingOffset": "1000000"}, "endingOffset 1000000 is behind the end of the log"),
+        ({"path": "/nowhere"}, "/nowhere is not a Penstock data directory"),
+    ],
+)
+def test_a_wrong_option_ends_the_query(spark: SparkSession, past: Broker, options: dict[str, str], said: str) -> None:
+    with pytest.raises(PySparkException, match=said):
+        load(spark, {"path": str(past.data)} | options).collect()
