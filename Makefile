@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check bench torture lock clean
+.PHONY: help setup java run test check bench torture lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -41,10 +41,26 @@ setup: ## Build .venv from requirements.lock; quick when nothing changed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	echo "$$key" > $(STAMP)
 
-run: setup ## Start a broker on ./data
+java: ## Install Java for Spark where it is missing; nothing else needs it
+	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java
+	version() { "$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p;T;q'; }
+	found=$$(version || true)
+	if [[ "$${found:-0}" -ge 17 ]]; then exit 0; fi
+	echo "Spark needs Java 17 or newer; found: $${found:-none}. Installing default-jre-headless."
+	log=$$(mktemp)
+	if bench/install.sh default-jre-headless >"$$log" 2>&1 && found=$$(version) && [[ "$${found:-0}" -ge 17 ]]; then
+		rm -f "$$log"
+	else
+		tail -n 3 "$$log" >&2
+		rm -f "$$log"
+		echo "No Java 17 here: the broker works without it, format(\"penstock\") does not, and its tests are skipped." >&2
+		echo "Install one yourself, on Debian and Ubuntu: apt-get install default-jre-headless" >&2
+	fi
+
+run: setup java ## Start a broker on ./data
 	@exec $(BIN)/penstock serve --data ./data
 
-test: setup ## Run the tests
+test: setup java ## Run the tests
 	@$(BIN)/python -m pytest -q
 
 check: setup ## Format, lint, types and import contracts

@@ -1,9 +1,9 @@
 """How fast Spark reads the log: `python -m bench.spark`.
 
 One question over the same events, asked of the log and of Parquet files that hold them: how many of each letter has
-each queue? The Parquet reader is Spark's own, in the JVM, and takes the two columns that the question needs; the log is
-decoded in Python and handed over as Arrow, once with those two columns and once with eight. Then the same events as a
-stream, about a million a batch, into a sink that throws them away.
+each queue? The Parquet reader is Spark's own, in the JVM, and takes the two columns that the question needs; the log
+is decoded in Python and handed over as Arrow, once with those two columns and once with eight. Then the same events
+as a stream, about a million a batch, into a sink that throws them away.
 """
 
 from __future__ import annotations

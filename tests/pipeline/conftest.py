@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
+import re
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,12 +15,14 @@ from pyspark.sql import SparkSession
 from tests.broker import Broker
 from tests.history import make_history, make_queue, publish
 
+JAVA_VERSION_MIN = 17
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session as a user has it: nothing of ours is registered by hand."""
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        pytest.skip("there is no Java, which Spark needs: make test installs it where it can")
+    if java_version() < JAVA_VERSION_MIN:
+        pytest.skip(f"Spark needs Java {JAVA_VERSION_MIN} or newer: make java installs it where it can")
     os.environ["PYSPARK_PYTHON"] = sys.executable
     folder = tmp_path_factory.mktemp("spark")
     settings = {
@@ -53,6 +57,18 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def where(request: pytest.FixtureRequest, past: Broker) -> dict[str, str]:
     """Both ways to that log, as options."""
     return {"path": str(past.data)} if request.param == "path" else {"url": url_of(past)}
+
+
+def java_version() -> int:
+    """0: there is none."""
+    home = os.environ.get("JAVA_HOME")
+    try:
+        command = [str(Path(home, "bin", "java")) if home else "java", "-version"]
+        told = subprocess.run(command, capture_output=True, check=True, text=True).stderr
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    match = re.search(r'version "(\d+)', told)
+    return int(match[1]) if match else 0
 
 
 def url_of(broker: Broker) -> str:

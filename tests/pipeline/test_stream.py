@@ -186,3 +186,22 @@ def test_a_checkpoint_of_another_log_is_refused(data: Path) -> None:
 def test_a_stream_has_no_end(data: Path) -> None:
     with pytest.raises(OptionError, match="a stream has no end"):
         reader(data, endingOffset=5)
+
+
+def test_segments_that_go_while_they_are_read_are_skipped_or_missed(
+    data: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    paths = sorted((data / "log").iterdir())
+    assert len(paths) > 3
+    strict, forgiving = reader(data), reader(data, failOnDataLoss="false")
+    begun = [each._batches(each._log, 0, 103) for each in (strict, forgiving)]
+    first = [next(batches)[0].base_offset for batches in begun]
+    for path in paths[1:3]:
+        path.unlink()
+    with pytest.raises(EventsLostError, match="past retention"):
+        list(begun[0])
+    offsets = [header.base_offset for header, _ in begun[1]]
+    assert first == [0, 0]
+    assert offsets[-1] == 93
+    assert not [at for at in offsets if int(paths[1].stem) <= at < int(paths[3].stem)]
+    assert "the query goes on from there" in caplog.text

@@ -41,8 +41,7 @@ class BrokerLog:
         return Extent(told["shard"], told["earliest"], told["end"], told["bytes"])
 
     def names(self) -> NameTable:
-        self._describe()
-        return self._names
+        return self._names  # They come with the extent.
 
     def offset_at(self, moment: Nanos) -> int:
         end = self._describe()["end"]

@@ -31,7 +31,7 @@ class EventLog(Protocol):
     def extent(self) -> Extent: ...
 
     def names(self) -> NameTable:
-        """Of everything that is in the log now."""
+        """Of everything before the end that `extent` has told of."""
 
     def offset_at(self, moment: Nanos) -> int:
         """The offset of the first event at or after a time; the end of the log if there is none."""

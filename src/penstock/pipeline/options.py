@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -69,6 +71,15 @@ def _url(text: str) -> str:
     return text.rstrip("/")
 
 
+def _path(text: str) -> str:
+    """Absolute: an executor may work in another directory."""
+    if match := re.fullmatch(r"file:(?://)?(/.*)", text):
+        return match[1]
+    if "://" in text:
+        raise ValueError("it must be a directory of this machine")
+    return str(Path(text).absolute())
+
+
 def _mode(text: str) -> None:
     if text == "queue":
         raise ValueError("reading from a queue is not there yet: only events")
@@ -129,7 +140,7 @@ def _flag(text: str) -> bool:
 # As the documentation spells them: the field that it sets, and how it is read.
 _SPELLED: dict[str, tuple[str | None, Callable[[str], Any]]] = {
     "url": ("url", _url),
-    "path": ("path", str),
+    "path": ("path", _path),
     "token": ("token", str),
     "read": (None, _mode),
     "columns": ("columns", _columns),

@@ -29,7 +29,7 @@ from pyspark.sql.types import StructType
 from penstock.errors import EventsLostError, EventsRemovedError, OptionError
 from penstock.pipeline.broker import BrokerLog
 from penstock.pipeline.files import FileLog
-from penstock.pipeline.log import EventLog, Extent, NameTable
+from penstock.pipeline.log import Batches, EventLog, Extent, NameTable
 from penstock.pipeline.options import Options, Place, Since, parse_options
 from penstock.pipeline.rows import Rows, needs_names, spark_schema
 from penstock.storage.columns import COLUMNS
@@ -88,7 +88,7 @@ class _Reader:
     def _log(self) -> EventLog:
         # Opened when it is needed, and not before: a reader is sent to the executors.
         if self._options.path is not None:
-            return FileLog(Path(self._options.path.removeprefix("file://")))
+            return FileLog(Path(self._options.path))
         assert self._options.url is not None
         return BrokerLog(self._options.url, self._options.token)
 
@@ -97,14 +97,19 @@ class _Reader:
             return  # Spark makes up a partition where there is none.
         options = self._options
         rows = Rows(options.columns, options.queues, options.states, partition.names)
-        start = partition.start
         with closing(self._log) as log:
-            while start < partition.end:
-                try:
-                    yield from rows.of(log.batches(start, partition.end), start, partition.end)
-                    return
-                except EventsRemovedError as error:
-                    start = self._skip(start, error.earliest)
+            yield from rows.of(self._batches(log, partition.start, partition.end), partition.start, partition.end)
+
+    def _batches(self, log: EventLog, start: int, end: int) -> Batches:
+        """What is left of a range: retention may be at work while it is read."""
+        while start < end:
+            try:
+                for header, payload in log.batches(start, end):
+                    yield header, payload
+                    start = header.base_offset + header.records
+                return
+            except EventsRemovedError as error:
+                start = self._skip(start, error.earliest)
 
     def _offset(self, place: Place, extent: Extent) -> int:
         match place:
@@ -113,7 +118,7 @@ class _Reader:
             case "latest":
                 return extent.end
             case Since(time):
-                return self._log.offset_at(time)
+                return min(self._log.offset_at(time), extent.end)  # The log may have grown meanwhile.
             case int():
                 return place
             case _:
@@ -204,9 +209,12 @@ class EventStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
         """Both limits hold, whichever of them Spark was told of; but one record is always read."""
         if self._options.events_max is not None:
             end = min(end, begin + max(1, self._options.events_max // _LETTERS_MAX))
-        if self._options.bytes_max is not None and begin < end:
-            end = min(end, self._log.offset_within(begin, self._options.bytes_max))
-        return end
+        if self._options.bytes_max is None or begin >= end:
+            return end
+        try:
+            return min(end, self._log.offset_within(begin, self._options.bytes_max))
+        except EventsRemovedError as error:
+            return self._limited(self._skip(begin, error.earliest), end)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[EventRange]:
         extent = self._log.extent()
@@ -218,7 +226,8 @@ class EventStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
         return self._divide(self._check(first, extent), last, extent)
 
     def stop(self) -> None:
-        self._log.close()
+        if "_log" in self.__dict__:
+            self._log.close()
 
 
 def _offset_of(offsets: dict[str, int], extent: Extent) -> int:
