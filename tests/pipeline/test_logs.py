@@ -56,13 +56,14 @@ def test_a_moment_is_found_in_both(past: Broker, both: tuple[FileLog, BrokerLog]
             assert [row["offset"] for row in rows if row["offset"] >= first] == expected
 
 
-def test_bytes_bound_a_range_in_both(both: tuple[FileLog, BrokerLog]) -> None:
+def test_bytes_bound_a_range_in_both(past: Broker, both: tuple[FileLog, BrokerLog]) -> None:
     end = both[0].extent().end
     for start in (0, 7, end // 2, end - 1):
         for size in (1, 1000, 30_000, 1 << 30):
             files, broker = (log.offset_within(start, size) for log in both)
             assert start < files == broker <= end
     assert {log.offset_within(0, 1 << 30) for log in both} == {end}
+    assert b"\npenstock_event_readers 0.0\n" in past.request("GET", "/metrics").body
 
 
 def test_what_lies_behind_the_end_is_an_error_in_both(both: tuple[FileLog, BrokerLog]) -> None:

@@ -16,8 +16,8 @@ from penstock.pipeline.log import Batches, Extent, NameTable
 from penstock.storage.batch import HEADER_BYTES, is_whole, read_header
 
 _TIMEOUT_SECONDS = 60.0
-_TRIES = 6
-_PAUSE_SECONDS = 0.2  # Before the second try, and twice as long before each further one: 6 s in all.
+_TRIES = 7
+_PAUSE_SECONDS = 0.2  # Before the third try, and twice as long before each further one: 6 s in all.
 _PASSING = (429, 502, 503, 504)
 _SECOND_NS = 1_000_000_000
 
@@ -80,8 +80,8 @@ class BrokerLog:
         target = f"{urlsplit(self._url).path}{path}?{urlencode(parameters)}"
         problem = ""
         for attempt in range(_TRIES):
-            if attempt:
-                time.sleep(_PAUSE_SECONDS * 2 ** (attempt - 1))
+            if attempt > 1:  # The second try is for a connection that was closed while it was idle.
+                time.sleep(_PAUSE_SECONDS * 2 ** (attempt - 2))
             try:
                 answer = self._ask(method, target)
             except (OSError, http.client.HTTPException) as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from penstock.errors import DamagedLogError, DataDirectoryError, EventsLostError
+from penstock.errors import DamagedLogError, DataDirectoryError, EventsLostError, EventsRemovedError
 from penstock.model import Kind, Nanos
 from penstock.pipeline.log import Batches, Extent, NameTable
 from penstock.storage.batch import RECORD_BYTES, Header, extent_bounds, records_of
@@ -29,7 +29,7 @@ class FileLog:
         self._segments: dict[Path, Segment] = {}
         self._newest: SegmentReader | None = None  # How far it was read.
         self._names = NameTable({}, {})
-        self._named_to = -1  # The position up to which the names were looked for.
+        self._named_to = 0  # The position up to which the log was searched for names.
 
     def extent(self) -> Extent:
         view = self._view()
@@ -70,9 +70,17 @@ class FileLog:
 
     def names(self) -> NameTable:
         """The definitions in the log, and before them what the snapshot knows of those that retention has removed."""
-        view = self._view()
+        for _ in range(_TRIES):
+            try:
+                self._search(self._view())
+                return self._names
+            except EventsRemovedError:
+                continue  # Just now.
+        raise DataDirectoryError(f"{self._directory.path} changes faster than it can be read")
+
+    def _search(self, view: View) -> None:
         first = earliest(view)
-        if self._named_to < 0 and first.offset > 0:
+        if first.position > self._named_to:
             self._read_snapshot()
         cursor = BatchCursor(max(self._named_to, first.position))
         try:
@@ -82,7 +90,6 @@ class FileLog:
                 self._named_to = cursor.position
         finally:
             cursor.close()
-        return self._names
 
     def _learn(self, header: Header, payload: bytes) -> None:
         kinds = payload[header.heap_bytes :: RECORD_BYTES]

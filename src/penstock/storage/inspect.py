@@ -19,7 +19,7 @@ import numpy as np
 
 from penstock.errors import DamagedLogError, DataDirectoryError
 from penstock.model import Event, Nanos, Position
-from penstock.storage.batch import DIGEST_BYTES, HAS_DIGEST, RECORD_DTYPE, Header, events_of
+from penstock.storage.batch import RECORD_DTYPE, Header, events_of, extent_bounds
 from penstock.storage.columns import BYTES_PER_GROUP, RECORDS_PER_GROUP, decode
 from penstock.storage.directory import DataDirectory
 from penstock.storage.segment import (
@@ -294,10 +294,8 @@ def _count(group: list[Found], found: SegmentReport) -> None:
         return
     joined = b"".join([payload[header.heap_bytes :] for _, header, payload in group])
     records = np.frombuffer(joined, dtype=RECORD_DTYPE)
-    sizes = records["body_bytes"].astype(np.int64) + records["key_bytes"] + records["headers_bytes"]
-    sizes += (records["flags"] & HAS_DIGEST).astype(np.int64) * DIGEST_BYTES
     ends = np.cumsum([header.records for _, header, _ in group])
-    extents = np.diff(np.concatenate(([0], np.cumsum(sizes)))[ends], prepend=0)
+    extents = np.diff(extent_bounds(records)[ends], prepend=0)
     for wrong in np.flatnonzero(extents != [header.heap_bytes for _, header, _ in group]).tolist():
         raise DamagedLogError(
             f"the batch at byte {group[wrong].file_offset}: its records speak of {extents[wrong]} bytes "

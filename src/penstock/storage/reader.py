@@ -21,12 +21,11 @@ import numpy as np
 from penstock.errors import DamagedLogError, EventsRemovedError
 from penstock.model import Kind, Nanos, Position
 from penstock.storage.batch import (
-    DIGEST_BYTES,
-    HAS_DIGEST,
     HEADER_BYTES,
     RECORD_BYTES,
     RECORD_DTYPE,
     Header,
+    extent_bounds,
     is_whole,
     read_header,
     records_of,
@@ -151,11 +150,9 @@ def queues_created(header: Header, payload: bytes) -> Iterator[tuple[int, str]]:
     created = np.flatnonzero(records["kind"] == Kind.QUEUE_CREATED)
     if not len(created):
         return
-    sizes = records["body_bytes"].astype(np.int64) + records["key_bytes"] + records["headers_bytes"]
-    sizes += (records["flags"] & HAS_DIGEST).astype(np.int64) * DIGEST_BYTES
-    ends = np.cumsum(sizes)
+    bounds = extent_bounds(records)
     for at in created.tolist():
-        facts = payload[ends[at] - sizes[at] : ends[at]]
+        facts = payload[bounds[at] : bounds[at + 1]]
         yield int(records["queue"][at]), msgspec.json.decode(facts, type=_Named).name
 
 
