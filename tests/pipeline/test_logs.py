@@ -173,7 +173,7 @@ def test_names_that_retention_has_removed_are_in_the_snapshot(start_broker: Star
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.pipeline.broker._PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr("penstock.pipeline.broker._PAUSES_SECONDS", (0.0, 0.001))
 
 
 def test_a_broker_that_is_not_there_is_named(impatient: None) -> None:
@@ -181,6 +181,12 @@ def test_a_broker_that_is_not_there_is_named(impatient: None) -> None:
         port = taken_port.getsockname()[1]
     with pytest.raises(BrokerError, match=rf"http://127.0.0.1:{port} does not answer /v1/log.*refused"):
         BrokerLog(f"http://127.0.0.1:{port}").extent()
+
+
+def test_a_broker_that_has_no_room_for_readers_says_so(impatient: None, start_broker: StartBroker) -> None:
+    broker = start_broker("events.readers_max=0")
+    with pytest.raises(BrokerError, match=r"503: .* as many readers"), closing(BrokerLog(url_of(broker))) as log:
+        taken(log, 0, 1)
 
 
 def test_a_token_is_needed_where_the_broker_wants_one(start_broker: StartBroker) -> None:

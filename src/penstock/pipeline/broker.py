@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import random
+import socket
 import time
 from email.message import Message
 from typing import Any, NamedTuple
@@ -16,8 +18,8 @@ from penstock.pipeline.log import Batches, Extent, NameTable
 from penstock.storage.batch import HEADER_BYTES, is_whole, read_header
 
 _TIMEOUT_SECONDS = 60.0
-_TRIES = 7
-_PAUSE_SECONDS = 0.2  # Before the third try, and twice as long before each further one: 6 s in all.
+# Before each further try. The first of them is for a connection that was closed while it was idle.
+_PAUSES_SECONDS = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2, 3.2, 3.2, 3.2)
 _PASSING = (429, 502, 503, 504)
 _SECOND_NS = 1_000_000_000
 
@@ -79,11 +81,13 @@ class BrokerLog:
         """Ask until there is an answer. To read changes nothing: so it may be tried again."""
         target = f"{urlsplit(self._url).path}{path}?{urlencode(parameters)}"
         problem = ""
-        for attempt in range(_TRIES):
-            if attempt > 1:  # The second try is for a connection that was closed while it was idle.
-                time.sleep(_PAUSE_SECONDS * 2 ** (attempt - 2))
+        for pause in (None, *_PAUSES_SECONDS):
+            if pause:
+                time.sleep(pause * random.uniform(0.5, 1))  # Many tasks may have been sent away together.
             try:
                 answer = self._ask(method, target)
+            except socket.gaierror as error:
+                raise BrokerError(f"{self._url}: {error.strerror}") from None
             except (OSError, http.client.HTTPException) as error:
                 self.close()
                 problem = f"{type(error).__name__}: {error}"
