@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +29,6 @@ EVENTS_PER_BATCH = 1_000_000
 ROUNDS = 3
 TWO = "queue,letter"
 EIGHT = "offset,letter,time,queue,queue_name,sequence,receives,consumer"
-BARS = {"two_columns": 0.35, "eight_columns": 0.25, "streamed": 800_000.0}
 
 
 def main() -> None:
@@ -64,7 +64,7 @@ def measure(folder: Path, events: int, rounds: int, master: str) -> dict[str, fl
         best = dict.fromkeys(asked, float("inf"))
         for _ in range(rounds):
             for name, frame in asked.items():
-                best[name] = min(best[name], seconds(lambda frame=frame: count(frame(), events)))
+                best[name] = min(best[name], seconds(partial(ask, frame, events)))
         streamed = max(stream(spark, folder, events, number) for number in range(rounds))
     finally:
         spark.stop()
@@ -76,8 +76,9 @@ def measure(folder: Path, events: int, rounds: int, master: str) -> dict[str, fl
 def session(master: str) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("penstock-bench")
-    for name, value in (("spark.ui.enabled", "false"), ("spark.sql.shuffle.partitions", "2")):
-        builder = builder.config(name, value)
+    settings = {"ui.enabled": "false", "ui.showConsoleProgress": "false", "sql.shuffle.partitions": "2"}
+    for name, value in settings.items():
+        builder = builder.config(f"spark.{name}", value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
@@ -89,8 +90,8 @@ def seconds(run: Callable[[], None]) -> float:
     return time.perf_counter() - begin
 
 
-def count(frame: DataFrame, events: int) -> None:
-    rows = frame.groupBy("queue", "letter").count().collect()
+def ask(frame: Callable[[], DataFrame], events: int) -> None:
+    rows = frame().groupBy("queue", "letter").count().collect()
     assert sum(row["count"] for row in rows) == events
 
 
@@ -104,7 +105,6 @@ def stream(spark: SparkSession, folder: Path, events: int, number: int) -> float
         .option("maxEventsPerTrigger", 3 * records_max)
         .load()
     )
-    begin = time.perf_counter()
     query = (
         frame.writeStream.format("noop")
         .option("checkpointLocation", str(folder / f"checkpoint-{number}"))
@@ -112,10 +112,8 @@ def stream(spark: SparkSession, folder: Path, events: int, number: int) -> float
         .start()
     )
     query.awaitTermination()
-    taken = time.perf_counter() - begin
     batches = [batch for batch in query.recentProgress if batch.numInputRows]
     assert sum(batch.numInputRows for batch in batches) == events
-    print(f"stream: {events / taken:,.0f}/s with its start;", [batch.batchDuration for batch in batches])
     rest = batches[1:] or batches
     return 1000 * sum(batch.numInputRows for batch in rest) / sum(batch.batchDuration for batch in rest)
 
