@@ -14,7 +14,7 @@ from penstock.errors import OptionError
 from penstock.model import LETTERS, Nanos
 from penstock.storage.columns import COLUMNS
 
-PARTITION_BYTES = 32 << 20
+PARTITION_BYTES = 128 << 20
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STATES = frozenset("".join(LETTERS.values()))
 
