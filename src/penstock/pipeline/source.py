@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 _LETTERS_MAX = 3  # Of one record.
 _TASKS_MIN = 4
-_TASK_BYTES_MIN = 16 << 20  # Measured: a task costs as much as reading 100,000 events.
+_TASK_BYTES_MIN = 16 << 20  # Measured: a task costs as much as reading 100,000 to 200,000 events.
 
 
 class PenstockSource(DataSource):
