@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import pytest
+
 from penstock.model import AwaitResult, CreateQueue, Draw, Fetch, Finish, NewMessage, Publish, Pull, QueueSettings
 from penstock.server.config import LogConfig
 from penstock.server.housekeeping import Housekeeper
@@ -62,6 +64,23 @@ def test_a_broker_at_work_takes_no_snapshot_before_its_time(log: SegmentLog) -> 
             keeper.look_around()
         keeper.stop()
         assert keeper.newest is None
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("retention_seconds", "expected"), [(0, 1), (3600, 0)])
+def test_a_log_that_nobody_wants_is_worth_a_snapshot_earlier(
+    log: SegmentLog, retention_seconds: int, expected: int
+) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, LogConfig(retention_seconds=retention_seconds))
+        loop.on_commit.append(keeper.after_commit)
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        for _ in range(25):
+            await ask(loop, Publish("work", [NewMessage(bytes(1 << 20))]))
+        await until(lambda: not keeper.under_way)
+        assert len(log.snapshots) == expected
 
     asyncio.run(story())
 

@@ -149,8 +149,14 @@ class LogConfig(Struct, frozen=True, kw_only=True):
         Meta(ge=0, le=1 << 60, description="How large the Event Log may grow before its oldest events go sooner."),
     ] = 10 << 30
     snapshot_bytes: Annotated[
-        int, Meta(ge=SEGMENT_BYTES_MIN, le=1 << 40, description="How much log lies between two snapshots at least.")
-    ] = 24 << 20
+        int,
+        Meta(
+            ge=SEGMENT_BYTES_MIN,
+            le=1 << 40,
+            description="How much log lies between two snapshots; more if they are large, 24 MiB at most if events"
+            " are not kept, because then each snapshot frees space.",
+        ),
+    ] = 96 << 20
 
 
 class EventsConfig(Struct, frozen=True, kw_only=True):

@@ -45,6 +45,8 @@ _REST_SECONDS_MAX = 0.002
 _CARRIED_MAX = 50_000  # Messages, after one snapshot.
 _CARRIED_AT_ONCE = 32
 _AT_REST = 8  # A broker at rest takes a snapshot after an eighth of the log that it takes at work.
+_COSTS_AT_MOST = 4  # Bytes of log for each byte of a snapshot.
+_RECLAIM_BYTES = 24 << 20  # Of log that nobody wants: worth a snapshot, which frees it.
 _SPARSE = 0.5  # A segment with less than this part of its messages alive is worth emptying.
 
 
@@ -106,14 +108,23 @@ class Housekeeper:
     def newest(self) -> SnapshotFacts | None:
         return self._log.snapshots[0] if self._log.snapshots else None
 
+    @property
+    def under_way(self) -> bool:
+        """Is a snapshot being taken?"""
+        return self._round is not None
+
     def _grown(self) -> int:
         """Bytes of log since the last snapshot, or since one was tried in vain."""
         since = self.newest.position if self.newest else 0
         return self._log.durable_position - (since if self._failed_at is None else self._failed_at)
 
     def _interval(self) -> int:
-        """A deep broker takes its large snapshots less often: they cost at most half of what the log does."""
-        return max(self._settings.snapshot_bytes, 2 * self.newest.size if self.newest else 0)
+        """A deep broker takes its large snapshots less often: they cost at most a quarter of what the log does. One
+        that keeps little of its log takes small ones more often, because each gives space back."""
+        settings = self._settings
+        kept = settings.retention_bytes if settings.retention_seconds else 0
+        least = min(settings.snapshot_bytes, max(kept, _RECLAIM_BYTES))
+        return max(least, _COSTS_AT_MOST * self.newest.size if self.newest else 0)
 
     # ── A snapshot ──────────────────────────────────────────────────────────────────────────────────────────
 
