@@ -30,6 +30,8 @@ rows = st.builds(
     content_type=u32,
     sender=u32,
     lease_ns=i64,
+    object=u32,
+    topics=u32,
 )
 
 
@@ -123,7 +125,7 @@ test_rows_behave_like_a_dictionary = RowsMachine.TestCase
 
 def test_a_removed_message_neither_holds_nor_expires() -> None:
     table = Rows()
-    row = Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0)
+    row = Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0, 0, 0)
     table.add(1, row)
     table.add(2, row)
     table.remove(1)
@@ -135,7 +137,7 @@ def test_a_removed_message_neither_holds_nor_expires() -> None:
 def test_a_snapshot_of_many_rows_comes_in_bounded_pieces() -> None:
     table = Rows()
     count = 128 * ROWS_PER_CHUNK + 100
-    row = tuple(Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0))
+    row = tuple(Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0, 0, 0))
     for sequence in range(count):
         table.add(sequence, row)
     pieces = list(table.tables())
@@ -150,9 +152,21 @@ def test_a_snapshot_of_many_rows_comes_in_bounded_pieces() -> None:
 
 def test_the_next_message_is_found_over_a_wide_gap() -> None:
     table = Rows()
-    row = Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0)
+    row = Row(10, 0, 0, State.READY, 0, 0, 0, 1, 99, 0, 0, 0, 0, 0, 0, 0)
     for sequence in (5, 100_000, 200_000):
         table.add(sequence, row)
     assert [table.first_from(sequence) for sequence in (0, 6, 100_001, 200_001)] == [5, 100_000, 200_000, None]
     table.remove(100_000)
     assert table.first_from(6) == 200_000
+
+
+def test_rows_of_an_older_snapshot_get_no_object_and_no_topics() -> None:
+    table = Rows()
+    row = Row(10, 1, 2, State.LEASED, 3, 4, 5, 6, 99, 7, 8, 9, 10, 11, 12, 13)
+    table.add(1, row)
+    table.add(70, row)
+    ((sequences, rows),) = table.tables()
+    old = np.frombuffer(b"".join([each.tobytes()[:72] for each in rows]), dtype=np.uint8)
+    restored = Rows()
+    restored.restore((sequences, old))
+    assert [restored.get(sequence) for sequence in (1, 70)] == [row._replace(object=0, topics=0)] * 2

@@ -603,8 +603,9 @@ class Engine:
         assert sequence == queue.last_sequence + 1, "sequences have no gaps"
         state = READY if visible_at <= event.time else DELAYED
         row = (visible_at, 0, 0, state, len(event.key), priority, position, event.time, expires_at)
-        rest = (len(event.body), len(event.headers), event.content_type, event.sender, event.lease_ns)
-        queue.rows.add(sequence, row + rest)
+        sizes = (len(event.body), len(event.headers))
+        names = (event.content_type, event.sender, event.lease_ns, event.object, event.topics)
+        queue.rows.add(sequence, row + sizes + names)
         queue.enter(sequence, state, visible_at, priority, expires_at)
         if event.digest:
             queue.remember(event.digest, sequence)
@@ -629,6 +630,8 @@ class Engine:
         rows["content_type"] = event.content_type
         rows["sender"] = event.sender
         rows["lease_ns"] = event.lease_ns
+        rows["object"] = event.object
+        rows["topics"] = event.topics
         queue.rows.add_run(first, rows)
         queue.enter_run(first, len(sizes), state, visible_at, event.priority, expires_at)
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))

@@ -1,4 +1,4 @@
-"""What is kept in memory of each message of a queue: a row of 72 bytes, found by its sequence number.
+"""What is kept in memory of each message of a queue: a row of 80 bytes, found by its sequence number.
 
 Rows live in chunks of neighbouring sequences, each one flat byte string that is freed with its last message. So ten
 million waiting messages are well under a gigabyte, and a snapshot is a copy of bytes. Bodies are not here: a row
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from penstock.engine.lifecycle import GONE
 from penstock.limits import NEVER_NS, ROWS_PER_CHUNK
 
-_ROW = Struct("<qIIBxHIQqqIIIIq")
+_ROW = Struct("<qIIBxHIQqqIIIIqII")
 _LEASE = Struct("<qIIB")  # The part of a row that changes; it stands first.
 _EXPIRES_AT = Struct("<q")
 _POSITION = Struct("<Q")
@@ -52,9 +52,13 @@ ROW_DTYPE = np.dtype(
         ("content_type", "<u4"),
         ("sender", "<u4"),
         ("lease_ns", "<i8"),
+        ("object", "<u4"),
+        ("topics", "<u4"),
     ]
 )
-assert ROW_BYTES == ROW_DTYPE.itemsize == 72
+assert ROW_BYTES == ROW_DTYPE.itemsize == 80
+_OLD_NAMES = [name for name in ROW_DTYPE.names or () if name not in ("object", "topics")]
+_OLD_ROW_DTYPE = np.dtype([(name, ROW_DTYPE[name]) for name in _OLD_NAMES])  # In snapshots of format 2.
 
 
 class Row(NamedTuple):
@@ -72,6 +76,8 @@ class Row(NamedTuple):
     content_type: int
     sender: int
     lease_ns: int  # Its own; 0: what the queue says.
+    object: int
+    topics: int
 
 
 _as_row = tuple.__new__  # What `Row._make` does, without its check of the length: half the time.
@@ -301,7 +307,8 @@ class Rows:
 
     def restore(self, columns: Columns) -> None:
         """Take one piece back."""
-        sequences, rows = columns[0].view(np.int64), columns[1].view(ROW_DTYPE)
+        sequences = columns[0].view(np.int64)
+        rows = columns[1].view(ROW_DTYPE) if _has_all(columns) else _widened(columns[1].view(_OLD_ROW_DTYPE))
         self.count += len(sequences)
         numbers, first = np.unique(sequences >> _SHIFT, return_index=True)
         full = np.zeros(len(numbers) * ROWS_PER_CHUNK, dtype=ROW_DTYPE)
@@ -322,3 +329,15 @@ def spans(first: int, count: int) -> Iterator[tuple[int, int, int]]:
         stop = min(ROWS_PER_CHUNK, slot + last - first)
         yield first >> _SHIFT, slot, stop
         first += stop - slot
+
+
+def _has_all(columns: Columns) -> bool:
+    sequences, rows = columns
+    return rows.nbytes * 8 == sequences.nbytes * ROW_BYTES
+
+
+def _widened(rows: NDArray[Any]) -> NDArray[Any]:
+    """Rows of an older snapshot: object and topics are not known."""
+    wide = np.zeros(len(rows), dtype=ROW_DTYPE)
+    wide[_OLD_NAMES] = rows
+    return wide

@@ -24,7 +24,8 @@ from penstock.storage.directory import create_private, publish_durably
 from penstock.storage.port import Section
 
 _MAGIC = b"PSNP"
-_FORMAT = 2  # 1 had rows without a lease of their own.
+_FORMAT = 3
+_FORMATS_READ = (2, 3)  # 2 had rows without object and topics; 1, without a lease of their own.
 _HEADER = Struct("<4sHHQQqI")  # The last field is the CRC-32C of the others.
 _SECTION = Struct("<12sIQQI")  # Kind, bytes of facts, bytes of two columns, CRC-32C of all of it.
 _COLUMNS_MAX = 2
@@ -136,8 +137,8 @@ def _read_header(path: Path, file: BinaryIO) -> SnapshotFacts:
     if not whole or data[:4] != _MAGIC:
         raise DamagedLogError(f"{path}: the snapshot's header is damaged")
     _, number, _, offset, position, time, _ = _HEADER.unpack(data)
-    if number != _FORMAT:
-        raise DamagedLogError(f"{path} has format {number}; this version reads format {_FORMAT}")
+    if number not in _FORMATS_READ:
+        raise DamagedLogError(f"{path} has format {number}; this version reads formats 2 and 3")
     return SnapshotFacts(path, offset, position, time)
 
 

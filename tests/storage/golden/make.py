@@ -17,6 +17,7 @@ import msgspec
 
 from penstock.engine.engine import Engine
 from penstock.engine.queue import Queue
+from penstock.engine.rows import Row
 from penstock.limits import NEVER_NS, SECOND_NS
 from penstock.model import (
     Carried,
@@ -279,7 +280,7 @@ def describe_state(engine: Engine) -> dict[str, Any]:
                 "settings": as_plain(queue.settings),
                 "last sequence": queue.last_sequence,
                 "rows": {
-                    str(sequence): row._asdict()
+                    str(sequence): describe_row(row)
                     for sequence in range(1, queue.last_sequence + 1)
                     if (row := queue.rows.get(sequence))
                 },
@@ -289,6 +290,11 @@ def describe_state(engine: Engine) -> dict[str, Any]:
             for queue in engine.queues.values()
         },
     }
+
+
+def describe_row(row: Row) -> dict[str, int]:
+    """Without what came later than the first descriptions, where there is nothing of it."""
+    return {name: value for name, value in row._asdict().items() if value or name not in ("object", "topics")}
 
 
 def describe_receivers(queue: Queue) -> dict[str, Any]:
