@@ -33,7 +33,7 @@ from penstock.storage.segments import SegmentLog
 logger = logging.getLogger(__name__)
 
 _THREADS = 2
-_REST = 3  # Times as long as the work.
+_REST = 8  # Times as long as the work.
 _AT_WORK_SECONDS = 0.02  # A broker that has committed something in this time.
 _RAW_PIECE_BYTES = 4 * PIECE_BYTES
 _CONTENT_TYPES = {
@@ -132,7 +132,7 @@ class Spectators:
     def submit(self, work: Callable[[], Any], done: Callable[[Any], None]) -> None:
         """Do something in a thread; `done` is called with the result, or with the exception.
 
-        All threads share one interpreter with the event loop: so while the broker is at work, readers rest three
+        All threads share one interpreter with the event loop: so while the broker is at work, readers rest eight
         times as long as they have worked, all of them together.
         """
         running = asyncio.get_running_loop()
