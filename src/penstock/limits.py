@@ -22,6 +22,8 @@ POST_MESSAGES_MAX = 10_000
 RESULTS_MAX = 10_000  # In one request.
 RETRIES_MAX = 1000
 FAIL_SECONDS_MAX = 365 * 86_400
+PUSH_IN_FLIGHT_DEFAULT = 8
+PUSH_SECONDS_DEFAULT = 30
 
 # Numbering: a message id has room for these
 SHARD_MAX = (1 << 12) - 1

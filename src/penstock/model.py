@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Struct
 
 from penstock.errors import Reason
-from penstock.limits import NEVER_NS
+from penstock.limits import NEVER_NS, PUSH_IN_FLIGHT_DEFAULT, PUSH_SECONDS_DEFAULT, SECOND_NS
 
 Nanos = int
 Key = str | tuple[str, str] | tuple[str, int]  # What clients wait for: see `Waiting`.
@@ -39,8 +39,17 @@ class RedrivePolicy(Struct, frozen=True):
     dead_letter_queue: str
 
 
+class Push(Struct, frozen=True):
+    """Where the broker takes a channel's messages, instead of waiting for somebody to fetch them."""
+
+    url: str
+    max_in_flight: int = PUSH_IN_FLIGHT_DEFAULT
+    timeout_ns: Nanos = PUSH_SECONDS_DEFAULT * SECOND_NS
+
+
 class QueueSettings(Struct, frozen=True, kw_only=True):
-    """Everything that can be set on a queue: the union of what the five dialects know."""
+    """Everything that can be set on a queue: the union of what the five dialects know. One with topics is a channel:
+    it is fed by what is published to them."""
 
     redrive_policy: RedrivePolicy | None = None
     retention_ns: Nanos = NEVER_NS
@@ -51,6 +60,22 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     confirmations: int = 1  # Consumers that must confirm before a message is completed.
     detect_unchanged: bool = False
     keep: Literal["finished", "all"] = "finished"  # "finished": confirmed messages leave. "all": they stay.
+    topics: tuple[str, ...] = ()  # Names, or beginnings of names with a star at the end.
+    confirm: bool = True  # False: no message is awaited to be confirmed, each is handed over and gone (kicked).
+    push: Push | None = None
+
+    @property
+    def keeps(self) -> bool:
+        """Does a message stay when its worker is done with it? It does where others want it too."""
+        return self.keep == "all" or self.confirmations > 1
+
+    def to_store(self) -> dict[str, Any]:
+        """As they are written to the disk: a setting that came with a later version only if it says something."""
+        fields: dict[str, Any] = msgspec.to_builtins(self)
+        return {name: value for name, value in fields.items() if name not in _LATER or value != _LATER[name]}
+
+
+_LATER: dict[str, Any] = {"topics": (), "confirm": True, "push": None}
 
 
 # ── Commands: what a client can ask ───────────────────────────────────────────────────────────────────────
@@ -264,6 +289,14 @@ class Kind(IntEnum):
     DELIVERED = 25
     HANDED_OVER = 26
     RESULT_STORED = 27
+    QUEUED = 28
+    UNCHANGED = 29
+    INVALID = 30
+    NOT_INTERESTED = 31
+    EXTENDED = 32
+    RESCHEDULED = 33
+    MOVED = 34
+    COMPLETED = 35
 
 
 # What a reader of the Event Log sees of each: a letter, or several that happen together. Housekeeping shows nothing.
@@ -280,6 +313,12 @@ LETTERS: dict[Kind, str] = {
     Kind.DELIVERED: "F",
     Kind.HANDED_OVER: "K",
     Kind.RESULT_STORED: "S",
+    Kind.QUEUED: "Q",
+    Kind.UNCHANGED: "LU",
+    Kind.INVALID: "I",
+    Kind.NOT_INTERESTED: "N",
+    Kind.MOVED: "Q",
+    Kind.COMPLETED: "X",
 }
 
 
@@ -352,6 +391,66 @@ class LoggedRun(Event, frozen=True, gc=False):
     topics: int
     lease_ns: Nanos
     bodies: list[bytes]
+
+
+class Queued(Event, frozen=True, gc=False):
+    """A message that is in the log already enters one more queue (Q), by reference: it shares the extent of the
+    original, whose place is `to_queue` and `to_sequence`. What a reader wants to know comes along."""
+
+    kind: ClassVar[Kind] = Kind.QUEUED
+    queue: int
+    sequence: int
+    created: Nanos  # When the original was logged.
+    visible_at: Nanos
+    expires_at: Nanos
+    priority: int
+    content_type: int
+    sender: int
+    object: int
+    topics: int
+    to_queue: int
+    to_sequence: int
+
+
+class QueuedRun(Event, frozen=True, gc=False):
+    """Several messages that enter queues by reference together, as columns: the same as a `Queued` for each, and
+    written as such. Those of one queue stand together, with following sequences."""
+
+    kind: ClassVar[Kind] = Kind.QUEUED
+    queues: list[int]
+    sequences: list[int]
+    created: list[Nanos]
+    visible_at: list[Nanos]
+    expires_at: list[Nanos]
+    priorities: list[int]
+    content_types: list[int]
+    senders: list[int]
+    objects: list[int]
+    topics: list[int]
+    to_queues: list[int]
+    to_sequences: list[int]
+
+    def apart(self) -> list[Queued]:
+        columns = [getattr(self, name) for name in self.__struct_fields__[1:]]
+        return [Queued(self.time, *facts) for facts in zip(*columns, strict=True)]
+
+
+class Unchanged(Event, frozen=True, gc=False):
+    """Received (L), and found to say what is known already of its object and key (U): archived, and delivered to
+    nobody. It has a sequence, and so an id, but no place in the queue; the version it equals is at `to_queue` and
+    `to_sequence`."""
+
+    kind: ClassVar[Kind] = Kind.UNCHANGED
+    queue: int
+    sequence: int
+    priority: int
+    content_type: int
+    sender: int
+    object: int
+    topics: int
+    to_queue: int
+    to_sequence: int
+    key: bytes
 
 
 class MessageEvent(Event, frozen=True, gc=False):
@@ -442,6 +541,48 @@ class DeadLettered(MessageEvent, frozen=True, gc=False):
     to_sequence: int
 
 
+class Invalidated(MessageEvent, frozen=True, gc=False):
+    """The consumer says that the message is invalid (I): it is done with it."""
+
+    kind: ClassVar[Kind] = Kind.INVALID
+
+
+class Declined(MessageEvent, frozen=True, gc=False):
+    """The consumer is not interested in the message (N): it is done with it."""
+
+    kind: ClassVar[Kind] = Kind.NOT_INTERESTED
+
+
+class Extended(MessageEvent, frozen=True, gc=False):
+    """The consumer has the message until `visible_at`: of no interest to a reader."""
+
+    kind: ClassVar[Kind] = Kind.EXTENDED
+    visible_at: Nanos
+
+
+class Rescheduled(MessageEvent, frozen=True, gc=False):
+    """A delayed message becomes ready at `visible_at`: of no interest to a reader."""
+
+    kind: ClassVar[Kind] = Kind.RESCHEDULED
+    visible_at: Nanos
+
+
+class Moved(MessageEvent, frozen=True, gc=False):
+    """Taken to another queue by an operator (Q there), in one record."""
+
+    kind: ClassVar[Kind] = Kind.MOVED
+    visible_at: Nanos
+    expires_at: Nanos
+    to_queue: int
+    to_sequence: int
+
+
+class Completed(MessageEvent, frozen=True, gc=False):
+    """As many consumers as the queue asks for have confirmed (X)."""
+
+    kind: ClassVar[Kind] = Kind.COMPLETED
+
+
 class Expired(MessageEvent, frozen=True, gc=False):
     """Past its lifetime or the queue's retention (Z)."""
 
@@ -455,10 +596,13 @@ class Deleted(MessageEvent, frozen=True, gc=False):
 
 
 class Carried(MessageEvent, frozen=True, gc=False):
-    """Written again further up the log, unchanged: housekeeping, no event to a reader."""
+    """Written again further up the log, unchanged: housekeeping, no event to a reader. A message that shares its
+    extent with one that has just been carried says where that is, and has no extent of its own."""
 
     kind: ClassVar[Kind] = Kind.CARRIED
     extent: bytes
+    to_queue: int = 0
+    to_sequence: int = 0
 
 
 # Receivers have their own view of a queue that keeps everything: nothing here changes the message itself. `consumer`

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import DamagedLogError
-from penstock.model import Event, Kind, Logged, MessageEvent, NameDefined
+from penstock.model import Event, Kind, Logged, MessageEvent, NameDefined, Queued, QueuedRun
 from penstock.storage.batch import (
     HAS_DIGEST,
     HEADER_BYTES,
@@ -43,6 +44,20 @@ def test_every_event_comes_back_as_it_was(kind: type[Event]) -> None:
         assert list(events_of(header, data[HEADER_BYTES:])) == [(event, positions[0])]
 
     comes_back()
+
+
+@effort(40)
+@given(st.lists(every_kind[Queued], min_size=1, max_size=6))
+def test_a_run_of_references_is_written_as_each_of_them(queued: list[Queued]) -> None:
+    alike = [msgspec.structs.replace(event, time=queued[0].time) for event in queued]
+    columns = [[getattr(event, name) for event in alike] for name in Queued.__struct_fields__[1:]]
+    run = QueuedRun(queued[0].time, *columns)
+    assert run.apart() == alike
+    together, apart = Batch(0, 0), Batch(0, 0)
+    together.add(run)
+    for event in alike:
+        apart.add(event)
+    assert (together.count, together.seal(1)) == (len(alike), apart.seal(1))
 
 
 def test_there_is_a_sample_of_every_kind() -> None:
@@ -86,7 +101,7 @@ def test_the_columns_agree_with_the_events(written: list[Event]) -> None:
                 assert bool(record["flags"] & HAS_DIGEST) == bool(event.digest)
             case NameDefined():
                 assert (record["queue"], record["body_bytes"]) == (event.number, len(event.text.encode()))
-            case MessageEvent():
+            case MessageEvent() | Queued():
                 assert record["created"] == event.created
             case _:
                 assert record["created"] == event.time

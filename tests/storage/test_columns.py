@@ -15,28 +15,36 @@ from penstock.errors import DamagedLogError
 from penstock.limits import NEVER_NS
 from penstock.model import (
     Carried,
+    Completed,
     DeadLettered,
+    Declined,
     Deleted,
     Delivered,
     Event,
     Exasperated,
     Expired,
+    Extended,
     Fetched,
     HandedOver,
+    Invalidated,
     Kicked,
     Kind,
     Logged,
     MessageEvent,
+    Moved,
     NameDefined,
     QueueChanged,
     QueueCreated,
+    Queued,
     QueueRemoved,
     QueueSettings,
     ReceiverMoved,
+    Rescheduled,
     ResultCarried,
     ResultStored,
     Retried,
     Succeeded,
+    Unchanged,
 )
 from penstock.storage.batch import HEADER_BYTES, Batch, Header, events_of, read_header
 from penstock.storage.columns import (
@@ -131,9 +139,11 @@ def expand(event: Event) -> list[Row]:
         facts["expires_at"] = known_time(event.expires_at)
         content = {name: getattr(event, name) or None for name in ("key", "headers", "digest")}
         return [facts | {"letter": "L", "body": event.body} | content, facts | {"letter": "Q"}]
+    if isinstance(event, Queued | Unchanged):
+        return expand_reference(event)
     if isinstance(event, NameDefined | QueueCreated | QueueChanged | QueueRemoved | Carried):
         return []
-    if isinstance(event, ReceiverMoved | ResultCarried):
+    if isinstance(event, ReceiverMoved | ResultCarried | Extended | Rescheduled):
         return []
     assert isinstance(event, MessageEvent)
     facts = message_facts(event, created=event.created, receives=event.receives, consumer=event.consumer)
@@ -146,13 +156,27 @@ def expand(event: Event) -> list[Row]:
         there = facts | {"letter": "Q", "queue": event.to_queue, "sequence": event.to_sequence}
         there |= {"visible_at": event.visible_at, "expires_at": known_time(event.expires_at)}
         return [*taken, given_up, there | {"receives": 0, "consumer": 0}]
+    if isinstance(event, Moved):
+        there = facts | {"letter": "Q", "queue": event.to_queue, "sequence": event.to_sequence}
+        there |= {"visible_at": event.visible_at, "expires_at": known_time(event.expires_at)}
+        return [there | {"receives": 0, "consumer": 0, "to_queue": event.queue, "to_sequence": event.sequence}]
     if isinstance(event, ResultStored):
         return [facts | {"letter": "S", "result": event.result or None}]
     if isinstance(event, Fetched | Retried | Delivered):
         facts["visible_at"] = known_time(event.visible_at)
     letters = {Fetched: "F", Kicked: "K", Retried: "R", Exasperated: "E", Expired: "Z", Deleted: "D"}
-    letters |= {Delivered: "F", HandedOver: "K"}
+    letters |= {Delivered: "F", HandedOver: "K", Invalidated: "I", Declined: "N", Completed: "X"}
     return [facts | {"letter": letters[type(event)]}]
+
+
+def expand_reference(event: Queued | Unchanged) -> list[Row]:
+    facts = message_facts(event, created=event.created if isinstance(event, Queued) else event.time)
+    for name in ("priority", "content_type", "sender", "object", "topics", "to_queue", "to_sequence"):
+        facts[name] = getattr(event, name)
+    if isinstance(event, Unchanged):
+        return [facts | {"letter": "L", "key": event.key or None}, facts | {"letter": "U"}]
+    times = {"visible_at": known_time(event.visible_at), "expires_at": known_time(event.expires_at)}
+    return [facts | times | {"letter": "Q"}]
 
 
 def message_facts(event: Any, *, created: int, receives: int = 0, consumer: int = 0) -> Row:
@@ -181,6 +205,19 @@ any_event = st.one_of(
         *(numbers, numbers, numbers, numbers, times),
         *(texts, texts, st.sampled_from((b"", bytes(range(32)))), texts),
     ),
+    st.builds(
+        Queued,
+        *(times, numbers, sequences, times, times, times | st.just(NEVER_NS), st.integers(0, (1 << 32) - 1)),
+        *(numbers, numbers, numbers, numbers, numbers, sequences),
+    ),
+    st.builds(
+        Unchanged,
+        *(times, numbers, sequences, st.integers(0, (1 << 32) - 1)),
+        *(numbers, numbers, numbers, numbers, numbers, sequences, texts),
+    ),
+    st.one_of(*(st.builds(kind, *about) for kind in (Invalidated, Declined, Completed))),
+    st.one_of(*(st.builds(kind, *about, visible_at=times) for kind in (Extended, Rescheduled))),
+    st.builds(Moved, *about, times, times | st.just(NEVER_NS), numbers, sequences),
     st.builds(Fetched, *about, visible_at=times),
     st.builds(Retried, *about, visible_at=times),
     st.builds(Succeeded, *about, complete=st.booleans(), result=texts),
@@ -244,6 +281,14 @@ def test_a_choice_of_columns_gives_the_same_values_in_the_order_asked_for(
         (Expired(2, 1, 7, 1, 1, 0), "Z"),
         (Deleted(2, 1, 7, 1, 1, 0), "D"),
         (Carried(2, 1, 7, 1, 1, 0, extent=b"hello"), ""),
+        (Queued(2, 1, 7, 1, 9, NEVER_NS, 0, 0, 0, 0, 0, 2, 5), "Q"),
+        (Unchanged(2, 1, 7, 0, 0, 0, 3, 4, 2, 5, b"key"), "LU"),
+        (Invalidated(2, 1, 7, 1, 1, 3), "I"),
+        (Declined(2, 1, 7, 1, 1, 3), "N"),
+        (Extended(2, 1, 7, 1, 1, 3, visible_at=9), ""),
+        (Rescheduled(2, 1, 7, 1, 1, 3, visible_at=9), ""),
+        (Moved(2, 1, 7, 1, 1, 3, 9, NEVER_NS, 2, 5), "Q"),
+        (Completed(2, 1, 7, 1, 1, 3), "X"),
         (Delivered(2, 1, 7, 1, 1, 3, visible_at=9), "F"),
         (HandedOver(2, 1, 7, 1, 1, 3), "K"),
         (ResultStored(2, 1, 7, 1, 1, 3, result=b"42"), "S"),

@@ -63,11 +63,12 @@ def test_a_start_on_an_old_directory_finds_the_same_state(tmp_path: Path, golden
         engine.evolve(event, position)
     assert json.loads(json.dumps(describe_state(engine))) == expected["state at the end"]
     assert log.next_offset == len(expected["events"])
-    bodies = {
-        (event["queue"], event["sequence"]): event["body"]
-        for event in expected["events"]
-        if event["kind"] == "LOGGED"
-    }
+    bodies: dict[tuple[int, int], str] = {}
+    for event in expected["events"]:
+        if event["kind"] in ("LOGGED", "QUEUED"):
+            place = event["queue"], event["sequence"]
+            refers = "to_queue" in event
+            bodies[place] = bodies[event["to_queue"], event["to_sequence"]] if refers else event["body"]
     for queue in engine.queues.values():
         for sequence in range(1, queue.last_sequence + 1):
             row = queue.rows.get(sequence)

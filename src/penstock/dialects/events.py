@@ -114,7 +114,7 @@ class EventWriter:
             text += b',"consumer":%b' % self._names[event.consumer]
         if event.priority is not None:
             text += b',"priority":%d' % event.priority + self._facts(event)
-        elif event.to_queue is not None and event.to_sequence is not None:
+        if event.to_queue is not None and event.to_sequence is not None:
             place = event.to_queue, event.to_sequence
             text += _MOVED % (self._queues[event.to_queue], *place, self._ids.make(*place))
         elif event.result is not None:

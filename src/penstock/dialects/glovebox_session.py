@@ -81,9 +81,11 @@ _NOTICES: dict[Kind, Notice] = {
     Kind.RETRIED: "retry",
     Kind.EXASPERATED: "drop",
     Kind.DEAD_LETTERED: "drop",
+    Kind.INVALID: "drop",
+    Kind.NOT_INTERESTED: "drop",
 }
 # After these a sender is told nothing more of its message.
-_ENDS = frozenset(Kind) - {Kind.FETCHED, Kind.DELIVERED, Kind.RETRIED}
+_ENDS = frozenset(Kind) - {Kind.FETCHED, Kind.DELIVERED, Kind.RETRIED, Kind.MOVED}
 _STAGES: dict[Firmness | None, Stage] = {
     None: Stage.SYNC,
     "ready": Stage.READY,

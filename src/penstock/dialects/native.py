@@ -145,7 +145,8 @@ _FIELDS = {
     "keep": "keep",
 }
 assert tuple(_FIELDS) == _Settings.__struct_fields__
-assert set(_FIELDS.values()) == set(QueueSettings.__struct_fields__)
+_CHANNEL_FIELDS = ("topics", "confirm", "push")
+assert {*_FIELDS.values(), *_CHANNEL_FIELDS} == set(QueueSettings.__struct_fields__)
 
 _decode_settings = msgspec.json.Decoder(_Settings).decode
 

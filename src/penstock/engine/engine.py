@@ -15,6 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.engine.groups import WORKERS
+from penstock.engine.history import History, MemoryHistory, Version, content_digest
 from penstock.engine.lifecycle import ALLOWED, DELAYED, KEPT, LEASED, READY
 from penstock.engine.names import Names
 from penstock.engine.pull import Pulling, result_of
@@ -34,9 +36,11 @@ from penstock.model import (
     Carried,
     Carry,
     Command,
+    Completed,
     CreateQueue,
     DeadLettered,
     Decision,
+    Declined,
     Deleted,
     DeleteQueue,
     Delivered,
@@ -47,6 +51,7 @@ from penstock.model import (
     Event,
     Exasperated,
     Expired,
+    Extended,
     Fetch,
     Fetched,
     FetchedRun,
@@ -54,12 +59,14 @@ from penstock.model import (
     FinishMany,
     HandedOver,
     HandedOverRun,
+    Invalidated,
     Kicked,
     KickedRun,
     ListQueues,
     Logged,
     LoggedRun,
     MessageEvent,
+    Moved,
     NameDefined,
     Nanos,
     NewMessage,
@@ -69,7 +76,9 @@ from penstock.model import (
     Pull,
     QueueChanged,
     QueueCreated,
+    Queued,
     QueueDescription,
+    QueuedRun,
     QueueList,
     QueueRemoved,
     QueueSettings,
@@ -78,12 +87,14 @@ from penstock.model import (
     ReceiverMoved,
     Refused,
     Release,
+    Rescheduled,
     ResultCarried,
     ResultStored,
     Retried,
     Succeeded,
     SucceededRun,
     Tick,
+    Unchanged,
     UpdateQueue,
 )
 
@@ -95,8 +106,9 @@ _NOTHING = Decision((), ())
 
 
 class Engine:
-    def __init__(self) -> None:
+    def __init__(self, history: History | None = None) -> None:
         self.time: Nanos = 0  # Of the last event.
+        self.history = history or MemoryHistory()
         self.names = Names()
         self.queues: dict[int, Queue] = {}
         self.numbers: dict[str, int] = {}  # Queue name to number, oldest queue first.
@@ -126,6 +138,9 @@ class Engine:
         self._evolve: dict[type[Event], Callable[[Any, Position], None]] = {
             Logged: self._logged,
             LoggedRun: self._logged_run,
+            Queued: self._queued,
+            QueuedRun: self._queued_run,
+            Unchanged: self._unchanged,
             Fetched: self._fetched,
             FetchedRun: self._fetched_run,
             KickedRun: self._kicked_run,
@@ -134,7 +149,13 @@ class Engine:
             Succeeded: self._done_with,
             Retried: self._retried,
             Exasperated: self._done_with,
+            Invalidated: self._settled,
+            Declined: self._settled,
+            Completed: self._completed,
+            Extended: self._extended,
+            Rescheduled: self._rescheduled,
             DeadLettered: self._dead_lettered,
+            Moved: self._moved_by_hand,
             Expired: self._ended,
             Deleted: self._ended,
             Carried: self._carried,
@@ -602,13 +623,16 @@ class Engine:
         )
         assert sequence == queue.last_sequence + 1, "sequences have no gaps"
         state = READY if visible_at <= event.time else DELAYED
-        row = (visible_at, 0, 0, state, len(event.key), priority, position, event.time, expires_at)
+        key = event.key
+        row = (visible_at, 0, 0, state, len(key), priority, position, event.time, expires_at)
         sizes = (len(event.body), len(event.headers))
         names = (event.content_type, event.sender, event.lease_ns, event.object, event.topics)
         queue.rows.add(sequence, row + sizes + names)
         queue.enter(sequence, state, visible_at, priority, expires_at)
         if event.digest:
             queue.remember(event.digest, sequence)
+        if key and event.object:
+            self._note_version(event)
         deadline = expires_at if state == READY else min(visible_at, expires_at)
         if deadline < queue.armed:
             self._arm(queue, deadline)
@@ -636,6 +660,47 @@ class Engine:
         queue.enter_run(first, len(sizes), state, visible_at, event.priority, expires_at)
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
 
+    def _note_version(self, event: Logged) -> None:
+        """A message with an object and a key is a new version of them, unless it says the same as the last one."""
+        about, digest = self.names.texts[event.object], content_digest(event.body)
+        known = self.history.get(about, event.key)
+        if known is None or known.digest != digest:
+            versions = known.versions + 1 if known else 1
+            version = Version(digest, event.queue, event.sequence, versions, event.time)
+            self.history.put(about, event.key, version)
+
+    def _queued(self, event: Queued, _: Position) -> None:
+        queue, original = self.queues[event.queue], self.queues[event.to_queue]
+        row = original.rows.get(event.to_sequence)
+        assert row is not None, f"{event} refers to a message that is not there"
+        assert event.sequence == queue.last_sequence + 1, "sequences have no gaps"
+        sequence, visible_at, expires_at, priority = (
+            event.sequence,
+            event.visible_at,
+            event.expires_at,
+            event.priority,
+        )
+        state = READY if visible_at <= event.time else DELAYED
+        facts = (visible_at, 0, 0, state, row.key_bytes, priority, row.position, event.created, expires_at)
+        sizes = (row.body_bytes, row.headers_bytes)
+        names = (event.content_type, event.sender, row.lease_ns, event.object, event.topics)
+        queue.rows.add(sequence, facts + sizes + names)
+        queue.enter(sequence, state, visible_at, priority, expires_at)
+        if queue.settings.deduplication:
+            digest = original.digest_of(event.to_sequence)
+            if digest and digest not in queue.digests:
+                queue.remember(digest, sequence)
+        self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
+
+    def _queued_run(self, event: QueuedRun, position: Position) -> None:
+        for queued in event.apart():
+            self._queued(queued, position)
+
+    def _unchanged(self, event: Unchanged, _: Position) -> None:
+        queue = self.queues[event.queue]
+        assert event.sequence == queue.last_sequence + 1, "sequences have no gaps"
+        queue.last_sequence = event.sequence
+
     def _fetched(self, event: Fetched, _: Position) -> None:
         queue, row = self._message(event)
         queue.lease(event.sequence, row, event.visible_at, event.receives, event.consumer)
@@ -660,27 +725,65 @@ class Engine:
         if state == DELAYED:
             self._arm(queue, event.visible_at)
 
-    def _done_with(self, event: MessageEvent, _: Position) -> None:
+    def _done_with(self, event: MessageEvent, position: Position) -> None:
         """No worker will see it again; receivers may."""
         queue, row = self._message(event)
+        if not queue.settings.keeps:
+            self._remove(queue, event.sequence, row)
+            return
+        queue.keep(event.sequence, row, event.receives, event.consumer)
+        if type(event) is Succeeded and not event.complete:
+            queue.groups.store(WORKERS, event.sequence, position, len(event.result))
+
+    def _settled(self, event: Invalidated | Declined, position: Position) -> None:
+        """The consumer is done with it: alone, if it is one of several that are to confirm, else for all workers."""
+        queue, _row = self._message(event)
+        if queue.groups.owes(event.consumer, event.sequence):
+            queue.groups.decline(event.consumer, event.sequence)
+        else:
+            self._done_with(event, position)
+
+    def _completed(self, event: Completed, _: Position) -> None:
+        queue, row = self._message(event)
         if queue.settings.keep == "all":
-            queue.keep(event.sequence, row, event.receives, event.consumer)
+            queue.keep(event.sequence, row, row.receives, row.consumer)
         else:
             self._remove(queue, event.sequence, row)
+
+    def _extended(self, event: Extended, _: Position) -> None:
+        queue, row = self._message(event)
+        if queue.groups.owes(event.consumer, event.sequence):
+            queue.groups.deliver(event.consumer, event.sequence, event.receives, event.visible_at)
+        else:
+            assert row.state in (LEASED, DELAYED), "only who has a message has it for longer"
+            queue.change(event.sequence, row, row.state, event.visible_at, row.receives, row.consumer)
+            self._arm(queue, event.visible_at)
+
+    def _rescheduled(self, event: Rescheduled, _: Position) -> None:
+        queue, row = self._message(event)
+        state = READY if event.visible_at <= event.time else DELAYED
+        queue.change(event.sequence, row, state, event.visible_at, row.receives, 0)
+        self._arm(queue, event.visible_at if state == DELAYED else NEVER_NS)
 
     def _ended(self, event: MessageEvent, _: Position) -> None:
         queue, row = self._message(event)
         self._remove(queue, event.sequence, row)
 
     def _dead_lettered(self, event: DeadLettered, _: Position) -> None:
+        # A delivery that is part of the move leaves the message with its consumer until it shows again.
+        self._move(event, event.consumer if event.fetched else 0)
+
+    def _moved_by_hand(self, event: Moved, _: Position) -> None:
+        self._move(event, 0)
+
+    def _move(self, event: DeadLettered | Moved, consumer: int) -> None:
+        """From one queue to another, where it begins anew; its id goes on working."""
         queue, row = self._message(event)
         digest = queue.digest_of(event.sequence)
         origin = self._remove(queue, event.sequence, row)
         target = self.queues[event.to_queue]
         assert event.to_sequence == target.last_sequence + 1, "sequences have no gaps"
         state = READY if event.visible_at <= event.time else DELAYED
-        # A delivery that is part of the move leaves the message with its consumer until it shows again.
-        consumer = event.consumer if event.fetched else 0
         moved = row._replace(
             visible_at=event.visible_at,
             receives=0,
@@ -698,6 +801,10 @@ class Engine:
 
     def _carried(self, event: Carried, position: Position) -> None:
         queue = self.queues[event.queue]
+        if event.to_queue:
+            sibling = self.queues[event.to_queue].rows.get(event.to_sequence)
+            assert sibling is not None, f"{event} refers to a message that is not there"
+            position = sibling.position
         queue.rows.move(event.sequence, position)
 
     def _delivered(self, event: Delivered, _: Position) -> None:
@@ -775,6 +882,7 @@ class Engine:
         yield "engine", msgspec.json.encode(head), ()
         for queue in self.queues.values():
             yield from queue.sections()
+        yield from self.history.sections()
         moved = np.array([(*origin, *place) for origin, place in self.moved.items()], dtype=np.int64)
         yield "moved", b"", (moved,)
 
@@ -791,6 +899,8 @@ class Engine:
                 queue = Queue.from_section(facts)
                 self.queues[queue.number] = queue
                 self.numbers[queue.name] = queue.number
+            elif kind == "history":
+                self.history.restore(facts)
             elif kind == "moved":
                 for a, b, c, d in columns[0].view(np.int64).reshape(-1, 4).tolist():
                     self.moved[a, b] = (c, d)

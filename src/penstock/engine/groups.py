@@ -2,8 +2,9 @@
 
 A receiver is a name with a cursor: everything up to it was delivered to that name, or passed over. A message has a
 slot of 16 bytes with a receiver only while there is something to know: that it is to be delivered again unless a
-result comes, or where in the log the result is. Slots live in chunks of neighbouring sequences, first by sequence and
-then by receiver, so that a message that goes takes all of its slots with it without asking every receiver.
+result comes, where in the log the result is, or that there will be none. Slots live in chunks of neighbouring
+sequences, first by sequence and then by receiver, so that a message that goes takes all of its slots with it without
+asking every receiver.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _SLOT = Struct("<B3xIQ")
 SLOT_DTYPE = np.dtype([("state", "u1"), ("_", "u1", (3,)), ("size", "<u4"), ("value", "<u8")])
 assert _SLOT.size == SLOT_DTYPE.itemsize == 16
 
-_EMPTY, AWAITED, STORED = range(3)  # The states of a slot; the numbers are in snapshots.
+_EMPTY, AWAITED, STORED, DECLINED = range(4)  # The states of a slot; the numbers are in snapshots.
+WORKERS = 0  # The receiver that stands for all workers, where several consumers have to confirm a message.
 _SHIFT = ROWS_PER_CHUNK.bit_length() - 1
 _MASK = ROWS_PER_CHUNK - 1
 _SLOT_BYTES = _SLOT.size
@@ -100,6 +102,16 @@ class Groups:
                 return Stored(each, slot.value, slot.size)
         return None
 
+    def owes(self, receiver: int, sequence: int) -> bool:
+        """Is a result of this receiver awaited?"""
+        slot = self.slot(receiver, sequence) if self.slots else None
+        return slot is not None and slot.state == AWAITED
+
+    def results(self, sequence: int) -> int:
+        """How many receivers have sent one."""
+        slots = [self.slot(receiver, sequence) for receiver in self.slots.get(sequence >> _SHIFT, ())]
+        return sum([slot is not None and slot.state == STORED for slot in slots])
+
     def due(self, receiver: int, count: int, now: Nanos, besides: Container[int]) -> list[tuple[int, int]]:
         """What is to be delivered again, each with its deliveries so far: the longest due first."""
         known = self._receivers.get(receiver)
@@ -157,6 +169,13 @@ class Groups:
         self._set(receiver, sequence, STORED, size, position)
         if slot:
             self._no_longer_due(receiver, sequence, slot)
+
+    def decline(self, receiver: int, sequence: int) -> None:
+        """No result will come of a receiver that owes one."""
+        slot = self.slot(receiver, sequence)
+        assert slot is not None
+        self._set(receiver, sequence, DECLINED, 0, 0)
+        self._no_longer_due(receiver, sequence, slot)
 
     def forget(self, sequence: int) -> None:
         """A message has gone, and with it what receivers owe for it or have sent."""

@@ -28,17 +28,25 @@ GONE, READY, DELAYED, LEASED, KEPT = (int(state) for state in State)
 WAITING = (State.READY, State.DELAYED)
 DONE_WITH = (State.GONE, State.KEPT)  # Which of them is for the queue to say: `keep`.
 
+# The consumer of a message says what has become of it. Where several have to confirm it, that may change nothing.
+OUTCOMES = (Kind.INVALID, Kind.NOT_INTERESTED)
+
 TRANSITIONS: dict[tuple[State, Kind], tuple[State, ...]] = {
     (State.GONE, Kind.LOGGED): WAITING,
+    (State.GONE, Kind.QUEUED): WAITING,
+    (State.GONE, Kind.UNCHANGED): (State.GONE,),
     (State.READY, Kind.FETCHED): (State.LEASED,),
     (State.READY, Kind.KICKED): DONE_WITH,
     (State.READY, Kind.SUCCEEDED): DONE_WITH,
     (State.READY, Kind.DEAD_LETTERED): (State.GONE,),
     (State.READY, Kind.EXPIRED): (State.GONE,),
     (State.READY, Kind.DELETED): (State.GONE,),
+    (State.READY, Kind.MOVED): (State.GONE,),
     (State.DELAYED, Kind.SUCCEEDED): DONE_WITH,
     (State.DELAYED, Kind.EXPIRED): (State.GONE,),
     (State.DELAYED, Kind.DELETED): (State.GONE,),
+    (State.DELAYED, Kind.MOVED): (State.GONE,),
+    (State.DELAYED, Kind.RESCHEDULED): WAITING,
     (State.LEASED, Kind.SUCCEEDED): DONE_WITH,
     (State.LEASED, Kind.RETRIED): WAITING,
     (State.LEASED, Kind.EXASPERATED): DONE_WITH,
@@ -47,12 +55,19 @@ TRANSITIONS: dict[tuple[State, Kind], tuple[State, ...]] = {
     (State.LEASED, Kind.DELETED): (State.GONE,),
     (State.KEPT, Kind.EXPIRED): (State.GONE,),
     (State.KEPT, Kind.DELETED): (State.GONE,),
-    # What receivers do with a message changes nothing for workers.
+    **{
+        (state, kind): (*DONE_WITH, state)
+        for state in (State.READY, State.DELAYED, State.LEASED)
+        for kind in OUTCOMES
+    },
+    **{(state, Kind.COMPLETED): DONE_WITH for state in (State.READY, State.DELAYED, State.LEASED, State.KEPT)},
+    # What receivers do with a message changes nothing for workers; nor does a longer lease.
     **{
         (state, kind): (state,)
         for state in (State.READY, State.DELAYED, State.LEASED, State.KEPT)
-        for kind in (Kind.DELIVERED, Kind.HANDED_OVER, Kind.RESULT_STORED)
+        for kind in (Kind.DELIVERED, Kind.HANDED_OVER, Kind.RESULT_STORED, Kind.EXTENDED)
     },
+    **{(State.KEPT, kind): (State.KEPT,) for kind in OUTCOMES},
 }
 
 # Time alone makes a delayed message ready: no event is logged for it, and replay lets it happen late. So what may
@@ -68,9 +83,9 @@ def diagram() -> str:
     arrows: dict[tuple[str, str], list[str]] = {}
     for (state, kind), targets in TRANSITIONS.items():
         for target in targets:
-            label = f"{LETTERS[kind]} {kind.name.lower().replace('_', ' ')}"
-            arrows.setdefault((_node(state), _node(target)), []).append(label)
-    arrows[State.DELAYED.name.title(), State.READY.name.title()] = ["its time comes"]
+            label = f"{LETTERS.get(kind, '')} {kind.name.lower().replace('_', ' ')}"
+            arrows.setdefault((_node(state), _node(target)), []).append(label.strip())
+    arrows[State.DELAYED.name.title(), State.READY.name.title()].append("its time comes")
     lines = [f"    {source} --> {target}: {', '.join(labels)}" for (source, target), labels in arrows.items()]
     return "\n".join(["stateDiagram-v2", *lines])
 

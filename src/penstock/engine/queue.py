@@ -296,8 +296,8 @@ class Queue:
     # Snapshots
 
     def sections(self) -> Iterator[Section]:
-        facts = _Facts(self.number, self.name, self.settings, self.last_sequence)
-        yield "queue", msgspec.json.encode(facts), ()
+        facts = (self.number, self.name, self.settings.to_store(), self.last_sequence)
+        yield "queue", msgspec.json.encode(dict(zip(_Facts.__struct_fields__, facts, strict=True))), ()
         for columns in self.rows.tables():
             yield "rows", b"", columns
         if self._digest_of:

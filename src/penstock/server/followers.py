@@ -8,7 +8,12 @@ from penstock.model import LETTERS, Event, Kind, MessageEvent, MessageRun, Queue
 
 Place = tuple[int, int]  # Queue and sequence, as they are in the message's id.
 
-_ENDS = frozenset((Kind.KICKED, Kind.SUCCEEDED, Kind.EXASPERATED, Kind.EXPIRED, Kind.DELETED))
+_ENDS = frozenset(
+    (
+        *(Kind.KICKED, Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.COMPLETED),
+        *(Kind.EXASPERATED, Kind.EXPIRED, Kind.DELETED),
+    )
+)
 
 
 class Follower:

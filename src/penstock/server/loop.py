@@ -35,10 +35,12 @@ from penstock.model import (
     LoggedRun,
     MessageEvent,
     MessageRun,
+    Moved,
     Nanos,
     Publish,
     Pull,
     Pulled,
+    QueuedRun,
     QueueRemoved,
     Receipt,
     Refused,
@@ -57,9 +59,11 @@ Reply = Callable[[Any], None]  # Called with the answer.
 _TICK = Tick()
 _DONE = Done()
 _READY, _SYNC = Stage.READY, Stage.SYNC  # Looking a member up in an enum is not free on the hottest path.
-_MAKES_READY = frozenset((Kind.LOGGED, Kind.RETRIED))
+_MAKES_READY = frozenset((Kind.LOGGED, Kind.RETRIED, Kind.RESCHEDULED))
 _FOR_RECEIVERS = frozenset((Kind.DELIVERED, Kind.HANDED_OVER, Kind.RESULT_STORED))
-_CLEARS_THE_WAY = frozenset((Kind.SUCCEEDED, Kind.EXPIRED, Kind.DELETED))  # Of what receivers stop before.
+_CLEARS_THE_WAY = frozenset(  # Of what receivers stop before.
+    (Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXPIRED, Kind.DELETED, Kind.MOVED)
+)
 
 
 class Timer(Protocol):
@@ -571,7 +575,10 @@ class Loop:
         kind = event.kind
         if kind in _MAKES_READY:
             self._note_woken(event.queue)  # type: ignore[attr-defined]
-        elif isinstance(event, DeadLettered):
+        elif kind is Kind.QUEUED:
+            for number in dict.fromkeys(event.queues if type(event) is QueuedRun else (event.queue,)):  # type: ignore[attr-defined]
+                self._note_woken(number)
+        elif isinstance(event, DeadLettered | Moved):
             self._note_woken(event.to_queue)
         elif isinstance(event, QueueRemoved):
             self._note_woken(event.queue)
@@ -689,7 +696,7 @@ def _count(event: Event) -> int:
     """How many records an event is."""
     if type(event) is LoggedRun:
         return len(event.bodies)
-    return len(event.sequences) if isinstance(event, MessageRun) else 1
+    return len(event.sequences) if isinstance(event, MessageRun | QueuedRun) else 1
 
 
 def _give(answered: list[tuple[Reply, Any]]) -> None:

@@ -21,17 +21,21 @@ from crc32c import crc32c
 from penstock.errors import DamagedLogError
 from penstock.model import (
     Carried,
+    Completed,
     DeadLettered,
+    Declined,
     Deleted,
     Delivered,
     DeliveredRun,
     Event,
     Exasperated,
     Expired,
+    Extended,
     Fetched,
     FetchedRun,
     HandedOver,
     HandedOverRun,
+    Invalidated,
     Kicked,
     KickedRun,
     Kind,
@@ -39,19 +43,24 @@ from penstock.model import (
     LoggedRun,
     MessageEvent,
     MessageRun,
+    Moved,
     NameDefined,
     Nanos,
     Position,
     QueueChanged,
     QueueCreated,
+    Queued,
+    QueuedRun,
     QueueRemoved,
     QueueSettings,
     ReceiverMoved,
+    Rescheduled,
     ResultCarried,
     ResultStored,
     Retried,
     Succeeded,
     SucceededRun,
+    Unchanged,
 )
 
 MAGIC = b"PBAT"
@@ -247,6 +256,43 @@ def _encode_logged_run(event: LoggedRun, heap: bytearray, records: bytearray) ->
     records += table.tobytes()
 
 
+def _encode_queued(event: Queued, _: bytearray, records: bytearray) -> None:
+    records += _RECORD.pack(
+        *(event.kind, 0, 0, event.queue, event.sequence, event.time, event.created),
+        *(event.visible_at, event.expires_at, event.priority, 0, 0),
+        *(event.content_type, event.sender, event.object, event.topics, event.to_queue, event.to_sequence, 0, 0),
+    )
+
+
+def _encode_queued_run(event: QueuedRun, _: bytearray, records: bytearray) -> None:
+    """The same records as a `Queued` for each message."""
+    table = np.zeros(len(event.queues), dtype=RECORD_DTYPE)
+    table["kind"] = event.kind
+    table["queue"] = event.queues
+    table["sequence"] = event.sequences
+    table["time"] = event.time
+    table["created"] = event.created
+    table["visible_at"] = event.visible_at
+    table["expires_at"] = event.expires_at
+    table["priority"] = event.priorities
+    table["content_type"] = event.content_types
+    table["sender"] = event.senders
+    table["object"] = event.objects
+    table["topics"] = event.topics
+    table["to_queue"] = event.to_queues
+    table["to_sequence"] = event.to_sequences
+    records += table.tobytes()
+
+
+def _encode_unchanged(event: Unchanged, heap: bytearray, records: bytearray) -> None:
+    heap += event.key
+    records += _RECORD.pack(
+        *(event.kind, 0, len(event.key), event.queue, event.sequence, event.time, event.time),
+        *(0, 0, event.priority, 0, 0),
+        *(event.content_type, event.sender, event.object, event.topics, event.to_queue, event.to_sequence, 0, 0),
+    )
+
+
 def _encode_message_run(event: MessageRun, _: bytearray, records: bytearray) -> None:
     """The same records as an event for each message."""
     table = np.zeros(len(event.sequences), dtype=RECORD_DTYPE)
@@ -291,9 +337,14 @@ def _encode_dead_lettered(event: DeadLettered, _: bytearray, records: bytearray)
     )
 
 
+def _encode_moved(event: Moved, _: bytearray, records: bytearray) -> None:
+    target = (event.to_queue, event.to_sequence)
+    _add_message_record(records, event, 0, event.visible_at, event.expires_at, *target)
+
+
 def _encode_carried(event: Carried, heap: bytearray, records: bytearray) -> None:
     heap += event.extent
-    _add_message_record(records, event, body_bytes=len(event.extent))
+    _add_message_record(records, event, 0, 0, 0, event.to_queue, event.to_sequence, len(event.extent))
 
 
 def _encode_result(event: ResultStored | ResultCarried, heap: bytearray, records: bytearray) -> None:
@@ -361,12 +412,12 @@ def _encode_name(event: NameDefined, heap: bytearray, records: bytearray) -> Non
 
 
 def _encode_queue_created(event: QueueCreated, heap: bytearray, records: bytearray) -> None:
-    facts = msgspec.json.encode(_QueueFacts(event.name, event.settings))
+    facts = msgspec.json.encode({"name": event.name, "settings": event.settings.to_store()})
     _encode_definition(event, event.queue, facts, heap, records)
 
 
 def _encode_queue_changed(event: QueueChanged, heap: bytearray, records: bytearray) -> None:
-    _encode_definition(event, event.queue, msgspec.json.encode(event.settings), heap, records)
+    _encode_definition(event, event.queue, msgspec.json.encode(event.settings.to_store()), heap, records)
 
 
 def _encode_queue_removed(event: QueueRemoved, heap: bytearray, records: bytearray) -> None:
@@ -376,21 +427,25 @@ def _encode_queue_removed(event: QueueRemoved, heap: bytearray, records: bytearr
 _ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
     Logged: _encode_logged,
     LoggedRun: _encode_logged_run,
+    Queued: _encode_queued,
+    QueuedRun: _encode_queued_run,
+    Unchanged: _encode_unchanged,
     **dict.fromkeys((FetchedRun, KickedRun, SucceededRun, DeliveredRun, HandedOverRun), _encode_message_run),
     NameDefined: _encode_name,
     QueueCreated: _encode_queue_created,
     QueueChanged: _encode_queue_changed,
     QueueRemoved: _encode_queue_removed,
-    Fetched: _encode_leased,
-    Retried: _encode_leased,
+    **dict.fromkeys((Fetched, Retried, Extended, Rescheduled), _encode_leased),
     Succeeded: _encode_succeeded,
     DeadLettered: _encode_dead_lettered,
+    Moved: _encode_moved,
     Carried: _encode_carried,
     Delivered: _encode_leased,
     ResultStored: _encode_result,
     ResultCarried: _encode_result,
     ReceiverMoved: _encode_receiver_moved,
     **dict.fromkeys((Kicked, Exasperated, Expired, Deleted, HandedOver), _encode_message_event),
+    **dict.fromkeys((Invalidated, Declined, Completed), _encode_message_event),
 }
 assert {event.kind for event in _ENCODERS} == set(Kind)
 
@@ -421,6 +476,17 @@ def _decode_logged(record: _Record, extent: bytes) -> Event:
         digest=extent[digest_start:],
         body=extent[:key_start],
     )
+
+
+def _decode_queued(record: _Record, _: bytes) -> Event:
+    return Queued(record[5], *record[3:5], *record[6:10], *record[12:18])
+
+
+def _decode_unchanged(record: _Record, extent: bytes) -> Event:
+    queue, sequence, priority = record[3], record[4], record[9]
+    content_type, sender, about, topics, to_queue, to_sequence = record[12:18]
+    names = (content_type, sender, about, topics)
+    return Unchanged(record[5], queue, sequence, priority, *names, to_queue, to_sequence, extent)
 
 
 def _facts(record: _Record) -> tuple[int, int, int, int, int, int]:
@@ -456,11 +522,19 @@ _DECODERS: dict[int, Callable[[_Record, bytes], Event]] = {
     Kind.DEAD_LETTERED: _decode_dead_lettered,
     Kind.EXPIRED: lambda record, _: Expired(*_facts(record)),
     Kind.DELETED: lambda record, _: Deleted(*_facts(record)),
-    Kind.CARRIED: lambda record, extent: Carried(*_facts(record), extent=extent),
+    Kind.CARRIED: lambda record, extent: Carried(*_facts(record), extent, *record[16:18]),
     Kind.DELIVERED: lambda record, _: Delivered(*_facts(record), visible_at=record[7]),
     Kind.HANDED_OVER: lambda record, _: HandedOver(*_facts(record)),
     Kind.RESULT_STORED: lambda record, extent: ResultStored(*_facts(record), result=extent),
     Kind.RESULT_CARRIED: lambda record, extent: ResultCarried(*_facts(record), result=extent),
+    Kind.QUEUED: _decode_queued,
+    Kind.UNCHANGED: _decode_unchanged,
+    Kind.INVALID: lambda record, _: Invalidated(*_facts(record)),
+    Kind.NOT_INTERESTED: lambda record, _: Declined(*_facts(record)),
+    Kind.EXTENDED: lambda record, _: Extended(*_facts(record), visible_at=record[7]),
+    Kind.RESCHEDULED: lambda record, _: Rescheduled(*_facts(record), visible_at=record[7]),
+    Kind.MOVED: lambda record, _: Moved(*_facts(record), *record[7:9], *record[16:18]),
+    Kind.COMPLETED: lambda record, _: Completed(*_facts(record)),
     Kind.RECEIVER_MOVED: lambda record, _: ReceiverMoved(record[5], record[3], record[4], record[11]),
     Kind.NAME_DEFINED: lambda record, extent: NameDefined(record[5], record[3], extent.decode()),
     Kind.QUEUE_CREATED: _decode_queue_created,

@@ -4,8 +4,10 @@ The records of many batches are joined into one table, each column is one gather
 binary array whose slots (body, key, headers, digest of each record) are bounded by one cumulative sum. Columns that
 nobody asks for cost nothing. Whole numbers are signed, because Spark knows no others; all of them fit.
 
-A record may stand for several letters. What its rows have is told by their form: a message's facts are on its L and
-Q, the body, key, headers and digest on L alone, a result on S, and the Q in a dead-letter queue has the place there.
+A record may stand for several letters. What its rows have is told by their form: a message's facts are on its L, Q
+and U, the body, key, headers and digest on L alone, a result on S. The Q of a message that was moved, be it to a
+dead-letter queue or by an operator, has the place there. Another place is in `to_queue` and `to_sequence`: on E where
+a dead letter went, on Q what it refers to or where it was moved from, on L and U the version it equals.
 """
 
 from __future__ import annotations
@@ -204,18 +206,24 @@ def _are(chosen: Callable[[_Form], bool]) -> NDArray[np.bool_]:
     return np.array([chosen(form) for form in _FORMS], dtype=np.bool_)
 
 
-_IS_LOGGED = _are(lambda form: form.kind is Kind.LOGGED)
+_HAS_FACTS = _are(lambda form: form.kind in (Kind.LOGGED, Kind.QUEUED, Kind.UNCHANGED))
 _HAS_CONTENT = _are(lambda form: form.kind is Kind.LOGGED and form.letter == "L")
+_HAS_KEY = _are(lambda form: form.kind in (Kind.LOGGED, Kind.UNCHANGED) and form.letter == "L")
 _HAS_RESULT = _are(lambda form: form.kind in (Kind.SUCCEEDED, Kind.RESULT_STORED) and form.letter == "S")
-_IS_MOVED = _are(lambda form: form.kind is Kind.DEAD_LETTERED and form.letter == "Q")
-_HAS_TARGET = _are(lambda form: form.kind is Kind.DEAD_LETTERED and form.letter == "E")
+_IS_MOVED = _are(lambda form: form.kind in (Kind.DEAD_LETTERED, Kind.MOVED) and form.letter == "Q")
+_HAS_TARGET = _are(
+    lambda form: (
+        form.kind in (Kind.QUEUED, Kind.UNCHANGED, Kind.MOVED)
+        or (form.kind is Kind.DEAD_LETTERED and form.letter == "E")
+    )
+)
 _HAS_VISIBLE_AT = _are(
     lambda form: (
-        form.kind in (Kind.LOGGED, Kind.FETCHED, Kind.RETRIED, Kind.DELIVERED)
+        form.kind in (Kind.LOGGED, Kind.QUEUED, Kind.FETCHED, Kind.RETRIED, Kind.DELIVERED, Kind.MOVED)
         or (form.kind is Kind.DEAD_LETTERED and form.letter != "E")
     )
 )
-_HAS_EXPIRES_AT = _IS_LOGGED | _IS_MOVED
+_HAS_EXPIRES_AT = _are(lambda form: form.kind in (Kind.LOGGED, Kind.QUEUED)) | _IS_MOVED
 _LETTER = np.array([ord(form.letter) for form in _FORMS], dtype=np.uint8)
 
 _COPY_BYTES_MAX = 4096
@@ -255,8 +263,9 @@ class _Rows:
 
     @cached_property
     def moved(self) -> _Array:
-        """The rows that tell of a message in its dead-letter queue."""
-        if not (self.records["kind"] == Kind.DEAD_LETTERED).any():
+        """The rows that tell of a message in the queue that it was moved to."""
+        kinds = self.records["kind"]
+        if not ((kinds == Kind.DEAD_LETTERED) | (kinds == Kind.MOVED)).any():
             return np.empty(0, dtype=np.int64)
         return np.flatnonzero(self.are(_IS_MOVED))
 
@@ -416,7 +425,7 @@ def _expires_at(rows: _Rows) -> pa.Array:
 
 
 def _priority(rows: _Rows) -> pa.Array:
-    return _primitive(pa.int64(), rows.column("priority").astype(np.int64), rows.are(_IS_LOGGED))
+    return _primitive(pa.int64(), rows.column("priority").astype(np.int64), rows.are(_HAS_FACTS))
 
 
 def _receives(rows: _Rows) -> pa.Array:
@@ -435,8 +444,14 @@ def _name(name: str) -> Callable[[_Rows], pa.Array]:
     return build
 
 
-def _target(name: str) -> Callable[[_Rows], pa.Array]:
-    return lambda rows: _primitive(TYPES[name], rows.column(name), rows.are(_HAS_TARGET))
+def _target(name: str, source: str) -> Callable[[_Rows], pa.Array]:
+    def build(rows: _Rows) -> pa.Array:
+        values = rows.column(name)
+        if len(rows.moved):
+            values[rows.moved] = rows.records[source][rows.index[rows.moved]]
+        return _primitive(TYPES[name], values, rows.are(_HAS_TARGET))
+
+    return build
 
 
 _BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {
@@ -456,11 +471,11 @@ _BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {
     "sender": _name("sender"),
     "object": _name("object"),
     "topics": _name("topics"),
-    "to_queue": _target("to_queue"),
-    "to_sequence": _target("to_sequence"),
+    "to_queue": _target("to_queue", "queue"),
+    "to_sequence": _target("to_sequence", "sequence"),
     "body": _Rows.body,
     "result": lambda rows: rows.part(0, rows.result_bytes, _HAS_RESULT),
-    "key": lambda rows: rows.part(1, rows.records["key_bytes"], _HAS_CONTENT),
+    "key": lambda rows: rows.part(1, rows.records["key_bytes"], _HAS_KEY),
     "headers": lambda rows: rows.part(2, rows.records["headers_bytes"], _HAS_CONTENT),
     "digest": lambda rows: rows.part(3, rows.records["flags"] & HAS_DIGEST, _HAS_CONTENT),
 }

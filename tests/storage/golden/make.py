@@ -16,34 +16,44 @@ from typing import Any
 import msgspec
 
 from penstock.engine.engine import Engine
+from penstock.engine.history import MemoryHistory, Section
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.limits import NEVER_NS, SECOND_NS
 from penstock.model import (
     Carried,
+    Completed,
     DeadLettered,
+    Declined,
     Deleted,
     Delivered,
     Event,
     Exasperated,
     Expired,
+    Extended,
     Fetched,
     HandedOver,
+    Invalidated,
     Kicked,
     Logged,
+    Moved,
     NameDefined,
     Position,
+    Push,
     QueueChanged,
     QueueCreated,
+    Queued,
     QueueRemoved,
     QueueSettings,
     ReceiverMoved,
     RedrivePolicy,
+    Rescheduled,
     ResultCarried,
     ResultStored,
     Retried,
     Stage,
     Succeeded,
+    Unchanged,
 )
 from penstock.storage.batch import events_of
 from penstock.storage.directory import DIRECTORY_FORMAT, DataDirectory, Identity, write_durably
@@ -190,8 +200,78 @@ RECEIVERS_COMMITS: list[list[Event]] = [
     [Deleted(*about(50, 5, 15, 1)), ResultStored(*about(51, 2, 12, 2, 2), result="bezahlt für".encode())],
 ]
 
-GOLDEN = {"format-1": COMMITS, "format-1-receivers": RECEIVERS_COMMITS}
+
+CHANNEL = QueueSettings(retries=3, topics=("fruit.*", "news"), push=Push("http://127.0.0.1:1/hook"))
+
+
+def reference(time: int, queue: int, sequence: int, created: int, original: tuple[int, int], **more: int) -> Queued:
+    times = (at(created), more.get("visible_at", at(time)), more.get("expires_at", NEVER_NS))
+    return Queued(at(time), queue, sequence, *times, 7, 1, 0, 2, 3, *original)
+
+
+TOPICS_COMMITS: list[list[Event]] = [
+    [
+        QueueCreated(at(0), 1, "other", QueueSettings(confirm=False)),
+        QueueCreated(at(1), 2, "fruit", QueueSettings(detect_unchanged=True, confirmations=2)),
+        QueueCreated(at(2), 3, "hook", CHANNEL),
+        NameDefined(at(10), 1, "text/plain; charset=utf-8"),
+        NameDefined(at(10), 2, "apple"),
+        NameDefined(at(10), 3, "fruit.sweet\nfruit.red"),
+        NameDefined(at(10), 4, "first"),
+        NameDefined(at(10), 5, "second"),
+        *(
+            logged(
+                10, number, b"apple %d" % number, priority=7, content_type=1, object=2, topics=3, key=b"k%d" % number
+            )
+            for number in range(1, 6)
+        ),
+        reference(10, 3, 1, 10, (2, 1)),
+        reference(10, 3, 2, 10, (2, 2), visible_at=at(60_000), expires_at=at(90_000)),
+        reference(10, 3, 3, 10, (2, 3), visible_at=at(60_000)),
+        reference(10, 3, 4, 10, (2, 4)),
+        Unchanged(at(20), 2, 6, 7, 1, 0, 2, 3, 2, 1, b"k1"),
+    ],
+    [
+        Delivered(*about(30, 1, 10, 1, 4), visible_at=at(30_030)),
+        Delivered(*about(31, 1, 10, 1, 5), visible_at=at(30_031)),
+        Delivered(*about(32, 2, 10, 1, 4), visible_at=at(30_032)),
+        Delivered(*about(32, 3, 10, 1, 4), visible_at=at(30_032)),
+        Extended(*about(33, 2, 10, 1, 4), visible_at=at(99_000)),
+        Declined(*about(34, 3, 10, 1, 4)),
+        ResultStored(*about(35, 1, 10, 1, 4), result=b"eaten"),
+        Fetched(*about(36, 2, 10, 1), visible_at=at(20_036)),
+        Succeeded(*about(37, 2, 10, 1), complete=False, result=b""),
+        Fetched(at(38), 3, 1, at(10), 1, 4, visible_at=at(20_038)),
+        Fetched(at(38), 3, 4, at(10), 1, 4, visible_at=at(20_038)),
+    ],
+    [
+        ResultStored(*about(40, 1, 10, 1, 5), result=b""),
+        Completed(*about(40, 1, 10, 1, 5)),
+        Extended(at(41), 3, 1, at(10), 1, 4, visible_at=at(80_000)),
+        Rescheduled(at(42), 3, 2, at(10), 0, 0, visible_at=at(70_000)),
+    ],
+    [
+        Invalidated(at(50), 3, 1, at(10), 1, 4),
+        Moved(at(51), 3, 2, at(10), 0, 0, visible_at=at(51), expires_at=NEVER_NS, to_queue=1, to_sequence=1),
+        Rescheduled(at(52), 3, 3, at(10), 0, 0, visible_at=at(52)),
+        Declined(at(53), 3, 4, at(10), 1, 4),
+    ],
+    [
+        Carried(*about(60, 3, 10), extent=b"apple 3k3"),
+        Carried(at(60), 3, 3, at(10), 0, 0, b"", to_queue=2, to_sequence=3),
+        QueueChanged(at(61), 3, QueueSettings(retries=9, topics=("news",))),
+    ],
+]
+
+GOLDEN = {"format-1": COMMITS, "format-1-receivers": RECEIVERS_COMMITS, "format-1-topics": TOPICS_COMMITS}
 """Each directory beside this file, and the events it was made of, commit by commit."""
+
+
+class HistoryElsewhere(MemoryHistory):
+    """An Object History that is not part of the snapshots."""
+
+    def sections(self) -> Iterator[Section]:
+        yield from ()
 
 
 def make(path: Path, commits: list[list[Event]]) -> None:
@@ -202,7 +282,7 @@ def make(path: Path, commits: list[list[Event]]) -> None:
     directory.open()
     log = SegmentLog(directory, segment_bytes=SEGMENT_BYTES)
     assert list(log.recover().events) == []
-    engine = Engine()
+    engine = Engine(HistoryElsewhere())
     for count, events in enumerate(commits, start=1):
         for event in events:
             engine.evolve(event, log.append(event))
@@ -277,7 +357,7 @@ def describe_state(engine: Engine) -> dict[str, Any]:
         "queues": {
             queue.name: {
                 "number": queue.number,
-                "settings": as_plain(queue.settings),
+                "settings": queue.settings.to_store(),
                 "last sequence": queue.last_sequence,
                 "rows": {
                     str(sequence): describe_row(row)
@@ -285,7 +365,7 @@ def describe_state(engine: Engine) -> dict[str, Any]:
                     if (row := queue.rows.get(sequence))
                 },
                 "digests": {digest.hex(): sequence for digest, sequence in sorted(queue.digests.items())},
-                **({"receivers": describe_receivers(queue)} if queue.groups else {}),
+                **({"receivers": describe_receivers(queue)} if len(queue.groups) else {}),
             }
             for queue in engine.queues.values()
         },
@@ -307,17 +387,22 @@ def describe_receivers(queue: Queue) -> dict[str, Any]:
                 if (slot := queue.groups.slot(receiver, sequence))
             },
         }
-        for receiver in range(1, 10)
+        for receiver in range(10)
         if receiver in queue.groups
     }
 
 
 def as_plain(value: msgspec.Struct) -> dict[str, Any]:
     """A struct as JSON knows it, bytes in hexadecimal."""
-    return {
-        name: field.hex() if isinstance(field, bytes) else msgspec.to_builtins(field)
-        for name, field in msgspec.structs.asdict(value).items()
-    }
+    fields = msgspec.structs.asdict(value)
+    later = {name for name in ("to_queue", "to_sequence") if isinstance(value, Carried) and not fields[name]}
+    return {name: as_plain_value(field) for name, field in fields.items() if name not in later}
+
+
+def as_plain_value(field: Any) -> Any:
+    if isinstance(field, bytes):
+        return field.hex()
+    return field.to_store() if isinstance(field, QueueSettings) else msgspec.to_builtins(field)
 
 
 if __name__ == "__main__":
