@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
-from urllib.parse import parse_qsl
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -25,8 +23,8 @@ from penstock.dialects.http import (
     error_response,
     json_response,
     queue_name,
-    whole_number,
 )
+from penstock.dialects.parameters import flag, moment, number, parameters, refusal
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import INT32_MAX, NAMES_MAX, NEVER_NS, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX, SECOND_NS
 from penstock.model import (
@@ -46,16 +44,6 @@ from penstock.model import (
     UpdateQueue,
 )
 
-_STATUS = {
-    Reason.NO_QUEUE: 404,
-    Reason.QUEUE_EXISTS: 409,
-    Reason.NO_DEAD_LETTER_QUEUE: 400,
-    Reason.NO_MESSAGE: 404,
-    Reason.LEASE_GONE: 409,
-    Reason.TOO_MANY_QUEUES: 503,
-    Reason.UNAVAILABLE: 503,
-    Reason.DAMAGED: 500,
-}
 _PAGE_DEFAULT, _PAGE_MAX = 100, 1000
 _OFFSET_MAX = (1 << 63) - 1
 
@@ -218,13 +206,13 @@ class Native:
     # ── Queues ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _list_queues(self, request: Request, _: bytes) -> Call:
-        given = _parameters(request, "offset", "limit")
-        offset = _number(given, "offset", 0, INT32_MAX, 0)
-        limit = _number(given, "limit", 1, _PAGE_MAX, _PAGE_DEFAULT)
+        given = parameters(request, "offset", "limit")
+        offset = number(given, "offset", 0, INT32_MAX, 0)
+        limit = number(given, "limit", 1, _PAGE_MAX, _PAGE_DEFAULT)
 
         def tell(answer: Answer) -> Response:
             if isinstance(answer, Refused):
-                return _refusal(answer)
+                return refusal(answer)
             assert isinstance(answer, QueueList)
             following = offset + len(answer.queues)
             more = following if answer.queues and following < answer.total else None
@@ -239,7 +227,7 @@ class Native:
     def _delete_queue(self, _: Request, segment: bytes) -> Call:
         return Call(
             DeleteQueue(queue_name(segment)),
-            lambda answer: _refusal(answer) if isinstance(answer, Refused) else Response(204),
+            lambda answer: refusal(answer) if isinstance(answer, Refused) else Response(204),
         )
 
     def _put_queue(self, request: Request, segment: bytes) -> Awaited:
@@ -288,19 +276,19 @@ class Native:
         return self._reading.events(query)
 
     def _log(self, request: Request, _: bytes) -> Response | Awaited:
-        given = _parameters(request, "names_from")
-        return self._reading.describe(_number(given, "names_from", 0, NAMES_MAX, 0))
+        given = parameters(request, "names_from")
+        return self._reading.describe(number(given, "names_from", 0, NAMES_MAX, 0))
 
     def _batches(self, request: Request, segment: bytes) -> Response | Awaited:
         if segment != b"batches":
             return error_response(404, "there is nothing at this path")
-        given = _parameters(request, "from", "to", "max_bytes")
+        given = parameters(request, "from", "to", "max_bytes")
         if "from" not in given:
             raise ProtocolError("from is missing: the offset to begin with")
         query = RangeQuery(
-            _number(given, "from", 0, _OFFSET_MAX, 0),
-            _number(given, "to", 0, _OFFSET_MAX, _OFFSET_MAX),
-            _number(given, "max_bytes", 1, RANGE_BYTES_MAX, RANGE_BYTES_DEFAULT),
+            number(given, "from", 0, _OFFSET_MAX, 0),
+            number(given, "to", 0, _OFFSET_MAX, _OFFSET_MAX),
+            number(given, "max_bytes", 1, RANGE_BYTES_MAX, RANGE_BYTES_DEFAULT),
         )
         if query.stop < query.start:
             raise ProtocolError("to is before from")
@@ -309,57 +297,29 @@ class Native:
 
 def _tell_queue(answer: Answer, status: int) -> Response:
     if isinstance(answer, Refused):
-        return _refusal(answer)
+        return refusal(answer)
     assert isinstance(answer, QueueDescription)
     return json_response(status, _view(answer))
 
 
-def _refusal(refused: Refused) -> Response:
-    detail = f": {refused.detail}" if refused.detail else ""
-    headers = b"Retry-After: 1\r\n" if refused.reason is Reason.UNAVAILABLE else b""
-    return error_response(_STATUS[refused.reason], refused.reason.value + detail, headers)
-
-
-# ── Parameters ────────────────────────────────────────────────────────────────────────────────────────────────
-
-_REPEATED = ("queue", "topic")
-
-
-def _parameters(request: Request, *known: str) -> dict[str, list[str]]:
-    """The parameters of a request by name. One that nobody knows, or that is there twice, is refused."""
-    try:
-        pairs = parse_qsl(request.query.decode("ascii"), keep_blank_values=True, errors="strict")
-    except ValueError:
-        raise ProtocolError("the query string cannot be read") from None
-    given: dict[str, list[str]] = {}
-    for name, value in pairs:
-        if name not in known:
-            raise ProtocolError(f"there is no parameter {name!r}; known are {', '.join(known)}")
-        given.setdefault(name, []).append(value)
-        if len(given[name]) > 1 and name not in _REPEATED:
-            raise ProtocolError(f"{name} is given twice")
-    return given
-
-
-def _number(given: dict[str, list[str]], name: str, low: int, high: int, default: int) -> int:
-    return whole_number(given[name][0].encode(), name, low, high) if name in given else default
+# ── What is asked of the Event Log ──────────────────────────────────────────────────────────────────────────────
 
 
 def _event_query(request: Request, chosen: Format) -> EventQuery:
-    given = _parameters(request, "from", "since", "queue", "topic", "state", "follow", "limit", "bodies")
+    given = parameters(request, "from", "since", "queue", "topic", "state", "follow", "limit", "bodies")
     start: From | Literal["earliest", "latest"] = _from(given["from"][0]) if "from" in given else "earliest"
     last_seen = request.headers.get(b"last-event-id", b"")
     if last_seen:
         start = _from(last_seen.decode("latin-1"), "Last-Event-ID")
     return EventQuery(
         start=start,
-        since=_time(given["since"][0]) if "since" in given else 0,
+        since=moment(given, "since", 0),
         queues=frozenset(given.get("queue", ())),
         topics=tuple(given.get("topic", ())),
         states=_states(given["state"][0]) if "state" in given else "",
-        follow=_flag(given, "follow", default=False),
-        limit=_number(given, "limit", 1, INT32_MAX, 1) if "limit" in given else None,
-        bodies=_flag(given, "bodies", default=True),
+        follow=flag(given, "follow", default=False),
+        limit=number(given, "limit", 1, INT32_MAX, 1) if "limit" in given else None,
+        bodies=flag(given, "bodies", default=True),
         format=chosen,
     )
 
@@ -375,34 +335,10 @@ def _from(text: str, what: str = "from") -> From | Literal["earliest", "latest"]
     return From(int(match[1]), int(match[2] or 0))
 
 
-def _time(text: str) -> Nanos:
-    """RFC 3339, or seconds since the epoch."""
-    if match := re.fullmatch(r"([0-9]{1,10})(?:\.([0-9]{1,9}))?", text):
-        return int(match[1]) * SECOND_NS + int((match[2] or "").ljust(9, "0"))
-    try:
-        # In a query string a plus sign is a blank, unless it was escaped.
-        time = datetime.fromisoformat(text[:11] + text[11:].replace(" ", "+"))
-        if time.tzinfo is None:
-            raise ProtocolError("since is a time of RFC 3339 with its zone, such as Z, or seconds since the epoch")
-        passed = time - datetime(1970, 1, 1, tzinfo=UTC)
-    except (ValueError, OverflowError):
-        raise ProtocolError("since is a time of RFC 3339, or seconds since the epoch") from None
-    nanos = (passed.days * 86_400 + passed.seconds) * SECOND_NS + passed.microseconds * 1000
-    return min(max(nanos, 0), NEVER_NS)
-
-
 def _states(text: str) -> str:
     if not text or not set(text) <= WORDS.keys():
         raise ProtocolError(f"state is one or more of the letters {''.join(WORDS)}")
     return text
-
-
-def _flag(given: dict[str, list[str]], name: str, *, default: bool) -> bool:
-    if name not in given:
-        return default
-    if given[name][0] not in ("true", "false"):
-        raise ProtocolError(f"{name} is true or false")
-    return given[name][0] == "true"
 
 
 _MEDIA_TYPES: dict[str, Format] = {
