@@ -17,6 +17,7 @@ class Reason(Enum):
     NO_DEAD_LETTER_QUEUE = "the dead-letter queue does not exist"
     NO_MESSAGE = "the message does not exist"
     LEASE_GONE = "the message is not leased to this consumer"
+    NOT_DELAYED = "the message is not delayed"
     NO_CURSOR = "the queue hands its messages to workers, who have no cursor"
     NO_RESULTS = "the queue keeps no results: they leave with their messages"
     TOO_MANY_RECEIVERS = "the queue has as many receivers as it may"

@@ -40,6 +40,13 @@ RUN_MESSAGES_MAX = 256  # Publishes that are decided together.
 WAKES_MAX = 128  # Clients that get what they waited for in one turn of the event loop.
 TICK_EVENTS_MAX = 2_000  # Deadlines settled in one go, so that a million at once stall nobody.
 
+# Search
+SEARCH_ROWS_MAX = 12_288  # Looked at in one turn of the event loop, about: so that a search stalls nobody.
+SEARCH_TOPICS_MAX = 1_000  # Sets of topics that one search looks up; where more match, all messages are looked at.
+SEARCH_PAGE_MAX = 1_000
+SEARCH_PAGE_DEFAULT = 100
+SEARCH_SECONDS_MAX = 2.0  # Then a page is answered as it is, with a cursor to go on from.
+
 # The log
 BATCH_BYTES_MAX = 64 << 20  # A batch that would grow beyond this is refused its next message until it is synced.
 SEGMENT_BYTES_MIN = 64 << 10

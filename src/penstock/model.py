@@ -255,6 +255,65 @@ class Carry(Command, frozen=True, gc=False):
     results: Sequence[tuple[int, int, int, Position, bytes]] = ()  # Queue, sequence, receiver, the same.
 
 
+class Criteria(Struct, frozen=True, kw_only=True, gc=False):
+    """Which of the messages that queues hold are meant; what is absent does not matter. The engine knows no bodies:
+    `key` and `text` are for the shell to compare, and the engine only leaves out what cannot be meant."""
+
+    queue: str = ""
+    topic: str = ""  # A name, or a beginning of names with a star at its end.
+    states: frozenset[str] = frozenset()  # "ready", "delayed", "leased", "kept"; or letters: Q, R, F.
+    object: str = ""
+    since: Nanos = 0
+    until: Nanos = NEVER_NS  # Both of when it was logged; this one is not part of the time.
+    key: bytes | None = None
+    text: bytes = b""
+
+    @property
+    def reads(self) -> bool:
+        """Can it be decided only by who has read the message?"""
+        return self.key is not None or bool(self.text)
+
+
+class Search(Command, frozen=True, gc=False):
+    """Look at messages behind a place, without touching them: so many, or as many as one turn has time for."""
+
+    criteria: Criteria
+    after: tuple[int, int] = (0, 0)
+    limit: int = 1
+
+
+class ListScheduled(Command, frozen=True, gc=False):
+    """Of the delayed messages behind a place, as many as one turn has time for, those that become ready next."""
+
+    queue: str = ""  # Absent: of all.
+    after: tuple[Nanos, int, int] = (0, 0, 0)  # None that is ready before this: time, queue, sequence.
+    place: tuple[int, int] = (0, 0)
+    limit: int = 1
+
+
+class Cancel(Command, frozen=True, gc=False):
+    """Take a message away that is still delayed."""
+
+    queue: int
+    sequence: int
+
+
+class Reschedule(Command, frozen=True, gc=False):
+    """Let a message that is still delayed become ready at another time."""
+
+    queue: int
+    sequence: int
+    visible_at: Nanos
+
+
+class Redrive(Command, frozen=True, gc=False):
+    """Move messages of a queue that nobody has to another queue, or each back to where it came from."""
+
+    queue: str
+    sequences: Sequence[int]
+    to: str = ""
+
+
 class Tick(Command, frozen=True):
     """Settle the leases and the lifetimes that have run out."""
 
@@ -747,6 +806,46 @@ class StoredResult(Struct):
     result: bytes = b""
 
 
+class Held(Struct, gc=False):
+    """A message as its queue holds it. The shell reads `body`, `key` and `headers` from the log before it answers."""
+
+    queue: int
+    sequence: int
+    id: tuple[int, int]  # Queue and sequence of where it was published.
+    state: int  # As in `engine.lifecycle.State`.
+    receives: int
+    consumer: str
+    priority: int
+    position: Position
+    body_bytes: int
+    key_bytes: int
+    headers_bytes: int
+    created: Nanos
+    visible_at: Nanos
+    expires_at: Nanos
+    content_type: str
+    sender: str
+    object: str
+    topics: str  # Joined by line feeds.
+    body: bytes = b""
+    key: bytes = b""
+    headers: bytes = b""
+
+
+class Found(Struct, gc=False):
+    """Messages in order. `after`: behind which place to go on; None if there is nothing behind it."""
+
+    messages: list[Held]
+    after: tuple[int, int] | None
+
+
+class Redriven(Struct, frozen=True, gc=False):
+    """How many messages were moved, and how many could not be: gone, taken, or with nowhere to go back to."""
+
+    moved: int
+    left: int
+
+
 class QueueDescription(Struct, frozen=True):
     name: str
     settings: QueueSettings
@@ -779,6 +878,8 @@ Answer = (
     | Receipts
     | Pulled
     | StoredResult
+    | Found
+    | Redriven
 )
 
 

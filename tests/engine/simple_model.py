@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Literal
 
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS
 from penstock.model import (
     Answer,
+    Criteria,
     Done,
     Fetch,
     NewMessage,
@@ -203,6 +205,19 @@ class Model:
             return True
         taken = message.state == "leased" or (message.state == "delayed" and message.consumer != "")
         return taken and message.consumer == consumer
+
+    def search(self, criteria: Criteria) -> list[tuple[Place, Place]]:
+        """Where what is meant is, and the place in its id."""
+        wanted = criteria.topic
+        return [
+            ((queue.number, message.sequence), message.id)
+            for queue in self.queues
+            for message in queue.messages
+            if criteria.queue in ("", queue.name)
+            and (not criteria.states or message.state in criteria.states)
+            and criteria.object in ("", message.new.object)
+            and (not wanted or any(fnmatchcase(topic, wanted) for topic in message.new.topics))
+        ]
 
     # Time
 

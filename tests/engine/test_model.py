@@ -24,12 +24,14 @@ from penstock.model import (
     Carry,
     Command,
     CreateQueue,
+    Criteria,
     DeleteQueue,
     Delivery,
     DescribeQueue,
     Event,
     Fetch,
     Finish,
+    Found,
     ListQueues,
     MessageEvent,
     NewMessage,
@@ -39,6 +41,7 @@ from penstock.model import (
     RedrivePolicy,
     Refused,
     Release,
+    Search,
     Stage,
     Tick,
     UpdateQueue,
@@ -75,6 +78,8 @@ new_messages = st.builds(
     sender=st.sampled_from(["", "s"]),
     key=st.sampled_from([b"", b"k"]),
     headers=st.sampled_from([b"", b"h"]),
+    object=st.sampled_from(["", "o", "p"]),
+    topics=st.sampled_from([(), (), ("t.a",), ("t.b", "u"), ("u",)]),
     delay_ns=st.none() | delays,
     expires_ns=st.sampled_from([None, None, None, NEVER_NS, 3, 50]),
 )
@@ -250,6 +255,29 @@ class EngineMachine(RuleBasedStateMachine):
         choices = [leased, leased, [message.id for message in there], self.places][pick % 4] or [(1, 1)]
         return choices[pick // 4 % len(choices)]
 
+    @rule(
+        name=names | st.just(""),
+        topic=st.sampled_from(["", "t.*", "t.a", "u"]),
+        about=st.sampled_from(["", "o"]),
+        states=st.sets(st.sampled_from(["ready", "delayed", "leased", "kept"])),
+        limit=st.integers(1, 5),
+    )
+    def search(self, name: str, topic: str, about: str, states: set[str], limit: int) -> None:
+        self.settle()
+        if name and self.model.queue(name) is None:
+            return
+        criteria = Criteria(queue=name, topic=topic, object=about, states=frozenset(states))
+        expected = self.model.search(criteria)
+        found: list[tuple[Place, Place]] = []
+        after: tuple[int, int] | None = (0, 0)
+        while after is not None:
+            answer, _ = self.do(Search(criteria, after, limit))
+            assert isinstance(answer, Found)
+            found += [((each.queue, each.sequence), each.id) for each in answer.messages]
+            after = answer.after
+        if expected == self.model.search(criteria):  # Else time has passed from page to page.
+            assert found == expected
+
     @rule(pick=picks)
     def carry(self, pick: int) -> None:
         """Housekeeping moves some messages to the end of the log; nobody notices."""
@@ -388,7 +416,7 @@ def random_step(machine: EngineMachine, random: Random) -> None:
     pick = random.randrange(1 << 16)
     name = random.choice("abcd")
     consumer = random.choice([None, None, "", "me", "you"])
-    match random.choices(range(11), [30, 40, 20, 10, 20, 2, 1, 4, 10, 3, 2])[0]:
+    match random.choices(range(12), [30, 40, 20, 10, 20, 2, 1, 4, 10, 3, 2, 5])[0]:
         case 0:
             machine.publish(name, [random_message(random) for _ in range(random.randint(1, 4))])
         case 1:
@@ -410,8 +438,12 @@ def random_step(machine: EngineMachine, random: Random) -> None:
             machine.commit()
         case 9:
             random.choice([machine.crash, machine.restart])()
-        case _:
+        case 10:
             machine.snapshot()
+        case _:
+            states = random.sample(["ready", "delayed", "leased", "kept"], random.randint(0, 4))
+            topic, about = random.choice(["", "t.*", "t.a", "u"]), random.choice(["", "", "o"])
+            machine.search(random.choice(["", name]), topic, about, set(states), random.randint(1, 5))
 
 
 def random_settings(random: Random) -> QueueSettings:
@@ -434,6 +466,8 @@ def random_message(random: Random) -> NewMessage:
         sender=random.choice(["", "s"]),
         key=random.choice([b"", b"k"]),
         headers=random.choice([b"", b"h"]),
+        object=random.choice(["", "o", "p"]),
+        topics=random.choice([(), (), ("t.a",), ("t.b", "u"), ("u",)]),
         delay_ns=random.choice([None, None, 0, 1, 5, 20]),
         expires_ns=random.choice([None, None, None, NEVER_NS, 3, 50]),
     )

@@ -20,6 +20,7 @@ _STATUS = {
     Reason.NO_DEAD_LETTER_QUEUE: 400,
     Reason.NO_MESSAGE: 404,
     Reason.LEASE_GONE: 409,
+    Reason.NOT_DELAYED: 409,
     Reason.TOO_MANY_QUEUES: 503,
     Reason.UNAVAILABLE: 503,
     Reason.DAMAGED: 500,

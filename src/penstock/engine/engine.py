@@ -22,6 +22,8 @@ from penstock.engine.names import Names
 from penstock.engine.pull import Pulling, result_of
 from penstock.engine.queue import Queue, Section
 from penstock.engine.rows import ROW_DTYPE, Row
+from penstock.engine.search import scheduled, search
+from penstock.engine.topics import TopicNames
 from penstock.errors import Reason
 from penstock.limits import (
     FETCH_BYTES_MAX,
@@ -63,6 +65,7 @@ from penstock.model import (
     Kicked,
     KickedRun,
     ListQueues,
+    ListScheduled,
     Logged,
     LoggedRun,
     MessageEvent,
@@ -91,6 +94,7 @@ from penstock.model import (
     ResultCarried,
     ResultStored,
     Retried,
+    Search,
     Succeeded,
     SucceededRun,
     Tick,
@@ -110,6 +114,7 @@ class Engine:
         self.time: Nanos = 0  # Of the last event.
         self.history = history or MemoryHistory()
         self.names = Names()
+        self.topics = TopicNames(self.names)
         self.queues: dict[int, Queue] = {}
         self.numbers: dict[str, int] = {}  # Queue name to number, oldest queue first.
         self.last_queue = 0
@@ -129,6 +134,8 @@ class Engine:
             Release: self._release,
             Tick: self._tick,
             Carry: self._carry,
+            Search: lambda command, _: search(self, command),
+            ListScheduled: lambda command, _: scheduled(self, command),
             CreateQueue: self._create_queue,
             UpdateQueue: self._update_queue,
             DeleteQueue: self._delete_queue,
@@ -633,6 +640,9 @@ class Engine:
             queue.remember(event.digest, sequence)
         if key and event.object:
             self._note_version(event)
+        if event.topics:
+            self.topics.note(event.topics)
+            queue.index_topics(event.topics, sequence)
         deadline = expires_at if state == READY else min(visible_at, expires_at)
         if deadline < queue.armed:
             self._arm(queue, deadline)
@@ -658,6 +668,9 @@ class Engine:
         rows["topics"] = event.topics
         queue.rows.add_run(first, rows)
         queue.enter_run(first, len(sizes), state, visible_at, event.priority, expires_at)
+        if event.topics:
+            self.topics.note(event.topics)
+            queue.index_topics(event.topics, first, len(sizes))
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
 
     def _note_version(self, event: Logged) -> None:
@@ -690,6 +703,9 @@ class Engine:
             digest = original.digest_of(event.to_sequence)
             if digest and digest not in queue.digests:
                 queue.remember(digest, sequence)
+        if event.topics:
+            self.topics.note(event.topics)
+            queue.index_topics(event.topics, sequence)
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
 
     def _queued_run(self, event: QueuedRun, position: Position) -> None:
@@ -795,6 +811,8 @@ class Engine:
         target.enter(event.to_sequence, state, event.visible_at, row.priority, event.expires_at)
         if digest and target.settings.deduplication and digest not in target.digests:
             target.remember(digest, event.to_sequence)
+        if row.topics:
+            target.index_topics(row.topics, event.to_sequence)
         self.moved[origin] = (event.to_queue, event.to_sequence)
         self.origins[event.to_queue, event.to_sequence] = origin
         self._arm(target, event.expires_at if state == READY else min(event.visible_at, event.expires_at))
@@ -910,6 +928,7 @@ class Engine:
                 queue.restore(kind, columns)
         for queue in self.queues.values():
             queue.line_up()
+            self.topics.note_all(queue.topics.numbers if queue.topics else ())
             self._arm(queue, queue.next_deadline())
 
 

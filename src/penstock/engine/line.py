@@ -177,6 +177,12 @@ class Line:
         length = int(broken[0]) + 1 if len(broken) else len(sequences)
         return pairs[: 2 * length].reshape(-1, 2).copy()
 
+    def sequences(self) -> NDArray[np.int64]:
+        """Of all entries, in order and each once, stale ones too."""
+        pairs = np.concatenate([np.frombuffer(chunk.tobytes(), dtype=np.int64) for chunk in self._chunks])
+        early = np.array([sequence for _, sequence in self._early], dtype=np.int64)
+        return np.unique(np.concatenate((pairs[self._head + 1 :: 2], early)))
+
     def _in_order(self) -> Iterator[tuple[int, int]]:
         start = self._head
         for chunk in self._chunks:

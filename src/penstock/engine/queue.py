@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from bisect import insort
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -14,11 +15,12 @@ from penstock.engine.groups import Groups
 from penstock.engine.lifecycle import DELAYED, KEPT, LEASED, READY
 from penstock.engine.line import Holds, Line
 from penstock.engine.rows import Columns, Row, Rows
+from penstock.engine.topics import TopicIndex
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
 from penstock.model import Nanos, QueueSettings
 
 DIGEST_BYTES = 32
-_LINED_UP_BY = ("state", "priority", "visible_at", "expires_at")
+_LINED_UP_BY = ("state", "priority", "visible_at", "expires_at", "topics")
 
 Section = tuple[str, bytes, Columns]  # A piece of a snapshot: kind, facts as JSON, columns.
 
@@ -40,6 +42,7 @@ class Queue:
         "number",
         "rows",
         "settings",
+        "topics",
     )
 
     def __init__(self, number: int, name: str, settings: QueueSettings) -> None:
@@ -57,6 +60,7 @@ class Queue:
         self.groups = Groups()
         self.digests: dict[bytes, int] = {}  # Content to sequence, for the messages present.
         self._digest_of: dict[int, bytes] = {}
+        self.topics: TopicIndex | None = None  # There once a message has some.
         self.armed: Nanos = NEVER_NS  # When the engine looks at this queue's deadlines next.
 
     # Views
@@ -155,6 +159,15 @@ class Queue:
             self.lifetimes.add_run(expires_at, first, count)
         self.last_sequence = first + count - 1
 
+    def index_topics(self, number: int, first: int, count: int = 1) -> None:
+        """Messages that have lined up have topics."""
+        if self.topics is None:
+            self.topics = TopicIndex()
+        if count == 1:
+            self.topics.add(number, first)
+        else:
+            self.topics.add_all(number, array("q", range(first, first + count)))
+
     def remember(self, digest: bytes, sequence: int) -> None:
         self.digests[digest] = sequence
         self._digest_of[sequence] = digest
@@ -202,6 +215,8 @@ class Queue:
         if self.groups.slots:
             for sequence in sequences:
                 self.groups.forget(sequence)
+        if self.topics is not None:
+            self.topics.trim(self.rows.count, self.rows.is_there)
 
     def keep(self, sequence: int, row: Row, receives: int, consumer: int) -> None:
         """A message leaves the workers' lines and stays for receivers."""
@@ -221,6 +236,8 @@ class Queue:
             self._forget(sequence)
         if self.groups.slots:
             self.groups.forget(sequence)
+        if self.topics is not None:
+            self.topics.trim(self.rows.count, self.rows.is_there)
 
     def mature(self, now: Nanos, count: int) -> bool:
         """Let delayed messages whose time has come become ready, `count` at most. True if there were any."""
@@ -331,7 +348,7 @@ class Queue:
         ]
         if not pieces:
             return
-        sequences, state, priority, visible_at, expires_at = (
+        sequences, state, priority, visible_at, expires_at, topics = (
             np.concatenate(column) for column in zip(*pieces, strict=True)
         )
         for level in np.unique(priority[state == READY]).tolist():
@@ -344,6 +361,17 @@ class Queue:
         self.kept = int(np.count_nonzero(state == KEPT))
         mortal = expires_at != NEVER_NS
         self.lifetimes.extend(expires_at[mortal], sequences[mortal])
+        self._index_all(topics, sequences)
+
+    def _index_all(self, topics: NDArray[np.uint32], sequences: NDArray[np.int64]) -> None:
+        if not topics.any():
+            return
+        self.topics = TopicIndex()
+        order = np.argsort(topics, kind="stable")
+        numbers, first = np.unique(topics[order], return_index=True)
+        for number, chosen in zip(numbers.tolist(), np.split(sequences[order], first[1:]), strict=True):
+            if number:
+                self.topics.add_all(number, array("q", chosen.tobytes()))
 
 
 class _Facts(msgspec.Struct):

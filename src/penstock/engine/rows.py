@@ -7,6 +7,7 @@ holds the place of the message's extent in the log.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from struct import Struct
 from typing import Any, NamedTuple
@@ -30,6 +31,7 @@ _SHIFT = ROWS_PER_CHUNK.bit_length() - 1
 _MASK = ROWS_PER_CHUNK - 1
 _LIVE = ROWS_PER_CHUNK * ROW_BYTES  # The last byte of a chunk counts its living rows.
 _EMPTY_CHUNK = bytes(_LIVE + 1)
+_EMPTY_ROW = bytes(ROW_BYTES)
 _CHUNKS_PER_TABLE = 128  # A piece of a snapshot takes about half a millisecond.
 _NEAR_CHUNKS = 64
 
@@ -284,7 +286,28 @@ class Rows:
         for each in range(near, near + _NEAR_CHUNKS):
             if each in chunks:
                 return each
-        return min(each for each in chunks if each > near)
+        numbers = list(chunks)
+        return numbers[bisect_right(numbers, near)]
+
+    def piece_from(self, sequence: int, chunks: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """The messages at this sequence and later, of so many chunks, as sequences and a table."""
+        numbers: list[int] = []
+        number = self._chunk_from(sequence >> _SHIFT)
+        while number is not None and len(numbers) < chunks:
+            numbers.append(number)
+            number = self._chunk_from(number + 1)
+        sequences, rows = self._table(numbers)
+        chosen = slice(int(np.searchsorted(sequences, sequence)), None)
+        return sequences[chosen], rows[chosen]
+
+    def at(self, sequences: list[int]) -> NDArray[Any]:
+        """The rows of messages, in the order asked for; a row that is not there has the state GONE."""
+        rows = [self._bytes_of(sequence) or _EMPTY_ROW for sequence in sequences]
+        return np.frombuffer(b"".join(rows), dtype=ROW_DTYPE)
+
+    def is_there(self, sequence: int) -> bool:
+        chunk = self._chunks.get(sequence >> _SHIFT)
+        return chunk is not None and chunk[(sequence & _MASK) * ROW_BYTES + _STATE_OFFSET] != GONE
 
     def newest_first(self) -> Iterator[tuple[int, NDArray[Any]]]:
         """All rows in pieces, the last piece first: of each the first sequence, and a table as of `window`."""
@@ -297,13 +320,16 @@ class Rows:
         """All rows with their sequences, in bounded pieces."""
         numbers = sorted(self._chunks)
         for start in range(0, len(numbers), _CHUNKS_PER_TABLE):
-            piece = numbers[start : start + _CHUNKS_PER_TABLE]
-            joined = b"".join([memoryview(self._chunks[number])[:_LIVE] for number in piece])
-            rows = np.frombuffer(joined, dtype=ROW_DTYPE)
-            first = np.repeat(np.array(piece, dtype=np.int64) * ROWS_PER_CHUNK, ROWS_PER_CHUNK)
-            sequences = first + np.tile(np.arange(ROWS_PER_CHUNK, dtype=np.int64), len(piece))
-            living = rows["state"] != GONE
-            yield sequences[living], rows[living]
+            yield self._table(numbers[start : start + _CHUNKS_PER_TABLE])
+
+    def _table(self, numbers: list[int]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        """The messages of some chunks, as sequences and a table."""
+        joined = b"".join([memoryview(self._chunks[number])[:_LIVE] for number in numbers])
+        rows = np.frombuffer(joined, dtype=ROW_DTYPE)
+        first = np.repeat(np.array(numbers, dtype=np.int64) * ROWS_PER_CHUNK, ROWS_PER_CHUNK)
+        sequences = first + np.tile(np.arange(ROWS_PER_CHUNK, dtype=np.int64), len(numbers))
+        living = rows["state"] != GONE
+        return sequences[living], rows[living]
 
     def restore(self, columns: Columns) -> None:
         """Take one piece back."""

@@ -1,0 +1,200 @@
+"""Looking at what queues hold, without touching it: no receive is counted, and nothing is logged.
+
+A search goes through queues by number and through each by sequence, so that its place is two numbers that stay right
+while messages come and go. It looks at a bounded number of rows and says where to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import nsmallest
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.engine.lifecycle import DELAYED, GONE, KEPT, LEASED, READY
+from penstock.engine.line import Line
+from penstock.engine.queue import Queue
+from penstock.engine.topics import has_topic, topics_of
+from penstock.errors import Reason
+from penstock.limits import NEVER_NS, ROWS_PER_CHUNK, SEARCH_ROWS_MAX, SEARCH_TOPICS_MAX
+from penstock.model import Criteria, Decision, Found, Held, ListScheduled, Refused, Search
+
+if TYPE_CHECKING:
+    from penstock.engine.engine import Engine
+
+Place = tuple[int, int]
+_Rows = NDArray[Any]
+_Mask = NDArray[np.bool_]
+
+_PIECE = 4096  # Rows looked at in one step,
+_LOOKED_UP = 1024  # and of those that an index knows.
+_QUEUE_COST = 16  # What it takes to look at a queue at all, in rows.
+_DELAYED_ONLY = frozenset(("delayed",))
+_LEASED_ONLY = frozenset(("leased", "F"))
+
+STANDINGS: dict[str, Callable[[_Rows], _Mask]] = {
+    "ready": lambda rows: rows["state"] == READY,
+    "delayed": lambda rows: rows["state"] == DELAYED,
+    "leased": lambda rows: rows["state"] == LEASED,
+    "kept": lambda rows: rows["state"] == KEPT,
+    "Q": lambda rows: _waits(rows) & (rows["receives"] == 0),
+    "R": lambda rows: _waits(rows) & (rows["receives"] != 0),
+    "F": lambda rows: rows["state"] == LEASED,
+}
+
+
+def search(engine: Engine, command: Search) -> Decision:
+    """The next messages, in the order of their places."""
+    criteria = command.criteria
+    if criteria.queue and criteria.queue not in engine.numbers:
+        return Decision((), Refused(Reason.NO_QUEUE, criteria.queue))
+    turn = _Turn(engine, criteria, command.after)
+    found: list[Held] = []
+    for queue, sequences, _ in turn.pieces():
+        for sequence in sequences[: command.limit - len(found)].tolist():
+            found.append(held(engine, queue, sequence))
+        if len(found) >= command.limit:
+            return Decision((), Found(found, (queue.number, found[-1].sequence)))
+    return Decision((), Found(found, turn.resume))
+
+
+def scheduled(engine: Engine, command: ListScheduled) -> Decision:
+    """Of the delayed messages that one turn has looked at, those that become ready next."""
+    if command.queue and command.queue not in engine.numbers:
+        return Decision((), Refused(Reason.NO_QUEUE, command.queue))
+    turn = _Turn(engine, Criteria(queue=command.queue, states=_DELAYED_ONLY), command.place)
+    found: list[Held] = []
+    for queue, sequences, rows in turn.pieces():
+        # One that a consumer still has is no plan of anybody's.
+        later = (rows["visible_at"] >= command.after[0]) & (rows["consumer"] == 0)
+        sequences, times = sequences[later], rows["visible_at"][later]
+        if queue.number <= command.after[1]:
+            behind = queue.number < command.after[1] or sequences <= command.after[2]
+            keep = ~((times == command.after[0]) & behind)
+            sequences, times = sequences[keep], times[keep]
+        for at in np.lexsort((sequences, times))[: command.limit].tolist():
+            found.append(held(engine, queue, int(sequences[at])))
+    return Decision((), Found(nsmallest(command.limit, found, key=_by_time), turn.resume))
+
+
+def _by_time(message: Held) -> tuple[int, int, int]:
+    return message.visible_at, message.queue, message.sequence
+
+
+class _Turn:
+    """What one turn of the event loop looks at. `resume`: behind which place the next one goes on."""
+
+    def __init__(self, engine: Engine, criteria: Criteria, after: Place) -> None:
+        self.resume: Place | None = None
+        self._engine = engine
+        self._criteria = criteria
+        self._after = after
+        self._object = engine.names.known(criteria.object)
+        topic = criteria.topic
+        self._topics = engine.topics.matching(topic, SEARCH_TOPICS_MAX) if topic else None
+        self._by_topic: dict[int, bool] = {}
+
+    def pieces(self) -> Iterator[tuple[Queue, NDArray[np.int64], _Rows]]:
+        """What meets the criteria, some at a time: a queue, the sequences of some messages in it, their rows."""
+        if self._criteria.object and not self._object:
+            return
+        room = SEARCH_ROWS_MAX
+        for queue in self._queues():
+            room -= _QUEUE_COST
+            after = self._after[1] if queue.number == self._after[0] else 0
+            for sequences, rows in self._looked_at(queue, after):
+                mask = self._mask(rows)
+                if mask.any():
+                    yield queue, sequences[mask], rows[mask]
+                room -= len(sequences)
+                if room <= 0:
+                    self.resume = queue.number, int(sequences[-1])
+                    return
+            if room <= 0:
+                self.resume = queue.number, queue.last_sequence
+                return
+
+    def _queues(self) -> Iterator[Queue]:
+        engine, name = self._engine, self._criteria.queue
+        if name:
+            yield engine.queues[engine.numbers[name]]
+        else:
+            yield from [queue for number, queue in engine.queues.items() if number >= self._after[0]]
+
+    def _looked_at(self, queue: Queue, after: int) -> Iterator[tuple[NDArray[np.int64], _Rows]]:
+        """Messages behind a sequence, some at a time, whether they meet the criteria or not."""
+        if not queue.rows.count or (self._criteria.topic and queue.topics is None):
+            return
+        line = self._line(queue)
+        if self._topics is not None and queue.topics is not None:
+            numbers = [number for number in self._topics if number in queue.topics]
+            while numbers and len(sequences := queue.topics.following(numbers, after, _LOOKED_UP)):
+                after = int(sequences[-1])
+                yield sequences, queue.rows.at(sequences.tolist())
+        elif line is not None and line.entries <= _PIECE:
+            sequences = line.sequences()
+            sequences = sequences[sequences > after]
+            if len(sequences):
+                yield sequences, queue.rows.at(sequences.tolist())
+        else:
+            while len((piece := queue.rows.piece_from(after + 1, _PIECE // ROWS_PER_CHUNK))[0]):
+                after = int(piece[0][-1])
+                yield piece
+
+    def _line(self, queue: Queue) -> Line | None:
+        """The line that everything stands in that is asked for."""
+        if self._criteria.states == _DELAYED_ONLY:
+            return queue.delayed
+        return queue.leases if self._criteria.states and self._criteria.states <= _LEASED_ONLY else None
+
+    def _mask(self, rows: _Rows) -> _Mask:
+        criteria = self._criteria
+        mask: _Mask = rows["state"] != GONE
+        if criteria.states:
+            mask &= np.logical_or.reduce([STANDINGS[state](rows) for state in criteria.states])
+        if criteria.object:
+            mask &= rows["object"] == self._object
+        if criteria.since:
+            mask &= rows["created"] >= criteria.since
+        if criteria.until != NEVER_NS:
+            mask &= rows["created"] < criteria.until
+        if criteria.key is not None:
+            mask &= rows["key_bytes"] == len(criteria.key)
+        if criteria.topic and self._topics is None:
+            mask &= self._have_topic(rows["topics"])
+        return mask
+
+    def _have_topic(self, numbers: NDArray[np.uint32]) -> _Mask:
+        known, places = np.unique(numbers, return_inverse=True)
+        return np.array([self._has_topic(number) for number in known.tolist()], dtype=np.bool_)[places]
+
+    def _has_topic(self, number: int) -> bool:
+        if number not in self._by_topic:
+            topics = topics_of(self._engine.names, number)
+            self._by_topic[number] = has_topic(topics, self._criteria.topic)
+        return self._by_topic[number]
+
+
+def _waits(rows: _Rows) -> _Mask:
+    mask: _Mask = (rows["state"] == READY) | (rows["state"] == DELAYED)
+    return mask
+
+
+def held(engine: Engine, queue: Queue, sequence: int) -> Held:
+    row = queue.rows.get(sequence)
+    assert row is not None
+    place, text = (queue.number, sequence), engine.names.texts
+    return Held(
+        *place,
+        engine.origins.get(place, place),
+        row.state,
+        row.receives,
+        text[row.consumer],
+        row.priority,
+        row.position,
+        *(row.body_bytes, row.key_bytes, row.headers_bytes),
+        *(row.created, row.visible_at, row.expires_at),
+        *(text[row.content_type], text[row.sender], text[row.object], text[row.topics]),
+    )
