@@ -34,6 +34,7 @@ from penstock.dialects.http import (
 from penstock.dialects.mqs import Mqs
 from penstock.dialects.native import Native
 from penstock.dialects.nq import Nq
+from penstock.dialects.search import Search
 from penstock.engine.engine import Engine
 from penstock.errors import ConfigError, DataDirectoryError, PenstockError, ProtocolError
 from penstock.ids import MessageIds
@@ -47,6 +48,7 @@ from penstock.server.http import HttpServer, Result, Route
 from penstock.server.lines import LineServer
 from penstock.server.loop import Loop, Timer
 from penstock.server.metrics import CONTENT_TYPE, Metrics
+from penstock.server.searching import Searching
 from penstock.server.spectators import Spectators
 from penstock.server.ws import Converse, WebSockets
 from penstock.storage.directory import DataDirectory, Identity
@@ -110,6 +112,7 @@ class Application:
             **nq.routes,
             **glovebox.routes,
             **Native(loop.submit, spectators).routes,
+            **Search(Searching(loop, spectators), ids).routes,
             (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
             (b"metrics", 1): {b"GET": self._metrics, b"HEAD": self._metrics},
             (b"openapi.json", 1): {b"GET": self._openapi, b"HEAD": self._openapi},

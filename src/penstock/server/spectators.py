@@ -61,7 +61,7 @@ class Spectators:
         self._loop = loop
         self._ids = ids
         self._readers_max = settings.readers_max
-        self._index = LogIndex()
+        self.index = LogIndex()
         self._queues = QueueNames(loop, self.view)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="spectator")
         self._closed = False
@@ -168,8 +168,8 @@ class Spectators:
         if start.offset > view.end_offset:
             return _beyond(view)
         if query.since:
-            start = max(start, From(self._index.offset_at(view, query.since)))
-        place = first if start.offset == first.offset else self._index.place_of(view, start.offset)
+            start = max(start, From(self.index.offset_at(view, query.since)))
+        place = first if start.offset == first.offset else self.index.place_of(view, start.offset)
         return EventReader(query, start, place.position, self._name, self._queues.name, self._encoder(query))
 
     def _encoder(self, query: EventQuery) -> Encoder:
@@ -185,10 +185,10 @@ class Spectators:
     def _open_range(self, query: RangeQuery, view: View) -> Stream | Response:
         if query.start > view.end_offset:
             return _beyond(view)
-        start = self._index.place_of(view, query.start)
+        start = self.index.place_of(view, query.start)
         end = start
         if start.position < view.end_position and query.stop > query.start:
-            end = self._index.batch_end(view, start, query.stop, query.bytes_max)
+            end = self.index.batch_end(view, start, query.stop, query.bytes_max)
         headers = (
             b"Content-Type: %b\r\nCache-Control: no-store\r\nX-Penstock-First-Offset: %d\r\n"
             b"X-Penstock-Next-Offset: %d\r\nX-Penstock-End-Offset: %d\r\n"

@@ -76,15 +76,12 @@ class BatchCursor:
         found: Batches = []
         at = 0
         while at + HEADER_BYTES <= len(data):
-            header = _checked(data[at : at + HEADER_BYTES], self.position + at)
+            header = _checked_header(data[at : at + HEADER_BYTES], self.position + at)
             if at + header.total_bytes > len(data):
                 if found:
                     break
                 data = self._pread(self.position, header.total_bytes)
-            payload = data[at + HEADER_BYTES : at + header.total_bytes]
-            if not is_whole(header, payload):
-                raise DamagedLogError(f"the batch of offset {header.base_offset} is damaged")
-            found.append((header, payload))
+            found.append((header, _whole(header, data[at + HEADER_BYTES : at + header.total_bytes])))
             at += header.total_bytes
         self.position += at
         return found
@@ -160,6 +157,25 @@ class _Named(msgspec.Struct):
     name: str
 
 
+class Extents:
+    """Extents by their positions, each out of a whole batch that was checked. For one thread at a time: the last
+    batch is kept, since what is read together mostly lies together."""
+
+    def __init__(self, index: LogIndex, view: View) -> None:
+        self._index = index
+        self._view = view
+        self._base = 0
+        self._batch = b""
+
+    def read(self, position: Position, size: int) -> bytes:
+        at = position - self._base
+        if at < 0 or at + size > len(self._batch):
+            header, self._batch = self._index.batch_at(self._view, position)
+            self._base = header.base_position + HEADER_BYTES
+            at = position - self._base
+        return self._batch[at : at + size]
+
+
 class LogIndex:
     """Offsets and times to places, for all readers together."""
 
@@ -176,6 +192,13 @@ class LogIndex:
             raise EventsRemovedError(first.offset)
         at = bisect_right(view.segments, offset, key=lambda segment: segment.base_offset) - 1
         return self._indexed(view, at).place_of(offset, _end_of(view, at))
+
+    def batch_at(self, view: View, position: Position) -> tuple[Header, bytes]:
+        """The whole batch that holds a position, checked. Raises `EventsRemovedError` if it is gone."""
+        at = view.segment_at(position)
+        if at < 0 or position >= (end := _end_of(view, at)):
+            raise EventsRemovedError(earliest(view).offset)
+        return self._indexed(view, at).batch_at(position, end)
 
     def batch_end(self, view: View, start: Place, to_offset: int, bytes_max: int) -> Place:
         """The end of the last batch that begins before an offset and fits into so many bytes; of one at least."""
@@ -245,6 +268,16 @@ class _SegmentIndex:
                     return Place(header.base_offset, header.base_position)
         raise AssertionError("a view ends with a batch")
 
+    def batch_at(self, position: Position, end: Position) -> tuple[Header, bytes]:
+        with self._open() as file:
+            self._cover(file, end)
+            for header in _walk(file, self.segment, self._before(self._positions, position)):
+                if header.base_position + header.total_bytes > position:
+                    break
+            at = self.segment.file_offset(header.base_position) + HEADER_BYTES
+            payload = os.pread(file, header.total_bytes - HEADER_BYTES, at)
+        return header, _whole(header, payload)
+
     def last_before(self, start: Place, to_offset: int, end: Position) -> Place:
         """The end of the last batch that begins before an offset and ends at or before a position."""
         with self._open() as file:
@@ -310,16 +343,22 @@ def _walk(file: int, segment: Segment, position: Position, end: Position | None 
         start = position - base
         if start + HEADER_BYTES > len(block):
             block, base, start = os.pread(file, _WALK_BYTES, segment.file_offset(position)), position, 0
-        header = _checked(block[start : start + HEADER_BYTES], position)
+        header = _checked_header(block[start : start + HEADER_BYTES], position)
         yield header
         position += header.total_bytes
 
 
-def _checked(data: bytes, position: Position) -> Header:
+def _checked_header(data: bytes, position: Position) -> Header:
     header = read_header(data)
     if header is None or header.base_position != position:
         raise DamagedLogError(f"there is no batch at position {position}")
     return header
+
+
+def _whole(header: Header, payload: bytes) -> bytes:
+    if not is_whole(header, payload):
+        raise DamagedLogError(f"the batch of offset {header.base_offset} is damaged")
+    return payload
 
 
 def _first_time(file: int, segment: Segment, header: Header) -> Nanos:

@@ -1,0 +1,142 @@
+"""The native API's rooms for operators: search, and what is scheduled. `docs/native.md` has them in prose.
+
+What is asked for is understood here; looking through the queues, over several turns of the event loop, is the
+business of the `Looking` that it is handed to.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from penstock.dialects.document import held_document
+from penstock.dialects.http import Awaited, Request, Response, Routes, checked_name, json_response
+from penstock.dialects.parameters import Given, flag, moment, number, parameters
+from penstock.errors import ProtocolError
+from penstock.ids import MessageIds
+from penstock.limits import KEY_BYTES_MAX, NAME_BYTES_MAX, NEVER_NS, SEARCH_PAGE_DEFAULT, SEARCH_PAGE_MAX
+from penstock.model import Criteria, Held
+
+CRITERIA = ("queue", "topic", "state", "object", "key", "since", "until", "text")
+STATES = ("ready", "delayed", "leased", "kept", "Q", "R", "F")
+_TEXT_BYTES_MAX = 1024
+
+
+class Page(Protocol):
+    """How a page is told: messages with the names of their queues, and behind what the next page begins."""
+
+    def __call__(self, messages: Sequence[tuple[Held, str]], after: tuple[int, ...] | None) -> Response: ...
+
+
+class Looking(Protocol):
+    """What looks through the queues."""
+
+    def search(
+        self, criteria: Criteria, after: tuple[int, int], limit: int, tell: Page, *, bodies: bool
+    ) -> Awaited: ...
+
+    def scheduled(
+        self, queue: str, after: tuple[int, int, int], limit: int, tell: Page, *, bodies: bool
+    ) -> Awaited: ...
+
+
+class Search:
+    """Requests in, criteria out; messages in, responses out."""
+
+    def __init__(self, looking: Looking, ids: MessageIds) -> None:
+        self._looking = looking
+        self._ids = ids
+        self.routes: Routes = {
+            (b"v1/search", 2): {b"GET": self._search, b"HEAD": self._search},
+            (b"v1/schedule", 2): {b"GET": self._scheduled, b"HEAD": self._scheduled},
+        }
+
+    def _search(self, request: Request, _: bytes) -> Awaited:
+        given = parameters(request, *CRITERIA, "limit", "cursor", "bodies")
+        limit = number(given, "limit", 1, SEARCH_PAGE_MAX, SEARCH_PAGE_DEFAULT)
+        queue, sequence = _cursor(given, 2)
+        bodies = flag(given, "bodies", default=True)
+        return self._looking.search(
+            criteria_of(given), (queue, sequence), limit, self._page(bodies=bodies), bodies=bodies
+        )
+
+    def _scheduled(self, request: Request, _: bytes) -> Awaited:
+        given = parameters(request, "queue", "limit", "cursor", "bodies")
+        limit = number(given, "limit", 1, SEARCH_PAGE_MAX, SEARCH_PAGE_DEFAULT)
+        time, queue, sequence = _cursor(given, 3)
+        bodies = flag(given, "bodies", default=True)
+        name = _one(given, "queue", NAME_BYTES_MAX)
+        page = self._page(bodies=bodies)
+        return self._looking.scheduled(name, (time, queue, sequence), limit, page, bodies=bodies)
+
+    def _page(self, *, bodies: bool) -> Page:
+        def tell(messages: Sequence[tuple[Held, str]], after: tuple[int, ...] | None) -> Response:
+            documents = [held_document(message, queue, self._ids, bodies=bodies) for message, queue in messages]
+            return json_response(200, {"messages": documents, "next": after and _cursor_text(after)})
+
+        return tell
+
+
+def criteria_of(given: Given) -> Criteria:
+    """What a search, or the filter of a redrive, asks for. Raises `ProtocolError`."""
+    queue = _one(given, "queue", NAME_BYTES_MAX)
+    return Criteria(
+        queue=checked_name(queue.encode()) if queue else "",
+        topic=_one(given, "topic", NAME_BYTES_MAX),
+        states=_states(given),
+        object=_one(given, "object", NAME_BYTES_MAX),
+        since=moment(given, "since", 0),
+        until=moment(given, "until", NEVER_NS),
+        key=_one(given, "key", KEY_BYTES_MAX).encode() if "key" in given else None,
+        text=_one(given, "text", _TEXT_BYTES_MAX).encode(),
+    )
+
+
+def _one(given: Given, name: str, bytes_max: int) -> str:
+    """A parameter that is there once, if it is there."""
+    values = given.get(name, [""])
+    if len(values) > 1:
+        raise ProtocolError(f"{name} is given twice")
+    if len(values[0].encode()) > bytes_max:
+        raise ProtocolError(f"{name} has {bytes_max} bytes at most")
+    return values[0]
+
+
+def _states(given: Given) -> frozenset[str]:
+    if "state" not in given:
+        return frozenset()
+    states = frozenset(given["state"][0].split(","))
+    if not states <= set(STATES):
+        raise ProtocolError(f"state is one of {', '.join(STATES)}, or several with commas in between")
+    return states
+
+
+def _cursor(given: Given, parts: int) -> tuple[int, ...]:
+    if "cursor" not in given:
+        return (0,) * parts
+    try:
+        text = base64.urlsafe_b64decode(given["cursor"][0].encode("ascii")).decode("ascii")
+    except ValueError:
+        text = ""
+    if not re.fullmatch(rf"[0-9]{{1,19}}(\.[0-9]{{1,19}}){{{parts - 1}}}", text):
+        raise ProtocolError("cursor is the next of an earlier page")
+    cursor = tuple(int(part) for part in text.split("."))
+    if max(cursor) > NEVER_NS:
+        raise ProtocolError("cursor is the next of an earlier page")
+    return cursor
+
+
+def _cursor_text(after: tuple[int, ...]) -> str:
+    return base64.urlsafe_b64encode(".".join(map(str, after)).encode()).decode()
+
+
+def as_given(document: dict[str, Any]) -> Given:
+    """A filter in JSON, as parameters."""
+    given: Given = {}
+    for name, value in document.items():
+        if name not in CRITERIA or not isinstance(value, str):
+            raise ProtocolError(f"filter has text for {', '.join(CRITERIA)}")
+        given[name] = [value]
+    return given

@@ -1,0 +1,227 @@
+"""Searches over several turns of the event loop, and bodies read for them in a thread beside it.
+
+Each turn looks at a bounded part of what queues hold. What is told is durable: every turn waits for what it saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from heapq import nsmallest
+from typing import NamedTuple
+
+from penstock.dialects.http import Awaited, Response, Stream, error_response
+from penstock.dialects.parameters import refusal
+from penstock.dialects.search import Page
+from penstock.errors import EventsRemovedError
+from penstock.limits import FETCH_BYTES_MAX, SEARCH_PAGE_MAX, SEARCH_SECONDS_MAX
+from penstock.model import Answer, Command, Criteria, Found, Held, ListScheduled, Refused, Search
+from penstock.server.loop import Loop
+from penstock.server.spectators import Spectators
+from penstock.storage.reader import Extents
+
+logger = logging.getLogger(__name__)
+
+Place = tuple[int, int]
+Respond = Callable[[Response | Stream], None]
+
+_TRIES_MAX = 3
+
+
+class Read(NamedTuple):
+    """What was read, and is meant. `after`: the place of the last one looked at, if there was no room for more."""
+
+    messages: list[Held]
+    after: Place | None
+
+
+class Searching:
+    """All searches of one broker."""
+
+    def __init__(self, loop: Loop, spectators: Spectators) -> None:
+        self.loop = loop
+        self.spectators = spectators
+
+    def search(self, criteria: Criteria, after: Place, limit: int, tell: Page, *, bodies: bool) -> Awaited:
+        def begin(respond: Respond) -> None:
+            def done(found: Found | Refused | BaseException) -> None:
+                if isinstance(found, Found):
+                    respond(tell(self._named(found.messages), found.after))
+                else:
+                    respond(_failed(found))
+
+            Walk(self, criteria, after, limit, done, bodies=bodies).step()
+
+        return Awaited(begin)
+
+    def scheduled(self, queue: str, after: tuple[int, int, int], limit: int, tell: Page, *, bodies: bool) -> Awaited:
+        def begin(respond: Respond) -> None:
+            def done(found: list[Held] | Refused | BaseException, more: bool) -> None:
+                if isinstance(found, list):
+                    respond(tell(self._named(found), _moment(found[-1]) if more else None))
+                else:
+                    respond(_failed(found))
+
+            Schedule(self, queue, after, limit, done, bodies=bodies).step()
+
+        return Awaited(begin)
+
+    def ask(self, command: Command, reply: Callable[[Answer], None]) -> None:
+        """In the next turn of the event loop, so that others have theirs."""
+        asyncio.get_running_loop().call_soon(lambda: self.loop.submit(command, reply))
+
+    def read(
+        self, messages: Sequence[Held], criteria: Criteria, room: int, done: Callable[[Read | BaseException], None]
+    ) -> None:
+        """Read messages in a thread: those that are meant, in order, as many as there is room for, one at least."""
+        extents = Extents(self.spectators.index, self.spectators.view())
+        self.spectators.submit(lambda: _read(messages, extents, criteria, room), done)
+
+    def _named(self, messages: Sequence[Held]) -> list[tuple[Held, str]]:
+        """With the names of their queues. One that has just gone has lost its messages too."""
+        queues = self.loop.engine.queues
+        return [(message, queues[message.queue].name) for message in messages if message.queue in queues]
+
+
+def _failed(failure: Refused | BaseException) -> Response:
+    if isinstance(failure, Refused):
+        return refusal(failure)
+    logger.error("search_failed", exc_info=failure)
+    return error_response(500, f"a message cannot be read: {failure}")
+
+
+class Walk:
+    """One page of a search: turn after turn, until it is full, everything was looked at, or its time is over."""
+
+    def __init__(
+        self,
+        searching: Searching,
+        criteria: Criteria,
+        after: Place,
+        limit: int,
+        done: Callable[[Found | Refused | BaseException], None],
+        *,
+        bodies: bool,
+    ) -> None:
+        self._searching = searching
+        self._criteria = criteria
+        self._after: Place | None = after
+        self._limit = limit
+        self._done = done
+        self._reads = bodies or criteria.reads
+        self._found: list[Held] = []
+        self._room = FETCH_BYTES_MAX
+        self._tries = 0
+        self._until = asyncio.get_running_loop().time() + SEARCH_SECONDS_MAX
+
+    def step(self) -> None:
+        assert self._after is not None
+        # Of those that must be read first, most may not be meant.
+        limit = SEARCH_PAGE_MAX if self._criteria.reads else self._limit - len(self._found)
+        self._searching.ask(Search(self._criteria, self._after, limit), self._take)
+
+    def _take(self, answer: Answer) -> None:
+        if not isinstance(answer, Found):
+            assert isinstance(answer, Refused)
+            self._done(answer)
+        elif self._reads and answer.messages:
+            self._searching.read(answer.messages, self._criteria, self._room, lambda read: self._go_on(read, answer))
+        else:
+            self._go_on(Read(answer.messages, None), answer)
+
+    def _go_on(self, read: Read | BaseException, answer: Found) -> None:
+        if isinstance(read, EventsRemovedError) and self._tries < _TRIES_MAX:
+            self._tries += 1  # Messages were carried forward just now, and their old place is gone: look again.
+            self.step()
+            return
+        if isinstance(read, BaseException):
+            self._done(read)
+            return
+        left = self._limit - len(self._found)
+        taken = read.messages[:left]
+        self._after = _place(taken[-1]) if len(read.messages) > left else read.after or answer.after
+        self._found += taken
+        self._room -= _size(taken)
+        full = len(self._found) >= self._limit or self._room <= 0 or read.after is not None
+        if full or self._after is None or asyncio.get_running_loop().time() >= self._until:
+            self._done(Found(self._found, self._after))
+        else:
+            self.step()
+
+
+class Schedule:
+    """One page of what is delayed: everything is looked at, turn after turn, and the next ones are kept."""
+
+    def __init__(
+        self,
+        searching: Searching,
+        queue: str,
+        after: tuple[int, int, int],
+        limit: int,
+        done: Callable[[list[Held] | Refused | BaseException, bool], None],
+        *,
+        bodies: bool,
+    ) -> None:
+        self._searching = searching
+        self._queue = queue
+        self._after = after
+        self._limit = limit
+        self._done = done
+        self._bodies = bodies
+        self._found: list[Held] = []
+
+    def step(self, place: Place = (0, 0)) -> None:
+        self._searching.ask(ListScheduled(self._queue, self._after, place, self._limit), self._take)
+
+    def _take(self, answer: Answer) -> None:
+        if not isinstance(answer, Found):
+            assert isinstance(answer, Refused)
+            self._done(answer, False)
+            return
+        self._found = nsmallest(self._limit, self._found + answer.messages, key=_moment)
+        if answer.after is not None:
+            self.step(answer.after)
+        elif self._bodies and self._found:
+            self._searching.read(self._found, Criteria(), FETCH_BYTES_MAX, self._finish)
+        else:
+            self._done(self._found, len(self._found) == self._limit)
+
+    def _finish(self, read: Read | BaseException) -> None:
+        if isinstance(read, BaseException):
+            self._done(read, False)
+        else:
+            self._done(read.messages, len(self._found) == self._limit or read.after is not None)
+
+
+def _moment(message: Held) -> tuple[int, int, int]:
+    return message.visible_at, message.queue, message.sequence
+
+
+def _place(message: Held) -> Place:
+    return message.queue, message.sequence
+
+
+def _size(messages: Sequence[Held]) -> int:
+    return sum([len(message.body) + len(message.key) + len(message.headers) for message in messages])
+
+
+# ── In a thread ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _read(messages: Sequence[Held], extents: Extents, criteria: Criteria, room: int) -> Read:
+    kept: list[Held] = []
+    for at, message in enumerate(messages):
+        body, key = message.body_bytes, message.key_bytes
+        extent = extents.read(message.position, body + key + message.headers_bytes)
+        message.body, message.key, message.headers = extent[:body], extent[body : body + key], extent[body + key :]
+        if _is_meant(message, criteria):
+            room -= len(extent)
+            if room < 0 and kept:
+                return Read(kept, _place(messages[at - 1]))
+            kept.append(message)
+    return Read(kept, None)
+
+
+def _is_meant(message: Held, criteria: Criteria) -> bool:
+    return (criteria.key is None or message.key == criteria.key) and criteria.text in message.body
