@@ -59,7 +59,7 @@ def test_the_defaults() -> None:
     assert (str(lines.address), lines.connections_max, lines.commands_max) == ("127.0.0.1:7844", 10_000, 512)
     assert (lines.line_bytes_max, lines.buffered_bytes_max, lines.unsent_bytes_max) == (2 << 20, 256 << 20, 64 << 20)
     assert (lines.idle_seconds, lines.slow_client_seconds, lines.keepalive_seconds) == (3600, 30, 60)
-    assert (config.log.segment_bytes, config.log.snapshot_bytes) == (16 << 20, 96 << 20)
+    assert (config.log.segment_bytes, config.log.snapshot_bytes) == (16 << 20, 128 << 20)
     assert (config.log.retention_seconds, config.log.retention_bytes) == (7 * 24 * 3600, 10 << 30)
     assert (config.logging.level, config.logging.format) == ("info", "json")
     assert config.mqs.oversize == "cut"

@@ -156,7 +156,7 @@ class LogConfig(Struct, frozen=True, kw_only=True):
             description="How much log lies between two snapshots; more if they are large, 24 MiB at most if events"
             " are not kept, because then each snapshot frees space.",
         ),
-    ] = 96 << 20
+    ] = 128 << 20
 
 
 class EventsConfig(Struct, frozen=True, kw_only=True):
