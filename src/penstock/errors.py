@@ -22,6 +22,8 @@ class Reason(Enum):
     NO_RESULTS = "the queue keeps no results: they leave with their messages"
     TOO_MANY_RECEIVERS = "the queue has as many receivers as it may"
     TOO_MANY_QUEUES = "the broker holds as many queues as it may"
+    TOO_MANY_KEYS = "the Object History holds as many keys as it may"
+    HISTORY_BEHIND = "the Object History cannot be written as fast as it changes"
     UNAVAILABLE = "the log cannot be written"
     DAMAGED = "the log is damaged"
 
@@ -44,6 +46,11 @@ class DataDirectoryError(PenstockError):
 
 class DamagedLogError(PenstockError):
     """Bytes that were once whole are not any more. The broker does not start, and names what is lost."""
+
+
+class HistoryError(PenstockError):
+    """The Object History cannot be used: it is missing, damaged, or not that of this log. The broker does not start,
+    and says how to rebuild it."""
 
 
 class EventsRemovedError(PenstockError):

@@ -53,6 +53,19 @@ SEGMENT_BYTES_MIN = 64 << 10
 SEGMENT_BYTES_MAX = 1 << 30
 TAIL_BYTES_MAX = 32 << 20  # Recent batches kept in memory for readers.
 
+# Object History
+HISTORY_KEYS_MAX = 1 << 32
+HISTORY_KEYS_DEFAULT = 100_000_000
+HISTORY_BATCH_VERSIONS = 16_384  # Written in one transaction, about: each may touch a page of its own.
+HISTORY_UNWRITTEN_MAX = 8 * HISTORY_BATCH_VERSIONS  # Versions that wait in memory; then publishes are refused.
+HISTORY_RECENT_MAX = 4096  # Versions that were looked up lately.
+HISTORY_MAP_BYTES = 1 << 38  # Of address space, not of memory: the file cannot grow larger.
+HISTORY_MAPPED_BYTES_MAX = 192 << 20  # Of the file, in a process's memory; beyond, it is mapped anew.
+HISTORY_TRIMMED_MAX = 4 * HISTORY_BATCH_VERSIONS  # Versions that have left the log, removed with one batch.
+HISTORY_STEPS_MAX = 1000  # Versions of a key that are looked at for one answer.
+VERSIONS_SHOWN_DEFAULT = 10
+VERSIONS_SHOWN_MAX = 100
+
 # Readers of the Event Log
 READ_BYTES = 2 << 20  # Of the log, read and decoded at once.
 PIECE_BYTES = 256 << 10  # Of a stream, about, given to the shell at once.
@@ -104,3 +117,4 @@ assert KEY_BYTES_MAX < 1 << 16, "a key's length is two bytes on disk"
 assert ROWS_PER_CHUNK & (ROWS_PER_CHUNK - 1) == 0
 assert ROWS_PER_CHUNK < 256, "a chunk counts its rows in a byte"
 assert SEGMENT_BYTES_MIN < SEGMENT_BYTES_MAX
+assert VERSIONS_SHOWN_MAX <= HISTORY_STEPS_MAX

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -76,6 +76,17 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
 
 
 _LATER: dict[str, Any] = {"topics": (), "confirm": True, "push": None}
+
+
+class Version(NamedTuple):
+    """What is known of an object and a key: a content, by its digest, and the message that brought it."""
+
+    digest: bytes
+    queue: int
+    sequence: int
+    versions: int  # How many there were, this one counted.
+    changed: Nanos  # When it was logged.
+    position: Position  # Where in the log.
 
 
 # ── Commands: what a client can ask ───────────────────────────────────────────────────────────────────────

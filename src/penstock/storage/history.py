@@ -1,0 +1,188 @@
+"""Object History beyond memory: what is on the disk, and above it what has not been written yet.
+
+The engine reads and notes versions here. What it has noted is cut off now and then, and written, once it is durable
+in the log, by a process of its own, together with the position of the log that it reaches to. So the disk never knows
+more than the log; what it knows less is replayed from the last snapshot, which says how far it must have come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from hashlib import blake2b
+from pathlib import Path
+
+import msgspec
+
+from penstock.errors import HistoryError, Reason
+from penstock.limits import (
+    HISTORY_BATCH_VERSIONS,
+    HISTORY_KEYS_DEFAULT,
+    HISTORY_RECENT_MAX,
+    HISTORY_STEPS_MAX,
+    HISTORY_UNWRITTEN_MAX,
+)
+from penstock.model import Position, Version
+from penstock.storage.history_writer import HistoryWriter
+from penstock.storage.versions import (
+    NAME_BYTES,
+    Changes,
+    StoredVersions,
+    decode_version,
+    encode_version,
+    place_of,
+)
+
+
+class _Facts(msgspec.Struct):
+    """What a snapshot says of the history: all versions before this position were noted."""
+
+    noted: Position
+
+
+def name_of(about: str, key: bytes) -> bytes:
+    """What an object and a key are known by. No object has a line feed in it, so no two are taken for the same."""
+    return blake2b(b"%b\n%b" % (about.encode(), key), digest_size=NAME_BYTES).digest()
+
+
+class ObjectHistory:
+    def __init__(self, path: Path, *, keys_max: int = HISTORY_KEYS_DEFAULT) -> None:
+        self.path = path
+        self.holds: Callable[[Position], bool] = lambda _: True  # Is what stands there still in the log?
+        self.noted: Position = 0  # Every version that was noted stands before it.
+        self._keys_max = keys_max
+        self._stored = StoredVersions(path) if (path / "data.mdb").exists() else None
+        self._writer = HistoryWriter(path)
+        self._current: dict[bytes, bytes] = {}  # Not written yet.
+        self._replaced: dict[bytes, bytes] = {}
+        self._fresh = 0  # Keys among them that are new.
+        self._cut: Changes | None = None  # Being written.
+        self._fresh_cut = 0
+        self._recent: dict[tuple[str, bytes], tuple[bytes, Version | None]] = {}  # Looked up, or noted, lately.
+
+    # ── The engine's side ───────────────────────────────────────────────────────────────────────────────────
+
+    def get(self, about: str, key: bytes) -> Version | None:
+        seen = self._recent.get((about, key))
+        return (seen or self._look_up(about, key))[1]
+
+    def put(self, about: str, key: bytes, version: Version) -> None:
+        if version.position < self.reached:
+            return  # Replayed, and known already.
+        self.noted = version.position + 1
+        name, known = self._recent.get((about, key)) or self._look_up(about, key)
+        if known is None:
+            self._fresh += 1
+        else:
+            place = place_of(version.position)
+            self._replaced[place] = encode_version(place, known)
+        self._current[name] = encode_version(name, version)
+        self._recent[about, key] = (name, version)
+
+    def versions(self, about: str, key: bytes, most: int) -> list[Version]:
+        """The versions that are still in the log, newest first."""
+        found: list[Version] = []
+        version = self.get(about, key)
+        for _ in range(HISTORY_STEPS_MAX):
+            if version is None or len(found) == most:
+                break
+            if self.holds(version.position):
+                found.append(version)
+            version = self._replaced_by(version)
+        return found
+
+    def refusal(self, known: Version | None) -> Reason | None:
+        """Why a version cannot be taken after the known one, if it cannot."""
+        if len(self._current) + len(self._replaced) >= HISTORY_UNWRITTEN_MAX:
+            return Reason.HISTORY_BEHIND
+        return Reason.TOO_MANY_KEYS if known is None and self.keys >= self._keys_max else None
+
+    def sections(self) -> Iterator[tuple[str, bytes, tuple[()]]]:
+        if self.noted:
+            yield "history", msgspec.json.encode(_Facts(self.noted)), ()
+
+    def restore(self, facts: bytes) -> None:
+        self.noted = msgspec.json.decode(facts, type=_Facts).noted
+        if self.reached < self.noted:
+            ends = f"ends at position {self.reached}" if self._stored else "is missing"
+            raise HistoryError(f"{self.path} {ends}, and the snapshot says that it reached {self.noted}")
+
+    def _look_up(self, about: str, key: bytes) -> tuple[bytes, Version | None]:
+        if len(self._recent) >= HISTORY_RECENT_MAX:
+            self._recent.clear()
+            if self._stored:
+                self._stored.bound_memory()
+        name = name_of(about, key)
+        data = self._current.get(name)
+        if data is None and self._cut:
+            data = self._cut.current.get(name)
+        if data is None and self._stored:
+            data = self._stored.current(name)
+        seen = self._recent[about, key] = (name, None if data is None else decode_version(name, data))
+        return seen
+
+    def _replaced_by(self, version: Version) -> Version | None:
+        place = place_of(version.position)
+        data = self._replaced.get(place)
+        if data is None and self._cut:
+            data = self._cut.replaced.get(place)
+        if data is None and self._stored:
+            data = self._stored.replaced(place)
+        return None if data is None else decode_version(place, data)
+
+    # ── The disk's side ─────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def reached(self) -> Position:
+        """Everything before it is on the disk."""
+        return self._stored.reached if self._stored else 0
+
+    @property
+    def keys(self) -> int:
+        return (self._stored.keys if self._stored else 0) + self._fresh_cut + self._fresh
+
+    @property
+    def unwritten(self) -> int:
+        """Versions that were noted since the last cut."""
+        return len(self._current)
+
+    @property
+    def behind(self) -> bool:
+        """Is it time to write?"""
+        return len(self._current) + len(self._replaced) >= HISTORY_BATCH_VERSIONS
+
+    def cut(self, end: Position, earliest: Position) -> None:
+        """Set aside what was noted so far, to be written. The log begins at `earliest` and ends at `end`."""
+        assert self._cut is None, "one at a time"
+        self._cut = Changes(self.reached, end, earliest, self._current, self._replaced)
+        self._current, self._replaced = {}, {}
+        self._fresh_cut, self._fresh = self._fresh, 0
+
+    def write(self) -> None:
+        """Write what was cut, which must be durable in the log. In any thread, and again if it fails."""
+        assert self._cut is not None
+        self._writer.write(self._cut)
+
+    def written(self) -> None:
+        """It was."""
+        if self._stored:
+            self._stored.refresh()
+            self._stored.bound_memory()
+        else:
+            self._stored = StoredVersions(self.path)
+        self._cut, self._fresh_cut = None, 0
+
+    def settle(self, end: Position, earliest: Position) -> None:
+        """All three in one go, where nobody waits."""
+        self.cut(end, earliest)
+        self.write()
+        self.written()
+
+    def rest(self) -> None:
+        """End the process that writes. The next write starts another."""
+        self._writer.close()
+
+    def close(self) -> None:
+        self._writer.close()
+        if self._stored:
+            self._stored.close()
+            self._stored = None

@@ -1,0 +1,289 @@
+"""Object History on the disk: what is noted is known at once, written behind, and never lost or counted twice."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+import lmdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import HistoryError, Reason
+from penstock.limits import HISTORY_UNWRITTEN_MAX, VERSIONS_SHOWN_MAX
+from penstock.model import Version
+from penstock.storage.history import ObjectHistory, name_of
+from penstock.storage.history_writer import HistoryWriter
+from penstock.storage.versions import Changes, StoredVersions, encode_version
+
+
+class Noter:
+    """Notes versions as an engine does: a log of (object, key, content), each at a position of its own."""
+
+    def __init__(self, path: Path, log: list[tuple[str, bytes, bytes]] | None = None) -> None:
+        self.path = path
+        self.log = log if log is not None else []
+        self.history = ObjectHistory(path)
+
+    def publish(self, about: str, key: bytes, content: bytes) -> bool:
+        """Is it a new version?"""
+        self.log.append((about, key, content))
+        return self._apply(len(self.log))
+
+    def _apply(self, number: int) -> bool:
+        about, key, content = self.log[number - 1]
+        known = self.history.get(about, key)
+        digest = content.ljust(16, b"\0")
+        if known and known.digest == digest:
+            return False
+        versions = known.versions + 1 if known else 1
+        self.history.put(about, key, Version(digest, 1, number, versions, number * 1000, number * 10))
+        return True
+
+    @property
+    def end(self) -> int:
+        return len(self.log) * 10 + 10
+
+    def settle(self) -> None:
+        self.history.settle(self.end, 0)
+
+    def again(self, snapshot: tuple[int, list[bytes]] = (0, [])) -> Noter:
+        """What the next process finds: the disk, the snapshot, and the log after it."""
+        self.history.close()
+        fresh = Noter(self.path, self.log)
+        for facts in snapshot[1]:
+            fresh.history.restore(facts)
+        for number in range(snapshot[0] + 1, len(self.log) + 1):
+            fresh._apply(number)
+        return fresh
+
+    def snapshot(self) -> tuple[int, list[bytes]]:
+        return len(self.log), [facts for _, facts, _ in self.history.sections()]
+
+    def known(self, about: str, key: bytes) -> tuple[int, int]:
+        """The message of the newest version, and how many versions there were."""
+        version = self.history.get(about, key)
+        assert version is not None
+        return version.sequence, version.versions
+
+
+@pytest.fixture
+def noter(tmp_path: Path) -> Iterator[Noter]:
+    noter = Noter(tmp_path / "history")
+    yield noter
+    noter.history.close()
+
+
+def test_what_was_noted_is_known_before_and_after_it_is_written(noter: Noter) -> None:
+    assert noter.publish("customer", b"1", b"a")
+    assert not noter.publish("customer", b"1", b"a")
+    assert noter.publish("customer", b"1", b"b")
+    assert noter.known("customer", b"1") == (3, 2)
+    noter.settle()
+    assert noter.known("customer", b"1") == (3, 2)
+    assert not noter.publish("customer", b"1", b"b")
+    assert noter.history.get("customer", b"2") is None
+    assert noter.history.get("custome", b"r1") is None
+
+
+def test_a_history_that_was_never_used_leaves_nothing_on_the_disk(noter: Noter) -> None:
+    assert noter.history.get("customer", b"1") is None
+    assert list(noter.history.sections()) == []
+    noter.history.close()
+    assert not noter.path.exists()
+
+
+def test_a_version_that_is_replayed_is_not_counted_twice(noter: Noter) -> None:
+    for content in (b"a", b"b", b"a"):
+        noter.publish("customer", b"1", content)
+    noter.settle()
+    again = noter.again()  # Without a snapshot: the whole log is replayed on top of what is written.
+    assert again.known("customer", b"1") == (3, 3)
+    assert [version.sequence for version in again.history.versions("customer", b"1", 10)] == [3, 2, 1]
+    again.history.close()
+
+
+def test_what_was_not_written_is_replayed_from_the_snapshot(noter: Noter) -> None:
+    noter.publish("customer", b"1", b"a")
+    noter.settle()
+    snapshot = noter.snapshot()
+    noter.publish("customer", b"1", b"b")
+    noter.publish("customer", b"2", b"c")
+    again = noter.again(snapshot)
+    assert again.known("customer", b"1") == (2, 2)
+    assert again.known("customer", b"2") == (3, 1)
+    again.history.close()
+
+
+@given(data=st.data())
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_crashes_at_any_moment_change_nothing(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Publishes, writes, snapshots and crashes in any order, against a plain dictionary."""
+    noter = Noter(tmp_path_factory.mktemp("any") / "history")
+    snapshot: tuple[int, list[bytes]] = (0, [])
+    expected: dict[bytes, list[tuple[bytes, int]]] = {}
+    steps = st.sampled_from(["publish"] * 6 + ["settle", "snapshot", "crash"])
+    for step in data.draw(st.lists(steps, max_size=40)):
+        if step == "publish":
+            key, content = data.draw(st.sampled_from([b"1", b"2"])), data.draw(st.sampled_from([b"a", b"b"]))
+            versions = expected.setdefault(key, [])
+            changed = not versions or versions[-1][0] != content
+            assert noter.publish("object", key, content) == changed
+            if changed:
+                versions.append((content, len(noter.log)))
+        elif step == "settle":
+            noter.settle()
+        elif step == "snapshot":
+            noter.settle()  # A snapshot counts only when the history has reached it.
+            snapshot = noter.snapshot()
+        else:
+            noter = noter.again(snapshot)
+    for key, versions in expected.items():
+        assert noter.known("object", key) == (versions[-1][1], len(versions))
+        shown = [version.sequence for version in noter.history.versions("object", key, VERSIONS_SHOWN_MAX)]
+        assert shown == [sequence for _, sequence in reversed(versions)]
+    noter.history.close()
+
+
+# ── What the disk must have ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_history_behind_its_snapshot_is_refused(noter: Noter) -> None:
+    noter.publish("customer", b"1", b"a")
+    noter.settle()
+    noter.publish("customer", b"1", b"b")
+    with pytest.raises(HistoryError, match="ends at position 20, and the snapshot says that it reached 21"):
+        noter.again(noter.snapshot())
+
+
+def test_a_missing_history_is_refused(noter: Noter) -> None:
+    noter.publish("customer", b"1", b"a")
+    with pytest.raises(HistoryError, match="is missing"):
+        noter.again(noter.snapshot())
+
+
+def test_a_history_that_was_cut_off_is_refused(noter: Noter) -> None:
+    for number in range(2000):
+        noter.publish("customer", b"%d" % number, b"a")
+    noter.settle()
+    noter.history.close()
+    os.truncate(noter.path / "data.mdb", 50_000)
+    with pytest.raises(HistoryError, match="has 50000 bytes of"):
+        ObjectHistory(noter.path)
+
+
+def test_garbage_is_refused(noter: Noter) -> None:
+    noter.path.mkdir()
+    (noter.path / "data.mdb").write_bytes(os.urandom(1 << 16))
+    with pytest.raises(HistoryError):
+        ObjectHistory(noter.path)
+
+
+def test_an_entry_with_a_flipped_bit_is_not_believed(noter: Noter) -> None:
+    noter.publish("customer", b"1", b"a")
+    noter.settle()
+    noter.history.close()
+    name = name_of("customer", b"1")
+    with lmdb.open(str(noter.path), max_dbs=3) as environment:
+        current = environment.open_db(b"current")
+        with environment.begin(current, write=True) as transaction:
+            data = bytearray(transaction.get(name) or b"")
+            data[0] ^= 1
+            transaction.put(name, bytes(data))
+    again = ObjectHistory(noter.path)
+    with pytest.raises(HistoryError, match="damaged"):
+        again.get("customer", b"1")
+    again.close()
+
+
+# ── Bounds ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_versions_of_a_key_are_shown_newest_first_and_only_those_in_the_log(noter: Noter) -> None:
+    for number in range(150):
+        noter.publish("customer", b"1", b"%d" % number)
+        if number in (50, 100):
+            noter.settle()
+    history = noter.history
+    assert [version.versions for version in history.versions("customer", b"1", 100)] == list(range(150, 50, -1))
+    history.holds = lambda position: position > 1000 or position == 10  # There is a hole in the log.
+    assert [version.versions for version in history.versions("customer", b"1", 100)] == [*range(150, 100, -1), 1]
+    assert [version.versions for version in history.versions("customer", b"1", 2)] == [150, 149]
+    assert history.versions("customer", b"2", 2) == []
+
+
+def test_what_was_replaced_goes_when_the_log_no_longer_has_it(noter: Noter) -> None:
+    for number in range(10):
+        noter.publish("customer", b"1", b"%d" % number)
+    noter.history.settle(noter.end, 60)
+    assert [version.versions for version in noter.history.versions("customer", b"1", 100)] == [10, 9, 8, 7, 6, 5]
+    assert noter.known("customer", b"1") == (10, 10)
+
+
+def test_a_new_key_is_refused_when_there_are_too_many_and_a_known_one_is_not(tmp_path: Path) -> None:
+    history = ObjectHistory(tmp_path / "history", keys_max=2)
+    for number in (1, 2):
+        assert history.refusal(None) is None
+        history.put("customer", b"%d" % number, Version(b"", 1, number, 1, number, number * 10))
+        history.settle(number * 10 + 5, 0)
+    assert history.keys == 2
+    assert history.refusal(None) is Reason.TOO_MANY_KEYS
+    assert history.refusal(history.get("customer", b"1")) is None
+    history.close()
+
+
+def test_versions_that_cannot_be_written_do_not_pile_up(noter: Noter) -> None:
+    numbers = count(1)
+    while noter.history.refusal(None) is None:
+        noter.publish("customer", b"%d" % next(numbers), b"a")
+    assert noter.history.refusal(None) is Reason.HISTORY_BEHIND
+    assert len(noter.log) == HISTORY_UNWRITTEN_MAX
+    noter.settle()
+    assert noter.history.refusal(None) is None
+    assert noter.history.keys == HISTORY_UNWRITTEN_MAX
+
+
+# ── The process that writes ───────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_writer_that_was_killed_is_replaced_and_nothing_is_lost(noter: Noter) -> None:
+    noter.publish("customer", b"1", b"a")
+    noter.settle()
+    process = noter.history._writer._process
+    assert process is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    noter.publish("customer", b"1", b"b")
+    noter.history.cut(noter.end, 0)
+    with pytest.raises(HistoryError, match="cannot be written"):
+        noter.history.write()
+    assert noter.known("customer", b"1") == (2, 2)
+    noter.history.write()
+    noter.history.written()
+    assert noter.known("customer", b"1") == (2, 2)
+
+
+def test_a_writer_that_outlived_its_broker_changes_nothing_that_is_newer(tmp_path: Path) -> None:
+    """Killed with a batch handed over: the next broker may be first to write what that batch says, and more."""
+    path = tmp_path / "history"
+    writer = HistoryWriter(path)
+    name = name_of("customer", b"1")
+
+    def change(base: int, reached: int, versions: int) -> Changes:
+        version = Version(b"", 1, versions, versions, 0, reached - 5)
+        return Changes(base, reached, 0, {name: encode_version(name, version)}, {})
+
+    writer.write(change(0, 10, 1))
+    writer.write(change(10, 40, 4))  # The next broker.
+    writer.write(change(10, 20, 2))  # What was left of the last one.
+    stored = StoredVersions(path)
+    assert stored.reached == 40
+    assert [version.versions for _, version in stored.entries()] == [4]
+    stored.close()
+    with pytest.raises(HistoryError, match="ends at position 40, not at 50"):
+        writer.write(change(50, 60, 5))
+    writer.close()
