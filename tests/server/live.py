@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 from penstock.engine.engine import Engine
-from penstock.model import Answer, Command
+from penstock.model import Answer, Command, NewMessage, Publish, QueueSettings, Version
 from penstock.server.app import AsyncioScheduler
+from penstock.server.config import LogConfig
+from penstock.server.housekeeping import Housekeeper
 from penstock.server.loop import Loop
+from penstock.server.remembering import Remembering
+from penstock.storage.history import ObjectHistory
 from penstock.storage.memory import MemoryLog
 from penstock.storage.segments import SegmentLog
 
@@ -22,3 +27,36 @@ async def ask(loop: Loop, command: Command) -> Any:
 
 def a_loop(log: SegmentLog | MemoryLog) -> Loop:
     return Loop(Engine(), log, time.time_ns, AsyncioScheduler(asyncio.get_running_loop()))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - What is awaited is another process; the test's timeout ends it.
+        await asyncio.sleep(0.001)
+
+
+class Remembered:
+    """A loop on a real log, with a history on the disk."""
+
+    def __init__(self, log: SegmentLog) -> None:
+        self.log = log
+        self.history = ObjectHistory(log.directory.history)
+        self.history.holds = log.holds
+        scheduler = AsyncioScheduler(asyncio.get_running_loop())
+        self.loop = Loop(Engine(self.history), log, time.time_ns, scheduler)
+        self.remembering = Remembering(self.history, log)
+        self.keeper = Housekeeper(self.loop, log, LogConfig(snapshot_bytes=64 << 10), self.remembering)
+        self.remembering.on_written = self.keeper.after_commit
+        self.loop.on_commit.append(self.remembering.after_commit)
+
+    async def publish(self, *versions: tuple[int, bytes]) -> None:
+        messages = [NewMessage(body, object="customer", key=b"%d" % key) for key, body in versions]
+        await ask(self.loop, Publish("work", messages, QueueSettings()))
+
+    def known(self, key: int) -> Version:
+        version = self.history.get("customer", b"%d" % key)
+        assert version is not None
+        return version
+
+    def close(self) -> None:
+        self.keeper.stop()
+        self.remembering.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
@@ -13,15 +12,10 @@ from penstock.server.housekeeping import Housekeeper
 from penstock.server.loop import Loop
 from penstock.server.tally import Tally
 from penstock.storage.segments import SegmentLog
-from tests.server.live import a_loop, ask
+from tests.server.live import a_loop, ask, until
 
 FORGETFUL = LogConfig(snapshot_bytes=64 << 10, retention_seconds=0)
 BODY = b"x" * 1000
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - What is awaited is a child process; the test's timeout ends it.
-        await asyncio.sleep(0.001)
 
 
 async def come_and_go(loop: Loop, count: int, *, keep: int = 0) -> None:

@@ -21,7 +21,9 @@ from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer, Route
 from penstock.server.lines import LineServer
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics, metrics_table
+from penstock.server.remembering import Remembering
 from penstock.server.spectators import Spectators
+from penstock.storage.history import ObjectHistory
 from penstock.storage.memory import MemoryLog
 from penstock.storage.segments import SegmentLog
 from tests.server.live import a_loop, ask
@@ -152,6 +154,7 @@ def test_a_snapshot_shows_its_age_and_size(log: SegmentLog) -> None:
         loop = a_loop(log)
         metrics = Metrics(loop)
         metrics.housekeeper = Housekeeper(loop, log, LogConfig())
+        metrics.remembering = Remembering(ObjectHistory(log.directory.history), log)
         metrics.spectators = Spectators(loop, MessageIds(bytes(ID_KEY_BYTES)), EventsConfig())
         await ask(loop, CreateQueue("orders", QueueSettings()))
         before = scrape(metrics)
@@ -248,6 +251,7 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
         etzel = Etzel(MessageIds(bytes(ID_KEY_BYTES)), QueueSettings())
         metrics.lines = LineServer(loop, LinesConfig(), etzel.converse, refusal)
         metrics.housekeeper = Housekeeper(loop, log, LogConfig())
+        metrics.remembering = Remembering(ObjectHistory(log.directory.history), log)
         metrics.spectators = Spectators(loop, MessageIds(bytes(ID_KEY_BYTES)), EventsConfig())
         await ask(loop, CreateQueue("orders", QueueSettings()))
         metrics.housekeeper.final_snapshot()

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock.engine.history import note
 from penstock.errors import HistoryError, Reason
 from penstock.limits import HISTORY_UNWRITTEN_MAX, VERSIONS_SHOWN_MAX
 from penstock.model import Version
@@ -35,14 +36,9 @@ class Noter:
         return self._apply(len(self.log))
 
     def _apply(self, number: int) -> bool:
-        about, key, content = self.log[number - 1]
-        known = self.history.get(about, key)
-        digest = content.ljust(16, b"\0")
-        if known and known.digest == digest:
-            return False
-        versions = known.versions + 1 if known else 1
-        self.history.put(about, key, Version(digest, 1, number, versions, number * 1000, number * 10))
-        return True
+        noted = self.history.noted
+        note(self.history, *self.log[number - 1], 1, number, number * 1000, number * 10)
+        return self.history.noted > noted
 
     @property
     def end(self) -> int:

@@ -20,8 +20,10 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 from rich.table import Table
 
+from penstock.cli.rebuild import rebuild_history
 from penstock.engine.engine import Engine
 from penstock.engine.groups import STORED
+from penstock.engine.history import NoHistory
 from penstock.errors import DataDirectoryError
 from penstock.limits import NEVER_NS
 from penstock.model import QueueSettings
@@ -43,6 +45,7 @@ from penstock.storage.inspect import (
 from penstock.storage.snapshot import read_snapshot
 
 app = typer.Typer(help="Look into a data directory, and check it.", no_args_is_help=True)
+app.command()(rebuild_history)
 
 Directory = Annotated[Path, typer.Argument(help="The data directory.", exists=True, file_okay=False)]
 
@@ -129,7 +132,7 @@ def _examine(data: DataDirectory, advance: Advance = lambda _: None) -> tuple[Re
 
 def _rebuild(data: DataDirectory, report: Report) -> Engine | None:
     """Replay as a start would, and check that every message's bytes are there."""
-    engine = Engine()
+    engine = Engine(NoHistory())
     last = None
     try:
         if report.snapshot:
@@ -211,7 +214,7 @@ def _names(data: DataDirectory) -> tuple[Names, int]:
     snapshot = newest_snapshot(data)
     if snapshot is None:
         return Names(), 0
-    engine = Engine()
+    engine = Engine(NoHistory())
     engine.restore(read_snapshot(snapshot.path))
     queues = {queue.number: queue.name for queue in engine.queues.values()}
     return Names(engine.names.texts, queues), snapshot.offset

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.engine.groups import WORKERS
-from penstock.engine.history import History, MemoryHistory, Version, content_digest
+from penstock.engine.history import History, MemoryHistory, note
 from penstock.engine.lifecycle import ALLOWED, DELAYED, KEPT, LEASED, READY
 from penstock.engine.names import Names
 from penstock.engine.pull import Pulling, result_of
@@ -639,7 +639,8 @@ class Engine:
         if event.digest:
             queue.remember(event.digest, sequence)
         if key and event.object:
-            self._note_version(event)
+            about = self.names.texts[event.object]
+            note(self.history, about, key, event.body, event.queue, sequence, event.time, position)
         if event.topics:
             self.topics.note(event.topics)
             queue.index_topics(event.topics, sequence)
@@ -672,15 +673,6 @@ class Engine:
             self.topics.note(event.topics)
             queue.index_topics(event.topics, first, len(sizes))
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
-
-    def _note_version(self, event: Logged) -> None:
-        """A message with an object and a key is a new version of them, unless it says the same as the last one."""
-        about, digest = self.names.texts[event.object], content_digest(event.body)
-        known = self.history.get(about, event.key)
-        if known is None or known.digest != digest:
-            versions = known.versions + 1 if known else 1
-            version = Version(digest, event.queue, event.sequence, versions, event.time)
-            self.history.put(about, event.key, version)
 
     def _queued(self, event: Queued, _: Position) -> None:
         queue, original = self.queues[event.queue], self.queues[event.to_queue]

@@ -1,4 +1,4 @@
-"""Object History: the last version of whatever has an object and a key, so that what has not changed can be told.
+"""Object History: the versions of whatever has an object and a key, so that what has not changed can be told.
 
 `decide` reads it, `evolve` writes it. The engine is handed one; `MemoryHistory` is the honest double: everything in
 memory, and in the snapshots.
@@ -8,37 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
-from penstock.model import Nanos
+from penstock.errors import Reason
+from penstock.limits import HISTORY_STEPS_MAX
+from penstock.model import Nanos, Position, Version
 
 VERSION_DIGEST_BYTES = 16
-_ENTRIES_PER_SECTION = 1000
+_KEYS_PER_SECTION = 1000
 
 Section = tuple[str, bytes, tuple[()]]  # As in a snapshot: kind, and facts as JSON.
 
 
-class Version(NamedTuple):
-    """What is known of an object and key: the content published last, by its digest, and where it is."""
-
-    digest: bytes
-    queue: int
-    sequence: int
-    versions: int  # How many there were, this one counted.
-    changed: Nanos  # When this one was logged.
-
-
-class History(Protocol):
-    """`about` is the object."""
+class Noting(Protocol):
+    """What `note` needs of a history. `about` is the object."""
 
     def get(self, about: str, key: bytes) -> Version | None: ...
 
-    def put(self, about: str, key: bytes, version: Version) -> None:
-        """Called once for each new version, live and in replay. Events are replayed from a snapshot: an
-        implementation with a memory of its own passes over versions that it has, which are none later in `changed`
-        than the last event it knows of."""
+    def put(self, about: str, key: bytes, version: Version) -> None: ...
+
+
+class History(Noting, Protocol):
+    def versions(self, about: str, key: bytes, most: int) -> list[Version]:
+        """Those that can still be told, newest first."""
+
+    def refusal(self, known: Version | None) -> Reason | None:
+        """Why no version can follow the known one, if none can."""
 
     def sections(self) -> Iterator[Section]:
         """What belongs into a snapshot of the engine."""
@@ -47,25 +44,63 @@ class History(Protocol):
         """Take one section back."""
 
 
+def note(
+    history: Noting,
+    about: str,
+    key: bytes,
+    body: bytes,
+    queue: int,
+    sequence: int,
+    time: Nanos,
+    position: Position,
+) -> None:
+    """A message with an object and a key is a new version of them, unless it says the same as the last one, or is
+    replayed to a history that knows it, or what came after it, already."""
+    known = history.get(about, key)
+    digest = content_digest(body)
+    if known is None or (known.digest != digest and known.position < position):
+        versions = known.versions + 1 if known else 1
+        history.put(about, key, Version(digest, queue, sequence, versions, time, position))
+
+
 def content_digest(body: bytes) -> bytes:
     return blake2b(body, digest_size=VERSION_DIGEST_BYTES).digest()
 
 
 class MemoryHistory:
     def __init__(self) -> None:
-        self._versions: dict[tuple[str, bytes], Version] = {}
+        self._versions: dict[tuple[str, bytes], list[Version]] = {}
 
     def get(self, about: str, key: bytes) -> Version | None:
-        return self._versions.get((about, key))
+        known = self._versions.get((about, key))
+        return known[-1] if known else None
 
     def put(self, about: str, key: bytes, version: Version) -> None:
-        self._versions[about, key] = version
+        versions = self._versions.setdefault((about, key), [])
+        versions.append(version)
+        del versions[:-HISTORY_STEPS_MAX]
+
+    def versions(self, about: str, key: bytes, most: int) -> list[Version]:
+        return self._versions.get((about, key), [])[: -most - 1 : -1]
+
+    def refusal(self, _: Version | None) -> Reason | None:
+        return None
 
     def sections(self) -> Iterator[Section]:
-        entries = [(*about, version) for about, version in self._versions.items()]
-        for start in range(0, len(entries), _ENTRIES_PER_SECTION):
-            yield "history", msgspec.json.encode(entries[start : start + _ENTRIES_PER_SECTION]), ()
+        entries = [(*about, versions) for about, versions in self._versions.items()]
+        for start in range(0, len(entries), _KEYS_PER_SECTION):
+            yield "history", msgspec.json.encode(entries[start : start + _KEYS_PER_SECTION]), ()
 
     def restore(self, facts: bytes) -> None:
-        for entry in msgspec.json.decode(facts, type=list[tuple[str, bytes, Version]]):
-            self._versions[entry[0], entry[1]] = entry[2]
+        for about, key, versions in msgspec.json.decode(facts, type=list[tuple[str, bytes, list[Version]]]):
+            self._versions[about, key] = versions
+
+
+class NoHistory(MemoryHistory):
+    """For those who only look at a state: versions are not asked for, and are where they are."""
+
+    def put(self, about: str, key: bytes, version: Version) -> None:
+        """Not kept."""
+
+    def restore(self, facts: bytes) -> None:
+        """Not kept."""

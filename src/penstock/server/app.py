@@ -36,7 +36,7 @@ from penstock.dialects.native import Native
 from penstock.dialects.nq import Nq
 from penstock.dialects.search import Search
 from penstock.engine.engine import Engine
-from penstock.errors import ConfigError, DataDirectoryError, PenstockError, ProtocolError
+from penstock.errors import ConfigError, DataDirectoryError, HistoryError, PenstockError, ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import SECOND_NS, SESSION_ID_MAX
 from penstock.model import Nanos, QueueSettings
@@ -49,9 +49,11 @@ from penstock.server.lines import LineServer
 from penstock.server.loop import Loop, Timer
 from penstock.server.metrics import CONTENT_TYPE, Metrics
 from penstock.server.searching import Searching
+from penstock.server.remembering import Remembering
 from penstock.server.spectators import Spectators
 from penstock.server.ws import Converse, WebSockets
 from penstock.storage.directory import DataDirectory, Identity
+from penstock.storage.history import ObjectHistory
 from penstock.storage.segments import SegmentLog
 
 logger = logging.getLogger(__name__)
@@ -246,6 +248,7 @@ class Broker:
             self.loop.on_commit_seconds = self.metrics.commit_seconds.observe
             self._keep_house(log)
             self.loop.on_commit.append(lambda: self.housekeeper.after_commit())
+            self.loop.on_commit.append(lambda: self.remembering.after_commit())
             self.spectators = self.metrics.spectators = Spectators(self.loop, _ids(identity), self.config.events)
             application = Application(self.config, identity, self.loop, self.metrics, self.spectators)
             self.http = self.metrics.http = HttpServer(application, self.config.http)
@@ -287,15 +290,32 @@ class Broker:
             raise DataDirectoryError(f"cannot use {self.config.data}: {error}") from error
 
     def _recover(self) -> tuple[Engine, SegmentLog]:
-        engine = Engine()
+        try:
+            self.history = ObjectHistory(self.directory.history, keys_max=self.config.history.keys_max)
+            try:
+                return self._replay(self.history)
+            except BaseException:
+                self.history.close()
+                raise
+        except HistoryError as error:
+            rebuild = f"penstock log rebuild-history {self.config.data}"
+            raise HistoryError(f"{error}. Rebuild the Object History from the log: {rebuild}") from error
+
+    def _replay(self, history: ObjectHistory) -> tuple[Engine, SegmentLog]:
+        engine = Engine(history)
         log = SegmentLog(self.directory, segment_bytes=self.config.log.segment_bytes)
         sections, events = log.recover()
         if sections is not None:
             engine.restore(sections)
         replayed = 0
         for event, position in events:
+            if history.behind:
+                history.settle(position, log.segments[0].base_position)
             engine.evolve(event, position)
             replayed += 1
+        if history.reached > log.durable_position:
+            raise HistoryError(f"{history.path} is ahead of the log, which ends at position {log.durable_position}")
+        history.holds = log.holds
         logger.info(
             "recovered", extra={"replayed": replayed, "offset": log.durable_offset, "queues": len(engine.queues)}
         )
@@ -303,13 +323,17 @@ class Broker:
 
     def _keep_house(self, log: SegmentLog) -> None:
         self.log = log
-        self.housekeeper = self.metrics.housekeeper = Housekeeper(self.loop, log, self.config.log)
+        self.remembering = self.metrics.remembering = Remembering(self.history, log)
+        self.housekeeper = Housekeeper(self.loop, log, self.config.log, self.remembering)
+        self.metrics.housekeeper = self.housekeeper
+        self.remembering.on_written = self.housekeeper.after_commit
 
     async def _look_around(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_AROUND_SECONDS)
             if not self.loop.failure:
                 self.housekeeper.look_around()
+                self.remembering.rest()
 
     def _on_failure(self, _: BaseException) -> None:
         self.housekeeper.stop()
@@ -320,6 +344,7 @@ class Broker:
         while self.loop.failure:
             await asyncio.sleep(_REVIVE_SECONDS)
             try:
+                await asyncio.to_thread(self.remembering.close)
                 await asyncio.to_thread(self.log.abandon)
                 engine, log = await asyncio.to_thread(self._recover)
             except (OSError, PenstockError) as error:
@@ -346,11 +371,12 @@ class Broker:
         await self._until(lambda: self.loop.idle or bool(self.loop.failure), self.config.stop_seconds)
         if self._reviving:
             self._reviving.cancel()
-        failed = bool(self.loop.failure) or not self.loop.idle
+        failed = bool(self.loop.failure) or not self.loop.idle or not await self.remembering.drain()
         if failed:
             self.housekeeper.stop()
         else:
             self.housekeeper.final_snapshot()
+        await asyncio.to_thread(self.remembering.close)
         self.log.close()
         logger.info("stopped", extra={"offset": self.log.durable_offset})
         return 1 if failed else 0

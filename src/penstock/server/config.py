@@ -24,6 +24,8 @@ from penstock.limits import (
     BATCH_BYTES_MAX,
     BODY_BYTES_MAX,
     HEADERS_BYTES_MAX,
+    HISTORY_KEYS_DEFAULT,
+    HISTORY_KEYS_MAX,
     LINE_BYTES_MAX,
     LINE_ENVELOPE_BYTES_MAX,
     REQUEST_BODY_BYTES_MAX,
@@ -159,6 +161,17 @@ class LogConfig(Struct, frozen=True, kw_only=True):
     ] = 128 << 20
 
 
+class HistoryConfig(Struct, frozen=True, kw_only=True):
+    keys_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=HISTORY_KEYS_MAX,
+            description="Objects and keys that the Object History knows; a message with one more is refused.",
+        ),
+    ] = HISTORY_KEYS_DEFAULT
+
+
 class EventsConfig(Struct, frozen=True, kw_only=True):
     readers_max: Annotated[
         int, Meta(ge=0, le=10_000, description="Readers of the Event Log at once; one more is answered with 503.")
@@ -232,6 +245,7 @@ class Config(Struct, frozen=True, kw_only=True):
     ws: WsConfig = WsConfig()
     lines: LinesConfig = LinesConfig()
     log: LogConfig = LogConfig()
+    history: HistoryConfig = HistoryConfig()
     events: EventsConfig = EventsConfig()
     logging: LoggingConfig = LoggingConfig()
     mqs: MqsConfig = MqsConfig()

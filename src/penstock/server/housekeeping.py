@@ -3,7 +3,8 @@
 A snapshot is written by a forked child, which sees the state frozen at one offset while the broker goes on. The same
 walk over all rows tells how much of each segment is still alive, so that nothing is counted on the hot path. When the
 snapshot counts, segments that nobody needs any more are removed, and the living messages of a mostly dead one are
-carried forward, so that the next snapshot finds it empty.
+carried forward, so that the next snapshot finds it empty. The Object History is no part of a snapshot, unless it is
+all in memory: a snapshot counts when what is on the disk has come as far.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from penstock.errors import DamagedLogError
 from penstock.limits import SECOND_NS
 from penstock.model import Carry, Nanos, Position
 from penstock.server.loop import Loop
+from penstock.server.remembering import Remembering
 from penstock.server.tally import Living, Tally
 from penstock.storage.port import Section
 from penstock.storage.segment import Segment
@@ -67,6 +69,7 @@ class _Round(NamedTuple):
     offset: int
     position: Position
     time: Nanos
+    noted: Position  # It counts only when the Object History on the disk has reached this.
     segments: list[Segment]
     expendable: list[bool]  # By segment: no reader has a right to it any more, and no recovery needs it.
 
@@ -79,12 +82,16 @@ class _Report(msgspec.Struct):
 
 
 class Housekeeper:
-    def __init__(self, loop: Loop, log: SegmentLog, settings: SpaceSettings) -> None:
+    def __init__(
+        self, loop: Loop, log: SegmentLog, settings: SpaceSettings, remembering: Remembering | None = None
+    ) -> None:
+        """Without `remembering`, snapshots hold the Object History too."""
         self._loop = loop
         self._log = log
         self._settings = settings
+        self._remembering = remembering
         self._round: _Round | None = None
-        self._report: bytes | None = None  # Of a round whose last events are not durable yet.
+        self._report: bytes | None = None  # Of a round whose last events, or versions, are not durable yet.
         self._carrying = False
         self._rested_at: Position = 0
         self._failed_at: Position | None = None  # Where the log ended when the last snapshot failed.
@@ -133,7 +140,8 @@ class Housekeeper:
         log, now = self._log, self._loop.now()
         segments = list(log.segments)
         expendable = self._expendable(segments, now)
-        ongoing = _Round(0, time.monotonic(), log.next_offset, log.end_position, now, segments, expendable)
+        noted = self._remembering.history.noted if self._remembering else 0
+        ongoing = _Round(0, time.monotonic(), log.next_offset, log.end_position, now, noted, segments, expendable)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # The child only reads, writes a file and exits.
             child = os.fork()
@@ -141,6 +149,8 @@ class Housekeeper:
             _be_the_child(write_end, self._loop, log, ongoing)
         os.close(write_end)
         self._round = ongoing._replace(child=child)
+        if self._remembering:
+            self._remembering.reach(noted)
         received = bytearray()
         running = asyncio.get_running_loop()
 
@@ -170,9 +180,11 @@ class Housekeeper:
             self._conclude()
 
     def _conclude(self) -> None:
-        """Let the snapshot count, once every event in it is durable."""
+        """Let the snapshot count, once every event in it is durable, and the Object History is as far."""
         ongoing, report = self._round, self._report
         if ongoing is None or report is None or self._log.durable_offset < ongoing.offset:
+            return
+        if self._remembering and self._remembering.history.reached < ongoing.noted:
             return
         self._round = self._report = None
         self._publish(ongoing.offset)

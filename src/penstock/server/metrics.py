@@ -24,6 +24,7 @@ from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer
 from penstock.server.lines import LineServer
 from penstock.server.loop import Loop
+from penstock.server.remembering import Remembering
 from penstock.server.spectators import Spectators
 from penstock.storage.segments import SegmentLog
 
@@ -80,6 +81,14 @@ FAMILIES = (
         "gauge",
         "How long the last snapshot took; 0 if none was taken since the start.",
     ),
+    Family("penstock_history_healthy", "gauge", "1 while the Object History can be written, else 0."),
+    Family("penstock_history_keys", "gauge", "Objects and keys that the Object History knows."),
+    Family("penstock_history_unwritten", "gauge", "Versions of them that are not on the disk yet, but in the log."),
+    Family(
+        "penstock_history_write_seconds",
+        "gauge",
+        "How long they took to write the last time; 0 if none were written since the start.",
+    ),
 )
 """Every metric of ours, in the order of the scrape. The process's own (`process_*`) follow."""
 
@@ -108,14 +117,14 @@ class Histogram:
 
 
 class Metrics:
-    """The metrics of one broker. `http`, `lines`, `housekeeper` and `spectators` are put in place once they are
-    there."""
+    """The metrics of one broker. Its parts are put in place once they are there."""
 
     def __init__(self, loop: Loop) -> None:
         self.commit_seconds = Histogram()
         self.http: HttpServer | None = None
         self.lines: LineServer | None = None
         self.housekeeper: Housekeeper | None = None
+        self.remembering: Remembering | None = None
         self.spectators: Spectators | None = None
         self._loop = loop
         self._process = ProcessCollector(registry=None)
@@ -168,6 +177,12 @@ class Metrics:
             yield "penstock_snapshot_bytes", _one(newest.size)
         if self.housekeeper:
             yield "penstock_snapshot_seconds", _one(self.housekeeper.last_seconds)
+        if self.remembering:
+            history = self.remembering.history
+            yield "penstock_history_healthy", _one(not self.remembering.failure)
+            yield "penstock_history_keys", _one(history.keys)
+            yield "penstock_history_unwritten", _one(history.unwritten)
+            yield "penstock_history_write_seconds", _one(self.remembering.last_seconds)
 
 
 class _Reading(Collector):

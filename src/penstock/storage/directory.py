@@ -4,6 +4,7 @@ penstock.json        format, shard, and the key that message ids are checked wit
 lock                 held by the process that serves the directory
 log/                 segments, named by the first offset in them
 snapshots/           the newest two, named by the offset they are of
+history/             the Object History, made from the log; there once an object has been published
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ class DataDirectory:
         self.path = path
         self.log = path / "log"
         self.snapshots = path / "snapshots"
+        self.history = path / "history"
         self._lock: int | None = None
 
     def open(self) -> Identity:

@@ -48,9 +48,9 @@ class ObjectHistory:
     def __init__(self, path: Path, *, keys_max: int = HISTORY_KEYS_DEFAULT) -> None:
         self.path = path
         self.holds: Callable[[Position], bool] = lambda _: True  # Is what stands there still in the log?
-        self.noted: Position = 0  # Every version that was noted stands before it.
         self._keys_max = keys_max
         self._stored = StoredVersions(path) if (path / "data.mdb").exists() else None
+        self.noted = self.reached  # Every version that was noted stands before it.
         self._writer = HistoryWriter(path)
         self._current: dict[bytes, bytes] = {}  # Not written yet.
         self._replaced: dict[bytes, bytes] = {}
@@ -66,8 +66,7 @@ class ObjectHistory:
         return (seen or self._look_up(about, key))[1]
 
     def put(self, about: str, key: bytes, version: Version) -> None:
-        if version.position < self.reached:
-            return  # Replayed, and known already.
+        assert version.position >= self.reached, "what is on the disk is noted twice"
         self.noted = version.position + 1
         name, known = self._recent.get((about, key)) or self._look_up(about, key)
         if known is None:
@@ -101,10 +100,10 @@ class ObjectHistory:
             yield "history", msgspec.json.encode(_Facts(self.noted)), ()
 
     def restore(self, facts: bytes) -> None:
-        self.noted = msgspec.json.decode(facts, type=_Facts).noted
-        if self.reached < self.noted:
+        noted = msgspec.json.decode(facts, type=_Facts).noted
+        if self.reached < noted:
             ends = f"ends at position {self.reached}" if self._stored else "is missing"
-            raise HistoryError(f"{self.path} {ends}, and the snapshot says that it reached {self.noted}")
+            raise HistoryError(f"{self.path} {ends}, and the snapshot says that it reached {noted}")
 
     def _look_up(self, about: str, key: bytes) -> tuple[bytes, Version | None]:
         if len(self._recent) >= HISTORY_RECENT_MAX:
@@ -150,9 +149,14 @@ class ObjectHistory:
         """Is it time to write?"""
         return len(self._current) + len(self._replaced) >= HISTORY_BATCH_VERSIONS
 
+    @property
+    def is_cut(self) -> bool:
+        """Is something set aside that is not written yet?"""
+        return self._cut is not None
+
     def cut(self, end: Position, earliest: Position) -> None:
         """Set aside what was noted so far, to be written. The log begins at `earliest` and ends at `end`."""
-        assert self._cut is None, "one at a time"
+        assert not self.is_cut, "one at a time"
         self._cut = Changes(self.reached, end, earliest, self._current, self._replaced)
         self._current, self._replaced = {}, {}
         self._fresh_cut, self._fresh = self._fresh, 0

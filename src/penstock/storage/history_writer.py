@@ -92,7 +92,6 @@ def _be_the_writer(path: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # Meant for the broker, which may have something left to write.
     os.nice(_NICE)
-    path.mkdir(mode=0o700, exist_ok=True)
     stored: StoredVersions | None = None
     while batch := _receive(sys.stdin.buffer):
         try:
@@ -100,12 +99,13 @@ def _be_the_writer(path: Path) -> None:
             stored.write(Changes.decode(batch))
             stored.bound_memory()
             reply = b""
-        except HistoryError as error:
+        except (HistoryError, OSError) as error:
             reply = str(error).encode()
         _send(sys.stdout.buffer, reply)
 
 
 def _open(path: Path) -> StoredVersions:
+    path.mkdir(mode=0o700, exist_ok=True)
     stored = StoredVersions(path, writable=True)
     sync_directory(path)
     sync_directory(path.parent)

@@ -7,7 +7,8 @@ batch stands; positions run on from segment to segment without a gap.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from struct import Struct
 from typing import BinaryIO, NamedTuple
@@ -79,6 +80,15 @@ def open_segment(path: Path) -> Segment:
     if path.name != segment_path(path.parent, base_offset).name:
         raise DamagedLogError(f"{path}: the header says that it begins with offset {base_offset}")
     return Segment(path, shard, base_offset, base_position, created)
+
+
+def in_segments(segments: Sequence[Segment], position: Position) -> bool:
+    """Does one of them hold this position? The last one goes on without end."""
+    index = bisect_right(segments, position, key=lambda segment: segment.base_position) - 1
+    if index < 0 or index == len(segments) - 1:
+        return index >= 0
+    segment = segments[index]
+    return segment.file_offset(position) < segment.path.stat().st_size  # Behind it there may be a hole.
 
 
 class SegmentReader:

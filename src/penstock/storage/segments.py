@@ -24,6 +24,7 @@ from penstock.storage.segment import (
     Damage,
     Segment,
     SegmentReader,
+    in_segments,
     is_segment_header,
     open_segment,
     segment_path,
@@ -78,6 +79,8 @@ class SegmentLog:
         remove_unfinished(self.directory.snapshots)
         self._drop_unborn_segment()
         self.segments[:] = [open_segment(path) for path in sorted(self.directory.log.glob("*.log"))]
+        if self.segments:
+            _sync(self.segments[-1].path)  # What is read may have been written and never synced.
         self.snapshots = self._whole_snapshots()
         newest = self.snapshots[0] if self.snapshots else None
         start = newest.offset if newest else 0
@@ -218,6 +221,10 @@ class SegmentLog:
             return self._batch.read(position, size)
         return self._read_block(position, size)
 
+    def holds(self, position: Position) -> bool:
+        """Is what stands there still in the log?"""
+        return in_segments(self.segments, position)
+
     def _read_block(self, position: Position, size: int) -> bytes:
         """From the batches still in memory, or from the disk. Messages leave mostly in the order in which they came:
         so what was read last is kept, and where a reader goes forward, it is more than was asked for."""
@@ -304,7 +311,7 @@ class _Writer:
             segment = self._segments[-1]
             self._file = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
             self._reserve(self._file, segment.file_offset(position))
-            os.fsync(self._file)  # What was recovered may have been written and never synced.
+            os.fsync(self._file)
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
         self._thread.start()
 
@@ -417,6 +424,14 @@ class _Files:
     def close_all(self) -> None:
         while self._open:
             os.close(self._open.popitem()[1])
+
+
+def _sync(path: Path) -> None:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def cut_tail(path: Path, end: int) -> int:

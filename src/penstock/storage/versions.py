@@ -11,9 +11,9 @@ stand in the order of the log: they are appended, and leave from the front when 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -35,6 +35,7 @@ _REPLACED_BYTES = _PLACE.size + _ENTRY_BYTES
 _FACTS = Struct("<IQ")
 _REACHED = b"reached"
 _BATCH = Struct("<QQQII")
+_LOADED_AT_ONCE = 100_000
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -167,6 +168,10 @@ class StoredVersions:
         except lmdb.Error as error:
             raise HistoryError(f"{self._path}: {error}") from error
 
+    def version(self, name: bytes) -> Version | None:
+        data = self.current(name)
+        return None if data is None else decode_version(name, data)
+
     def replaced(self, place: bytes) -> bytes | None:
         with _as_history_error(self._path):
             return self._get(place, db=self._replaced)
@@ -201,6 +206,19 @@ class StoredVersions:
             cursor.putmulti(replaced, append=in_order)
             _trim(cursor, place_of(changes.earliest))
         transaction.put(_REACHED, _FACTS.pack(_FORMAT, changes.reached), db=self._facts)
+
+    def load(self, entries: Iterable[tuple[bytes, Version]]) -> None:
+        """Fill an empty history with the newest versions of keys, which come in the order of their names."""
+        entries = iter(entries)
+        with _as_history_error(self._path):
+            while batch := list(islice(entries, _LOADED_AT_ONCE)):
+                with (
+                    self._environment.begin(self._current, write=True) as transaction,
+                    transaction.cursor() as cursor,
+                ):
+                    loaded = [(name, encode_version(name, version)) for name, version in batch]
+                    cursor.putmulti(loaded, append=True)
+            self.refresh()
 
 
 def _trim(cursor: lmdb.Cursor, earliest: bytes) -> None:
