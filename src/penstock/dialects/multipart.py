@@ -49,6 +49,8 @@ def _part(piece: bytes) -> tuple[Headers, bytes]:
         name, colon, value = line.partition(b":")
         if not colon or not name.strip():
             raise ProtocolError("a part of the multipart body has a header without a name")
+        if any(mark in line for mark in b"\r\n\0"):
+            raise ProtocolError("a part of the multipart body has a header with a line end in it")
         headers[name.strip().lower()] = value.strip()
     return headers, piece[end + 4 :]
 
