@@ -98,6 +98,20 @@ WS_TURN_MESSAGES_MAX = 512  # Of one connection; then the others have their turn
 WS_UNSENT_BYTES_MAX = 64 << 20  # A client with more than this to read is cut off.
 WS_CLOSE_SECONDS_MAX = 5  # A client that does not answer a close frame is cut off.
 
+# Push
+PUSH_URL_BYTES_MAX = 2048
+PUSH_IN_FLIGHT_MAX = 1024  # Of one channel.
+PUSH_RESPONSE_HEAD_BYTES_MAX = 32 << 10
+PUSH_RESPONSE_BODY_BYTES_MAX = 64 << 10  # More of a response is not waited for.
+PUSH_LEASE_MARGIN_SECONDS = (
+    10  # A lease outlasts the request by this much: so there is time to give the message back.
+)
+PUSH_IDLE_SECONDS = 15  # How long a connection is kept for the next message.
+PUSH_WAIT_SECONDS = 3600  # How long one fetch waits, before the next does.
+PUSH_PAUSE_SECONDS = 1  # How long a channel rests that the broker itself has refused.
+PUSH_ERROR_CHARACTERS_MAX = 300
+RETRY_AFTER_SECONDS_MAX = 86_400
+
 # glovebox
 SESSION_ID_MAX = (1 << 53) - 1  # JavaScript holds no larger whole number.
 GATHERED_MAX = 256  # Requests of one connection that came together and go on as one command.

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.dialects.http import (
+    KEPT_HEADERS,
     BodyRule,
     Call,
     Headers,
@@ -19,6 +20,7 @@ from penstock.dialects.http import (
     Routes,
     error_response,
     json_response,
+    kept_header_lines,
     queue_name,
     segments_of,
     whole_number,
@@ -106,7 +108,6 @@ class _QueueView(Struct):
 
 _decode_queue = msgspec.json.Decoder(_QueueDocument).decode
 _encode_headers = msgspec.msgpack.Encoder().encode
-_decode_headers = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
 
 
 class Mqs:
@@ -207,9 +208,7 @@ class Mqs:
             rfc3339(delivery.visible_at),
         )
         if delivery.headers:
-            for name, value in _decode_headers(delivery.headers).items():
-                if name in _HEADER_NAMES:  # Others belong to other dialects.
-                    lines += _HEADER_NAMES[name] + b": " + value + b"\r\n"
+            lines += kept_header_lines(delivery.headers)
         return lines
 
     def _delete_message(self, _: Request, segment: bytes) -> Response | Call:
@@ -251,7 +250,6 @@ _MESSAGE_HEADERS = (
     b"Content-Type: %b\r\nX-MQS-MESSAGE-ID: %b\r\nX-MQS-MESSAGE-RECEIVES: %d\r\n"
     b"X-MQS-MESSAGE-PUBLISHED-AT: %b\r\nX-MQS-MESSAGE-VISIBLE-AT: %b\r\n"
 )
-_HEADER_NAMES = {b"content-encoding": b"Content-Encoding", b"x-trace-id": b"X-TRACE-ID"}
 
 
 def _new_message(headers: Headers, body: bytes) -> NewMessage:
@@ -263,7 +261,7 @@ def _new_message(headers: Headers, body: bytes) -> NewMessage:
 
 def _kept_headers(headers: Headers) -> bytes:
     """Request headers that come back with the message."""
-    kept = {name: headers[name] for name in _HEADER_NAMES if name in headers}
+    kept = {name: headers[name] for name in KEPT_HEADERS if name in headers}
     if b"x-trace-id" in kept and not is_uuid(kept[b"x-trace-id"]):
         raise ProtocolError("X-TRACE-ID is a UUID")
     return _encode_headers(kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import random
 import secrets
 import signal
 import sys
@@ -48,6 +49,7 @@ from penstock.server.http import HttpServer, Result, Route
 from penstock.server.lines import LineServer
 from penstock.server.loop import Loop, Timer
 from penstock.server.metrics import CONTENT_TYPE, Metrics
+from penstock.server.push import Pushers
 from penstock.server.searching import Searching
 from penstock.server.remembering import Remembering
 from penstock.server.spectators import Spectators
@@ -250,6 +252,7 @@ class Broker:
             self.loop.on_commit.append(lambda: self.housekeeper.after_commit())
             self.loop.on_commit.append(lambda: self.remembering.after_commit())
             self.spectators = self.metrics.spectators = Spectators(self.loop, _ids(identity), self.config.events)
+            self.pushers = self.metrics.pushers = Pushers(self.loop, _ids(identity), self.config.push, random.random)
             application = Application(self.config, identity, self.loop, self.metrics, self.spectators)
             self.http = self.metrics.http = HttpServer(application, self.config.http)
             self.lines = self.metrics.lines = self._line_server(identity)
@@ -262,6 +265,7 @@ class Broker:
                 running.add_signal_handler(number, self._stop.set)
             http, lines = (str(Address(*each.sockets[0].getsockname()[:2])) for each in listeners)
             logger.info("listening", extra={"http": http, "lines": lines, "data": str(self.config.data)})
+            self.pushers.start()
             rounds = asyncio.create_task(self._look_around())
             await self._stop.wait()
             rounds.cancel()
@@ -352,6 +356,7 @@ class Broker:
                 logger.error("revival_failed", extra={"reason": str(error)})
                 continue
             self.loop.revive(engine, log)
+            self.pushers.start()
             self._keep_house(log)
             logger.warning("revived", extra={"offset": log.durable_offset})
 
@@ -363,10 +368,15 @@ class Broker:
             listener.close()
         self.http.stop()
         self.lines.stop()
+        self.pushers.stop()
         self.loop.release_waiters()
-        await self._until(lambda: not (self.http.connections or self.lines.connections), self.config.stop_seconds)
+        await self._until(
+            lambda: not (self.http.connections or self.lines.connections or self.pushers.in_flight),
+            self.config.stop_seconds,
+        )
         self.http.close()
         self.lines.close()
+        self.pushers.close()
         await asyncio.to_thread(self.spectators.close)
         await self._until(lambda: self.loop.idle or bool(self.loop.failure), self.config.stop_seconds)
         if self._reviving:

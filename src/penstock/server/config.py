@@ -227,6 +227,32 @@ class NqConfig(Struct, frozen=True, kw_only=True):
     ] = 7 * _DAY_SECONDS
 
 
+class PushConfig(Struct, frozen=True, kw_only=True):
+    private_addresses: Annotated[
+        Literal["refuse", "allow"],
+        Meta(description="Whether messages may be pushed to this machine and to private networks."),
+    ] = "refuse"
+    connections_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=100_000,
+            description="The `max_in_flight` of all channels together; a channel above is not pushed.",
+        ),
+    ] = 1024
+    retry_seconds: Annotated[
+        float,
+        Meta(gt=0, le=3600, description="How long a message waits after the first failure; twice as long each time."),
+    ] = 1.0
+    retry_seconds_max: Annotated[float, Meta(gt=0, le=_DAY_SECONDS, description="How long it waits at most.")] = 300.0
+    circuit_failures: Annotated[
+        int, Meta(ge=1, le=1000, description="Failures in a row after which an endpoint is left alone for a while.")
+    ] = 5
+    circuit_seconds_max: Annotated[
+        float, Meta(gt=0, le=_DAY_SECONDS, description="How long it is left alone at most.")
+    ] = 60.0
+
+
 class AuthConfig(Struct, frozen=True, kw_only=True):
     tokens: Annotated[
         tuple[str, ...], Meta(description="Bearer tokens, each of which opens the door. None: the door is open.")
@@ -251,6 +277,7 @@ class Config(Struct, frozen=True, kw_only=True):
     mqs: MqsConfig = MqsConfig()
     glovebox: GloveboxConfig = GloveboxConfig()
     nq: NqConfig = NqConfig()
+    push: PushConfig = PushConfig()
     auth: AuthConfig = AuthConfig()
 
 

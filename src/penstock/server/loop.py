@@ -40,6 +40,8 @@ from penstock.model import (
     Publish,
     Pull,
     Pulled,
+    QueueChanged,
+    QueueCreated,
     QueuedRun,
     QueueRemoved,
     Receipt,
@@ -60,6 +62,8 @@ _TICK = Tick()
 _DONE = Done()
 _READY, _SYNC = Stage.READY, Stage.SYNC  # Looking a member up in an enum is not free on the hottest path.
 _MAKES_READY = frozenset((Kind.LOGGED, Kind.RETRIED, Kind.RESCHEDULED))
+_FIRST_OF_MESSAGES = int(Kind.LOGGED)
+_OF_QUEUES = (QueueCreated, QueueChanged, QueueRemoved)
 _FOR_RECEIVERS = frozenset((Kind.DELIVERED, Kind.HANDED_OVER, Kind.RESULT_STORED))
 _CLEARS_THE_WAY = frozenset(  # Of what receivers stop before.
     (Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXPIRED, Kind.DELETED, Kind.MOVED)
@@ -96,6 +100,11 @@ class Waiter:
         self.timer: Timer | None = None
         self.canceled = False
 
+    @property
+    def is_waiting(self) -> bool:
+        """False when it is answered, or about to be, or not decided yet."""
+        return self.timer is not None
+
     def cancel(self) -> None:
         self.canceled = True
         self._loop.forget(self)
@@ -130,6 +139,9 @@ class Loop:
         self.failure: str | None = None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         self.on_commit: list[Callable[[], None]] = []  # Called when a batch is durable and its clients are answered.
+        self.on_queue: Callable[[int], None] = lambda _: (
+            None
+        )  # With the number of one made, changed or removed: durably.
         self.on_commit_seconds: Callable[[float], None] = lambda _: None
         self.events_by_kind = [0] * (max(Kind) + 1)
         self.commits = 0
@@ -300,13 +312,20 @@ class Loop:
             if observed:
                 self._observe(event)
             engine.evolve(event, append(event))
-            counts[event.kind] += _count(event)
+            kind = event.kind
+            counts[kind] += _count(event)
+            if kind < _FIRST_OF_MESSAGES and isinstance(event, _OF_QUEUES):
+                self._held_for_sync.append((self._tell_queue, event.queue))
         self._collecting = True
         if self._in_flight is None and not self._flush_is_due:
             self._flush_is_due = True
             self._scheduler.soon(self._flush)
         if engine.next_deadline < self._timer_at:
             self._arm()
+
+    def _tell_queue(self, number: int | Refused) -> None:
+        if not isinstance(number, Refused):
+            self.on_queue(number)
 
     def _loaded(self, decision: Decision) -> Decision:
         """Read what is to be delivered. What cannot be read is not delivered, and not counted as delivered."""

@@ -24,6 +24,7 @@ from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer
 from penstock.server.lines import LineServer
 from penstock.server.loop import Loop
+from penstock.server.push import Pushers
 from penstock.server.remembering import Remembering
 from penstock.server.spectators import Spectators
 from penstock.storage.segments import SegmentLog
@@ -70,6 +71,12 @@ FAMILIES = (
     Family("penstock_lines_received_total", "counter", "Lines since the start."),
     Family("penstock_event_readers", "gauge", "Readers of the Event Log: spectators, and raw ranges under way."),
     Family("penstock_event_bytes_total", "counter", "Bytes that readers of the Event Log were sent since the start."),
+    Family(
+        "penstock_push_channels", "gauge", "Channels that are pushed, by the state of their circuit.", ("circuit",)
+    ),
+    Family("penstock_push_connections", "gauge", "Connections to endpoints open."),
+    Family("penstock_push_in_flight", "gauge", "Messages on their way to endpoints."),
+    Family("penstock_push_outcomes_total", "counter", "Messages pushed since the start, by outcome.", ("outcome",)),
     Family("penstock_log_bytes", "gauge", "Size of the log, without the room reserved in its newest segment."),
     Family("penstock_log_segments", "gauge", "Files of the log."),
     Family("penstock_log_offset", "gauge", "Events ever logged and fsynced: the offset of the next one."),
@@ -126,6 +133,7 @@ class Metrics:
         self.housekeeper: Housekeeper | None = None
         self.remembering: Remembering | None = None
         self.spectators: Spectators | None = None
+        self.pushers: Pushers | None = None
         self._loop = loop
         self._process = ProcessCollector(registry=None)
 
@@ -162,6 +170,12 @@ class Metrics:
         if self.spectators:
             yield "penstock_event_readers", _one(self.spectators.open)
             yield "penstock_event_bytes_total", _one(self.spectators.bytes_sent)
+        if self.pushers:
+            circuits = self.pushers.channels_by_circuit()
+            yield "penstock_push_channels", [((state,), count) for state, count in circuits.items()]
+            yield "penstock_push_connections", _one(self.pushers.connections)
+            yield "penstock_push_in_flight", _one(self.pushers.in_flight)
+            yield "penstock_push_outcomes_total", [((name,), n) for name, n in self.pushers.outcomes.items()]
         if isinstance(loop.log, SegmentLog):
             yield from self._log_samples(loop.log)
 
