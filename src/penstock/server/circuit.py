@@ -11,7 +11,7 @@ from penstock.model import Nanos
 
 State = Literal["closed", "open", "half-open"]
 
-_DOUBLINGS_MAX = 40  # Beyond any bound.
+_DOUBLINGS_MAX = 62  # Beyond any bound.
 
 
 def backoff_ns(attempt: int, first_ns: Nanos, longest_ns: Nanos, chance: float) -> Nanos:
