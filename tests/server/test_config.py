@@ -69,6 +69,10 @@ def test_the_defaults() -> None:
     assert (glovebox.create_queues, glovebox.followed_max) == (True, 10_000)
     assert (glovebox.sessions_max, glovebox.session_seconds) == (1000, 300)
     assert (glovebox.session_replies_max, glovebox.session_bytes_max) == (10_000, 8 << 20)
+    push = config.push
+    assert (push.private_addresses, push.connections_max) == ("refuse", 1024)
+    assert (push.retry_seconds, push.retry_seconds_max) == (1, 300)
+    assert (push.circuit_failures, push.circuit_seconds_max) == (5, 60)
     assert config.auth.tokens == ()
 
 
@@ -95,6 +99,7 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "logging.format": "text",
         "mqs.oversize": "reject",
         "ws.origins": "https://example.org",
+        "push.private_addresses": "allow",
         "auth.tokens": "secret",
     }
     numbers = {

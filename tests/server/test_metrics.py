@@ -16,11 +16,12 @@ from penstock.dialects.http import BodyRule, Headers, Request, Response
 from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.limits import BODY_BYTES_UNASKED
 from penstock.model import Answer, Command, CreateQueue, Fetch, Finish, NewMessage, Publish, QueueSettings
-from penstock.server.config import EventsConfig, HttpConfig, LinesConfig, LogConfig
+from penstock.server.config import EventsConfig, HttpConfig, LinesConfig, LogConfig, PushConfig
 from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer, Route
 from penstock.server.lines import LineServer
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics, metrics_table
+from penstock.server.push import Pushers
 from penstock.server.remembering import Remembering
 from penstock.server.spectators import Spectators
 from penstock.storage.history import ObjectHistory
@@ -253,6 +254,7 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
         metrics.housekeeper = Housekeeper(loop, log, LogConfig())
         metrics.remembering = Remembering(ObjectHistory(log.directory.history), log)
         metrics.spectators = Spectators(loop, MessageIds(bytes(ID_KEY_BYTES)), EventsConfig())
+        metrics.pushers = Pushers(loop, MessageIds(bytes(ID_KEY_BYTES)), PushConfig(), lambda: 0.0)
         await ask(loop, CreateQueue("orders", QueueSettings()))
         metrics.housekeeper.final_snapshot()
         return metrics.scrape()().decode()
