@@ -74,17 +74,18 @@ class Connections:
 
     async def _addresses(self) -> list[str]:
         host = self.endpoint.host
-        if self.endpoint.address is not None:
-            return [host]
+        found = [host] if self.endpoint.address else await self._resolve(host)
+        allowed = [address for address in found if self._allow_private or is_public(ip_address(address))]
+        if found and not allowed:
+            raise ProtocolError(private_refusal(f"{host} ({found[0]})"))
+        return allowed
+
+    async def _resolve(self, host: str) -> list[str]:
         try:
-            found = await self._loop.getaddrinfo(host, self.endpoint.port, type=socket.SOCK_STREAM)
+            entries = await self._loop.getaddrinfo(host, self.endpoint.port, type=socket.SOCK_STREAM)
         except UnicodeError:
             raise ProtocolError(f"{host} cannot be the name of a host") from None
-        addresses = list(dict.fromkeys([str(entry[4][0]) for entry in found]))
-        allowed = [text for text in addresses if self._allow_private or is_public(ip_address(text))]
-        if addresses and not allowed:
-            raise ProtocolError(private_refusal(f"{host} ({addresses[0]})"))
-        return allowed
+        return list(dict.fromkeys([str(entry[4][0]) for entry in entries]))
 
     def keep(self, connection: Connection) -> None:
         """For the next request, which may come soon."""

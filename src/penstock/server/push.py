@@ -313,12 +313,12 @@ class Pusher:
         if isinstance(answer, Refused):
             self._refused(answer)
             return
+        self._go_on_soon()
         for delivery in cast("Sequence[Delivery]", answer):
             if self._stopped or len(self._attempts) >= self._push.max_in_flight:
                 self._give_back(delivery, 0)
             else:
                 self._begin(_Attempt(self, delivery, confirm, self._connections, self._writer.write(delivery)))
-        self._go_on_soon()
 
     def _refused(self, answer: Refused) -> None:
         if answer.reason is not Reason.NO_QUEUE and not self._pause:  # A queue that is gone takes its pusher along.
