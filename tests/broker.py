@@ -143,6 +143,11 @@ class Broker:
         """How often a structured log line of that event was written, in all the starts of this broker."""
         return sum(structured(line).get("event") == event for line in self._log)
 
+    def recovered_offset(self) -> int:
+        """Where the log ended at the last start."""
+        offsets = [event["offset"] for line in self._log if (event := structured(line)).get("event") == "recovered"]
+        return int(offsets[-1])
+
     def _finished(self) -> subprocess.Popen[bytes]:
         process, self._process = self._process, None
         assert process is not None, "not started"

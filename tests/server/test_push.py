@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
+import shutil
+import ssl
+import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -389,6 +393,54 @@ def test_large_bodies_arrive_whole(log: SegmentLog) -> None:
                 for fate in await scene.publish(*[body] * 8):
                     await fate
                 assert all([(await came(endpoint)).body == body for _ in range(8)])
+
+    asyncio.run(scenario())
+
+
+def self_signed(folder: Path) -> tuple[ssl.SSLContext, Path]:
+    """What an endpoint on 127.0.0.1 shows, and the certificate to trust it by."""
+    program = shutil.which("openssl")
+    if program is None:
+        pytest.skip("openssl is not there to make a certificate with")
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    made = [program, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    made += ["-subj", "/CN=endpoint", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
+    subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context, certificate
+
+
+def test_tls_with_an_authority_that_is_trusted(
+    log: SegmentLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, certificate = self_signed(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+
+    async def scenario() -> None:
+        with Endpoint(tls=context) as endpoint:
+            async with a_scene(log) as scene:
+                await scene.channel(to(endpoint, max_in_flight=2))
+                fates = await scene.publish(*[bytes([number]) * 100_000 for number in range(10)])
+                assert all(kinds[-1] is Kind.SUCCEEDED for kinds in await asyncio.gather(*fates))
+                bodies = {(await came(endpoint)).body for _ in range(10)}
+                assert bodies == {bytes([number]) * 100_000 for number in range(10)}
+                assert endpoint.connections <= 2
+
+    asyncio.run(scenario())
+
+
+def test_an_endpoint_that_cannot_prove_who_it_is_gets_nothing(log: SegmentLog, tmp_path: Path) -> None:
+    context, _ = self_signed(tmp_path)
+
+    async def scenario() -> None:
+        with Endpoint(tls=context) as endpoint:
+            async with a_scene(log) as scene:
+                await scene.channel(to(endpoint))
+                await scene.publish(b"secret")
+                await scene.until(lambda: "certificate" in (scene.pushers.state("c")["last_error"] or ""))
+                assert scene.loop.events_by_kind[Kind.FETCHED] == 0
+            assert endpoint.is_quiet
 
     asyncio.run(scenario())
 
