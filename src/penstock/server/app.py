@@ -50,8 +50,8 @@ from penstock.server.lines import LineServer
 from penstock.server.loop import Loop, Timer
 from penstock.server.metrics import CONTENT_TYPE, Metrics
 from penstock.server.push import Pushers
-from penstock.server.searching import Searching
 from penstock.server.remembering import Remembering
+from penstock.server.searching import Searching
 from penstock.server.spectators import Spectators
 from penstock.server.ws import Converse, WebSockets
 from penstock.storage.directory import DataDirectory, Identity
