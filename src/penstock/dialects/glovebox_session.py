@@ -68,6 +68,9 @@ CODES: dict[Reason, Code] = {
     Reason.NO_RESULTS: "PermissionDenied",
     Reason.TOO_MANY_RECEIVERS: "PermissionDenied",
     Reason.TOO_MANY_QUEUES: "PermissionDenied",
+    Reason.TOO_MANY_KEYS: "PermissionDenied",
+    Reason.NOT_DELAYED: "PermissionDenied",
+    Reason.HISTORY_BEHIND: "Unavailable",
     Reason.UNAVAILABLE: "Unavailable",
     Reason.DAMAGED: "Unavailable",
 }
