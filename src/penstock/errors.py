@@ -16,6 +16,7 @@ class Reason(Enum):
     QUEUE_EXISTS = "a queue with this name already exists"
     NO_DEAD_LETTER_QUEUE = "the dead-letter queue does not exist"
     NO_MESSAGE = "the message does not exist"
+    NO_OBJECT = "nothing is known of this object and key"
     LEASE_GONE = "the message is not leased to this consumer"
     NOT_DELAYED = "the message is not delayed"
     NO_CURSOR = "the queue hands its messages to workers, who have no cursor"

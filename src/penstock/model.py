@@ -122,6 +122,14 @@ class ListQueues(Command, frozen=True):
     limit: int | None = None
 
 
+class DescribeObject(Command, frozen=True):
+    """What is known of an object and a key, and of up to `limit` versions of it."""
+
+    object: str
+    key: bytes
+    limit: int
+
+
 class NewMessage(Struct, frozen=True, gc=False):
     """A message as a producer hands it over. Times that are absent: what the queue says."""
 
@@ -869,6 +877,14 @@ class QueueDescription(Struct, frozen=True):
     kept: int = 0  # Done with, and still there for receivers.
 
 
+class ObjectDescription(Struct, frozen=True):
+    """The newest version of an object and a key, and those that are still in the log, newest first."""
+
+    newest: Version
+    versions: Sequence[Version]
+    queues: dict[int, str]  # The names of those that are there.
+
+
 class QueueList(Struct, frozen=True):
     total: int
     queues: Sequence[QueueDescription]
@@ -883,6 +899,7 @@ Answer = (
     | Done
     | QueueDescription
     | QueueList
+    | ObjectDescription
     | Sequence[Receipt]
     | Sequence[Delivery]
     | Sequence[Done | Refused]

@@ -19,12 +19,18 @@ _STATUS = {
     Reason.QUEUE_EXISTS: 409,
     Reason.NO_DEAD_LETTER_QUEUE: 400,
     Reason.NO_MESSAGE: 404,
+    Reason.NO_OBJECT: 404,
     Reason.LEASE_GONE: 409,
     Reason.NOT_DELAYED: 409,
     Reason.TOO_MANY_QUEUES: 503,
+    Reason.TOO_MANY_KEYS: 503,
+    Reason.HISTORY_BEHIND: 503,
     Reason.UNAVAILABLE: 503,
     Reason.DAMAGED: 500,
 }
+
+
+_TEMPORARY = (Reason.HISTORY_BEHIND, Reason.UNAVAILABLE)
 
 
 def parameters(request: Request, *known: str) -> Given:
@@ -77,5 +83,5 @@ def time_of(text: str, what: str) -> Nanos:
 
 def refusal(refused: Refused) -> Response:
     detail = f": {refused.detail}" if refused.detail else ""
-    headers = b"Retry-After: 1\r\n" if refused.reason is Reason.UNAVAILABLE else b""
+    headers = b"Retry-After: 1\r\n" if refused.reason in _TEMPORARY else b""
     return error_response(_STATUS[refused.reason], refused.reason.value + detail, headers)

@@ -48,6 +48,7 @@ from penstock.model import (
     Delivered,
     DeliveredRun,
     Delivery,
+    DescribeObject,
     DescribeQueue,
     Done,
     Event,
@@ -73,6 +74,7 @@ from penstock.model import (
     NameDefined,
     Nanos,
     NewMessage,
+    ObjectDescription,
     Position,
     Publish,
     PublishRun,
@@ -141,6 +143,7 @@ class Engine:
             DeleteQueue: self._delete_queue,
             DescribeQueue: self._describe_queue,
             ListQueues: self._list_queues,
+            DescribeObject: self._describe_object,
         }
         self._evolve: dict[type[Event], Callable[[Any, Position], None]] = {
             Logged: self._logged,
@@ -617,6 +620,15 @@ class Engine:
         stop = len(numbers) if command.limit is None else command.offset + command.limit
         chosen = [_description(self.queues[number], now) for number in numbers[command.offset : stop]]
         return Decision((), QueueList(len(numbers), chosen))
+
+    def _describe_object(self, command: DescribeObject, _: Nanos) -> Decision:
+        newest = self.history.get(command.object, command.key)
+        if newest is None:
+            return _refuse(Reason.NO_OBJECT)
+        versions = self.history.versions(command.object, command.key, command.limit)
+        numbers = {version.queue for version in (newest, *versions)}
+        queues = {number: self.queues[number].name for number in numbers if number in self.queues}
+        return Decision((), ObjectDescription(newest, versions, queues))
 
     # ── Evolve: messages ──────────────────────────────────────────────────────────────────────────────────
 

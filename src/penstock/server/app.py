@@ -35,6 +35,7 @@ from penstock.dialects.http import (
 from penstock.dialects.mqs import Mqs
 from penstock.dialects.native import Native
 from penstock.dialects.nq import Nq
+from penstock.dialects.objects import Objects
 from penstock.dialects.search import Search
 from penstock.engine.engine import Engine
 from penstock.errors import ConfigError, DataDirectoryError, HistoryError, PenstockError, ProtocolError
@@ -116,6 +117,7 @@ class Application:
             **nq.routes,
             **glovebox.routes,
             **Native(loop.submit, spectators).routes,
+            **Objects(ids).routes,
             **Search(Searching(loop, spectators), ids).routes,
             (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
             (b"metrics", 1): {b"GET": self._metrics, b"HEAD": self._metrics},

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, cast
 
 from penstock.engine.engine import Engine
-from penstock.errors import DamagedLogError, Reason
+from penstock.errors import DamagedLogError, HistoryError, Reason
 from penstock.limits import BATCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MAX, SECOND_NS, WAKES_MAX
 from penstock.model import (
     Answer,
@@ -215,7 +215,11 @@ class Loop:
         return self._decided(command)
 
     def _decided(self, command: Command) -> Answer:
-        decision = self.engine.decide(command, self.now())
+        try:
+            decision = self.engine.decide(command, self.now())
+        except HistoryError as error:
+            logger.critical("history_damaged", extra={"reason": str(error)})
+            return Refused(Reason.DAMAGED, str(error))
         if type(command) in _READS and decision.answer:
             decision = self._loaded(decision)
         if decision.events:
