@@ -63,6 +63,7 @@ CODES: dict[Reason, Code] = {
     Reason.QUEUE_EXISTS: "ObjectAlreadyExists",
     Reason.NO_DEAD_LETTER_QUEUE: "NoObject",
     Reason.NO_MESSAGE: "NoObject",
+    Reason.NO_OBJECT: "NoObject",
     Reason.LEASE_GONE: "NoObject",
     Reason.NO_CURSOR: "PermissionDenied",
     Reason.NO_RESULTS: "PermissionDenied",
