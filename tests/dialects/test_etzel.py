@@ -122,7 +122,7 @@ good_commands = st.builds(
 frames = st.binary(max_size=60) | near_commands | good_commands | near_commands.map(lambda frame: frame[:-1])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(frames, max_size=12), st.randoms(use_true_random=False))
 def test_every_frame_gets_one_reply_and_a_wake_up_only_who_sleeps(sent: list[bytes], chance: Random) -> None:
     rig = Rig()
@@ -146,7 +146,7 @@ def test_every_frame_gets_one_reply_and_a_wake_up_only_who_sleeps(sent: list[byt
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_text_comes_back_as_it_was_sent(text: str) -> None:
     rig = Rig()
     client = rig.talk()

@@ -731,7 +731,7 @@ async def test_a_message_that_is_too_long_is_refused(house: House) -> None:
     assert await client.hear_all(2) == [refused, notice(1, "sync")]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.tuples(st.binary(max_size=60), st.booleans()), max_size=20))
 def test_whatever_comes_is_answered_and_raises_nothing(frames: list[tuple[bytes, bool]]) -> None:
     @live

@@ -35,7 +35,7 @@ def read(data: Path, *bounds: int, columns: tuple[str, ...] = COLUMNS) -> list[d
     ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(chosen=st.data())
 def test_however_a_log_is_divided_every_event_is_read_once(data: Path, chosen: st.DataObject) -> None:
     end = FileLog(data).extent().end

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.history import note
@@ -116,7 +116,7 @@ def test_what_was_not_written_is_replayed_from_the_snapshot(noter: Noter) -> Non
 
 
 @given(data=st.data())
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=15)
 def test_crashes_at_any_moment_change_nothing(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Publishes, writes, snapshots and crashes in any order, against a plain dictionary."""
     noter = Noter(tmp_path_factory.mktemp("any") / "history")

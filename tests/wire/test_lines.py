@@ -73,7 +73,7 @@ chunks = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(sent=chunks)
 def test_any_bytes_in_any_pieces_get_one_reply_a_line(broker: Broker, sent: list[bytes]) -> None:
     with LineClient(broker.lines) as client:
