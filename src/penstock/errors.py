@@ -25,6 +25,8 @@ class Reason(Enum):
     TOO_MANY_QUEUES = "the broker holds as many queues as it may"
     TOO_MANY_KEYS = "the Object History holds as many keys as it may"
     HISTORY_BEHIND = "the Object History cannot be written as fast as it changes"
+    NOT_STAGED = "not all of what is to be committed is staged"
+    STAGING_FULL = "the broker holds as many rows of batches that are not committed as it may"
     UNAVAILABLE = "the log cannot be written"
     DAMAGED = "the log is damaged"
 

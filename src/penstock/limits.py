@@ -46,6 +46,14 @@ SEARCH_TOPICS_MAX = 1_000  # Sets of topics that one search looks up; where more
 SEARCH_PAGE_MAX = 1_000
 SEARCH_PAGE_DEFAULT = 100
 SEARCH_SECONDS_MAX = 2.0  # Then a page is answered as it is, with a cursor to go on from.
+# Batches of stream processors
+STAGED_CHUNK_BYTES_MAX = 4 << 20
+STAGED_CHUNK_ROWS_MAX = 10_000
+STAGED_CHUNKS_MAX = 65_536  # Of all parts of all batches.
+STAGED_PARTS_MAX = 10_000  # In one commit.
+STAGED_QUERIES_MAX = 50_000  # Whose last batch is known; whoever has not committed for the longest time is forgotten.
+ADMITTED_ROWS_MAX = 4096  # In one step, of messages that are alike.
+ADMITTED_MESSAGES_MAX = 256  # In one step, of others.
 
 # The log
 BATCH_BYTES_MAX = 64 << 20  # A batch that would grow beyond this is refused its next message until it is synced.
@@ -123,6 +131,7 @@ LOST_SESSIONS_BYTES_MAX = 256 << 20  # What waits for clients that lost their co
 assert NAME_BYTES_MAX * 3 < REQUEST_TARGET_BYTES_MAX, "a percent-encoded name fits into a request target"
 assert BODY_BYTES_MAX + HEADERS_BYTES_MAX <= REQUEST_BODY_BYTES_MAX <= BATCH_BYTES_MAX
 assert BODY_BYTES_MAX <= FETCH_BYTES_MAX
+assert BODY_BYTES_MAX + KEY_BYTES_MAX + HEADERS_BYTES_MAX + (64 << 10) <= STAGED_CHUNK_BYTES_MAX, "a row fits"
 assert 6 * (BODY_BYTES_MAX + NAME_BYTES_MAX) + 1024 <= WS_MESSAGE_BYTES_MAX, "every message can be posted as JSON"
 assert 5 * FETCH_BYTES_MAX < WS_UNSENT_BYTES_MAX, "what one fetch brings does not cut its client off"
 assert GATHERED_MAX <= BATCH_MESSAGES_MAX

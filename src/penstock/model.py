@@ -333,6 +333,53 @@ class Redrive(Command, frozen=True, gc=False):
     to: str = ""
 
 
+class StageRows(Command, frozen=True, gc=False):
+    """Keep rows of a batch that may be committed later. Those of a part come in chunks, one after the other; one that
+    is there already is not kept again. What is not committed in time goes."""
+
+    query: str
+    batch: int
+    part: str
+    chunk: int  # Counted from 0.
+    rows: int
+    data: bytes
+    queues: frozenset[str]  # That must be there.
+    lifetime_ns: Nanos
+    bytes_max: int  # Of all that is staged.
+
+
+class CommitBatch(Command, frozen=True, gc=False):
+    """Let the rows of these parts into their queues, and drop all others of the batch. A batch that is not newer than
+    the last one of its query was committed before: nothing changes."""
+
+    query: str
+    batch: int
+    parts: Sequence[tuple[str, int]]  # And how many chunks each has.
+
+
+class AdmitRows(Command, frozen=True, gc=False):
+    """Let some rows of a committed batch into their queue, and note how far it has come, in one step."""
+
+    query: str
+    batch: int
+    at: tuple[int, int]  # The chunk and the row that it stands at.
+    to: tuple[int, int]  # The same, after this step.
+    publish: Publish | PublishRun
+
+
+class DropStaged(Command, frozen=True):
+    """Forget a batch that is not committed; without a name, all that nobody has committed in time."""
+
+    query: str = ""
+    batch: int = 0
+
+
+class DescribeStaged(Command, frozen=True):
+    """How far a query has come."""
+
+    query: str
+
+
 class Tick(Command, frozen=True):
     """Settle the leases and the lifetimes that have run out."""
 
@@ -355,6 +402,10 @@ class Kind(IntEnum):
     CARRIED = 5
     RECEIVER_MOVED = 6
     RESULT_CARRIED = 7
+    STAGED = 8
+    BATCH_COMMITTED = 9
+    ADMITTED = 10
+    UNSTAGED = 11
     LOGGED = 16
     FETCHED = 17
     KICKED = 18
@@ -736,6 +787,50 @@ class ReceiverMoved(Event, frozen=True, gc=False):
     consumer: int
 
 
+# Batches of a stream processor, which are to count once and whole. None of this is of interest to a reader: what
+# comes of it are messages, logged as all others.
+
+
+class Staged(Event, frozen=True, gc=False):
+    """Rows were received and saved. They are nobody's messages yet."""
+
+    kind: ClassVar[Kind] = Kind.STAGED
+    query: str
+    batch: int
+    part: str
+    chunk: int
+    rows: int
+    expires_at: Nanos
+    data: bytes
+
+
+class BatchCommitted(Event, frozen=True, gc=False):
+    """What is staged in these parts counts, and all else of the batch does not."""
+
+    kind: ClassVar[Kind] = Kind.BATCH_COMMITTED
+    query: str
+    batch: int
+    parts: tuple[str, ...]
+
+
+class Admitted(Event, frozen=True, gc=False):
+    """The rows of a committed batch before this one of this chunk are in their queues."""
+
+    kind: ClassVar[Kind] = Kind.ADMITTED
+    query: str
+    batch: int
+    chunk: int
+    row: int
+
+
+class Unstaged(Event, frozen=True, gc=False):
+    """A batch that was not committed is forgotten."""
+
+    kind: ClassVar[Kind] = Kind.UNSTAGED
+    query: str
+    batch: int
+
+
 # ── Answers: what the client is told ──────────────────────────────────────────────────────────────────────
 
 
@@ -890,6 +985,14 @@ class QueueList(Struct, frozen=True):
     queues: Sequence[QueueDescription]
 
 
+class StagedDescription(Struct, frozen=True):
+    """How far a query has come: its last batch, if it has committed any, and what is staged for it."""
+
+    committed: int | None
+    admitting: int  # Rows of committed batches that are not in their queues yet.
+    staged: int  # Rows that are not committed.
+
+
 class Done(Struct, frozen=True):
     """Nothing more to say."""
 
@@ -908,6 +1011,7 @@ Answer = (
     | StoredResult
     | Found
     | Redriven
+    | StagedDescription
 )
 
 

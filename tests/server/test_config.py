@@ -107,6 +107,7 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "log.segment_bytes": 65536,
         "http.body_bytes_max": 2 << 20,
         "http.buffered_bytes_max": 4 << 20,
+        "staging.bytes_max": 4 << 20,
     }
     switches = {"glovebox.create_queues": "false"}
     numbers |= {f"lines.{name}_bytes_max": 4 << 20 for name in ("line", "buffered", "unsent")}

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from penstock.limits import NEVER_NS
 from penstock.model import (
+    Admitted,
+    BatchCommitted,
     Carried,
     Completed,
     DeadLettered,
@@ -43,8 +45,10 @@ from penstock.model import (
     ResultStored,
     Retried,
     Stage,
+    Staged,
     Succeeded,
     Unchanged,
+    Unstaged,
 )
 from penstock.storage.directory import DataDirectory
 from penstock.storage.port import Log, Section
@@ -124,6 +128,26 @@ every_kind: dict[type[Event], st.SearchStrategy[Event]] = {
     ResultStored: _about(ResultStored, result=_bytes),
     ResultCarried: _about(ResultCarried, result=_bytes),
     ReceiverMoved: st.builds(ReceiverMoved, time=_i64, queue=_u32, sequence=_u64, consumer=_u32),
+    Staged: st.builds(
+        Staged,
+        time=_i64,
+        query=_texts,
+        batch=_u32,
+        part=_texts,
+        chunk=_u32,
+        rows=_u32,
+        expires_at=_i64,
+        data=_bytes,
+    ),
+    BatchCommitted: st.builds(
+        BatchCommitted,
+        time=_i64,
+        query=_texts,
+        batch=_u32,
+        parts=st.lists(_texts, max_size=3).map(tuple),
+    ),
+    Admitted: st.builds(Admitted, time=_i64, query=_texts, batch=_u32, chunk=_u32, row=_u32),
+    Unstaged: st.builds(Unstaged, time=_i64, query=_texts, batch=_u32),
 }
 events: st.SearchStrategy[Event] = st.one_of(*every_kind.values())
 

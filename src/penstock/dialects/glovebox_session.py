@@ -72,6 +72,8 @@ CODES: dict[Reason, Code] = {
     Reason.TOO_MANY_KEYS: "PermissionDenied",
     Reason.NOT_DELAYED: "PermissionDenied",
     Reason.HISTORY_BEHIND: "Unavailable",
+    Reason.NOT_STAGED: "NoObject",
+    Reason.STAGING_FULL: "Unavailable",
     Reason.UNAVAILABLE: "Unavailable",
     Reason.DAMAGED: "Unavailable",
 }

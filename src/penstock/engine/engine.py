@@ -23,6 +23,7 @@ from penstock.engine.pull import Pulling, result_of
 from penstock.engine.queue import Queue, Section
 from penstock.engine.rows import ROW_DTYPE, Row
 from penstock.engine.search import scheduled, search
+from penstock.engine.staging import Staging
 from penstock.engine.topics import TopicNames
 from penstock.errors import Reason
 from penstock.limits import (
@@ -34,10 +35,14 @@ from penstock.limits import (
     TICK_EVENTS_MAX,
 )
 from penstock.model import (
+    AdmitRows,
+    Admitted,
     AwaitResult,
+    BatchCommitted,
     Carried,
     Carry,
     Command,
+    CommitBatch,
     Completed,
     CreateQueue,
     DeadLettered,
@@ -50,7 +55,9 @@ from penstock.model import (
     Delivery,
     DescribeObject,
     DescribeQueue,
+    DescribeStaged,
     Done,
+    DropStaged,
     Event,
     Exasperated,
     Expired,
@@ -97,10 +104,13 @@ from penstock.model import (
     ResultStored,
     Retried,
     Search,
+    Staged,
+    StageRows,
     Succeeded,
     SucceededRun,
     Tick,
     Unchanged,
+    Unstaged,
     UpdateQueue,
 )
 
@@ -122,6 +132,7 @@ class Engine:
         self.last_queue = 0
         self.moved: dict[Place, Place] = {}  # Where a dead-lettered message is now, by the place in its id.
         self.origins: dict[Place, Place] = {}  # The reverse.
+        self.staging = Staging()
         # When `decide(Tick())` and `advance` have something to do next. May be early, never late.
         self.next_deadline: Nanos = NEVER_NS
         self._deadlines: list[tuple[Nanos, int]] = []  # A heap; a queue's newest entry is its `armed`.
@@ -144,6 +155,11 @@ class Engine:
             DescribeQueue: self._describe_queue,
             ListQueues: self._list_queues,
             DescribeObject: self._describe_object,
+            StageRows: lambda command, now: self.staging.stage(command, now, self.numbers),
+            CommitBatch: self.staging.commit,
+            AdmitRows: self._admit,
+            DropStaged: self.staging.drop,
+            DescribeStaged: lambda command, _: self.staging.describe(command),
         }
         self._evolve: dict[type[Event], Callable[[Any, Position], None]] = {
             Logged: self._logged,
@@ -180,6 +196,10 @@ class Engine:
             QueueCreated: self._queue_created,
             QueueChanged: self._queue_changed,
             QueueRemoved: self._queue_removed,
+            Staged: self.staging.staged,
+            BatchCommitted: self.staging.batch_committed,
+            Admitted: self.staging.admitted,
+            Unstaged: self.staging.unstaged,
         }
 
     # ── The four calls ────────────────────────────────────────────────────────────────────────────────────
@@ -566,6 +586,14 @@ class Engine:
                 events.append(ResultCarried(now, number, sequence, row.created, 0, receiver, result))
         return Decision(events, _DONE)
 
+    def _admit(self, command: AdmitRows, now: Nanos) -> Decision:
+        """Publish, and note it, in one decision. Rows for a queue that was removed meanwhile have gone with it."""
+        if not self.staging.stands_at(command.query, command.batch, command.at):
+            return _refuse(Reason.NOT_STAGED)
+        published = self._decide[type(command.publish)](command.publish, now)
+        admitted = Admitted(now, command.query, command.batch, *command.to)
+        return Decision([*published.events, admitted], published.answer)
+
     # ── Decide: queues ────────────────────────────────────────────────────────────────────────────────────
 
     def _create_queue(self, command: CreateQueue, now: Nanos) -> Decision:
@@ -907,6 +935,7 @@ class Engine:
         yield from self.history.sections()
         moved = np.array([(*origin, *place) for origin, place in self.moved.items()], dtype=np.int64)
         yield "moved", b"", (moved,)
+        yield from self.staging.sections()
 
     def restore(self, sections: Iterable[Section]) -> None:
         """Take the state of a snapshot. The engine must be new."""
@@ -917,6 +946,8 @@ class Engine:
                 head = msgspec.json.decode(facts, type=_Head)
                 self.time, self.last_queue = head.time, head.last_queue
                 self.names.restore(head.names)
+            elif kind == "staging":
+                self.staging.restore(facts)
             elif kind == "queue":
                 queue = Queue.from_section(facts)
                 self.queues[queue.number] = queue

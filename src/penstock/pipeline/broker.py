@@ -1,4 +1,4 @@
-"""The log of a broker, read over HTTP: `docs/native.md` describes what is asked for."""
+"""A broker, and its log, over HTTP: `docs/native.md` describes what is asked for."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import random
 import socket
 import time
+from collections.abc import Mapping
 from email.message import Message
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
@@ -22,19 +23,67 @@ _TIMEOUT_SECONDS = 60.0
 _PAUSES_SECONDS = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2, 3.2, 3.2, 3.2)
 _PASSING = (429, 502, 503, 504)
 _SECOND_NS = 1_000_000_000
+_NONE: dict[str, Any] = {}
+_NO_PATH = "there is nothing at this path"
 
 
-class _Answer(NamedTuple):
+class Answer(NamedTuple):
     status: int
     headers: Message
     body: bytes
 
 
-class BrokerLog:
+class Broker:
+    """Requests that may be made more than once: asked until there is an answer."""
+
     def __init__(self, url: str, token: str = "") -> None:
-        self._url = url
+        self.url = url
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._connection: http.client.HTTPConnection | None = None
+
+    def ask(self, method: str, path: str, parameters: Mapping[str, Any] = _NONE, body: bytes | None = None) -> Answer:
+        target = f"{urlsplit(self.url).path}{path}"
+        if parameters:
+            target += f"?{urlencode(parameters)}"
+        problem = ""
+        for pause in (None, *_PAUSES_SECONDS):
+            if pause:
+                time.sleep(pause * random.uniform(0.5, 1))  # Many tasks may have been sent away together.
+            try:
+                answer = self._ask(method, target, body)
+            except socket.gaierror as error:
+                raise BrokerError(f"{self.url}: {error.strerror}") from None
+            except (OSError, http.client.HTTPException) as error:
+                self.close()
+                problem = f"{type(error).__name__}: {error}"
+                continue
+            if answer.status < 300:
+                return answer
+            if answer.status not in _PASSING:
+                raise _refusal(self.url, target, answer)
+            problem = f"{answer.status}: {_told(answer).get('error', '')}"
+        raise BrokerError(f"{self.url} does not answer {target}: {problem}")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, method: str, target: str, body: bytes | None) -> Answer:
+        connection = self._connection = self._connection or self._connect()
+        connection.request(method, target, body, self._headers)
+        response = connection.getresponse()
+        return Answer(response.status, response.headers, response.read())
+
+    def _connect(self) -> http.client.HTTPConnection:
+        parts = urlsplit(self.url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        return kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS)
+
+
+class BrokerLog:
+    def __init__(self, url: str, token: str = "") -> None:
+        self._broker = Broker(url, token)
         self._names = NameTable({}, {})
         self._names_known = 0
 
@@ -48,67 +97,34 @@ class BrokerLog:
     def offset_at(self, moment: Nanos) -> int:
         end = self._describe()["end"]
         since = f"{moment // _SECOND_NS}.{moment % _SECOND_NS:09d}"
-        lines = self._get("/v1/events", {"since": since, "limit": 1, "bodies": "false"}).body.splitlines()
+        asked = {"since": since, "limit": 1, "bodies": "false"}
+        lines = self._broker.ask("GET", "/v1/events", asked).body.splitlines()
         return int(json.loads(lines[0])["offset"]) if lines else int(end)
 
     def offset_within(self, start: int, bytes_max: int) -> int:
-        answer = self._get("/v1/log/batches", {"from": start, "max_bytes": bytes_max}, method="HEAD")
+        answer = self._broker.ask("HEAD", "/v1/log/batches", {"from": start, "max_bytes": bytes_max})
         return int(answer.headers["X-Penstock-Next-Offset"])
 
     def batches(self, start: int, end: int) -> Batches:
         while start < end:
-            answer = self._get("/v1/log/batches", {"from": start, "to": end, "max_bytes": RANGE_BYTES_DEFAULT})
+            asked = {"from": start, "to": end, "max_bytes": RANGE_BYTES_DEFAULT}
+            answer = self._broker.ask("GET", "/v1/log/batches", asked)
             following = int(answer.headers["X-Penstock-Next-Offset"])
             if following <= start:
-                raise EventsLostError(f"offset {start} is not at {self._url}: its log ends there")
+                raise EventsLostError(f"offset {start} is not at {self._broker.url}: its log ends there")
             yield from _split(answer.body)
             start = following
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._broker.close()
 
     def _describe(self) -> Any:
-        told = json.loads(self._get("/v1/log", {"names_from": self._names_known}).body)
+        told = json.loads(self._broker.ask("GET", "/v1/log", {"names_from": self._names_known}).body)
         first = told["names_from"]
         self._names.texts.update({number: text for number, text in enumerate(told["names"], first) if number})
         self._names.queues.update({int(number): name for number, name in told["queues"].items()})
         self._names_known = first + len(told["names"])
         return told
-
-    def _get(self, path: str, parameters: dict[str, Any], method: str = "GET") -> _Answer:
-        """Ask until there is an answer. To read changes nothing: so it may be tried again."""
-        target = f"{urlsplit(self._url).path}{path}?{urlencode(parameters)}"
-        problem = ""
-        for pause in (None, *_PAUSES_SECONDS):
-            if pause:
-                time.sleep(pause * random.uniform(0.5, 1))  # Many tasks may have been sent away together.
-            try:
-                answer = self._ask(method, target)
-            except socket.gaierror as error:
-                raise BrokerError(f"{self._url}: {error.strerror}") from None
-            except (OSError, http.client.HTTPException) as error:
-                self.close()
-                problem = f"{type(error).__name__}: {error}"
-                continue
-            if answer.status == 200:
-                return answer
-            if answer.status not in _PASSING:
-                raise _refusal(self._url, target, answer)
-            problem = f"{answer.status}: {_told(answer).get('error', '')}"
-        raise BrokerError(f"{self._url} does not answer {target}: {problem}")
-
-    def _ask(self, method: str, target: str) -> _Answer:
-        connection = self._connection = self._connection or self._connect()
-        connection.request(method, target, headers=self._headers)
-        response = connection.getresponse()
-        return _Answer(response.status, response.headers, response.read())
-
-    def _connect(self) -> http.client.HTTPConnection:
-        parts = urlsplit(self._url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        return kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS)
 
 
 def _split(data: bytes) -> Batches:
@@ -125,7 +141,7 @@ def _split(data: bytes) -> Batches:
         at += header.total_bytes
 
 
-def _refusal(url: str, target: str, answer: _Answer) -> Exception:
+def _refusal(url: str, target: str, answer: Answer) -> Exception:
     told = _told(answer)
     if answer.status == 410 and "earliest" in told:
         return EventsRemovedError(told["earliest"])
@@ -133,12 +149,12 @@ def _refusal(url: str, target: str, answer: _Answer) -> Exception:
         return EventsLostError(f"the log at {url} ends at {told.get('end')}, before what is asked for: {target}")
     if answer.status in (401, 403):
         return BrokerError(f"{url} refuses the token: {told.get('error', answer.status)}")
-    if answer.status == 404:
+    if answer.status == 404 and told.get("error", _NO_PATH) == _NO_PATH:
         return BrokerError(f"{url} has no {target}: is it a Penstock of this version?")
     return BrokerError(f"{url} answers {target} with {answer.status}: {told.get('error', '')}")
 
 
-def _told(answer: _Answer) -> dict[str, Any]:
+def _told(answer: Answer) -> dict[str, Any]:
     try:
         told = json.loads(answer.body or b"{}")
     except ValueError:

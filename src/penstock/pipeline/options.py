@@ -28,6 +28,10 @@ class Since(Struct, frozen=True):
 Place = Literal["earliest", "latest"] | int | Since
 
 
+# Of each option, as the documentation spells it: the field that it sets, and how it is read.
+Spelled = dict[str, tuple[str | None, Callable[[str], Any]]]
+
+
 class Options(Struct, frozen=True, kw_only=True):
     """What a reader was asked for. It goes to the executors as it is."""
 
@@ -45,24 +49,50 @@ class Options(Struct, frozen=True, kw_only=True):
     fail_on_data_loss: bool = True
 
 
+class SinkOptions(Struct, frozen=True, kw_only=True):
+    """What a writer was asked for. It goes to the executors as it is."""
+
+    url: str
+    token: str = ""
+    queue: str = ""
+    query: str = ""
+    batch: int | None = None
+
+
 def parse_options(given: Mapping[str, str]) -> Options:
-    """Raises `OptionError`. Spark hands over names in lower case: they are compared so."""
-    named = {name.lower(): value for name, value in given.items()}
-    unknown = sorted(named.keys() - _PARSERS.keys())
-    if unknown:
-        raise OptionError(f"there is no option {', '.join(unknown)}; known are {', '.join(_SPELLED)}")
-    if ("url" in named) == ("path" in named):
+    """Raises `OptionError`."""
+    values = _parse(given, _SPELLED)
+    if ("url" in values) == ("path" in values):
         raise OptionError("either url (of a broker) or path (of a data directory) must be given, and not both")
+    return Options(**values)
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Raises `OptionError`."""
+    values = _parse(given, _SINK_SPELLED)
+    if "url" not in values:
+        raise OptionError("url (of the broker to write to) must be given")
+    if ("query" in values) != ("batch" in values):
+        raise OptionError("query and batch belong together: a batch of that number is written once")
+    return SinkOptions(**values)
+
+
+def _parse(given: Mapping[str, str], spelled: Spelled) -> dict[str, Any]:
+    """Spark hands over names in lower case: they are compared so."""
+    known = {name.lower(): name for name in spelled}
+    unknown = sorted(name for name in given if name.lower() not in known)
+    if unknown:
+        raise OptionError(f"there is no option {', '.join(unknown)}; known are {', '.join(spelled)}")
     values: dict[str, Any] = {}
-    for name, value in named.items():
-        field, parse = _PARSERS[name]
+    for name, value in given.items():
+        field, parse = spelled[known[name.lower()]]
         try:
             parsed = parse(value)
         except ValueError as error:
-            raise OptionError(f"{_spelled(name)} is {value!r}, but {error}") from None
+            raise OptionError(f"{known[name.lower()]} is {value!r}, but {error}") from None
         if field:
             values[field] = parsed
-    return Options(**values)
+    return values
 
 
 def _url(text: str) -> str:
@@ -131,14 +161,25 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError("it must be a whole number")
+    return int(text)
+
+
+def _name(text: str) -> str:
+    if not text:
+        raise ValueError("it must be a name")
+    return text
+
+
 def _flag(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("it must be true or false")
     return text.lower() == "true"
 
 
-# As the documentation spells them: the field that it sets, and how it is read.
-_SPELLED: dict[str, tuple[str | None, Callable[[str], Any]]] = {
+_SPELLED: Spelled = {
     "url": ("url", _url),
     "path": ("path", _path),
     "token": ("token", str),
@@ -153,8 +194,11 @@ _SPELLED: dict[str, tuple[str | None, Callable[[str], Any]]] = {
     "partitionBytes": ("partition_bytes", _count),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
 }
-_PARSERS = {name.lower(): parser for name, parser in _SPELLED.items()}
-
-
-def _spelled(name: str) -> str:
-    return next(spelled for spelled in _SPELLED if spelled.lower() == name)
+_SINK_SPELLED: Spelled = {
+    "url": ("url", _url),
+    "token": ("token", str),
+    "queue": ("queue", _name),
+    "query": ("query", _name),
+    "batch": ("batch", _number),
+    "checkpointLocation": (None, str),  # Spark's own; it comes along.
+}

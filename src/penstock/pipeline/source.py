@@ -1,4 +1,4 @@
-"""`format("penstock")` for Spark: the events of a log as a table, in batches and as a stream.
+"""`format("penstock")` for Spark: the events of a log as a table, in batches and as a stream. `sink.py` writes.
 
 The driver decides on offsets and divides them; the executors fetch the bytes of their ranges themselves and decode
 them into Arrow. An offset of a stream is `{"<shard>": offset}`: the first one not read yet.
@@ -17,7 +17,14 @@ from typing import Any, assert_never
 
 import pyarrow as pa
 from msgspec import structs
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
@@ -31,8 +38,9 @@ from penstock.errors import EventsLostError, EventsRemovedError, OptionError
 from penstock.pipeline.broker import BrokerLog
 from penstock.pipeline.files import FileLog
 from penstock.pipeline.log import Batches, EventLog, Extent, NameTable
-from penstock.pipeline.options import Options, Place, Since, parse_options
+from penstock.pipeline.options import Options, Place, Since, parse_options, parse_sink_options
 from penstock.pipeline.rows import Rows, needs_names, spark_schema
+from penstock.pipeline.sink import BatchWriter, StreamWriter
 from penstock.storage.columns import COLUMNS
 
 logger = logging.getLogger(__name__)
@@ -55,6 +63,12 @@ class PenstockSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         return EventStreamReader(_asked(self.options, schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return BatchWriter(parse_sink_options(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        return StreamWriter(parse_sink_options(self.options), schema, overwrite)
 
 
 def _asked(given: Any, schema: StructType) -> Options:

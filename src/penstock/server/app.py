@@ -37,11 +37,13 @@ from penstock.dialects.native import Native
 from penstock.dialects.nq import Nq
 from penstock.dialects.objects import Objects
 from penstock.dialects.search import Search
+from penstock.dialects.staging import Staging
 from penstock.engine.engine import Engine
 from penstock.errors import ConfigError, DataDirectoryError, HistoryError, PenstockError, ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import SECOND_NS, SESSION_ID_MAX
 from penstock.model import Nanos, QueueSettings
+from penstock.server.admission import Admitter
 from penstock.server.auth import Authenticator
 from penstock.server.clock import Clock
 from penstock.server.config import Address, Config
@@ -87,7 +89,13 @@ class Application:
     """Every HTTP path of the broker."""
 
     def __init__(
-        self, config: Config, identity: Identity, loop: Loop, metrics: Metrics, spectators: Spectators
+        self,
+        config: Config,
+        identity: Identity,
+        loop: Loop,
+        metrics: Metrics,
+        spectators: Spectators,
+        admitter: Admitter,
     ) -> None:
         self._loop = loop
         self._metrics_of = metrics
@@ -111,7 +119,12 @@ class Application:
             empty_status=config.nq.empty_status,
             request_bytes_max=config.http.body_bytes_max,
         )
-        self._mqs, self._nq = mqs, nq
+        staging = Staging(
+            admitter.commit,
+            bytes_max=config.staging.bytes_max,
+            lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
+        )
+        self._mqs, self._nq, self._staging = mqs, nq, staging
         self._routes: Routes = {
             **mqs.routes,
             **nq.routes,
@@ -119,6 +132,7 @@ class Application:
             **Native(loop.submit, spectators).routes,
             **Objects(ids).routes,
             **Search(Searching(loop, spectators), ids).routes,
+            **staging.routes,
             (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
             (b"metrics", 1): {b"GET": self._metrics, b"HEAD": self._metrics},
             (b"openapi.json", 1): {b"GET": self._openapi, b"HEAD": self._openapi},
@@ -128,7 +142,10 @@ class Application:
         self.keep_order = loop.decide_collected
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
-        dialect = self._nq if _route_of(segments_of(target)) in self._nq.routes else self._mqs
+        route = _route_of(segments_of(target))
+        if route in self._staging.routes:
+            return self._staging.body_rule()
+        dialect = self._nq if route in self._nq.routes else self._mqs
         return dialect.body_rule(method, target, headers)
 
     def route(self, request: Request) -> Route:
@@ -255,7 +272,8 @@ class Broker:
             self.loop.on_commit.append(lambda: self.remembering.after_commit())
             self.spectators = self.metrics.spectators = Spectators(self.loop, _ids(identity), self.config.events)
             self.pushers = self.metrics.pushers = Pushers(self.loop, _ids(identity), self.config.push, random.random)
-            application = Application(self.config, identity, self.loop, self.metrics, self.spectators)
+            self.admitter = Admitter(self.loop)
+            application = Application(self.config, identity, self.loop, self.metrics, self.spectators, self.admitter)
             self.http = self.metrics.http = HttpServer(application, self.config.http)
             self.lines = self.metrics.lines = self._line_server(identity)
             gc.freeze()  # What was recovered is here to stay.
@@ -269,6 +287,7 @@ class Broker:
             logger.info("listening", extra={"http": http, "lines": lines, "data": str(self.config.data)})
             self.pushers.start()
             rounds = asyncio.create_task(self._look_around())
+            self.admitter.resume()
             await self._stop.wait()
             rounds.cancel()
             return await self._shut_down(listeners)
@@ -340,6 +359,7 @@ class Broker:
             if not self.loop.failure:
                 self.housekeeper.look_around()
                 self.remembering.rest()
+                self.admitter.look_around()
 
     def _on_failure(self, _: BaseException) -> None:
         self.housekeeper.stop()
@@ -360,6 +380,7 @@ class Broker:
             self.loop.revive(engine, log)
             self.pushers.start()
             self._keep_house(log)
+            self.admitter.resume()
             logger.warning("revived", extra={"offset": log.durable_offset})
 
     # ── Stop ────────────────────────────────────────────────────────────────────────────────────────────────

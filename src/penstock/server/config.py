@@ -32,6 +32,7 @@ from penstock.limits import (
     REQUEST_HEADERS_BYTES_MAX,
     SEGMENT_BYTES_MAX,
     SEGMENT_BYTES_MIN,
+    STAGED_CHUNK_BYTES_MAX,
 )
 
 FILE_NAME = "penstock.toml"
@@ -182,6 +183,21 @@ class EventsConfig(Struct, frozen=True, kw_only=True):
     ] = 15.0
 
 
+class StagingConfig(Struct, frozen=True, kw_only=True):
+    bytes_max: Annotated[
+        int,
+        Meta(
+            ge=STAGED_CHUNK_BYTES_MAX,
+            le=1 << 40,
+            description="Rows of batches that are not in their queues yet; more are answered with 503.",
+        ),
+    ] = 4 << 30
+    lifetime_seconds: Annotated[
+        int,
+        Meta(ge=1, le=_SECONDS_MAX, description="How long a batch may rest before its rows are dropped uncommitted."),
+    ] = 6 * 3600
+
+
 class LoggingConfig(Struct, frozen=True, kw_only=True):
     level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="The least important lines still logged.")
@@ -273,6 +289,7 @@ class Config(Struct, frozen=True, kw_only=True):
     log: LogConfig = LogConfig()
     history: HistoryConfig = HistoryConfig()
     events: EventsConfig = EventsConfig()
+    staging: StagingConfig = StagingConfig()
     logging: LoggingConfig = LoggingConfig()
     mqs: MqsConfig = MqsConfig()
     glovebox: GloveboxConfig = GloveboxConfig()

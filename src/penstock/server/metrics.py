@@ -77,6 +77,7 @@ FAMILIES = (
     Family("penstock_push_connections", "gauge", "Connections to endpoints open."),
     Family("penstock_push_in_flight", "gauge", "Messages on their way to endpoints."),
     Family("penstock_push_outcomes_total", "counter", "Messages pushed since the start, by outcome.", ("outcome",)),
+    Family("penstock_staged_bytes", "gauge", "Rows of batches that are not in their queues yet."),
     Family("penstock_log_bytes", "gauge", "Size of the log, without the room reserved in its newest segment."),
     Family("penstock_log_segments", "gauge", "Files of the log."),
     Family("penstock_log_offset", "gauge", "Events ever logged and fsynced: the offset of the next one."),
@@ -157,6 +158,7 @@ class Metrics:
         yield "penstock_queues", _one(len(loop.engine.queues))
         yield "penstock_queue_messages", _queue_messages(loop.engine)
         yield "penstock_waiting_receives", _one(loop.waiters)
+        yield "penstock_staged_bytes", _one(loop.engine.staging.bytes)
         if self.http:
             responses = enumerate(self.http.responses_by_status)
             yield "penstock_http_connections", _one(len(self.http.connections))

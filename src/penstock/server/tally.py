@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -41,8 +41,8 @@ class Tally:
         """Pass sections on, counting."""
         for section in sections:
             kind, _, columns = section
-            if kind in ("rows", "slots") and len(self._bases):
-                positions = columns[1]["position"] if kind == "rows" else _results(columns[1])["value"]
+            if kind in _ALIVE and len(self._bases):
+                positions = _ALIVE[kind](columns)
                 self._alive += np.bincount(self._segment_of(positions), minlength=len(self._bases))
             yield section
 
@@ -77,6 +77,13 @@ class Tally:
     def _segment_of(self, positions: np.ndarray) -> np.ndarray:
         # A message without a body may stand at the very end of the log, before its segment is there.
         return np.maximum(np.searchsorted(self._bases, positions, side="right") - 1, 0)
+
+
+_ALIVE: dict[str, Callable[[tuple[np.ndarray, ...]], np.ndarray]] = {
+    "rows": lambda columns: columns[1]["position"],
+    "slots": lambda columns: _results(columns[1])["value"],
+    "staging": lambda columns: columns[0],  # Not carried: it is gone soon enough.
+}
 
 
 def _results(slots: np.ndarray) -> np.ndarray:

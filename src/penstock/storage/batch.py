@@ -20,6 +20,8 @@ from crc32c import crc32c
 
 from penstock.errors import DamagedLogError
 from penstock.model import (
+    Admitted,
+    BatchCommitted,
     Carried,
     Completed,
     DeadLettered,
@@ -58,9 +60,11 @@ from penstock.model import (
     ResultCarried,
     ResultStored,
     Retried,
+    Staged,
     Succeeded,
     SucceededRun,
     Unchanged,
+    Unstaged,
 )
 
 MAGIC = b"PBAT"
@@ -424,6 +428,30 @@ def _encode_queue_removed(event: QueueRemoved, heap: bytearray, records: bytearr
     _encode_definition(event, event.queue, b"", heap, records)
 
 
+class _StagedFacts(msgspec.Struct):
+    query: str
+    batch: int
+    part: str
+    chunk: int
+    rows: int
+
+
+def _encode_staged(event: Staged, heap: bytearray, records: bytearray) -> None:
+    """The rows are the body, and what they are stands in the place of headers."""
+    facts = msgspec.json.encode(_StagedFacts(event.query, event.batch, event.part, event.chunk, event.rows))
+    heap += event.data
+    heap += facts
+    records += _RECORD.pack(
+        *(event.kind, 0, 0, 0, 0, event.time, event.time, 0, event.expires_at),
+        *(0, 0, 0, 0, 0, 0, 0, 0, 0, len(event.data), len(facts)),
+    )
+
+
+def _encode_as_json(event: Event, heap: bytearray, records: bytearray) -> None:
+    """An event of which there are few: all of it as JSON."""
+    _encode_definition(event, 0, msgspec.json.encode(event), heap, records)
+
+
 _ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
     Logged: _encode_logged,
     LoggedRun: _encode_logged_run,
@@ -444,6 +472,8 @@ _ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
     ResultStored: _encode_result,
     ResultCarried: _encode_result,
     ReceiverMoved: _encode_receiver_moved,
+    Staged: _encode_staged,
+    **dict.fromkeys((BatchCommitted, Admitted, Unstaged), _encode_as_json),
     **dict.fromkeys((Kicked, Exasperated, Expired, Deleted, HandedOver), _encode_message_event),
     **dict.fromkeys((Invalidated, Declined, Completed), _encode_message_event),
 }
@@ -510,6 +540,15 @@ def _decode_queue_created(record: _Record, extent: bytes) -> Event:
     return QueueCreated(record[5], record[3], facts.name, facts.settings)
 
 
+def _decode_staged(record: _Record, extent: bytes) -> Event:
+    facts = msgspec.json.decode(extent[record[18] :], type=_StagedFacts)
+    return Staged(
+        *(record[5], facts.query, facts.batch, facts.part, facts.chunk, facts.rows),
+        expires_at=record[8],
+        data=extent[: record[18]],
+    )
+
+
 _DECODERS: dict[int, Callable[[_Record, bytes], Event]] = {
     Kind.LOGGED: _decode_logged,
     Kind.FETCHED: lambda record, _: Fetched(*_facts(record), visible_at=record[7]),
@@ -542,5 +581,9 @@ _DECODERS: dict[int, Callable[[_Record, bytes], Event]] = {
         record[5], record[3], msgspec.json.decode(extent, type=QueueSettings)
     ),
     Kind.QUEUE_REMOVED: lambda record, _: QueueRemoved(record[5], record[3]),
+    Kind.STAGED: _decode_staged,
+    Kind.BATCH_COMMITTED: lambda _, extent: msgspec.json.decode(extent, type=BatchCommitted),
+    Kind.ADMITTED: lambda _, extent: msgspec.json.decode(extent, type=Admitted),
+    Kind.UNSTAGED: lambda _, extent: msgspec.json.decode(extent, type=Unstaged),
 }
 assert _DECODERS.keys() == {int(kind) for kind in Kind}

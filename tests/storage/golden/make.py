@@ -21,6 +21,8 @@ from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.limits import NEVER_NS, SECOND_NS
 from penstock.model import (
+    Admitted,
+    BatchCommitted,
     Carried,
     Completed,
     DeadLettered,
@@ -52,8 +54,10 @@ from penstock.model import (
     ResultStored,
     Retried,
     Stage,
+    Staged,
     Succeeded,
     Unchanged,
+    Unstaged,
 )
 from penstock.storage.batch import events_of
 from penstock.storage.directory import DIRECTORY_FORMAT, DataDirectory, Identity, write_durably
@@ -263,7 +267,25 @@ TOPICS_COMMITS: list[list[Event]] = [
     ],
 ]
 
-GOLDEN = {"format-1": COMMITS, "format-1-receivers": RECEIVERS_COMMITS, "format-1-topics": TOPICS_COMMITS}
+STAGING_COMMITS: list[list[Event]] = [
+    [
+        QueueCreated(at(0), 1, "orders", QueueSettings()),
+        Staged(at(10), "query", 0, "0-a", 0, 2, at(1010), b"rows of the first try"),
+        Staged(at(11), "query", 0, "0-b", 0, 2, at(1011), b"two rows"),
+    ],
+    [Staged(at(20), "query", 0, "0-b", 1, 1, at(1020), "noch eine für alle".encode())],
+    [Staged(at(30), "anfrage-ö", 7, "x", 0, 1, at(1030), b""), BatchCommitted(at(31), "query", 0, ("0-b",))],
+    [logged(40, 1, b"first", queue=1), Admitted(at(40), "query", 0, 0, 1)],
+    [Unstaged(at(50), "anfrage-ö", 7), BatchCommitted(at(51), "empty", 3, ())],
+    [logged(60, 2, b"second", queue=1), Admitted(at(60), "query", 0, 1, 0)],
+]
+
+GOLDEN = {
+    "format-1": COMMITS,
+    "format-1-receivers": RECEIVERS_COMMITS,
+    "format-1-topics": TOPICS_COMMITS,
+    "format-1-staging": STAGING_COMMITS,
+}
 """Each directory beside this file, and the events it was made of, commit by commit."""
 
 
@@ -354,6 +376,7 @@ def describe_state(engine: Engine) -> dict[str, Any]:
         "last queue": engine.last_queue,
         "names": engine.names.texts,
         "moved": [[*origin, *place] for origin, place in sorted(engine.moved.items())],
+        **({"staging": msgspec.to_builtins(engine.staging.facts)} if engine.staging.committed else {}),
         "queues": {
             queue.name: {
                 "number": queue.number,

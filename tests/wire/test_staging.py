@@ -1,0 +1,184 @@
+"""Staging over real sockets: what is refused, what is said again, and a broker that is killed in between."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.broker import Broker, StartBroker
+from tests.history import events, make_queue, settle
+from tests.http_client import Response, encode_request
+
+Rows = dict[str, Any]
+
+
+def arrow(rows: Rows) -> bytes:
+    table = pa.table(rows)
+    buffer = io.BytesIO()
+    with pa.ipc.new_stream(buffer, table.schema) as stream:
+        stream.write_table(table)
+    return buffer.getvalue()
+
+
+def messages(count: int, queue: str = "work", prefix: str = "") -> Rows:
+    return {"body": [f"{prefix}{number}" for number in range(count)], "queue": [queue] * count}
+
+
+def stage(
+    broker: Broker, rows: Rows, part: str = "a", *, chunk: int = 0, query: str = "q", batch: int = 0
+) -> Response:
+    return broker.request("POST", f"/v1/stage/{query}/{batch}/{part}?chunk={chunk}", body=arrow(rows))
+
+
+def commit(broker: Broker, *, query: str = "q", batch: int = 0, **parts: int) -> Response:
+    named = [{"part": part, "chunks": chunks} for part, chunks in parts.items()]
+    body = json.dumps({"parts": named}).encode()
+    return broker.request("POST", f"/v1/stage/{query}/{batch}/commit", body=body)
+
+
+def status(broker: Broker, queue: str = "work") -> dict[str, Any]:
+    found: dict[str, Any] = broker.request("GET", f"/v1/queues/{queue}").json()["status"]
+    return found
+
+
+@pytest.fixture
+def own(start_broker: StartBroker) -> Broker:
+    own = start_broker()
+    make_queue(own, "work")
+    return own
+
+
+def test_a_batch_is_staged_committed_and_there(own: Broker) -> None:
+    assert stage(own, messages(3)).json() == {"rows": 3}
+    assert own.request("GET", "/v1/stage/q").json() == {"query": "q", "committed": None, "admitting": 0, "staged": 3}
+    assert status(own)["messages"] == 0
+    assert commit(own, a=1).json() == {"query": "q", "batch": 0}
+    assert own.request("GET", "/v1/stage/q").json() == {"query": "q", "committed": 0, "admitting": 0, "staged": 0}
+    assert status(own)["ready"] == 3
+
+
+def test_every_column_reaches_the_message(own: Broker) -> None:
+    make_queue(own, "other")
+    rows = {
+        "body": [b"\xff\x00", b"", b"later", b"first"],
+        "queue": ["work", "other", "work", "work"],
+        "key": ["k", None, None, None],
+        "object": ["thing", None, None, None],
+        "priority": [1, None, 0, 9],
+        "delay": [None, None, 3600, 0],
+        "content_type": ["a/b", None, None, None],
+        "headers": pa.array([[("Content-Encoding", "gzip")], None, [], None], pa.map_(pa.utf8(), pa.utf8())),
+    }
+    assert stage(own, rows).status == 201
+    assert commit(own, a=1).status == 200
+    assert (status(own)["ready"], status(own)["delayed"], status(own, "other")["ready"]) == (2, 1, 1)
+    assert own.request("GET", "/messages/work").body == b"first"
+    second = own.request("GET", "/messages/work")
+    assert second.body == b"\xff\x00"
+    assert (second.header("Content-Type"), second.header("Content-Encoding")) == ("a/b", "gzip")
+    (logged,) = [row for row in events(own, "state=L") if row.get("object") == "thing"]
+    assert logged["key"] == "k"
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ({"queue": ["work"]}, "the column body is missing"),
+        ({"body": ["x"]}, "a row has no queue"),
+        ({"body": ["x"], "queue": pa.array([None], pa.utf8())}, "a row has no queue"),
+        ({"body": pa.array([None], pa.binary()), "queue": ["work"]}, "a row has no body"),
+        ({"body": ["x"], "queue": ["a/b"]}, "no control characters and no '/'"),
+        ({"body": ["x"], "queue": ["work"], "color": ["red"]}, "there is no column color; known are body"),
+        ({"body": [b"x" * (1 << 20) + b"x"], "queue": ["work"]}, "a body has at most 1048576 bytes"),
+        ({"body": ["x"], "queue": ["work"], "key": ["k" * 1025]}, "a key has at most 1024 bytes"),
+        ({"body": ["x"], "queue": ["work"], "priority": [-1]}, "priority is a number from 0"),
+        ({"body": ["x"], "queue": ["work"], "delay": [float("nan")]}, "delay is a number from 0"),
+        ({"body": ["x"], "queue": ["work"], "content_type": ["a\r\nb"]}, "no control characters"),
+        ({"body": [1], "queue": ["work"]}, "not a stream of Arrow with rows of messages"),
+        (messages(10_001), "a chunk has 1 to 10000 rows"),
+        ({"body": pa.array([], pa.utf8()), "queue": pa.array([], pa.utf8())}, "a chunk has 1 to 10000 rows"),
+    ],
+)
+def test_rows_that_cannot_become_messages_are_refused(own: Broker, rows: Rows, said: str) -> None:
+    answer = stage(own, rows)
+    assert answer.status == 400
+    assert said in answer.json()["error"]
+
+
+def test_what_is_not_arrow_or_not_asked_for_right_is_refused(own: Broker) -> None:
+    whole = arrow(messages(5))
+    for cut in (0, 1, 100, len(whole) // 2):
+        assert own.request("POST", "/v1/stage/q/0/a", body=whole[:cut]).status == 400
+    for at in range(0, len(whole), 7):  # A flipped bit is an error or another value, never the end of the broker.
+        flipped = bytes([*whole[:at], whole[at] ^ 0x41, *whole[at + 1 :]])
+        assert own.request("POST", f"/v1/stage/flipped/0/{at}", body=flipped).status in (201, 400, 404)
+    assert own.request("POST", "/v1/stage/q/x/a", body=whole).status == 400
+    assert own.request("POST", "/v1/stage/q/0/a?chunk=x", body=whole).status == 400
+    assert own.request("POST", "/v1/stage/q/0/a?part=1", body=whole).status == 400
+    assert own.request("POST", "/v1/stage/q/0/commit", body=b"{}").status == 400
+    assert stage(own, messages(1, "nowhere")).json() == {"error": "the queue does not exist: nowhere"}
+    assert stage(own, messages(1), chunk=1).status == 409
+    assert commit(own, a=1).status == 409
+    assert own.request("GET", "/health").status == 200
+
+
+def test_a_batch_that_is_dropped_is_not_there_and_may_come_again(own: Broker) -> None:
+    stage(own, messages(2))
+    assert own.request("DELETE", "/v1/stage/q/0").status == 204
+    assert commit(own, a=1).status == 409
+    stage(own, messages(2), "b")
+    assert commit(own, b=1).status == 200
+    assert own.request("DELETE", "/v1/stage/q/0").status == 204
+    assert status(own)["ready"] == 2
+
+
+def test_rows_beyond_the_room_are_refused_until_there_is_room(start_broker: StartBroker) -> None:
+    broker = start_broker("staging.bytes_max=4194304")
+    make_queue(broker, "work")
+    large = {"body": [b"x" * (1 << 20)] * 3, "queue": ["work"] * 3}
+    assert stage(broker, large).status == 201
+    full = stage(broker, large, "b")
+    assert (full.status, full.header("Retry-After")) == (503, "1")
+    assert commit(broker, a=1).status == 200
+    assert stage(broker, large, "c", batch=1).status == 201
+
+
+def test_a_broker_that_is_killed_keeps_what_is_staged_and_finishes_what_is_committed(own: Broker) -> None:
+    for chunk in range(10):
+        stage(own, messages(10_000, prefix=f"{chunk}-"), chunk=chunk)
+    own.kill()
+    own.start()
+    with own.connect() as connection:
+        body = json.dumps({"parts": [{"part": "a", "chunks": 10}]}).encode()
+        connection.send(encode_request("POST", "/v1/stage/q/0/commit", body=body))
+        while own.request("GET", "/v1/stage/q").json()["committed"] is None:
+            pass
+        own.kill()  # Most likely while rows are let in.
+    own.start()
+    assert stage(own, messages(1), "again").status == 201
+    assert commit(own, again=1).status == 200
+    assert status(own)["messages"] == 100_000
+    delivered = settle(own, "work")
+    assert delivered.body.count(b"X-MQS-MESSAGE-RECEIVES: 1\r\n") == 1000
+
+
+def test_a_batch_survives_snapshots_and_segments_that_come_and_go(start_broker: StartBroker) -> None:
+    settings = ("log.segment_bytes=65536", "log.snapshot_bytes=65536", "log.retention_seconds=0")
+    broker = start_broker(*settings)
+    make_queue(broker, "work")
+    make_queue(broker, "other")
+    stage(broker, messages(100, prefix="staged "))
+    for number in range(30):
+        stage(broker, messages(1000, "other"), query="churn", batch=number)
+        assert commit(broker, query="churn", batch=number, a=1).status == 200
+        while broker.request("GET", "/messages/other", {"X-MQS-MAX-MESSAGES": "1000"}).status == 200:
+            broker.request("DELETE", "/v1/queues/other")
+            make_queue(broker, "other")
+    broker.stop()
+    broker.start()
+    assert commit(broker, a=1).status == 200
+    assert status(broker)["ready"] == 100
