@@ -40,12 +40,8 @@ class Noter:
         note(self.history, *self.log[number - 1], 1, number, number * 1000, number * 10)
         return self.history.noted > noted
 
-    @property
-    def end(self) -> int:
-        return len(self.log) * 10 + 10
-
     def settle(self) -> None:
-        self.history.settle(self.end, 0)
+        self.history.settle(0)
 
     def again(self, snapshot: tuple[int, list[bytes]] = (0, [])) -> Noter:
         """What the next process finds: the disk, the snapshot, and the log after it."""
@@ -152,7 +148,7 @@ def test_a_history_behind_its_snapshot_is_refused(noter: Noter) -> None:
     noter.publish("customer", b"1", b"a")
     noter.settle()
     noter.publish("customer", b"1", b"b")
-    with pytest.raises(HistoryError, match="ends at position 20, and the snapshot says that it reached 21"):
+    with pytest.raises(HistoryError, match="ends at position 11, and the snapshot says that it reached 21"):
         noter.again(noter.snapshot())
 
 
@@ -215,7 +211,7 @@ def test_versions_of_a_key_are_shown_newest_first_and_only_those_in_the_log(note
 def test_what_was_replaced_goes_when_the_log_no_longer_has_it(noter: Noter) -> None:
     for number in range(10):
         noter.publish("customer", b"1", b"%d" % number)
-    noter.history.settle(noter.end, 60)
+    noter.history.settle(60)
     assert [version.versions for version in noter.history.versions("customer", b"1", 100)] == [10, 9, 8, 7, 6, 5]
     assert noter.known("customer", b"1") == (10, 10)
 
@@ -225,7 +221,7 @@ def test_a_new_key_is_refused_when_there_are_too_many_and_a_known_one_is_not(tmp
     for number in (1, 2):
         assert history.refusal(None) is None
         history.put("customer", b"%d" % number, Version(b"", 1, number, 1, number, number * 10))
-        history.settle(number * 10 + 5, 0)
+        history.settle(0)
     assert history.keys == 2
     assert history.refusal(None) is Reason.TOO_MANY_KEYS
     assert history.refusal(history.get("customer", b"1")) is None
@@ -254,7 +250,7 @@ def test_a_writer_that_was_killed_is_replaced_and_nothing_is_lost(noter: Noter) 
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     noter.publish("customer", b"1", b"b")
-    noter.history.cut(noter.end, 0)
+    noter.history.cut(0)
     with pytest.raises(HistoryError, match="cannot be written"):
         noter.history.write()
     assert noter.known("customer", b"1") == (2, 2)

@@ -55,7 +55,8 @@ def _rebuild(data: DataDirectory, *, show: bool) -> list[str]:
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not show) as bar:
         task = bar.add_task("rebuilding", total=sum(segment.path.stat().st_size for segment in segments))
         end = _replay(data, segments, history, old, lambda size: bar.advance(task, size))
-    history.settle(end, segments[0].base_position if segments else 0)
+    history.noted = end
+    history.settle(segments[0].base_position if segments else 0)
     keys = history.keys
     history.close()
     if old:
@@ -126,7 +127,7 @@ def _replay(
         for _, header, payload in reader.batches():
             for told in _told(header, payload, names):
                 if history.behind:
-                    history.settle(told.position, segments[0].base_position)
+                    history.settle(segments[0].base_position)
                 note(_Counting(history, old), *told)
             advance(header.total_bytes)
         damage = reader.damage

@@ -335,7 +335,7 @@ class Broker:
         replayed = 0
         for event, position in events:
             if history.behind:
-                history.settle(position, log.segments[0].base_position)
+                history.settle(log.segments[0].base_position)
             engine.evolve(event, position)
             replayed += 1
         if history.reached > log.durable_position:

@@ -39,8 +39,8 @@ class Remembering:
         """Called after each commit: is there something to write, and may it be written?"""
         history = self.history
         if not history.is_cut and (history.behind or history.reached < self._wanted):
-            self._durable_at = self._log.end_position
-            history.cut(self._durable_at, self._log.segments[0].base_position)
+            self._durable_at = history.noted
+            history.cut(self._log.segments[0].base_position)
         if self._durable_at is not None and self._durable_at <= self._log.durable_position:
             self._durable_at = None
             self._write()

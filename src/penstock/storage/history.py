@@ -50,7 +50,7 @@ class ObjectHistory:
         self.holds: Callable[[Position], bool] = lambda _: True  # Is what stands there still in the log?
         self._keys_max = keys_max
         self._stored = StoredVersions(path) if (path / "data.mdb").exists() else None
-        self.noted = self.reached  # Every version that was noted stands before it.
+        self.noted = self.reached  # Every version so far stands before it, and every later one does not.
         self._writer = HistoryWriter(path)
         self._current: dict[bytes, bytes] = {}  # Not written yet.
         self._replaced: dict[bytes, bytes] = {}
@@ -154,10 +154,10 @@ class ObjectHistory:
         """Is something set aside that is not written yet?"""
         return self._cut is not None
 
-    def cut(self, end: Position, earliest: Position) -> None:
-        """Set aside what was noted so far, to be written. The log begins at `earliest` and ends at `end`."""
+    def cut(self, earliest: Position) -> None:
+        """Set aside what was noted so far, to be written. The log begins at `earliest`."""
         assert not self.is_cut, "one at a time"
-        self._cut = Changes(self.reached, end, earliest, self._current, self._replaced)
+        self._cut = Changes(self.reached, self.noted, earliest, self._current, self._replaced)
         self._current, self._replaced = {}, {}
         self._fresh_cut, self._fresh = self._fresh, 0
 
@@ -175,9 +175,9 @@ class ObjectHistory:
             self._stored = StoredVersions(self.path)
         self._cut, self._fresh_cut = None, 0
 
-    def settle(self, end: Position, earliest: Position) -> None:
+    def settle(self, earliest: Position) -> None:
         """All three in one go, where nobody waits."""
-        self.cut(end, earliest)
+        self.cut(earliest)
         self.write()
         self.written()
 
