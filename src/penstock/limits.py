@@ -52,7 +52,7 @@ STAGED_CHUNK_ROWS_MAX = 10_000
 STAGED_CHUNKS_MAX = 65_536  # Of all parts of all batches.
 STAGED_PARTS_MAX = 10_000  # In one commit.
 STAGED_QUERIES_MAX = 50_000  # Whose last batch is known; whoever has not committed for the longest time is forgotten.
-ADMITTED_ROWS_MAX = 4096  # In one step, of messages that are alike.
+ADMITTED_ROWS_MAX = 2048  # In one step, of messages that are alike.
 ADMITTED_MESSAGES_MAX = 256  # In one step, of others.
 
 # The log

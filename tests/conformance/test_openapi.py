@@ -46,8 +46,7 @@ EXCLUDED_CHECKS = {
 
 load_all_checks()
 
-DIALECTS = ("native", "nq", "objects")
-DIALECTS = ("native", "nq", "staging")
+DIALECTS = ("native", "nq", "objects", "staging")
 
 
 def packaged(dialect: str) -> dict[str, Any]:

@@ -587,10 +587,13 @@ class Engine:
         return Decision(events, _DONE)
 
     def _admit(self, command: AdmitRows, now: Nanos) -> Decision:
-        """Publish, and note it, in one decision. Rows for a queue that was removed meanwhile have gone with it."""
+        """Publish, and note it, in one decision. Rows for a queue that was removed meanwhile have gone with it; what
+        is refused for another reason waits until it is not."""
         if not self.staging.stands_at(command.query, command.batch, command.at):
             return _refuse(Reason.NOT_STAGED)
         published = self._decide[type(command.publish)](command.publish, now)
+        if isinstance(published.answer, Refused) and published.answer.reason is not Reason.NO_QUEUE:
+            return published
         admitted = Admitted(now, command.query, command.batch, *command.to)
         return Decision([*published.events, admitted], published.answer)
 

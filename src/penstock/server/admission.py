@@ -15,7 +15,7 @@ from penstock.server.loop import Loop
 
 logger = logging.getLogger(__name__)
 
-_STROKE_SECONDS = 0.003  # The step that goes over it still ends.
+_STROKE_SECONDS = 0.002
 
 Respond = Callable[[Answer], None]
 
@@ -23,17 +23,16 @@ Respond = Callable[[Answer], None]
 class Admitter:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._at_work = False
+        self._under_way = 0  # Steps that are not durable yet.
         self._chunk: Chunk | None = None  # Whose rows are at hand.
         self._rows: StagedRows | None = None
         self._waiting: list[tuple[CommitBatch, Respond]] = []
-        self.rows_total = 0
 
     def commit(self, command: CommitBatch, respond: Respond) -> None:
         """Commit a batch; the answer comes when all of its rows are in their queues, and that is durable."""
 
         def committed(answer: Answer) -> None:
-            if not isinstance(answer, Refused) and (self._at_work or self._is_under_way(command.query)):
+            if not isinstance(answer, Refused) and (self._under_way or self._is_admitting(command.query)):
                 self._waiting.append((command, respond))
                 self.resume()
             else:
@@ -43,7 +42,7 @@ class Admitter:
 
     def resume(self) -> None:
         """Go on with what is committed, if nobody is at it."""
-        if self._loop.engine.staging.admissions and not self._at_work and not self._loop.failure:
+        if not self._under_way and not self._loop.failure:
             self._stroke()
 
     def look_around(self) -> None:
@@ -54,16 +53,17 @@ class Admitter:
             self._loop.submit(DropStaged(), lambda _: logger.warning("staged_rows_expired"))
 
     def _stroke(self) -> None:
-        self._at_work = True
+        """Steps for a few milliseconds. The next ones come when these are durable."""
+        staging = self._loop.engine.staging
         end = time.perf_counter() + _STROKE_SECONDS
-        while self._loop.engine.staging.admissions:
-            step = self._step(self._loop.engine.staging.admissions[0])
+        while staging.admissions and time.perf_counter() < end:
+            step = self._step(staging.admissions[0])
             if step is None:
                 return
-            if len(self._loop.engine.staging.admissions[0].chunks) == step.to[0] or time.perf_counter() >= end:
-                self._loop.submit(step, self._stroke_ended)
-                return
-            self._loop.submit(step, _noted)
+            self._under_way += 1
+            self._loop.submit(step, self._step_ended)
+            if staging.stands_at(step.query, step.batch, step.at):
+                return  # It was refused: why, its answer says.
 
     def _step(self, admission: Admission) -> AdmitRows | None:
         chunk = admission.chunks[admission.chunk]
@@ -75,40 +75,37 @@ class Admitter:
             self._give_up(Refused(Reason.DAMAGED, str(error)))
             return None
         publish, row = self._rows.publish_from(admission.row)
-        self.rows_total += row - admission.row
         at = admission.chunk, admission.row
         to = (admission.chunk, row) if row < chunk.rows else (admission.chunk + 1, 0)
         return AdmitRows(admission.query, admission.batch, at, to, publish)
 
-    def _stroke_ended(self, answer: Answer) -> None:
-        """What the last stroke did is durable, or never will be."""
-        self._at_work = False
-        _noted(answer)
-        if isinstance(answer, Refused) and answer.reason is Reason.UNAVAILABLE:
-            self._give_up(answer)
-        else:
+    def _step_ended(self, answer: Answer) -> None:
+        """A step is durable, or never will be."""
+        self._under_way -= 1
+        if isinstance(answer, Refused):
+            told = {"reason": f"{answer.reason.value}: {answer.detail}"}
+            if answer.reason is not Reason.NO_QUEUE:
+                logger.warning("staged_rows_wait", extra=told)
+                self._give_up(answer)
+                return
+            logger.warning("staged_rows_dropped", extra=told)
+        if not self._under_way:
             self._answer()
             self.resume()
 
     def _answer(self) -> None:
-        """Tell those whose batch is in. Only a stroke that has ended knows that it is durable, too."""
-        told = [each for each in self._waiting if not self._is_under_way(each[0].query)]
-        self._waiting = [each for each in self._waiting if self._is_under_way(each[0].query)]
+        """Tell those whose batch is in. Only when no step is under way it is durable, too."""
+        told = [each for each in self._waiting if not self._is_admitting(each[0].query)]
+        self._waiting = [each for each in self._waiting if self._is_admitting(each[0].query)]
         for _, respond in told:
             respond(Done())
 
-    def _is_under_way(self, query: str) -> bool:
+    def _is_admitting(self, query: str) -> bool:
         return any(admission.query == query for admission in self._loop.engine.staging.admissions)
 
     def _give_up(self, refused: Refused) -> None:
         """What is committed stays so; but nobody waits for it any more."""
-        self._at_work = False
         self._chunk = self._rows = None
         waiting, self._waiting = self._waiting, []
         for _, respond in waiting:
             respond(refused)
-
-
-def _noted(answer: Answer) -> None:
-    if isinstance(answer, Refused) and answer.reason is not Reason.UNAVAILABLE:
-        logger.warning("staged_rows_dropped", extra={"reason": f"{answer.reason.value}: {answer.detail}"})
