@@ -77,5 +77,10 @@ class EventsLostError(PenstockError):
     to go on with what is left."""
 
 
+class MessagesLostError(PenstockError):
+    """Messages of a batch that a Spark job reads again are with other consumers now. The query ends, unless it was
+    told to go on without them."""
+
+
 class BrokerError(PenstockError):
     """A broker cannot be reached, or refuses. The task of the Spark job fails; Spark may try it again."""

@@ -55,6 +55,9 @@ STAGED_QUERIES_MAX = 50_000  # Whose last batch is known; whoever has not commit
 ADMITTED_ROWS_MAX = 2048  # In one step, of messages that are alike.
 ADMITTED_MESSAGES_MAX = 256  # In one step, of others.
 
+CLAIMED_MAX = 2_000  # Messages in one request of a stream processor.
+LEASE_SECONDS_MAX = 7 * 86_400
+
 # The log
 BATCH_BYTES_MAX = 64 << 20  # A batch that would grow beyond this is refused its next message until it is synced.
 SEGMENT_BYTES_MIN = 64 << 10

@@ -367,6 +367,23 @@ class AdmitRows(Command, frozen=True, gc=False):
     publish: Publish | PublishRun
 
 
+class ReadClaimed(Command, frozen=True, gc=False):
+    """Read messages that a consumer has leased before, and have them for so much longer. One whose lease has run out
+    is leased again, unless somebody else has it."""
+
+    claimed: Sequence[tuple[int, int, int]]  # Queue, first and last sequence.
+    consumer: str
+    lease_ns: Nanos
+
+
+class FinishClaimed(Command, frozen=True, gc=False):
+    """Confirm messages that a consumer has leased before, also those whose lease has run out, unless somebody else
+    has them."""
+
+    claimed: Sequence[tuple[int, int, int]]
+    consumer: str
+
+
 class DropStaged(Command, frozen=True):
     """Forget a batch that is not committed; without a name, all that nobody has committed in time."""
 
@@ -985,6 +1002,14 @@ class QueueList(Struct, frozen=True):
     queues: Sequence[QueueDescription]
 
 
+class Claimed(Struct):
+    """Messages that a consumer has; and of those it asked for, how many it has not. The shell reads the bodies."""
+
+    deliveries: list[Delivery]
+    missing: int
+    following: tuple[int, int] | None = None  # The first that the answer had no room for: queue and sequence.
+
+
 class StagedDescription(Struct, frozen=True):
     """How far a query has come: its last batch, if it has committed any, and what is staged for it."""
 
@@ -1012,6 +1037,7 @@ Answer = (
     | Found
     | Redriven
     | StagedDescription
+    | Claimed
 )
 
 

@@ -25,12 +25,14 @@ _STATUS = {
     Reason.TOO_MANY_QUEUES: 503,
     Reason.TOO_MANY_KEYS: 503,
     Reason.HISTORY_BEHIND: 503,
+    Reason.NOT_STAGED: 409,
+    Reason.STAGING_FULL: 503,
     Reason.UNAVAILABLE: 503,
     Reason.DAMAGED: 500,
 }
 
 
-_TEMPORARY = (Reason.HISTORY_BEHIND, Reason.UNAVAILABLE)
+_TEMPORARY = (Reason.HISTORY_BEHIND, Reason.STAGING_FULL, Reason.UNAVAILABLE)
 
 
 def parameters(request: Request, *known: str) -> Given:

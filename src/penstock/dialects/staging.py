@@ -23,13 +23,13 @@ from penstock.dialects.http import (
     Response,
     Routes,
     checked_name,
-    error_response,
     has_control_characters,
     json_response,
     segments_of,
     whole_number,
 )
-from penstock.errors import ProtocolError, Reason
+from penstock.dialects.parameters import number, parameters, refusal
+from penstock.errors import ProtocolError
 from penstock.limits import (
     ADMITTED_MESSAGES_MAX,
     ADMITTED_ROWS_MAX,
@@ -62,14 +62,6 @@ from penstock.model import (
 BATCH_MAX = (1 << 63) - 1
 _COMMIT = b"commit"
 _RULE = BodyRule(STAGED_CHUNK_BYTES_MAX)
-_STATUS = {
-    Reason.NO_QUEUE: 404,
-    Reason.NOT_STAGED: 409,
-    Reason.STAGING_FULL: 503,
-    Reason.UNAVAILABLE: 503,
-    Reason.DAMAGED: 500,
-}
-_PASSING = (Reason.STAGING_FULL, Reason.UNAVAILABLE)
 
 TYPES: dict[str, Any] = {
     "body": pa.binary(),
@@ -267,15 +259,12 @@ class Staging:
 
     def _stage(self, request: Request, query: str, batch: int) -> Call:
         part = _name(segments_of(request.target)[4], "part")
-        name, _, chunk = request.query.partition(b"=")
-        if name not in (b"", b"chunk"):
-            raise ProtocolError("the only parameter is chunk")
-        number = whole_number(chunk or b"0", "chunk", 0, STAGED_CHUNKS_MAX)
+        chunk = number(parameters(request, "chunk"), "chunk", 0, STAGED_CHUNKS_MAX, 0)
         rows = StagedRows(request.body)
         rows.check()
         return Call(
             StageRows(
-                *(query, batch, part, number, rows.count, request.body),
+                *(query, batch, part, chunk, rows.count, request.body),
                 *(rows.queues, self._lifetime_ns, self._bytes_max),
             ),
             lambda answer: _tell(answer, 201, {"rows": rows.count}),
@@ -295,7 +284,7 @@ class Staging:
     def _drop(self, request: Request, _: bytes) -> Call:
         return Call(
             DropStaged(*_query_and_batch(request)),
-            lambda answer: _refusal(answer) if isinstance(answer, Refused) else Response(204),
+            lambda answer: refusal(answer) if isinstance(answer, Refused) else Response(204),
         )
 
     def _describe(self, _: Request, segment: bytes) -> Call:
@@ -319,19 +308,12 @@ def _name(segment: bytes, what: str) -> str:
 
 
 def _tell(answer: Answer, status: int, told: object) -> Response:
-    return _refusal(answer) if isinstance(answer, Refused) else json_response(status, told)
+    return refusal(answer) if isinstance(answer, Refused) else json_response(status, told)
 
 
 def _tell_described(answer: Answer, query: str) -> Response:
     if isinstance(answer, Refused):
-        return _refusal(answer)
+        return refusal(answer)
     assert isinstance(answer, StagedDescription)
     rows = {"admitting": answer.admitting, "staged": answer.staged}
     return json_response(200, {"query": query, "committed": answer.committed, **rows})
-
-
-def _refusal(refused: Refused) -> Response:
-    reason = refused.reason
-    detail = f": {refused.detail}" if refused.detail else ""
-    retry = b"Retry-After: 1\r\n" if reason in _PASSING else b""
-    return error_response(_STATUS[reason], reason.value + detail, retry)

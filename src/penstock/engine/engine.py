@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.engine.claims import finish_claimed, read_claimed
 from penstock.engine.groups import WORKERS
 from penstock.engine.history import History, MemoryHistory, note
 from penstock.engine.lifecycle import ALLOWED, DELAYED, KEPT, LEASED, READY
@@ -66,6 +67,7 @@ from penstock.model import (
     Fetched,
     FetchedRun,
     Finish,
+    FinishClaimed,
     FinishMany,
     HandedOver,
     HandedOverRun,
@@ -94,6 +96,7 @@ from penstock.model import (
     QueueList,
     QueueRemoved,
     QueueSettings,
+    ReadClaimed,
     Receipt,
     Receipts,
     ReceiverMoved,
@@ -159,6 +162,8 @@ class Engine:
             CommitBatch: self.staging.commit,
             AdmitRows: self._admit,
             DropStaged: self.staging.drop,
+            ReadClaimed: lambda command, now: read_claimed(self, command, now),
+            FinishClaimed: lambda command, now: finish_claimed(self, command, now),
             DescribeStaged: lambda command, _: self.staging.describe(command),
         }
         self._evolve: dict[type[Event], Callable[[Any, Position], None]] = {
@@ -375,7 +380,7 @@ class Engine:
                 events.append(self._dead_letter(queue, sequence, leased, now, taken, held_until=visible_at))
             else:
                 events.append(Fetched(now, number, sequence, row.created, receives, consumer, visible_at))
-            deliveries.append(self._delivery(queue, sequence, row, visible_at))
+            deliveries.append(self.delivery(queue, sequence, row, visible_at))
         return Decision(events, deliveries)
 
     def _fetch_run(self, command: Fetch, queue: Queue, now: Nanos) -> Decision | None:
@@ -425,7 +430,7 @@ class Engine:
             )
         ]
 
-    def _delivery(self, queue: Queue, sequence: int, row: Row, visible_at: Nanos) -> Delivery:
+    def delivery(self, queue: Queue, sequence: int, row: Row, visible_at: Nanos) -> Delivery:
         origin = self.origins.get((queue.number, sequence)) if self.origins else None
         return Delivery(
             origin[0] if origin else queue.number,

@@ -10,11 +10,16 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from penstock.dialects.claims import SCHEMA
 from penstock.errors import OptionError
+from penstock.limits import LEASE_SECONDS_MAX
 from penstock.model import LETTERS, Nanos
 from penstock.storage.columns import COLUMNS
 
 PARTITION_BYTES = 128 << 20
+MESSAGES_MAX = 100_000
+LEASE_SECONDS = 600
+QUEUE_COLUMNS = tuple(SCHEMA.names)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STATES = frozenset("".join(LETTERS.values()))
 
@@ -47,6 +52,9 @@ class Options(Struct, frozen=True, kw_only=True):
     bytes_max: int | None = None
     partition_bytes: int = PARTITION_BYTES
     fail_on_data_loss: bool = True
+    read: str = "events"
+    messages_max: int = MESSAGES_MAX  # In a batch of a stream that reads a queue.
+    lease_seconds: int = LEASE_SECONDS
 
 
 class SinkOptions(Struct, frozen=True, kw_only=True):
@@ -64,7 +72,31 @@ def parse_options(given: Mapping[str, str]) -> Options:
     values = _parse(given, _SPELLED)
     if ("url" in values) == ("path" in values):
         raise OptionError("either url (of a broker) or path (of a data directory) must be given, and not both")
+    if values.get("read") == "queue":
+        return _queue_options(values)
+    _refuse(values, _OF_QUEUES, "events")
+    return _with_columns(values, COLUMNS)
+
+
+def _queue_options(values: dict[str, Any]) -> Options:
+    _refuse(values, _OF_EVENTS, "a queue")
+    if len(values.get("queues", ())) != 1:
+        raise OptionError("read=queue reads one queue: the option queue must name it")
+    return _with_columns(values, QUEUE_COLUMNS)
+
+
+def _with_columns(values: dict[str, Any], known: tuple[str, ...]) -> Options:
+    columns: tuple[str, ...] = values.setdefault("columns", known)
+    unknown = [name for name in columns if name not in known]
+    if unknown:
+        raise OptionError(f"there is no column {', '.join(unknown)}; the columns are {', '.join(known)}")
     return Options(**values)
+
+
+def _refuse(values: dict[str, Any], fields: dict[str, str], read: str) -> None:
+    strange = [spelled for field, spelled in fields.items() if field in values]
+    if strange:
+        raise OptionError(f"{', '.join(strange)}: not for reading {read}")
 
 
 def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
@@ -110,11 +142,10 @@ def _path(text: str) -> str:
     return str(Path(text).absolute())
 
 
-def _mode(text: str) -> None:
-    if text == "queue":
-        raise ValueError("reading from a queue is not there yet: only events")
-    if text != "events":
-        raise ValueError("it must be events")
+def _mode(text: str) -> str:
+    if text not in ("events", "queue"):
+        raise ValueError("it must be events or queue")
+    return text
 
 
 def _list(text: str) -> tuple[str, ...]:
@@ -123,9 +154,6 @@ def _list(text: str) -> tuple[str, ...]:
 
 def _columns(text: str) -> tuple[str, ...]:
     columns = _list(text)
-    unknown = [name for name in columns if name not in COLUMNS]
-    if unknown:
-        raise ValueError(f"there is no {', '.join(unknown)}; the columns are {', '.join(COLUMNS)}")
     if not columns or len(set(columns)) < len(columns):
         raise ValueError("it must name one column or more, each once")
     return columns
@@ -161,6 +189,13 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _lease(text: str) -> int:
+    seconds = _count(text)
+    if seconds > LEASE_SECONDS_MAX:
+        raise ValueError(f"it must be at most {LEASE_SECONDS_MAX}")
+    return seconds
+
+
 def _number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ValueError("it must be a whole number")
@@ -183,7 +218,7 @@ _SPELLED: Spelled = {
     "url": ("url", _url),
     "path": ("path", _path),
     "token": ("token", str),
-    "read": (None, _mode),
+    "read": ("read", _mode),
     "columns": ("columns", _columns),
     "queue": ("queues", lambda text: frozenset(_list(text))),
     "state": ("states", _states),
@@ -193,6 +228,18 @@ _SPELLED: Spelled = {
     "maxBytesPerTrigger": ("bytes_max", _count),
     "partitionBytes": ("partition_bytes", _count),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
+    "maxMessagesPerTrigger": ("messages_max", _count),
+    "leaseSeconds": ("lease_seconds", _lease),
+}
+_OF_QUEUES = {"messages_max": "maxMessagesPerTrigger", "lease_seconds": "leaseSeconds"}
+_OF_EVENTS = {
+    "path": "path",
+    "states": "state",
+    "start": "startingOffset",
+    "end": "endingOffset",
+    "events_max": "maxEventsPerTrigger",
+    "bytes_max": "maxBytesPerTrigger",
+    "partition_bytes": "partitionBytes",
 }
 _SINK_SPELLED: Spelled = {
     "url": ("url", _url),

@@ -38,7 +38,15 @@ from penstock.errors import EventsLostError, EventsRemovedError, OptionError
 from penstock.pipeline.broker import BrokerLog
 from penstock.pipeline.files import FileLog
 from penstock.pipeline.log import Batches, EventLog, Extent, NameTable
-from penstock.pipeline.options import Options, Place, Since, parse_options, parse_sink_options
+from penstock.pipeline.options import (
+    QUEUE_COLUMNS,
+    Options,
+    Place,
+    Since,
+    parse_options,
+    parse_sink_options,
+)
+from penstock.pipeline.queue import QueueStreamReader, queue_schema
 from penstock.pipeline.rows import Rows, needs_names, spark_schema
 from penstock.pipeline.sink import BatchWriter, StreamWriter
 from penstock.storage.columns import COLUMNS
@@ -56,13 +64,20 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
-        return spark_schema(parse_options(self.options).columns)
+        return _schema(parse_options(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return EventReader(_asked(self.options, schema))
+        options = _asked(self.options, schema)
+        if options.read == "queue":
+            raise OptionError(
+                "read=queue is for streams: it takes messages, and finishes them when their batch is done. "
+                "read=events shows what is in a queue and leaves it there"
+            )
+        return EventReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return EventStreamReader(_asked(self.options, schema))
+        options = _asked(self.options, schema)
+        return QueueStreamReader(options) if options.read == "queue" else EventStreamReader(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return BatchWriter(parse_sink_options(self.options), schema, overwrite)
@@ -71,19 +86,25 @@ class PenstockSource(DataSource):
         return StreamWriter(parse_sink_options(self.options), schema, overwrite)
 
 
+def _schema(options: Options) -> StructType:
+    return queue_schema(options.columns) if options.read == "queue" else spark_schema(options.columns)
+
+
 def _asked(given: Any, schema: StructType) -> Options:
     """The options, with the columns of the schema: the user may have given one."""
     options = parse_options(given)
     columns = tuple(schema.fieldNames())
-    unknown = [name for name in columns if name not in COLUMNS]
+    known = QUEUE_COLUMNS if options.read == "queue" else COLUMNS
+    unknown = [name for name in columns if name not in known]
     if unknown:
-        raise OptionError(f"there is no column {', '.join(unknown)}; the columns are {', '.join(COLUMNS)}")
-    for field, ours in zip(schema, spark_schema(columns), strict=True):
+        raise OptionError(f"there is no column {', '.join(unknown)}; the columns are {', '.join(known)}")
+    options = structs.replace(options, columns=columns)
+    for field, ours in zip(schema, _schema(options), strict=True):
         if field.dataType != ours.dataType:
             raise OptionError(
                 f"{field.name} is of type {ours.dataType.simpleString()}, not {field.dataType.simpleString()}"
             )
-    return structs.replace(options, columns=columns)
+    return options
 
 
 class EventRange(InputPartition):

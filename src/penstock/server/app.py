@@ -18,6 +18,7 @@ import msgspec
 import uvloop
 
 from penstock import __version__
+from penstock.dialects.claims import Claims
 from penstock.dialects.etzel import Etzel, refusal
 from penstock.dialects.glovebox import Glovebox
 from penstock.dialects.http import (
@@ -133,6 +134,7 @@ class Application:
             **Objects(ids).routes,
             **Search(Searching(loop, spectators), ids).routes,
             **staging.routes,
+            **Claims(ids).routes,
             (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
             (b"metrics", 1): {b"GET": self._metrics, b"HEAD": self._metrics},
             (b"openapi.json", 1): {b"GET": self._openapi, b"HEAD": self._openapi},

@@ -44,6 +44,7 @@ from penstock.model import (
     QueueCreated,
     QueuedRun,
     QueueRemoved,
+    ReadClaimed,
     Receipt,
     Refused,
     Stage,
@@ -701,7 +702,7 @@ class Loop:
         self._arm()
 
 
-_READS = frozenset((Fetch, Pull, AwaitResult))  # Their answers hold what is in the log.
+_READS = frozenset((Fetch, Pull, AwaitResult, ReadClaimed))  # Their answers hold what is in the log.
 
 
 def _grouped(collected: list[Any], alike: Callable[[Any], object]) -> list[list[Any]]:
