@@ -58,6 +58,13 @@ ADMITTED_MESSAGES_MAX = 256  # In one step, of others.
 CLAIMED_MAX = 2_000  # Messages in one request of a stream processor.
 LEASE_SECONDS_MAX = 7 * 86_400
 
+# The trace of a message in the log
+TRACE_RECORDS_MAX = 1_000  # That are told; of one with more, the oldest are left out, but for the first.
+TRACE_BYTES_MAX = 16 << 20
+TRACE_PLACES_MAX = 1_000  # Queues that a message has been in.
+TRACES_MAX = 16  # Under way at once.
+TRACE_INDEX_BYTES_MAX = 64 << 20  # Of what is known of segments.
+
 # The log
 BATCH_BYTES_MAX = 64 << 20  # A batch that would grow beyond this is refused its next message until it is synced.
 SEGMENT_BYTES_MIN = 64 << 10

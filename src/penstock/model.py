@@ -301,6 +301,13 @@ class Search(Command, frozen=True, gc=False):
     limit: int = 1
 
 
+class LookUp(Command, frozen=True, gc=False):
+    """One message, if a queue holds it. Refused if there never was one."""
+
+    queue: int
+    sequence: int
+
+
 class ListScheduled(Command, frozen=True, gc=False):
     """Of the delayed messages behind a place, as many as one turn has time for, those that become ready next."""
 

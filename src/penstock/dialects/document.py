@@ -3,12 +3,42 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
+from msgspec import Raw, Struct
+
+from penstock.dialects.events import TextOf
 from penstock.dialects.times import rfc3339_nanos
 from penstock.ids import MessageIds
 from penstock.limits import NEVER_NS
-from penstock.model import Held, Nanos
+from penstock.model import (
+    Completed,
+    DeadLettered,
+    Declined,
+    Deleted,
+    Delivered,
+    Event,
+    Exasperated,
+    Expired,
+    Extended,
+    Fetched,
+    HandedOver,
+    Held,
+    Invalidated,
+    Kicked,
+    Logged,
+    MessageEvent,
+    Moved,
+    Nanos,
+    Queued,
+    QueueRemoved,
+    Rescheduled,
+    ResultStored,
+    Retried,
+    Succeeded,
+    Unchanged,
+)
 
 Document = dict[str, Any]
 
@@ -70,3 +100,274 @@ def text_or_base64(name: str, data: bytes) -> Document:
         return {name: data.decode()}
     except UnicodeDecodeError:
         return {f"{name}_base64": base64.b64encode(data).decode()}
+
+
+# ── Folding events ────────────────────────────────────────────────────────────────────────────────────────────
+
+Place = tuple[int, int]  # Queue number and sequence.
+
+
+class Stay(Struct, gc=False):
+    """A message in one queue, from when it came there."""
+
+    letter: str
+    changed: Nanos
+    visible_at: Nanos | None = None
+    expires_at: Nanos | None = None
+    receives: int = 0
+    ended: bool = False
+    moved: bool = False  # On to another queue: then it is there that it ends.
+
+
+class Consumption(Struct, gc=False):
+    """One delivery to one consumer, and what came of it."""
+
+    queue: int
+    place: Place  # Where it is to be settled: a dead letter may still be with its last consumer.
+    consumer: int
+    fetched: Nanos | None
+    is_worker: bool  # Not one of several who are told of it, each for itself.
+    settled: Nanos | None = None
+    letter: str | None = None  # How it was settled: S, I, N; K if nothing was awaited; R or E if nothing came.
+
+
+class Story(Struct, gc=False):
+    """What the events of a message add up to."""
+
+    content: Logged | Unchanged | Queued | None = None
+    stays: dict[Place, Stay] = {}
+    consumptions: list[Consumption] = []
+    created: Nanos | None = None
+    modified: Nanos | None = None
+    processed: Nanos | None = None
+    completed: Nanos | None = None
+    failed: Nanos | None = None
+
+    @property
+    def current(self) -> Stay | None:
+        """Where something happened last, of the queues it is still in; if it is in none, of all."""
+        stays = [stay for stay in self.stays.values() if not stay.moved]
+        still = [stay for stay in stays if not stay.ended] or stays
+        return max(still, key=lambda stay: stay.changed, default=None)
+
+
+def fold(events: Iterable[Event]) -> Story:
+    """The story of a message, from its events in order; some of the first may be missing."""
+    story = Story()
+    for event in events:
+        if isinstance(event, Logged | Unchanged | Queued):
+            _begin(story, event)
+        elif isinstance(event, QueueRemoved):
+            for place, stay in story.stays.items():
+                if place[0] == event.queue and not stay.ended:
+                    _note(story, stay, "D", event.time)
+                    stay.ended = True
+        elif isinstance(event, MessageEvent):
+            _go_on(story, event)
+    return story
+
+
+def _begin(story: Story, event: Logged | Unchanged | Queued) -> None:
+    unchanged = isinstance(event, Unchanged)
+    stay = story.stays[event.queue, event.sequence] = Stay("U" if unchanged else "Q", event.time, ended=unchanged)
+    if not isinstance(event, Unchanged):
+        stay.visible_at, stay.expires_at = event.visible_at, event.expires_at
+    created = event.created if isinstance(event, Queued) else event.time
+    story.created = min(story.created or created, created)
+    story.modified = event.time
+    if story.content is None or isinstance(story.content, Queued):
+        story.content = event
+
+
+def _go_on(story: Story, event: MessageEvent) -> None:
+    place = (event.queue, event.sequence)
+    stay = story.stays.get(place)
+    if stay is None:  # How it came there is no longer told.
+        stay = story.stays[place] = Stay("Q", event.time)
+        story.created = story.created or event.created
+    match event:
+        case Fetched() | Delivered():
+            _note(story, stay, "F", event.time)
+            is_worker = isinstance(event, Fetched)
+            story.consumptions.append(Consumption(event.queue, place, event.consumer, event.time, is_worker))
+            stay.receives, stay.visible_at = event.receives, event.visible_at
+        case Kicked() | HandedOver():
+            _note(story, stay, "K", event.time)
+            is_worker = isinstance(event, Kicked)
+            delivery = Consumption(event.queue, place, event.consumer, event.time, is_worker, event.time, "K")
+            story.consumptions.append(delivery)
+            stay.receives = event.receives
+            stay.ended = stay.ended or is_worker
+        case Succeeded() | ResultStored() | Invalidated() | Declined():
+            _settle(story, stay, event)
+        case Completed():
+            _note(story, stay, "X", event.time)
+            story.completed, stay.ended = event.time, True
+        case Retried():
+            _note(story, stay, "R", event.time)
+            _settled(story, place, event, "R")
+            stay.visible_at = event.visible_at
+        case Exasperated():
+            _note(story, stay, "E", event.time)
+            _settled(story, place, event, "E")
+            story.failed, stay.ended = event.time, True
+        case DeadLettered() | Moved():
+            _move(story, stay, event)
+        case Expired() | Deleted():
+            _note(story, stay, "Z" if isinstance(event, Expired) else "D", event.time)
+            stay.ended = True
+        case Rescheduled() | Extended():
+            stay.visible_at, story.modified = event.visible_at, event.time
+        case _:
+            pass  # Housekeeping.
+
+
+def _note(story: Story, stay: Stay, letter: str, time: Nanos) -> None:
+    stay.letter, stay.changed, story.modified = letter, time, time
+
+
+def _settle(story: Story, stay: Stay, event: Succeeded | ResultStored | Invalidated | Declined) -> None:
+    letter = "I" if isinstance(event, Invalidated) else "N" if isinstance(event, Declined) else "S"
+    delivery = _settled(story, (event.queue, event.sequence), event, letter)
+    complete = isinstance(event, Succeeded) and event.complete
+    _note(story, stay, "X" if complete else letter, event.time)
+    story.processed = story.processed or event.time
+    if complete:
+        story.completed = event.time
+    if isinstance(event, Invalidated):
+        story.failed = event.time
+    alone = delivery.is_worker and isinstance(event, Invalidated | Declined)
+    stay.ended = stay.ended or complete or alone
+
+
+def _settled(story: Story, place: Place, event: MessageEvent, letter: str) -> Consumption:
+    """The delivery that has come to its end: of this consumer, or if it does not say who it is, the last one."""
+    for delivery in reversed(story.consumptions):
+        if delivery.place == place and delivery.consumer == event.consumer and delivery.letter is None:
+            break
+    else:
+        delivery = Consumption(event.queue, place, event.consumer, None, not isinstance(event, ResultStored))
+        if letter in "SIN":
+            story.consumptions.append(delivery)
+    delivery.settled, delivery.letter = event.time, letter
+    return delivery
+
+
+def _move(story: Story, stay: Stay, event: DeadLettered | Moved) -> None:
+    place = (event.queue, event.sequence)
+    if isinstance(event, DeadLettered):
+        if event.fetched:
+            there = (event.to_queue, event.to_sequence)
+            story.consumptions.append(Consumption(event.queue, there, event.consumer, event.time, True))
+        else:
+            _settled(story, place, event, "E")
+        _note(story, stay, "E", event.time)
+    story.failed = event.time if isinstance(event, DeadLettered) else None
+    story.modified = event.time
+    stay.ended = stay.moved = True
+    story.stays[event.to_queue, event.to_sequence] = Stay("Q", event.time, event.visible_at, event.expires_at)
+
+
+# ── Telling a story ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Told(NamedTuple):
+    """What is known of a message beside its story."""
+
+    place: Place
+    content: Logged | None  # Where it is not in the story: the message whose content it shares.
+    held: Held | None  # If a queue has it, read.
+    events: list[Raw]
+    whole: bool
+
+
+def document(story: Story, told: Told, ids: MessageIds, name: TextOf, queue: TextOf) -> Document:
+    """All there is to know of a message."""
+    stays = {place: stay for place, stay in story.stays.items() if not stay.moved}
+    settled = [delivery for delivery in story.consumptions if delivery.letter in _SETTLED]
+    confirmed = [delivery for delivery in story.consumptions if delivery.letter == "S"]
+    current, held = story.current, told.held
+    fetched = [delivery.fetched for delivery in story.consumptions if delivery.fetched is not None]
+    ended = all(stay.ended for stay in stays.values())
+    return {
+        "id": ids.make(*told.place).decode(),
+        "queue": queue(told.place[0]),
+        "sequence": told.place[1],
+        "state": current.letter if current else None,
+        "status": STATUS[held.state] if held else "gone",
+        "queued": not ended,
+        "delivered": bool(settled),
+        "success": bool(confirmed),
+        "archived": ended and held is None,
+        "confirmed": bool(confirmed),
+        "confirmedCount": len(confirmed),
+        **_content(story.content, told, name),
+        "created": said(story.created),
+        "visible_at": said(current.visible_at if current else None),
+        "expires_at": said(current.expires_at if current else None),
+        "receives": current.receives if current else 0,
+        "timestamps": {
+            "created": said(story.created),
+            "modified": said(story.modified),
+            "consumed": said(min(fetched, default=None)),
+            "processed": said(story.processed),
+            "completed": said(story.completed),
+            "failed": said(story.failed),
+        },
+        "consumed": [_consumption(delivery, name, queue) for delivery in story.consumptions],
+        "places": [_place(place, stay, ids, queue) for place, stay in stays.items()],
+        "complete": told.whole,
+        "events": told.events,
+    }
+
+
+_SETTLED = ("S", "I", "N", "K")
+
+
+def _content(content: Logged | Unchanged | Queued | None, told: Told, name: TextOf) -> Document:
+    """The payload, from the record that has it, or else from what the queue holds."""
+    source, held = told.content or content, told.held
+    if content is None:
+        facts = payload(held.topics, held.object, held.content_type, held.sender, held.priority) if held else {}
+    else:
+        texts = [
+            name(number) or "" for number in (content.topics, content.object, content.content_type, content.sender)
+        ]
+        facts = payload(texts[0], texts[1], texts[2], texts[3], content.priority)
+    if isinstance(source, Logged):
+        return facts | _parts(source.body, source.key, source.headers)
+    if held:
+        return facts | _parts(held.body, held.key, held.headers)
+    return facts | (_parts(None, content.key, b"") if isinstance(content, Unchanged) else {})
+
+
+def _parts(body: bytes | None, key: bytes, headers: bytes) -> Document:
+    parts = {"message": body, "key": key or None, "headers": headers or None}
+    return {
+        name: text
+        for part, data in parts.items()
+        if data is not None
+        for name, text in text_or_base64(part, data).items()
+    }
+
+
+def _consumption(delivery: Consumption, name: TextOf, queue: TextOf) -> Document:
+    both = delivery.fetched is not None and delivery.settled is not None and delivery.letter != "K"
+    return {
+        "consumerId": name(delivery.consumer) if delivery.consumer else None,
+        "queue": queue(delivery.queue),
+        "fetchedTS": said(delivery.fetched),
+        "confirmedTS": said(delivery.settled) if delivery.letter in ("S", "I", "N") else None,
+        "durationMS": ((delivery.settled or 0) - (delivery.fetched or 0)) // 1_000_000 if both else None,
+        "state": delivery.letter or "F",
+    }
+
+
+def _place(place: Place, stay: Stay, ids: MessageIds, queue: TextOf) -> Document:
+    return {
+        "id": ids.make(*place).decode(),
+        "queue": queue(place[0]),
+        "sequence": place[1],
+        "state": stay.letter,
+        "queued": not stay.ended,
+    }

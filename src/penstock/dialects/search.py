@@ -1,4 +1,4 @@
-"""The native API's rooms for operators: search, and what is scheduled. `docs/native.md` has them in prose.
+"""The native API's rooms for operators: search, messages, what is scheduled. `docs/native.md` has them in prose.
 
 What is asked for is understood here; looking through the queues, over several turns of the event loop, is the
 business of the `Looking` that it is handed to.
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from penstock.dialects.document import held_document
-from penstock.dialects.http import Awaited, Request, Response, Routes, checked_name, json_response
+from penstock.dialects.http import Awaited, Request, Response, Routes, checked_name, error_response, json_response
 from penstock.dialects.parameters import Given, flag, moment, number, parameters
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
@@ -42,14 +42,22 @@ class Looking(Protocol):
     ) -> Awaited: ...
 
 
+class Tracing(Protocol):
+    """What reads everything that was logged of a message."""
+
+    def message(self, place: tuple[int, int]) -> Response | Awaited: ...
+
+
 class Search:
     """Requests in, criteria out; messages in, responses out."""
 
-    def __init__(self, looking: Looking, ids: MessageIds) -> None:
+    def __init__(self, looking: Looking, tracing: Tracing, ids: MessageIds) -> None:
         self._looking = looking
+        self._tracing = tracing
         self._ids = ids
         self.routes: Routes = {
             (b"v1/search", 2): {b"GET": self._search, b"HEAD": self._search},
+            (b"v1/messages", 3): {b"GET": self._message, b"HEAD": self._message},
             (b"v1/schedule", 2): {b"GET": self._scheduled, b"HEAD": self._scheduled},
         }
 
@@ -61,6 +69,10 @@ class Search:
         return self._looking.search(
             criteria_of(given), (queue, sequence), limit, self._page(bodies=bodies), bodies=bodies
         )
+
+    def _message(self, _: Request, segment: bytes) -> Response | Awaited:
+        place = self._ids.find(segment)
+        return self._tracing.message(place) if place else error_response(404, "no message has this id")
 
     def _scheduled(self, request: Request, _: bytes) -> Awaited:
         given = parameters(request, "queue", "limit", "cursor", "bodies")

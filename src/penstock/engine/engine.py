@@ -23,7 +23,7 @@ from penstock.engine.names import Names
 from penstock.engine.pull import Pulling, result_of
 from penstock.engine.queue import Queue, Section
 from penstock.engine.rows import ROW_DTYPE, Row
-from penstock.engine.search import scheduled, search
+from penstock.engine.search import look_up, scheduled, search
 from penstock.engine.staging import Staging
 from penstock.engine.topics import TopicNames
 from penstock.errors import Reason
@@ -78,6 +78,7 @@ from penstock.model import (
     ListScheduled,
     Logged,
     LoggedRun,
+    LookUp,
     MessageEvent,
     Moved,
     NameDefined,
@@ -151,6 +152,7 @@ class Engine:
             Tick: self._tick,
             Carry: self._carry,
             Search: lambda command, _: search(self, command),
+            LookUp: lambda command, _: look_up(self, command),
             ListScheduled: lambda command, _: scheduled(self, command),
             CreateQueue: self._create_queue,
             UpdateQueue: self._update_queue,

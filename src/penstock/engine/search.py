@@ -19,7 +19,7 @@ from penstock.engine.queue import Queue
 from penstock.engine.topics import has_topic, topics_of
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, ROWS_PER_CHUNK, SEARCH_ROWS_MAX, SEARCH_TOPICS_MAX
-from penstock.model import Criteria, Decision, Found, Held, ListScheduled, Refused, Search
+from penstock.model import Criteria, Decision, Found, Held, ListScheduled, LookUp, Refused, Search
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -58,6 +58,16 @@ def search(engine: Engine, command: Search) -> Decision:
         if len(found) >= command.limit:
             return Decision((), Found(found, (queue.number, found[-1].sequence)))
     return Decision((), Found(found, turn.resume))
+
+
+def look_up(engine: Engine, command: LookUp) -> Decision:
+    """A message by the place in its id: none if it is gone."""
+    found = engine.find(command.queue, command.sequence)
+    if found is not None:
+        return Decision((), Found([held(engine, found[0], found[1])], None))
+    queue = engine.queues.get(command.queue)
+    never = command.sequence > queue.last_sequence if queue else command.queue > engine.last_queue
+    return Decision((), Refused(Reason.NO_MESSAGE) if never else Found([], None))
 
 
 def scheduled(engine: Engine, command: ListScheduled) -> Decision:

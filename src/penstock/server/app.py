@@ -57,6 +57,7 @@ from penstock.server.push import Pushers
 from penstock.server.remembering import Remembering
 from penstock.server.searching import Searching
 from penstock.server.spectators import Spectators
+from penstock.server.tracing import Tracing
 from penstock.server.ws import Converse, WebSockets
 from penstock.storage.directory import DataDirectory, Identity
 from penstock.storage.history import ObjectHistory
@@ -132,7 +133,7 @@ class Application:
             **glovebox.routes,
             **Native(loop.submit, spectators).routes,
             **Objects(ids).routes,
-            **Search(Searching(loop, spectators), ids).routes,
+            **Search(Searching(loop, spectators), Tracing(loop, spectators, ids), ids).routes,
             **staging.routes,
             **Claims(ids).routes,
             (b"health", 1): {b"GET": self._health, b"HEAD": self._health},

@@ -97,7 +97,7 @@ class EventReader:
 
     def _chosen(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, _Array]:
         offsets = rows.column("offset").to_numpy()
-        next_index = _next_index(offsets)
+        next_index = next_index_of(offsets)
         first = int(np.searchsorted(offsets, self._start.offset))
         if first < len(offsets) and offsets[first] == self._start.offset:
             first += self._start.part
@@ -176,7 +176,7 @@ def _matches(topics: str | None, patterns: Iterable[str]) -> bool:
     )
 
 
-def _next_index(offsets: _Array) -> _Array:
+def next_index_of(offsets: _Array) -> _Array:
     """Of each row: which letter of the same record comes next, counted from 0; 0 if it was the last one."""
     if not len(offsets):
         return offsets
@@ -202,7 +202,7 @@ class TextEncoder:
     def encode(self, rows: pa.RecordBatch, next_index: _Array) -> Iterator[bytes]:
         piece: list[bytes] = []
         size = 0
-        for text in self._write(_events(rows, next_index)):
+        for text in self._write(as_events(rows, next_index)):
             piece.append(text)
             size += len(text)
             if size >= PIECE_BYTES:
@@ -222,7 +222,7 @@ class TextEncoder:
 _EVENTS_AT_ONCE = 256  # Rows that are turned into Python's values together.
 
 
-def _events(rows: pa.RecordBatch, next_index: _Array) -> Iterator[Event]:
+def as_events(rows: pa.RecordBatch, next_index: _Array) -> Iterator[Event]:
     for start in range(0, len(rows), _EVENTS_AT_ONCE):
         part = rows.slice(start, _EVENTS_AT_ONCE)
         following = next_index[start : start + _EVENTS_AT_ONCE].tolist()

@@ -212,15 +212,19 @@ def _size(messages: Sequence[Held]) -> int:
 def _read(messages: Sequence[Held], extents: Extents, criteria: Criteria, room: int) -> Read:
     kept: list[Held] = []
     for at, message in enumerate(messages):
-        body, key = message.body_bytes, message.key_bytes
-        extent = extents.read(message.position, body + key + message.headers_bytes)
-        message.body, message.key, message.headers = extent[:body], extent[body : body + key], extent[body + key :]
+        read_extent(message, extents)
         if _is_meant(message, criteria):
-            room -= len(extent)
+            room -= _size([message])
             if room < 0 and kept:
                 return Read(kept, _place(messages[at - 1]))
             kept.append(message)
     return Read(kept, None)
+
+
+def read_extent(message: Held, extents: Extents) -> None:
+    body, key = message.body_bytes, message.key_bytes
+    extent = extents.read(message.position, body + key + message.headers_bytes)
+    message.body, message.key, message.headers = extent[:body], extent[body : body + key], extent[body + key :]
 
 
 def _is_meant(message: Held, criteria: Criteria) -> bool:

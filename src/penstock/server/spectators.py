@@ -62,7 +62,7 @@ class Spectators:
         self._ids = ids
         self._readers_max = settings.readers_max
         self.index = LogIndex()
-        self._queues = QueueNames(loop, self.view)
+        self.queues = QueueNames(loop, self.view)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="spectator")
         self._closed = False
         self._rest_until = 0.0
@@ -97,7 +97,7 @@ class Spectators:
         """What there is to read. The tables of names are told once every name in them is durable."""
         view, engine = self.view(), self._loop.engine
         names = engine.names.texts[names_from:]
-        self._queues.remember()
+        self.queues.remember()
 
         def when_ready(respond: Callable[[Response | Stream], None]) -> None:
             def told(answer: Answer) -> None:
@@ -170,15 +170,15 @@ class Spectators:
         if query.since:
             start = max(start, From(self.index.offset_at(view, query.since)))
         place = first if start.offset == first.offset else self.index.place_of(view, start.offset)
-        return EventReader(query, start, place.position, self._name, self._queues.name, self._encoder(query))
+        return EventReader(query, start, place.position, self.name, self.queues.name, self._encoder(query))
 
     def _encoder(self, query: EventQuery) -> Encoder:
         if query.format == "arrow":
-            return ArrowEncoder(self._name, self._queues.name, bodies=query.bodies)
-        writer = EventWriter(self._ids, self._name, self._queues.name)
+            return ArrowEncoder(self.name, self.queues.name, bodies=query.bodies)
+        writer = EventWriter(self._ids, self.name, self.queues.name)
         return TextEncoder(writer, sent_events=query.format == "sse")
 
-    def _name(self, number: int) -> str | None:
+    def name(self, number: int) -> str | None:
         """The engine knows every name, before the first event that uses it is durable."""
         return self._loop.engine.names.texts[number] if number else None
 
@@ -213,7 +213,7 @@ class Spectators:
                 ],
                 "names_from": names_from,
                 "names": names,
-                "queues": self._queues.all(last_queue),
+                "queues": self.queues.all(last_queue),
             },
         )
 
@@ -233,7 +233,7 @@ class Spectators:
         self._waiting.discard(source)
 
     def _after_commit(self) -> None:
-        self._queues.remember()
+        self.queues.remember()
         if self.open:
             running = asyncio.get_running_loop()
             self._committed_at = running.time()

@@ -10,7 +10,7 @@ knows how many will share the batch. A record is a row of one fixed-width table:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -202,6 +202,15 @@ def events_of(header: Header, payload: bytes) -> Iterator[tuple[Event, Position]
         end = key_end + record[19] + (DIGEST_BYTES if record[1] & HAS_DIGEST else 0)
         yield _DECODERS[record[0]](record, payload[at:end]), heap_position + at
         at = end
+
+
+def events_at(header: Header, payload: bytes, indices: Sequence[int]) -> Iterator[tuple[int, Event]]:
+    """Some events of a batch, each with its index."""
+    records = records_of(header, payload)
+    bounds = extent_bounds(records).tolist()
+    for at in indices:
+        record = records[at].item()
+        yield at, _DECODERS[record[0]](record, payload[bounds[at] : bounds[at + 1]])
 
 
 # ── Encoding: one function a shape ────────────────────────────────────────────────────────────────────────

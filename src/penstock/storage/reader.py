@@ -113,7 +113,7 @@ class BatchCursor:
             except FileNotFoundError:
                 raise EventsRemovedError(_following_offset(view, index)) from None
             self._segment = segment
-        end = _end_of(view, index)
+        end = end_of(view, index)
         if self.position >= end:
             raise EventsRemovedError(_following_offset(view, index))
         return end
@@ -131,7 +131,7 @@ def earliest(view: View) -> Place:
     """From where on nothing is missing: what lies before a hole is kept for its messages, not for readers."""
     for index in range(len(view.segments) - 1, 0, -1):
         try:
-            if _end_of(view, index - 1) == view.segments[index].base_position:
+            if end_of(view, index - 1) == view.segments[index].base_position:
                 continue
         except EventsRemovedError:
             pass  # Just now: a hole.
@@ -191,12 +191,12 @@ class LogIndex:
         if offset < first.offset:
             raise EventsRemovedError(first.offset)
         at = bisect_right(view.segments, offset, key=lambda segment: segment.base_offset) - 1
-        return self._indexed(view, at).place_of(offset, _end_of(view, at))
+        return self._indexed(view, at).place_of(offset, end_of(view, at))
 
     def batch_at(self, view: View, position: Position) -> tuple[Header, bytes]:
         """The whole batch that holds a position, checked. Raises `EventsRemovedError` if it is gone."""
         at = view.segment_at(position)
-        if at < 0 or position >= (end := _end_of(view, at)):
+        if at < 0 or position >= (end := end_of(view, at)):
             raise EventsRemovedError(earliest(view).offset)
         return self._indexed(view, at).batch_at(position, end)
 
@@ -206,7 +206,7 @@ class LogIndex:
         place = start
         at = view.segment_at(start.position)
         while place.position < limit and place.offset < to_offset:
-            end = min(_end_of(view, at), limit)
+            end = min(end_of(view, at), limit)
             place = self._indexed(view, at).last_before(place, to_offset, end)
             at += 1
             if at == len(view.segments) or place.position != view.segments[at].base_position:
@@ -227,7 +227,7 @@ class LogIndex:
                 low = middle + 1
         if low == first:
             return view.segments[first].base_offset if first < len(view.segments) else view.end_offset
-        found = self._indexed(view, low - 1).offset_at(time, _end_of(view, low - 1))
+        found = self._indexed(view, low - 1).offset_at(time, end_of(view, low - 1))
         if found is not None:
             return found
         return view.segments[low].base_offset if low < len(view.segments) else view.end_offset
@@ -254,7 +254,7 @@ class _SegmentIndex:
         self._offsets = [segment.base_offset]
         self._positions = [segment.base_position]
         with self._open() as file:
-            self._times = [_first_time(file, segment, next(_walk(file, segment, segment.base_position)))]
+            self._times = [_first_time(file, segment, next(walk(file, segment, segment.base_position)))]
 
     @property
     def first_time(self) -> Nanos:
@@ -263,7 +263,7 @@ class _SegmentIndex:
     def place_of(self, offset: int, end: Position) -> Place:
         with self._open() as file:
             self._cover(file, end)
-            for header in _walk(file, self.segment, self._before(self._offsets, offset)):
+            for header in walk(file, self.segment, self._before(self._offsets, offset)):
                 if header.base_offset + header.records > offset:
                     return Place(header.base_offset, header.base_position)
         raise AssertionError("a view ends with a batch")
@@ -271,7 +271,7 @@ class _SegmentIndex:
     def batch_at(self, position: Position, end: Position) -> tuple[Header, bytes]:
         with self._open() as file:
             self._cover(file, end)
-            for header in _walk(file, self.segment, self._before(self._positions, position)):
+            for header in walk(file, self.segment, self._before(self._positions, position)):
                 if header.base_position + header.total_bytes > position:
                     break
             at = self.segment.file_offset(header.base_position) + HEADER_BYTES
@@ -285,7 +285,7 @@ class _SegmentIndex:
             by_offset = self._before(self._offsets, to_offset - 1)
             by_position = self._before(self._positions, end)
             place = start
-            for header in _walk(file, self.segment, max(start.position, min(by_offset, by_position))):
+            for header in walk(file, self.segment, max(start.position, min(by_offset, by_position))):
                 after = Place(header.base_offset + header.records, header.base_position + header.total_bytes)
                 if header.base_offset >= to_offset or after.position > end:
                     return max(place, Place(header.base_offset, header.base_position))
@@ -296,13 +296,13 @@ class _SegmentIndex:
 
     def next_after(self, start: Place) -> Place:
         with self._open() as file:
-            header = next(_walk(file, self.segment, start.position))
+            header = next(walk(file, self.segment, start.position))
         return Place(header.base_offset + header.records, header.base_position + header.total_bytes)
 
     def offset_at(self, time: Nanos, end: Position) -> int | None:
         with self._open() as file:
             self._cover(file, end)
-            for header in _walk(file, self.segment, self._before(self._times, time - 1), end):
+            for header in walk(file, self.segment, self._before(self._times, time - 1), end):
                 times = _times(file, self.segment, header)
                 if times[-1] >= time:
                     return header.base_offset + int(np.searchsorted(times, time))
@@ -328,7 +328,7 @@ class _SegmentIndex:
         with self._lock:
             if self._covered.position >= end:
                 return
-            for header in _walk(file, self.segment, self._covered.position, end):
+            for header in walk(file, self.segment, self._covered.position, end):
                 if header.base_position >= self._positions[-1] + _INDEX_EVERY_BYTES:
                     self._times.append(_first_time(file, self.segment, header))
                     self._offsets.append(header.base_offset)
@@ -336,7 +336,7 @@ class _SegmentIndex:
                 self._covered = Place(header.base_offset + header.records, header.base_position + header.total_bytes)
 
 
-def _walk(file: int, segment: Segment, position: Position, end: Position | None = None) -> Iterator[Header]:
+def walk(file: int, segment: Segment, position: Position, end: Position | None = None) -> Iterator[Header]:
     """The headers of the batches from a position on."""
     block, base = b"", position
     while end is None or position < end:
@@ -373,7 +373,7 @@ def _times(file: int, segment: Segment, header: Header) -> np.ndarray:
     return np.frombuffer(data, RECORD_DTYPE)["time"]
 
 
-def _end_of(view: View, index: int) -> Position:
+def end_of(view: View, index: int) -> Position:
     """Where a segment ends: a finished one is cut to its last batch."""
     if index == len(view.segments) - 1:
         return view.end_position

@@ -1,0 +1,103 @@
+"""Message documents: everything that was logged of a message, read in a thread beside the event loop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from msgspec import Raw
+
+from penstock.dialects.document import Told, document, fold
+from penstock.dialects.events import EventWriter
+from penstock.dialects.http import Awaited, Response, Stream, error_response, json_response
+from penstock.dialects.parameters import refusal
+from penstock.ids import MessageIds
+from penstock.limits import TRACES_MAX
+from penstock.model import Answer, Found, Held, Logged, LookUp, Refused
+from penstock.server.loop import Loop
+from penstock.server.replay import as_events, next_index_of
+from penstock.server.searching import read_extent
+from penstock.server.spectators import Spectators
+from penstock.storage.reader import Extents
+from penstock.storage.traces import Trace, Tracer, Traces
+
+logger = logging.getLogger(__name__)
+
+Place = tuple[int, int]
+
+_WORK_SECONDS = 0.01  # In a thread at a time: then readers rest, if the broker is at work.
+_GONE = "nothing is left of the message: it is past the Event Log's retention"
+
+
+class Tracing:
+    def __init__(self, loop: Loop, spectators: Spectators, ids: MessageIds) -> None:
+        self._loop = loop
+        self._spectators = spectators
+        self._ids = ids
+        self._traces = Traces()
+        self._open = 0
+
+    def message(self, place: Place) -> Response | Awaited:
+        if self._open >= TRACES_MAX:
+            return error_response(503, "as many messages are being looked up as may be", b"Retry-After: 1\r\n")
+        self._open += 1
+
+        def begin(respond: Callable[[Response | Stream], None]) -> None:
+            def done(response: Response) -> None:
+                self._open -= 1
+                respond(response)
+
+            self._loop.submit(LookUp(*place), partial(self._begin, place, done))
+
+        return Awaited(begin)
+
+    def _begin(self, place: Place, done: Callable[[Response], None], answer: Answer) -> None:
+        if isinstance(answer, Refused):
+            done(refusal(answer))
+            return
+        assert isinstance(answer, Found)
+        held = answer.messages[0] if answer.messages else None
+        self._spectators.queues.remember()
+        view = self._spectators.view()
+        tracer = Tracer(self._traces, view, place, held.created if held else 0)
+        extents = Extents(self._spectators.index, view)
+
+        def go_on(result: Any) -> None:
+            if isinstance(result, Response):
+                done(result)
+            elif isinstance(result, BaseException):
+                logger.error("trace_failed", exc_info=result)
+                done(error_response(500, f"the message cannot be read: {result}"))
+            else:
+                self._spectators.submit(work, go_on)
+
+        def work() -> Response | None:
+            until = time.monotonic() + _WORK_SECONDS
+            while tracer.step():
+                if time.monotonic() > until:
+                    return None
+            return self._told(place, tracer.trace(), held, extents)
+
+        go_on(None)
+
+    # ── In a thread ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _told(self, place: Place, trace: Trace, held: Held | None, extents: Extents) -> Response:
+        if not trace.events and held is None:
+            return error_response(410, _GONE)
+        story = fold(event for _, event in trace.events)
+        content = trace.content if isinstance(trace.content, Logged) else None
+        if held and content is None and not isinstance(story.content, Logged):
+            read_extent(held, extents)
+        spectators = self._spectators
+        writer = EventWriter(self._ids, spectators.name, spectators.queues.name)
+        events = [
+            Raw(line)
+            for rows in trace.rows
+            for line in writer.lines(as_events(rows, next_index_of(rows.column("offset").to_numpy())))
+        ]
+        told = Told(place, content, held, events, trace.whole)
+        return json_response(200, document(story, told, self._ids, spectators.name, spectators.queues.name))

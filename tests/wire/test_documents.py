@@ -1,0 +1,182 @@
+"""Message documents: the whole life of a message by its id, also of one that is long gone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.ids import MessageIds
+from tests.broker import Broker, StartBroker
+from tests.history import call, events, make_history, make_queue, publish, settle
+
+Row = dict[str, Any]
+SMALL_SEGMENTS = ("log.segment_bytes=65536", "log.snapshot_bytes=65536")
+
+
+def document(broker: Broker, message_id: str) -> Row:
+    answer = broker.request("GET", f"/v1/messages/{message_id}")
+    assert answer.status == 200, answer
+    found: Row = answer.json()
+    return found
+
+
+def receive(broker: Broker, queue: str) -> str:
+    message_id = broker.request("GET", f"/messages/{queue}").header("X-MQS-MESSAGE-ID")
+    assert message_id
+    return message_id
+
+
+def letters(found: Row) -> str:
+    return "".join(event["state"] for event in found["events"])
+
+
+def test_the_life_of_a_message_from_post_to_delete(broker: Broker) -> None:
+    make_queue(broker, "life")
+    posted = broker.request("POST", "/messages/life", {"Content-Type": "application/json"}, b'{"order": 17}')
+    message_id = posted.header("X-MQS-MESSAGE-ID")
+    assert message_id
+    fresh = document(broker, message_id)
+    assert (fresh["state"], fresh["status"], fresh["queued"], fresh["archived"]) == ("Q", "ready", True, False)
+    assert (fresh["message"], fresh["mimeType"], fresh["topics"]) == ('{"order": 17}', "application/json", [])
+    assert fresh["timestamps"] | {"created": "", "modified": ""} == {
+        "created": "",
+        "modified": "",
+        "consumed": None,
+        "processed": None,
+        "completed": None,
+        "failed": None,
+    }
+    assert receive(broker, "life") == message_id
+    leased = document(broker, message_id)
+    assert (leased["state"], leased["status"], leased["delivered"], leased["receives"]) == ("F", "leased", False, 1)
+    assert broker.request("DELETE", f"/messages/{message_id}").status == 204
+    done = document(broker, message_id)
+    assert {name: done[name] for name in ("state", "status", "queued", "delivered", "success", "archived")} == {
+        "state": "X",
+        "status": "gone",
+        "queued": False,
+        "delivered": True,
+        "success": True,
+        "archived": True,
+    }
+    assert (done["confirmed"], done["confirmedCount"], done["topicCount"]) == (True, 1, 0)
+    assert (done["message"], letters(done), done["complete"]) == ('{"order": 17}', "LQFSX", True)
+    (consumed,) = done["consumed"]
+    assert (consumed["consumerId"], consumed["queue"], consumed["state"]) == (None, "life", "S")
+    assert consumed["durationMS"] >= 0
+    times = done["timestamps"]
+    assert times["created"] <= times["consumed"] == consumed["fetchedTS"] <= times["processed"]
+    assert times["processed"] == times["completed"] == times["modified"] == consumed["confirmedTS"]
+    assert done["places"] == [
+        {"id": message_id, "queue": "life", "sequence": 1, "state": "X", "queued": False},
+    ]
+
+
+def test_a_dead_letter_has_one_life_in_two_queues(broker: Broker) -> None:
+    make_queue(broker, "fallen")
+    policy = {"max_receives": 2, "dead_letter_queue": "fallen"}
+    make_queue(broker, "falling", visibility_timeout=0, redrive_policy=policy)
+    publish(broker, "falling", b"hopeless")
+    first = receive(broker, "falling")
+    receive(broker, "falling")
+    (event,) = events(broker, "queue=falling&state=E")
+    for message_id in (first, event["to_id"]):
+        found = document(broker, message_id)
+        assert (letters(found), found["state"], found["message"]) == ("LQFRFEQ", "Q", "hopeless")
+        assert (found["queued"], found["timestamps"]["failed"]) == (True, event["time"])
+        assert [place["queue"] for place in found["places"]] == ["fallen"]
+        assert [delivery["state"] for delivery in found["consumed"]] == ["R", "F"]
+    settle(broker, "fallen")
+    assert broker.request("DELETE", f"/messages/{first}").status == 204
+    for message_id in (first, event["to_id"]):
+        found = document(broker, message_id)
+        assert (letters(found), found["state"], found["archived"]) == ("LQFRFEQFSX", "X", True)
+
+
+def test_receivers_are_consumers_of_a_message_that_stays(broker: Broker) -> None:
+    call(broker, "/post", {"sender": "shop", "messages": {"heard": ["x"]}})
+    for receiver in ("one", "two"):
+        call(broker, "/pull", {"receiver": receiver, "queues": {"heard": {}}})
+    call(broker, "/pull", {"receiver": "one", "results": {"heard": {1: "42"}}})
+    (logged, *_) = events(broker, "queue=heard&state=L")
+    found = document(broker, logged["id"])
+    assert (found["sender"], found["queued"], found["confirmedCount"], found["state"]) == ("shop", True, 1, "S")
+    assert [(each["consumerId"], each["state"]) for each in found["consumed"]] == [("one", "S"), ("two", "F")]
+
+
+def test_a_message_that_went_with_its_queue_is_deleted(broker: Broker) -> None:
+    make_queue(broker, "doomed")
+    publish(broker, "doomed", b"x", b"y")
+    finished = receive(broker, "doomed")
+    broker.request("DELETE", f"/messages/{finished}")
+    left = receive(broker, "doomed")
+    assert broker.request("DELETE", "/v1/queues/doomed").status == 204
+    assert (document(broker, left)["state"], document(broker, finished)["state"]) == ("D", "X")
+    assert document(broker, left)["queue"] == "doomed"
+
+
+def family(told: list[Row], message_id: str) -> list[Row]:
+    """The events of a message in all its places, the slow way."""
+    ids = {message_id}
+    for _ in range(3):
+        for event in told:
+            if ids & {event["id"], event.get("to_id")} and "to_id" in event:
+                ids |= {event["id"], event["to_id"]}
+    return [event for event in told if event["id"] in ids]
+
+
+def test_every_message_of_a_long_history_is_found_by_its_id(start_broker: StartBroker) -> None:
+    broker = start_broker(*SMALL_SEGMENTS)
+    make_history(broker, rounds=4)
+    for _ in range(40):  # Enough for several segments.
+        publish(broker, "hopeless", *[b"x" * 500] * 20)
+    for _ in range(2):
+        told = events(broker)
+        wanted = sorted({event["id"] for event in told if event["queue"] != "hopeless" or event["sequence"] < 20})
+        assert len(wanted) > 30
+        for message_id in wanted:
+            expected = family(told, message_id)
+            found = document(broker, message_id)
+            assert found["events"] == expected
+            assert found["complete"]
+        broker.stop()
+        broker.start()
+
+
+def test_what_is_past_retention_is_gone_and_what_lives_is_not(start_broker: StartBroker, tmp_path: Path) -> None:
+    broker = start_broker(*SMALL_SEGMENTS, "log.retention_seconds=0", "log.retention_bytes=0")
+    make_queue(broker, "long")
+    publish(broker, "long", b"stays")
+    publish(broker, "long", b"goes")
+    (lives, goes) = [message.header("X-MQS-MESSAGE-ID") for message in settle(broker, "long").messages()]
+    assert lives
+    assert goes
+    broker.request("DELETE", f"/messages/{goes}")
+    make_queue(broker, "churn")
+    while broker.request("GET", f"/v1/messages/{goes}").status == 200:
+        publish(broker, "churn", *[b"x" * 1000] * 100)
+        for message in settle(broker, "churn").messages():
+            broker.request("DELETE", f"/messages/{message.header('X-MQS-MESSAGE-ID')}")
+    answer = broker.request("GET", f"/v1/messages/{goes}")
+    assert (answer.status, "retention" in answer.json()["error"]) == (410, True)
+    found = document(broker, lives)
+    assert (found["message"], found["status"], found["queue"]) == ("stays", "leased", "long")
+
+
+def test_an_id_that_was_never_given_out_is_unknown(broker: Broker) -> None:
+    make_queue(broker, "few")
+    publish(broker, "few", b"x")
+    number = events(broker, "queue=few")[0]["queue_number"]
+    key = bytes.fromhex(json.loads((broker.data / "penstock.json").read_text())["id_key"])
+    never = MessageIds(key).make(number, 2).decode()
+    for message_id in (never, MessageIds(key).make(900_000, 1).decode(), "nonsense", never[:-1] + "x"):
+        assert broker.request("GET", f"/v1/messages/{message_id}").status == 404
+    assert document(broker, MessageIds(key).make(number, 1).decode())["message"] == "x"
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+def test_a_document_can_only_be_read(broker: Broker, method: str) -> None:
+    assert broker.request(method, "/v1/messages/x", body=b"").status == 405
