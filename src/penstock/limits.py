@@ -58,6 +58,12 @@ ADMITTED_MESSAGES_MAX = 256  # In one step, of others.
 CLAIMED_MAX = 2_000  # Messages in one request of a stream processor.
 LEASE_SECONDS_MAX = 7 * 86_400
 
+# Redrives
+REDRIVES_MAX = 16  # Under way at once.
+REDRIVES_REMEMBERED_MAX = 100  # That are over, and can still be asked about.
+REDRIVE_AT_ONCE = 200  # Messages moved in one turn of the event loop.
+REDRIVE_ANSWER_SECONDS = 2.0  # One that takes longer is answered as a job.
+
 # The trace of a message in the log
 TRACE_RECORDS_MAX = 1_000  # That are told; of one with more, the oldest are left out, but for the first.
 TRACE_BYTES_MAX = 16 << 20

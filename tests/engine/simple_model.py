@@ -18,6 +18,7 @@ from penstock.model import (
     QueueDescription,
     QueueSettings,
     Receipt,
+    Redriven,
     Refused,
 )
 
@@ -206,6 +207,47 @@ class Model:
         taken = message.state == "leased" or (message.state == "delayed" and message.consumer != "")
         return taken and message.consumer == consumer
 
+    # What operators do
+
+    def cancel(self, place: Place) -> Answer:
+        found = self._delayed(place)
+        if isinstance(found, Refused):
+            return found
+        found[0].messages.remove(found[1])
+        return Done()
+
+    def reschedule(self, place: Place, visible_at: int, now: int) -> Answer:
+        found = self._delayed(place)
+        if isinstance(found, Refused):
+            return found
+        found[1].visible_at = max(visible_at, now)
+        found[1].state = "delayed" if visible_at > now else "ready"
+        return Done()
+
+    def _delayed(self, place: Place) -> tuple[Queue, Message] | Refused:
+        found = self.find(place)
+        if found is None:
+            return Refused(Reason.NO_MESSAGE)
+        return Refused(Reason.NOT_DELAYED) if found[1].state != "delayed" or found[1].consumer else found
+
+    def redrive(self, name: str, sequences: Sequence[int], to: str, now: int) -> Answer:
+        queue, target = self.queue(name), self.queue(to)
+        if queue is None or (to and target is None):
+            return Refused(Reason.NO_QUEUE, to if queue else name)
+        moved = 0
+        for sequence in sequences:
+            message = next((each for each in queue.messages if each.sequence == sequence), None)
+            if message is None or message.state not in ("ready", "delayed"):
+                continue
+            if message.state == "delayed" and message.consumer:
+                continue  # Its last consumer still has it.
+            there = target or next((each for each in self.queues if each.number == message.id[0]), None)
+            if there is None or there is queue:
+                continue
+            self._take_to(queue, message, there, now, max(now, message.visible_at), "")
+            moved += 1
+        return Redriven(moved, len(sequences) - moved)
+
     def search(self, criteria: Criteria) -> list[tuple[Place, Place]]:
         """Where what is meant is, and the place in its id."""
         wanted = criteria.topic
@@ -249,6 +291,11 @@ class Model:
         assert queue.settings.redrive_policy
         target = self.queue(queue.settings.redrive_policy.dead_letter_queue)
         assert target
+        self._take_to(queue, message, target, now, visible_at, consumer)
+
+    def _take_to(
+        self, queue: Queue, message: Message, target: Queue, now: int, visible_at: int, consumer: str
+    ) -> None:
         queue.messages.remove(message)
         target.last_sequence += 1
         known = message.hashed and target.settings.deduplication

@@ -21,6 +21,7 @@ from penstock.errors import Reason
 from penstock.limits import NEVER_NS
 from penstock.model import (
     Answer,
+    Cancel,
     Carry,
     Command,
     CreateQueue,
@@ -38,9 +39,11 @@ from penstock.model import (
     Publish,
     QueueList,
     QueueSettings,
+    Redrive,
     RedrivePolicy,
     Refused,
     Release,
+    Reschedule,
     Search,
     Stage,
     Tick,
@@ -279,6 +282,33 @@ class EngineMachine(RuleBasedStateMachine):
             assert found == expected
 
     @rule(pick=picks)
+    def cancel(self, pick: int) -> None:
+        place = self.any_delayed(pick)
+        answer, _ = self.do(Cancel(*place))
+        assert answer == self.model.cancel(place)
+
+    @rule(pick=picks, ns=st.integers(-20, 40))
+    def reschedule(self, pick: int, ns: int) -> None:
+        place = self.any_delayed(pick)
+        visible_at = self.clock + ns
+        answer, now = self.do(Reschedule(*place, visible_at))
+        assert answer == self.model.reschedule(place, visible_at, now)
+
+    def any_delayed(self, pick: int) -> Place:
+        """Mostly of a message that is delayed."""
+        there = [message for queue in self.model.queues for message in queue.messages]
+        delayed = [message.id for message in there if message.state == "delayed"]
+        choices = [delayed, delayed, delayed, self.places][pick % 4] or [(1, 1)]
+        return choices[pick // 4 % len(choices)]
+
+    @rule(name=names, to=st.just("") | names, step=st.integers(1, 3))
+    def redrive(self, name: str, to: str, step: int) -> None:
+        queue = self.model.queue(name)
+        sequences = list(range(1, queue.last_sequence + 2, step)) if queue else [1]
+        answer, now = self.do(Redrive(name, sequences, to))
+        assert answer == self.model.redrive(name, sequences, to, now)
+
+    @rule(pick=picks)
     def carry(self, pick: int) -> None:
         """Housekeeping moves some messages to the end of the log; nobody notices."""
         self.settle()
@@ -416,7 +446,7 @@ def random_step(machine: EngineMachine, random: Random) -> None:
     pick = random.randrange(1 << 16)
     name = random.choice("abcd")
     consumer = random.choice([None, None, "", "me", "you"])
-    match random.choices(range(12), [30, 40, 20, 10, 20, 2, 1, 4, 10, 3, 2, 5])[0]:
+    match random.choices(range(15), [30, 40, 20, 10, 20, 2, 1, 4, 10, 3, 2, 5, 2, 4, 3])[0]:
         case 0:
             machine.publish(name, [random_message(random) for _ in range(random.randint(1, 4))])
         case 1:
@@ -440,6 +470,12 @@ def random_step(machine: EngineMachine, random: Random) -> None:
             random.choice([machine.crash, machine.restart])()
         case 10:
             machine.snapshot()
+        case 12:
+            machine.cancel(pick)
+        case 13:
+            machine.reschedule(pick, random.randint(-20, 40))
+        case 14:
+            machine.redrive(name, random.choice(["", "", *"abcd"]), random.randint(1, 3))
         case _:
             states = random.sample(["ready", "delayed", "leased", "kept"], random.randint(0, 4))
             topic, about = random.choice(["", "t.*", "t.a", "u"]), random.choice(["", "", "o"])

@@ -9,15 +9,27 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Annotated, Protocol, TypeVar
 
-from penstock.dialects.document import held_document
-from penstock.dialects.http import Awaited, Request, Response, Routes, checked_name, error_response, json_response
-from penstock.dialects.parameters import Given, flag, moment, number, parameters
+import msgspec
+from msgspec import Meta, Struct, field
+
+from penstock.dialects.document import held_document, said
+from penstock.dialects.http import (
+    Awaited,
+    Call,
+    Request,
+    Response,
+    Routes,
+    checked_name,
+    error_response,
+    json_response,
+)
+from penstock.dialects.parameters import Given, flag, moment, number, parameters, refusal, time_of
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
-from penstock.limits import KEY_BYTES_MAX, NAME_BYTES_MAX, NEVER_NS, SEARCH_PAGE_DEFAULT, SEARCH_PAGE_MAX
-from penstock.model import Criteria, Held
+from penstock.limits import INT32_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX, NEVER_NS, SEARCH_PAGE_DEFAULT, SEARCH_PAGE_MAX
+from penstock.model import Cancel, Command, Criteria, Held, Refused, Reschedule
 
 CRITERIA = ("queue", "topic", "state", "object", "key", "since", "until", "text")
 STATES = ("ready", "delayed", "leased", "kept", "Q", "R", "F")
@@ -48,17 +60,39 @@ class Tracing(Protocol):
     def message(self, place: tuple[int, int]) -> Response | Awaited: ...
 
 
+class Order(Struct, frozen=True):
+    """What a redrive is to do. The criteria name the queue it is about."""
+
+    criteria: Criteria
+    to: str  # Empty: each back to where it came from.
+    rate: float | None  # Messages a second, at most.
+    dry_run: bool
+
+
+class Redriving(Protocol):
+    """What moves messages, for as long as it takes."""
+
+    def begin(self, order: Order) -> Response | Awaited: ...
+    def show(self, job: str) -> Response: ...
+    def all(self) -> Response: ...
+    def stop(self, job: str) -> Response: ...
+
+
 class Search:
     """Requests in, criteria out; messages in, responses out."""
 
-    def __init__(self, looking: Looking, tracing: Tracing, ids: MessageIds) -> None:
+    def __init__(self, looking: Looking, tracing: Tracing, redriving: Redriving, ids: MessageIds) -> None:
         self._looking = looking
         self._tracing = tracing
+        self._redriving = redriving
         self._ids = ids
         self.routes: Routes = {
             (b"v1/search", 2): {b"GET": self._search, b"HEAD": self._search},
             (b"v1/messages", 3): {b"GET": self._message, b"HEAD": self._message},
             (b"v1/schedule", 2): {b"GET": self._scheduled, b"HEAD": self._scheduled},
+            (b"v1/schedule", 3): {b"PATCH": self._reschedule, b"DELETE": self._cancel},
+            (b"v1/redrive", 2): {b"POST": self._redrive, b"GET": self._redrives, b"HEAD": self._redrives},
+            (b"v1/redrive", 3): {b"GET": self._job, b"HEAD": self._job, b"DELETE": self._stop_job},
         }
 
     def _search(self, request: Request, _: bytes) -> Awaited:
@@ -82,6 +116,35 @@ class Search:
         name = _one(given, "queue", NAME_BYTES_MAX)
         page = self._page(bodies=bodies)
         return self._looking.scheduled(name, (time, queue, sequence), limit, page, bodies=bodies)
+
+    def _reschedule(self, request: Request, segment: bytes) -> Response | Call:
+        place = self._ids.find(segment)
+        visible_at = _decoded(request.body, _Move).visible_at
+        nanos = time_of(visible_at if isinstance(visible_at, str) else f"{visible_at:.9f}", "visible_at")
+        document = {"id": segment.decode("latin-1").lower(), "visible_at": said(nanos)}
+        return _settled(place and Reschedule(*place, nanos), json_response(200, document))
+
+    def _cancel(self, _: Request, segment: bytes) -> Response | Call:
+        place = self._ids.find(segment)
+        return _settled(place and Cancel(*place), Response(204))
+
+    def _redrive(self, request: Request, _: bytes) -> Response | Awaited:
+        order = _decoded(request.body, _Redrive)
+        source, to = checked_name(order.source.encode()), order.to and checked_name(order.to.encode())
+        if source == to:
+            raise ProtocolError("to is another queue than from")
+        criteria = msgspec.structs.replace(criteria_of(_as_given(order.filter)), queue=source)
+        return self._redriving.begin(Order(criteria, to, order.rate, order.dry_run))
+
+    def _redrives(self, request: Request, _: bytes) -> Response:
+        parameters(request)
+        return self._redriving.all()
+
+    def _job(self, _: Request, segment: bytes) -> Response:
+        return self._redriving.show(segment.decode("latin-1"))
+
+    def _stop_job(self, _: Request, segment: bytes) -> Response:
+        return self._redriving.stop(segment.decode("latin-1"))
 
     def _page(self, *, bodies: bool) -> Page:
         def tell(messages: Sequence[tuple[Held, str]], after: tuple[int, ...] | None) -> Response:
@@ -144,11 +207,40 @@ def _cursor_text(after: tuple[int, ...]) -> str:
     return base64.urlsafe_b64encode(".".join(map(str, after)).encode()).decode()
 
 
-def as_given(document: dict[str, Any]) -> Given:
+# ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Move(Struct, forbid_unknown_fields=True):
+    visible_at: str | Annotated[float, Meta(ge=0, le=INT32_MAX * 4)]
+
+
+class _Redrive(Struct, forbid_unknown_fields=True):
+    source: str = field(name="from")
+    to: str = ""
+    filter: dict[str, str] = {}
+    rate: Annotated[float, Meta(gt=0, le=INT32_MAX)] | None = None
+    dry_run: bool = False
+
+
+_Body = TypeVar("_Body", _Move, _Redrive)
+
+
+def _decoded(body: bytes, kind: type[_Body]) -> _Body:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(str(error)) from None
+
+
+def _as_given(criteria: dict[str, str]) -> Given:
     """A filter in JSON, as parameters."""
-    given: Given = {}
-    for name, value in document.items():
-        if name not in CRITERIA or not isinstance(value, str):
-            raise ProtocolError(f"filter has text for {', '.join(CRITERIA)}")
-        given[name] = [value]
-    return given
+    known = CRITERIA[1:]
+    if unknown := criteria.keys() - set(known):
+        raise ProtocolError(f"there is no filter {min(unknown)!r}; known are {', '.join(known)}")
+    return {name: [value] for name, value in criteria.items()}
+
+
+def _settled(command: Command | None, done: Response) -> Response | Call:
+    if command is None:
+        return error_response(404, "no message has this id")
+    return Call(command, lambda answer: refusal(answer) if isinstance(answer, Refused) else done)

@@ -19,6 +19,7 @@ from penstock.engine.claims import finish_claimed, read_claimed
 from penstock.engine.groups import WORKERS
 from penstock.engine.history import History, MemoryHistory, note
 from penstock.engine.lifecycle import ALLOWED, DELAYED, KEPT, LEASED, READY
+from penstock.engine.moving import cancel, redrive, reschedule
 from penstock.engine.names import Names
 from penstock.engine.pull import Pulling, result_of
 from penstock.engine.queue import Queue, Section
@@ -40,6 +41,7 @@ from penstock.model import (
     Admitted,
     AwaitResult,
     BatchCommitted,
+    Cancel,
     Carried,
     Carry,
     Command,
@@ -101,8 +103,10 @@ from penstock.model import (
     Receipt,
     Receipts,
     ReceiverMoved,
+    Redrive,
     Refused,
     Release,
+    Reschedule,
     Rescheduled,
     ResultCarried,
     ResultStored,
@@ -152,6 +156,9 @@ class Engine:
             Tick: self._tick,
             Carry: self._carry,
             Search: lambda command, _: search(self, command),
+            Cancel: lambda command, now: cancel(self, command, now),
+            Reschedule: lambda command, now: reschedule(self, command, now),
+            Redrive: lambda command, now: redrive(self, command, now),
             LookUp: lambda command, _: look_up(self, command),
             ListScheduled: lambda command, _: scheduled(self, command),
             CreateQueue: self._create_queue,

@@ -54,6 +54,7 @@ from penstock.server.lines import LineServer
 from penstock.server.loop import Loop, Timer
 from penstock.server.metrics import CONTENT_TYPE, Metrics
 from penstock.server.push import Pushers
+from penstock.server.redriving import Redriving
 from penstock.server.remembering import Remembering
 from penstock.server.searching import Searching
 from penstock.server.spectators import Spectators
@@ -133,7 +134,7 @@ class Application:
             **glovebox.routes,
             **Native(loop.submit, spectators).routes,
             **Objects(ids).routes,
-            **Search(Searching(loop, spectators), Tracing(loop, spectators, ids), ids).routes,
+            **self._search(loop, spectators, ids).routes,
             **staging.routes,
             **Claims(ids).routes,
             (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
@@ -143,6 +144,11 @@ class Application:
         }
         self.submit = loop.submit
         self.keep_order = loop.decide_collected
+
+    @staticmethod
+    def _search(loop: Loop, spectators: Spectators, ids: MessageIds) -> Search:
+        searching = Searching(loop, spectators)
+        return Search(searching, Tracing(loop, spectators, ids), Redriving(searching), ids)
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         route = _route_of(segments_of(target))

@@ -49,7 +49,7 @@ class Searching:
                 if isinstance(found, Found):
                     respond(tell(self._named(found.messages), found.after))
                 else:
-                    respond(_failed(found))
+                    respond(failed(found))
 
             Walk(self, criteria, after, limit, done, bodies=bodies).step()
 
@@ -61,7 +61,7 @@ class Searching:
                 if isinstance(found, list):
                     respond(tell(self._named(found), _moment(found[-1]) if more else None))
                 else:
-                    respond(_failed(found))
+                    respond(failed(found))
 
             Schedule(self, queue, after, limit, done, bodies=bodies).step()
 
@@ -84,7 +84,7 @@ class Searching:
         return [(message, queues[message.queue].name) for message in messages if message.queue in queues]
 
 
-def _failed(failure: Refused | BaseException) -> Response:
+def failed(failure: Refused | BaseException) -> Response:
     if isinstance(failure, Refused):
         return refusal(failure)
     logger.error("search_failed", exc_info=failure)
