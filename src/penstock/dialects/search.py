@@ -113,9 +113,8 @@ class Search:
         limit = number(given, "limit", 1, SEARCH_PAGE_MAX, SEARCH_PAGE_DEFAULT)
         time, queue, sequence = _cursor(given, 3)
         bodies = flag(given, "bodies", default=True)
-        name = _one(given, "queue", NAME_BYTES_MAX)
         page = self._page(bodies=bodies)
-        return self._looking.scheduled(name, (time, queue, sequence), limit, page, bodies=bodies)
+        return self._looking.scheduled(_queue(given), (time, queue, sequence), limit, page, bodies=bodies)
 
     def _reschedule(self, request: Request, segment: bytes) -> Response | Call:
         place = self._ids.find(segment)
@@ -156,9 +155,8 @@ class Search:
 
 def criteria_of(given: Given) -> Criteria:
     """What a search, or the filter of a redrive, asks for. Raises `ProtocolError`."""
-    queue = _one(given, "queue", NAME_BYTES_MAX)
     return Criteria(
-        queue=checked_name(queue.encode()) if queue else "",
+        queue=_queue(given),
         topic=_one(given, "topic", NAME_BYTES_MAX),
         states=_states(given),
         object=_one(given, "object", NAME_BYTES_MAX),
@@ -177,6 +175,10 @@ def _one(given: Given, name: str, bytes_max: int) -> str:
     if len(values[0].encode()) > bytes_max:
         raise ProtocolError(f"{name} has {bytes_max} bytes at most")
     return values[0]
+
+
+def _queue(given: Given) -> str:
+    return checked_name(_one(given, "queue", NAME_BYTES_MAX).encode()) if "queue" in given else ""
 
 
 def _states(given: Given) -> frozenset[str]:
