@@ -189,11 +189,13 @@ def _go_on(story: Story, event: MessageEvent) -> None:
         case Fetched() | Delivered():
             _note(story, stay, "F", event.time)
             is_worker = isinstance(event, Fetched)
+            _give_up(story, place, is_worker)
             story.consumptions.append(Consumption(event.queue, place, event.consumer, event.time, is_worker))
             stay.receives, stay.visible_at = event.receives, event.visible_at
         case Kicked() | HandedOver():
             _note(story, stay, "K", event.time)
             is_worker = isinstance(event, Kicked)
+            _give_up(story, place, is_worker)
             delivery = Consumption(event.queue, place, event.consumer, event.time, is_worker, event.time, "K")
             story.consumptions.append(delivery)
             stay.receives = event.receives
@@ -253,8 +255,17 @@ def _settled(story: Story, place: Place, event: MessageEvent, letter: str) -> Co
     return delivery
 
 
+def _give_up(story: Story, place: Place, is_worker: bool) -> None:
+    """A worker gets it, or nobody: so nothing will come of a delivery that made it a dead letter."""
+    for delivery in story.consumptions:
+        if is_worker and delivery.is_worker and delivery.place == place and delivery.letter is None:
+            delivery.letter = "E"
+
+
 def _move(story: Story, stay: Stay, event: DeadLettered | Moved) -> None:
     place = (event.queue, event.sequence)
+    if isinstance(event, Moved):
+        _give_up(story, place, True)
     if isinstance(event, DeadLettered):
         if event.fetched:
             there = (event.to_queue, event.to_sequence)
