@@ -9,7 +9,18 @@ import pytest
 
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, SECOND_NS
-from penstock.model import Criteria, Finish, Found, Held, ListScheduled, NewMessage, RedrivePolicy, Refused, Search
+from penstock.model import (
+    Criteria,
+    Finish,
+    Found,
+    Held,
+    ListScheduled,
+    NewMessage,
+    QueuedRun,
+    RedrivePolicy,
+    Refused,
+    Search,
+)
 from tests.engine.rig import START_NS, Rig, state_of
 
 
@@ -157,6 +168,26 @@ def test_a_dead_letter_keeps_its_topics() -> None:
     rig.release(rig.fetch("work")[0])
     (found,) = search(rig, topic="fruit.*", object="order")
     assert (found.queue, found.sequence, found.id) == (1, 1, (2, 1))
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_copies_are_found_by_their_topics_too(count: int) -> None:
+    """In each queue, one by one and in runs."""
+    rig = Rig()
+    rig.create("one")
+    rig.create("two")
+    receipts = rig.publish("one", *[NewMessage(b"", topics=("fruit.sweet",), object="o") for _ in range(count)])
+    now, number = rig.now(), rig.engine.names.known("fruit.sweet")
+    about = rig.engine.names.known("o")
+    sequences = [receipt.sequence for receipt in receipts]
+    facts = ([now] * count, [now] * count, [NEVER_NS] * count, [0] * count, [0] * count, [0] * count)
+    names = ([about] * count, [number] * count)
+    run = QueuedRun(now, [2] * count, sequences, *facts, *names, [1] * count, sequences)
+    rig.engine.evolve(run, rig.log.append(run))
+    assert places(search(rig, topic="fruit.*", object="o")) == [(q, each) for q in (1, 2) for each in sequences]
+    assert places(search(rig, topic="fruit.*", queue="two")) == [(2, each) for each in sequences]
+    rig.engine = rig.restored()
+    assert places(search(rig, topic="fruit.*", queue="two")) == [(2, each) for each in sequences]
 
 
 def scheduled(rig: Rig, limit: int, queue: str = "") -> list[Held]:
