@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from penstock.limits import NEVER_NS, TRACE_RECORDS_MAX
 from penstock.model import (
     LETTERS,
     DeadLettered,
     Event,
+    Fetched,
     Kind,
     Logged,
     MessageEvent,
     Moved,
     Queued,
     QueueRemoved,
+    Succeeded,
     Unchanged,
 )
 from penstock.storage.batch import events_of
+from penstock.storage.directory import DataDirectory
 from penstock.storage.reader import BatchCursor, View
+from penstock.storage.segments import SegmentLog
 from penstock.storage.traces import Place, Tracer, Traces
 from tests.engine.test_model import EngineMachine, random_settings, random_step
+from tests.storage.golden.make import commit
 
 TOLD = {*LETTERS, Kind.CARRIED, Kind.EXTENDED, Kind.RESCHEDULED}
 
@@ -94,3 +101,92 @@ def test_a_trace_finds_what_a_reader_of_everything_finds(seed: int) -> None:
             assert letters == {offset for offset, event in trace.events if event.kind in LETTERS}
     finally:
         machine.teardown()
+
+
+# ── Copies ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+NOWHERE = {"visible_at": 0, "expires_at": NEVER_NS}
+
+
+def copied(tmp_path: Path) -> tuple[SegmentLog, DataDirectory]:
+    """A message in queue 1 with copies in 2 and 3, among others; one of them moves on. And one that says the same."""
+    directory = DataDirectory(tmp_path / "data")
+    directory.open()
+    log = SegmentLog(directory, segment_bytes=2048)
+    assert not list(log.recover().events)
+    for time in range(1, 61):
+        others = [logged(time * 10, queue, time + 5) for queue in (1, 2, 3)]
+        steps: dict[int, list[Event]] = {
+            10: [logged(100, 1, 5, body=b"the one")],
+            11: [queued(110, 2, 5)],
+            12: [queued(120, 3, 5)],
+            20: [Fetched(200, 2, 5, 100, 1, 0, visible_at=999)],
+            30: [Succeeded(300, 3, 5, 100, 0, 0, complete=True, result=b"")],
+            40: [DeadLettered(400, 2, 5, 100, 1, 0, fetched=False, **NOWHERE, to_queue=4, to_sequence=1)],
+            50: [Succeeded(500, 4, 1, 100, 0, 0, complete=True, result=b"")],
+            55: [Unchanged(550, 1, 99, 0, 0, 0, 0, 0, 1, 5, b"k")],
+        }
+        for event in (*others, *steps.get(time, [])):
+            log.append(event)
+        commit(log, time * 10 + 5)
+    return log, directory
+
+
+def logged(time: int, queue: int, sequence: int, body: bytes = b"x" * 30) -> Logged:
+    return Logged(time, queue, sequence, time, NEVER_NS, 0, 0, 0, 0, 0, 0, b"", b"", b"", body)
+
+
+def queued(time: int, queue: int, sequence: int) -> Queued:
+    return Queued(time, queue, sequence, 100, time, NEVER_NS, 0, 0, 0, 0, 0, 1, 5)
+
+
+@pytest.mark.parametrize(
+    ("place", "places", "times", "content"),
+    [
+        ((1, 5), {(1, 5), (2, 5), (3, 5), (4, 1)}, [100, 110, 120, 200, 300, 400, 500], None),
+        ((2, 5), {(2, 5), (4, 1)}, [110, 200, 400, 500], b"the one"),
+        ((4, 1), {(2, 5), (4, 1)}, [110, 200, 400, 500], b"the one"),
+        ((3, 5), {(3, 5)}, [120, 300], b"the one"),
+        ((1, 99), {(1, 99)}, [550], b"the one"),
+    ],
+)
+def test_copies_are_followed_from_the_original_and_share_its_content(
+    tmp_path: Path, place: Place, places: set[Place], times: list[int], content: bytes | None
+) -> None:
+    log, directory = copied(tmp_path)
+    view = log.view()
+    assert len(view.segments) > 5
+    for traces in (Traces(block_bytes=500), Traces()):
+        tracer = Tracer(traces, view, place)
+        while tracer.step():
+            pass
+        trace = tracer.trace()
+        assert set(trace.places) == places
+        assert [event.time for _, event in trace.events] == times
+        assert (trace.content.body if isinstance(trace.content, Logged) else None) == content
+        assert trace.whole
+    log.close()
+    directory.close()
+
+
+def test_too_many_records_are_cut_and_the_first_stays(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path / "data")
+    directory.open()
+    log = SegmentLog(directory, segment_bytes=65536)
+    assert not list(log.recover().events)
+    log.append(logged(10, 1, 1))
+    for number in range(TRACE_RECORDS_MAX):
+        log.append(Fetched(20 + number, 1, 1, 10, number, 0, visible_at=0))
+        if number % 50 == 49:
+            commit(log, 20 + number)
+    for number in range(100):
+        log.append(Fetched(9000 + number, 1, 1, 10, number, 0, visible_at=0))
+    commit(log, 10_000)
+    tracer = Tracer(Traces(), log.view(), (1, 1))
+    while tracer.step():
+        pass
+    trace = tracer.trace()
+    assert TRACE_RECORDS_MAX <= len(trace.events) <= TRACE_RECORDS_MAX + 50
+    assert (type(trace.events[0][1]), trace.events[-1][1].time, trace.whole) == (Logged, 9099, False)
+    log.close()
+    directory.close()
