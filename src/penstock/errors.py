@@ -84,3 +84,11 @@ class MessagesLostError(PenstockError):
 
 class BrokerError(PenstockError):
     """A broker cannot be reached, or refuses. The task of the Spark job fails; Spark may try it again."""
+
+
+class SparkError(PenstockError):
+    """Spark does not start, or a job of ours has failed. The command ends."""
+
+
+class LakeError(PenstockError):
+    """A lake is not there, is another log's, or is used by somebody else. The command ends."""

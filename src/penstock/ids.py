@@ -34,7 +34,14 @@ class MessageIds:
         assert 0 <= shard <= SHARD_MAX
         self.shard = shard
         self._keyed = blake2b(key=key, digest_size=64)
+        self.log_id = self._log_id()
         self._eight = lru_cache(maxsize=4096)(self._make_eight)
+
+    def _log_id(self) -> str:
+        """Tells the log of these messages from any other, and nothing of the key. No place has 24 bytes."""
+        hashed = self._keyed.copy()
+        hashed.update(b"the identity of this log")
+        return hashed.hexdigest()[:16]
 
     def make(self, queue: int, sequence: int) -> bytes:
         return self._eight(queue, sequence >> 3)[sequence & 7]

@@ -112,6 +112,16 @@ LINES_PER_TURN_MAX = 128  # Of one connection: so the disk begins with the first
 LINES_UNSENT_BYTES_HIGH = 1 << 20  # A client that leaves more replies than this unread is not read from.
 CONNECTION_QUEUES_MAX = 1000  # Queues that one connection subscribes to, and sleeps for.
 
+# The lake
+LAKE_EVENTS_PER_BATCH = 3_000_000  # Of a stream that has fallen behind; a third of it at least.
+LAKE_BYTES_PER_BATCH = 256 << 20
+LAKE_FILE_BYTES = 128 << 20  # A file that is at least this large is left alone while the stream runs.
+LAKE_FILES_MIN = 16  # Small files that are made one.
+LAKE_LOG_RETENTION_DAYS = 7
+LAKE_VACUUM_HOURS = 24  # For so long files that are no longer part of a table stay for those who still read them.
+LEASE_DAYS_MAX = 7  # A delivery that nobody has settled so long after its time is not waited for.
+CONSUMERS_SHOWN_MAX = 100  # Of one message.
+
 assert BODY_BYTES_MAX * 6 // 4 + LINE_ENVELOPE_BYTES_MAX <= LINE_BYTES_MAX, "a body fits with a tenth of it escaped"
 
 # WebSocket

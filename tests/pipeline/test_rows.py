@@ -57,7 +57,7 @@ def test_each_column_can_be_read_alone(data: Path) -> None:
 
 def test_spark_gets_no_type_that_it_does_not_know() -> None:
     kinds = {str(field.type) for field in arrow_schema(COLUMNS)}
-    assert kinds == {"int64", "int32", "string", "binary", "timestamp[us, tz=UTC]"}
+    assert kinds == {"int64", "int32", "int8", "string", "binary", "timestamp[us, tz=UTC]"}
 
 
 def test_filters_leave_only_what_is_asked_for(data: Path) -> None:

@@ -127,7 +127,7 @@ def rows_of(batch: pa.RecordBatch) -> list[Row]:
 def plain_rows(header: Header, payload: bytes) -> list[Row]:
     rows: list[Row] = []
     for at, (event, _) in enumerate(events_of(header, payload)):
-        rows += [row | {"offset": header.base_offset + at} for row in expand(event)]
+        rows += [row | {"offset": header.base_offset + at, "kind": int(event.kind)} for row in expand(event)]
     return rows
 
 

@@ -58,6 +58,8 @@ def rows_of(table: pa.Table | pa.RecordBatch) -> list[Row]:
     """Times as numbers, since Python has no nanoseconds."""
     plain = {}
     for field in table.schema:
+        if field.name == "kind":
+            continue  # Text has the letter alone.
         column = table.column(field.name)
         plain[field.name] = (column.cast(pa.int64()) if field.name in TIMES else column).to_pylist()
     return [dict(zip(plain, values, strict=True)) for values in zip(*plain.values(), strict=True)]

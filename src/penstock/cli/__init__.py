@@ -33,8 +33,10 @@ def version(
 def main() -> None:
     if sys.argv[1:2] != ["serve"]:  # A broker starts without the libraries that only the other verbs need.
         from penstock.cli.log import app as log
+        from penstock.cli.pipeline import app as pipeline
 
         app.add_typer(log, name="log")
+        app.add_typer(pipeline, name="pipeline")
     try:
         app()
     except ConfigError as error:

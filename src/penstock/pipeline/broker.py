@@ -89,7 +89,7 @@ class BrokerLog:
 
     def extent(self) -> Extent:
         told = self._describe()
-        return Extent(told["shard"], told["earliest"], told["end"], told["bytes"])
+        return Extent(told["log"], told["shard"], told["earliest"], told["end"], told["bytes"])
 
     def names(self) -> NameTable:
         return self._names  # They come with the extent.

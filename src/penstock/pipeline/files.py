@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from penstock.errors import DamagedLogError, DataDirectoryError, EventsLostError, EventsRemovedError
+from penstock.ids import MessageIds
 from penstock.model import Kind, Nanos
 from penstock.pipeline.log import Batches, Extent, NameTable
 from penstock.storage.batch import RECORD_BYTES, Header, extent_bounds, records_of
@@ -24,7 +25,8 @@ _DEFINITIONS = (bytes([Kind.NAME_DEFINED]), bytes([Kind.QUEUE_CREATED]))
 class FileLog:
     def __init__(self, path: Path) -> None:
         self._directory = DataDirectory(path)
-        self._shard = self._directory.read_identity().shard
+        identity = self._directory.read_identity()
+        self._ids = MessageIds(bytes.fromhex(identity.id_key), identity.shard)
         self._index = LogIndex()
         self._segments: dict[Path, Segment] = {}
         self._newest: SegmentReader | None = None  # How far it was read.
@@ -34,7 +36,9 @@ class FileLog:
     def extent(self) -> Extent:
         view = self._view()
         first = earliest(view)
-        return Extent(self._shard, first.offset, view.end_offset, view.end_position - first.position)
+        return Extent(
+            self._ids.log_id, self._ids.shard, first.offset, view.end_offset, view.end_position - first.position
+        )
 
     def offset_at(self, moment: Nanos) -> int:
         return self._index.offset_at(self._view(), moment)

@@ -14,6 +14,7 @@ Batches = Iterator[tuple[Header, bytes]]
 class Extent(NamedTuple):
     """What there is to read. Bytes are those between the two offsets."""
 
+    id: str  # Of the log: no other has it.
     shard: int
     earliest: int
     end: int

@@ -107,6 +107,14 @@ def _asked(given: Any, schema: StructType) -> Options:
     return options
 
 
+def open_log(options: Options) -> EventLog:
+    """The log that the options name."""
+    if options.path is not None:
+        return FileLog(Path(options.path))
+    assert options.url is not None
+    return BrokerLog(options.url, options.token)
+
+
 class EventRange(InputPartition):
     """The offsets that one task reads, and what the numbers in them stand for."""
 
@@ -125,10 +133,7 @@ class _Reader:
     @cached_property
     def _log(self) -> EventLog:
         # Opened when it is needed, and not before: a reader is sent to the executors.
-        if self._options.path is not None:
-            return FileLog(Path(self._options.path))
-        assert self._options.url is not None
-        return BrokerLog(self._options.url, self._options.token)
+        return open_log(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, EventRange):

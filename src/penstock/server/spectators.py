@@ -201,6 +201,7 @@ class Spectators:
         return json_response(
             200,
             {
+                "log": self._ids.log_id,
                 "shard": self._ids.shard,
                 "format": FORMAT,
                 "earliest": first.offset,

@@ -37,6 +37,7 @@ _NAME = pa.dictionary(pa.int32(), pa.utf8())
 TYPES: dict[str, Any] = {
     "offset": pa.int64(),
     "letter": pa.utf8(),
+    "kind": pa.int8(),
     "time": _TIME,
     "queue": pa.int32(),
     "queue_name": _NAME,
@@ -457,6 +458,7 @@ def _target(name: str, source: str) -> Callable[[_Rows], pa.Array]:
 _BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {
     "offset": lambda rows: _primitive(pa.int64(), rows.offset),
     "letter": _letter,
+    "kind": lambda rows: _primitive(pa.int8(), rows.column("kind")),
     "time": _plain("time"),
     "queue": lambda rows: _primitive(pa.int32(), rows.queue),
     "queue_name": _queue_name,

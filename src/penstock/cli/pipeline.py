@@ -1,0 +1,302 @@
+"""`penstock pipeline`: fill a lake of tables with the events of a log, and look after it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console, Group
+from rich.filesize import decimal
+from rich.live import Live
+from rich.table import Table as Grid
+from rich.text import Text
+
+from penstock.errors import BrokerError, LakeError, OptionError
+
+app = typer.Typer(help="Fill a lake of tables with the events of a log, and look after it.", no_args_is_help=True)
+
+DEFAULT_URL = "http://127.0.0.1:7843"
+LakeOption = Annotated[Path, typer.Option("--lake", envvar="PENSTOCK_LAKE", help="The directory of the tables.")]
+Master = Annotated[str, typer.Option("--master", help="Where Spark runs: local[*], spark://…, yarn, k8s://…")]
+Conf = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark. May be repeated.")
+]
+Url = Annotated[str | None, typer.Option("--url", help=f"The broker [default: {DEFAULT_URL}]")]
+Data = Annotated[Path | None, typer.Option("--data", help="A data directory, read instead of a broker.")]
+Token = Annotated[str, typer.Option("--token", envvar="PENSTOCK_TOKEN", help="The broker's bearer token.")]
+
+_REFRESH_SECONDS = 1.0
+_RATES = 10  # Batches over which a rate is told.
+
+
+@app.command()
+def run(
+    lake: LakeOption = Path("lake"),
+    url: Url = None,
+    data: Data = None,
+    token: Token = "",
+    master: Master = "local[*]",
+    conf: Conf = None,
+    once: Annotated[bool, typer.Option("--once", help="Read what there is now, and end.")] = False,
+    every: Annotated[float, typer.Option("--every", min=0.0, help="Seconds from batch to batch.")] = 5.0,
+    skip_lost: Annotated[
+        bool, typer.Option("--skip-lost", help="Go on although events are past the log's retention.")
+    ] = False,
+) -> None:
+    """Fill the lake, until Ctrl-C or SIGTERM."""
+    from penstock.pipeline.compaction import Housekeeper
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.session import open_session
+    from penstock.pipeline.stream import Filler, has_ended, start_query
+
+    source = _source(url, data, token)
+    log = _log(source)
+    place = Lake(lake)
+    place.take()
+    origin = place.open_for(log.extent())
+    with _stopped_by_signals():
+        spark = open_session("penstock pipeline", master, _settings(conf))
+        keeper = Housekeeper(spark, place)
+        view = _View(place.path, log)
+
+        def written(what: Any) -> None:
+            view.written(what)
+            keeper.wake()
+
+        filler = Filler(place, origin, written)
+        options = source | {"failOnDataLoss": str(not skip_lost).lower()}
+        query = start_query(spark, place, filler, options, once=once, seconds=every)
+        keeper.start()
+        try:
+            with view:
+                while not has_ended(query, _REFRESH_SECONDS):
+                    view.refresh()
+        except KeyboardInterrupt:
+            pass  # As asked.
+        finally:
+            query.stop()
+            keeper.stop()
+            spark.stop()
+            place.release()
+
+
+@app.command()
+def status(lake: LakeOption = Path("lake"), url: Url = None, data: Data = None, token: Token = "") -> None:
+    """How far each table is, and how far behind the log."""
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.stream import lake_table
+    from penstock.pipeline.tables import TABLES
+
+    place = Lake(lake)
+    origin = place.origin()
+    tables = [lake_table(place, table) for table in TABLES.values()]
+    reached = {table.name: table.reached(origin) for table in tables}
+    console = Console(highlight=False)
+    console.print(
+        f"{place.path}: events up to offset {reached['events']:,} of log {origin.log}, shard {origin.shard}"
+    )
+    try:
+        extent = _log(_source(url, data, token)).extent()
+    except (BrokerError, OptionError) as error:
+        console.print(f"How far the log is cannot be told: {error}")
+        return
+    if extent.id != origin.log:
+        raise LakeError(f"{place.path} is the lake of another log, {origin.log}; that one is {extent.id}")
+    console.print(f"the log ends at {extent.end:,}: {max(0, extent.end - reached['events']):,} records are to come")
+
+
+@app.command()
+def tables(lake: LakeOption = Path("lake")) -> None:
+    """What tables there are, and how large."""
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.stream import lake_table
+    from penstock.pipeline.tables import TABLES
+
+    place = Lake(lake)
+    place.origin()
+    grid = Grid(box=SIMPLE_HEAD)
+    for name in ("table", "rows", "files", "bytes", "version"):
+        grid.add_column(name, justify="left" if name == "table" else "right")
+    grid.add_column("what it has")
+    for table in TABLES.values():
+        found = lake_table(place, table)
+        if found.exists():
+            files = found.files()
+            rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
+            grid.add_row(table.name, f"{rows:,}", str(len(files)), decimal(size), str(found.version()), table.what)
+    Console().print(grid)
+
+
+@app.command()
+def compact(
+    lake: LakeOption = Path("lake"),
+    master: Master = "local[*]",
+    conf: Conf = None,
+    hours: Annotated[
+        float | None, typer.Option("--vacuum", min=0.0, help="Remove what has not been used for so many hours.")
+    ] = None,
+) -> None:
+    """Make one file of all that belongs together, one row a message, and remove files that are old."""
+    from penstock.limits import LAKE_VACUUM_HOURS
+    from penstock.pipeline.compaction import compact as compact_table
+    from penstock.pipeline.compaction import vacuum
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.session import open_session
+    from penstock.pipeline.tables import TABLES
+
+    place = Lake(lake)
+    place.origin()
+    spark = open_session("penstock compact", master, _settings(conf))
+    try:
+        for table in TABLES.values():
+            print(f"{table.name}: {compact_table(spark, place, table, everything=True)} files less")
+        print(f"{vacuum(place, LAKE_VACUUM_HOURS if hours is None else hours)} old files removed")
+    finally:
+        spark.stop()
+
+
+@app.command()
+def rebuild(
+    table: Annotated[str, typer.Argument(help="The name of the table.")],
+    lake: LakeOption = Path("lake"),
+    master: Master = "local[*]",
+    conf: Conf = None,
+) -> None:
+    """Make a table anew from the table of all events. The pipeline must not run meanwhile."""
+    from penstock.pipeline.compaction import rebuild as rebuild_table
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.session import open_session
+    from penstock.pipeline.tables import TABLES
+
+    place = Lake(lake)
+    place.origin()
+    if table not in TABLES:
+        raise LakeError(f"there is no table {table}; there are {', '.join(TABLES)}")
+    place.take()
+    spark = open_session("penstock rebuild", master, _settings(conf))
+    try:
+        print(f"{table}: {rebuild_table(spark, place, TABLES[table]):,} rows")
+    finally:
+        spark.stop()
+        place.release()
+
+
+# ── What is read ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _source(url: str | None, data: Path | None, token: str) -> dict[str, str]:
+    """As options of `format("penstock")`."""
+    if url and data:
+        raise OptionError("either --url or --data, and not both")
+    if data:
+        return {"path": str(data.absolute())}
+    return {"url": url or DEFAULT_URL} | ({"token": token} if token else {})
+
+
+def _log(source: dict[str, str]) -> Any:
+    from penstock.pipeline.options import parse_options
+    from penstock.pipeline.source import open_log
+
+    return open_log(parse_options(source))
+
+
+def _settings(conf: list[str] | None) -> dict[str, str]:
+    settings = {}
+    for setting in conf or []:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise OptionError(f"--conf {setting}: it must be KEY=VALUE")
+        settings[name] = value
+    return settings
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[None]:
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        pass  # It came before the query ran.
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+# ── What is shown ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _View:
+    """A picture that is drawn again and again on a terminal, a line for each batch elsewhere."""
+
+    def __init__(self, lake: Path, log: Any) -> None:
+        self._lake = lake
+        self._log = log
+        self._console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
+        self._recent: deque[Any] = deque(maxlen=_RATES)
+        self._rows: dict[str, int] = {}
+        self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
+
+    def __enter__(self) -> _View:
+        if self._live:
+            self._live.__enter__()
+        else:
+            self._console.print(f"filling {self._lake}")
+        self.refresh()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        if self._live:
+            self.refresh()
+            self._live.__exit__(*raised)
+
+    def written(self, what: Any) -> None:
+        """Called in the thread of the query."""
+        self._recent.append(what)
+        for name, rows in what.rows.items():
+            self._rows[name] = self._rows.get(name, 0) + rows
+        if not self._live:
+            self._console.print(
+                f"batch {what.batch}: {what.events} events up to offset {what.end} in {what.seconds:.1f} s,"
+                f" {_lag(what):.1f} s after they happened"
+            )
+
+    def refresh(self) -> None:
+        if self._live:
+            self._live.update(self._picture(), refresh=True)
+
+    def _picture(self) -> Group:
+        head = Text.assemble(("penstock pipeline", "bold"), f"   {self._lake}")
+        if not self._recent:
+            return Group(head, Text("waiting for the first batch", style="dim"))
+        last = self._recent[-1]
+        seconds = sum(what.seconds for what in self._recent)
+        rate = sum(what.events for what in self._recent) / max(seconds, 0.001)
+        grid = Grid(box=SIMPLE_HEAD)
+        grid.add_column("table")
+        for name in ("rows in the last batch", "rows since the start"):
+            grid.add_column(name, justify="right")
+        for name, rows in self._rows.items():
+            grid.add_row(name, f"{last.rows.get(name, 0):,}", f"{rows:,}")
+        facts = (
+            f"batch {last.batch}   offset {last.end:,}   behind the log {self._behind(last.end)}"
+            f"   lag {_lag(last):.1f} s   {rate:,.0f} events/s while it works"
+        )
+        return Group(head, Text(facts), grid)
+
+    def _behind(self, end: int) -> str:
+        try:
+            return f"{max(0, self._log.extent().end - end):,} records"
+        except BrokerError:
+            return "(no answer)"
+
+
+def _lag(what: Any) -> float:
+    """Seconds from the last event of a batch to when it was in the tables."""
+    lag: float = (what.at - what.newest).total_seconds()
+    return max(0.0, lag)

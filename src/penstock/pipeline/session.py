@@ -1,0 +1,80 @@
+"""A Spark session as the pipeline wants it, on this machine or on a cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from penstock.errors import SparkError
+
+JAVA_VERSION_MIN = 17
+DEFAULT_MASTER = "local[*]"
+
+_SETTINGS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "100000",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.scheduler.mode": "FAIR",
+}
+_LOCAL_SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+}
+
+
+def open_session(name: str, master: str = DEFAULT_MASTER, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Raises `SparkError` if there is no Java, or no such cluster. `settings` come before our own."""
+    check_java()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    local = master.startswith("local")
+    ours = dict(_SETTINGS)
+    if local:
+        ours |= _LOCAL_SETTINGS | {"spark.sql.shuffle.partitions": str(_cores(master))}
+    all_settings: dict[str, bool | float | int | str | None] = {**ours, **(settings or {})}
+    try:
+        spark = SparkSession.builder.master(master).appName(name).config(map=all_settings).getOrCreate()
+    except (PySparkException, OSError) as error:
+        raise SparkError(f"Spark does not start on {master}: {error}") from None
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def check_java() -> None:
+    found = java_version()
+    if found < JAVA_VERSION_MIN:
+        has = f"Java {found} is there" if found else "there is none"
+        raise SparkError(
+            f"Spark needs Java {JAVA_VERSION_MIN} or newer, and {has}: make java installs it, or,"
+            " on Debian and Ubuntu, apt-get install default-jre-headless"
+        )
+
+
+def java_version() -> int:
+    """0: there is none."""
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    try:
+        told = subprocess.run([java or "java", "-version"], capture_output=True, check=True, text=True).stderr
+    except (OSError, subprocess.CalledProcessError):
+        return 0
+    match = re.search(r'version "(\d+)', told)
+    return int(match[1]) if match else 0
+
+
+def _cores(master: str) -> int:
+    match = re.match(r"local\[(\d+)", master)
+    if match:
+        return int(match[1])
+    return 1 if master == "local" else os.cpu_count() or 1

@@ -1,0 +1,212 @@
+"""The stream that fills the lake: one query over the log, and in each batch a commit to every table.
+
+The events of a batch are decoded once, into files of the table `events`; the other tables are made from those files.
+What a table has already is told by its own log, so a batch that comes again, or divided otherwise, adds nothing.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.parquet as pq
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.errors import SparkError
+from penstock.limits import LAKE_BYTES_PER_BATCH, LAKE_EVENTS_PER_BATCH
+from penstock.pipeline.lake import PARTITION, Lake, LakeFile, LakeTable, Origin
+from penstock.pipeline.tables import EVENTS, LEASES, TABLES, Batch, Table
+from penstock.storage.columns import COLUMNS
+
+_EVENTS_PER_FILE = 200_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Written(NamedTuple):
+    """What a batch has done."""
+
+    batch: int
+    events: int
+    end: int  # The offset up to which everything is in the tables,
+    newest: datetime  # the time of the event before it,
+    at: datetime  # and when it was there.
+    seconds: float
+    rows: Mapping[str, int]  # Of each table.
+
+
+class Range(NamedTuple):
+    """What is known of a batch's events without looking at each."""
+
+    rows: int
+    first: int
+    end: int
+    newest: datetime
+    keys: int  # Events with a key.
+
+
+class Filler:
+    """Writes the batches of a query into the tables of a lake."""
+
+    def __init__(self, lake: Lake, origin: Origin, on_written: Callable[[Written], None] = lambda _: None) -> None:
+        self._origin = origin
+        self._on_written = on_written
+        self._in_order = False  # Known to go on where the table `events` ends.
+        self.tables = {name: lake_table(lake, table) for name, table in TABLES.items()}
+        for table in self.tables.values():
+            table.make()
+
+    def reached(self) -> int:
+        """The offset from which on a table may miss something."""
+        return min(table.reached(self._origin) for table in self.tables.values())
+
+    def write(self, frame: DataFrame, number: int) -> None:
+        """One batch: the columns of the log. Called by Spark."""
+        begun = time.perf_counter()
+        noted = {"batch": str(number), "query": _query_id(frame.sparkSession)}
+        events_table = self.tables[EVENTS.name]
+        if not self._in_order:
+            found = ask(frame)
+            if found is None:
+                return
+            self._in_order = found.first >= events_table.reached(self._origin)
+            if not self._in_order:
+                self._write_again(frame, found, noted)
+                return
+        write_files(EVENTS, events_table, EVENTS.parts(Batch(frame, 0, frame, 0, _EPOCH), 0))
+        facts = read_footers(events_table.staged())
+        if facts is None:
+            return
+        files = events_table.append(self._origin, facts.first, facts.end, noted)
+        rows = {EVENTS.name: facts.rows}
+        rows |= self._write_others(read(frame.sparkSession, events_table, files), facts, noted)
+        seconds = time.perf_counter() - begun
+        self._on_written(Written(number, facts.rows, facts.end, facts.newest, datetime.now(UTC), seconds, rows))
+
+    def _write_again(self, frame: DataFrame, facts: Range, noted: dict[str, Any]) -> None:
+        """A batch of which some tables have something already, after a crash: taken from the log itself."""
+        table = self.tables[EVENTS.name]
+        if table.reached(self._origin) < facts.end:
+            write_files(EVENTS, table, EVENTS.parts(Batch(frame, 0, frame, 0, _EPOCH), table.reached(self._origin)))
+            table.append(self._origin, facts.first, facts.end, noted)
+        self._write_others(frame, facts, noted)
+
+    def _write_others(self, events: DataFrame, facts: Range, noted: dict[str, Any]) -> dict[str, int]:
+        leases = self.tables[LEASES.name]
+        under_way = read(events.sparkSession, leases)
+        batch = Batch(events, facts.first, under_way, leases.reached(self._origin), facts.newest)
+        others = [table for table in TABLES.values() if table is not EVENTS and (facts.keys or not table.keyed)]
+        return {table.name: self._write(table, batch, facts, noted) for table in others}
+
+    def _write(self, table: Table, batch: Batch, facts: Range, noted: dict[str, Any]) -> int:
+        target = self.tables[table.name]
+        reached = target.reached(self._origin)
+        if reached >= facts.end:
+            return 0
+        write_files(table, target, table.parts(batch, reached), facts.rows // _EVENTS_PER_FILE + 1)
+        if table.whole:
+            added = target.replace(target.files(), self._origin, facts.first, facts.end, facts.end, noted)
+        else:
+            added = target.append(self._origin, max(reached, facts.first), facts.end, noted)
+        return sum(file.rows for file in added)
+
+
+def start_query(
+    spark: SparkSession, lake: Lake, filler: Filler, source: Mapping[str, str], *, once: bool, seconds: float
+) -> StreamingQuery:
+    """The stream from `source`, which is options of `format("penstock")`, into the lake."""
+    options = {
+        "columns": ",".join(COLUMNS),
+        "maxEventsPerTrigger": str(LAKE_EVENTS_PER_BATCH),
+        "maxBytesPerTrigger": str(LAKE_BYTES_PER_BATCH),
+    }
+    if not lake.checkpoint.exists() and filler.reached():
+        options["startingOffset"] = str(filler.reached())  # The checkpoint was lost; the tables know.
+    reader = spark.readStream.format("penstock").options(**(options | dict(source)))
+    writer = reader.load().writeStream.foreachBatch(filler.write).option("checkpointLocation", str(lake.checkpoint))
+    if once:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{int(seconds * 1000)} milliseconds").start()
+
+
+def has_ended(query: StreamingQuery, seconds: float) -> bool:
+    """Wait for the end of a query so long. Raises `SparkError` if it has failed."""
+    try:
+        return bool(query.awaitTermination(seconds))  # type: ignore[arg-type] # It takes fractions.
+    except StreamingQueryException as error:
+        raise SparkError(_cause(error)) from None
+
+
+def _cause(error: StreamingQueryException) -> str:
+    """What a query ended with, of the many lines that Spark makes of it: the last one that names an error."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    named = [line for line in lines if re.match(r"(?!py4j)[\w.]+(Error|Exception)(: |$)", line)]
+    return (named or lines)[-1]
+
+
+# ── Spark's side of a table ───────────────────────────────────────────────────────────────────────────────
+
+
+def lake_table(lake: Lake, table: Table, staging: str = "_staging") -> LakeTable:
+    return LakeTable(lake, table.name, table.schema, by_date=table.by_date, staging=staging)
+
+
+def read(spark: SparkSession, table: LakeTable, files: list[LakeFile] | None = None) -> DataFrame:
+    """The rows of these files, or of all there are now."""
+    found = table.files() if files is None else files
+    schema = TABLES[table.name].spark_schema
+    if not found:
+        return spark.createDataFrame([], schema)
+    return spark.read.schema(schema).option("basePath", str(table.path)).parquet(*table.uris(found))
+
+
+def write_files(table: Table, target: LakeTable, rows: DataFrame, files_max: int = 0) -> None:
+    """Write rows where `target` takes them from; if told so, into no more files of a date than this."""
+    columns = rows.select(*table.schema.names)
+    if files_max:
+        columns = columns.coalesce(files_max)
+    ordered = columns.sortWithinPartitions(*([PARTITION] if table.by_date else []), *table.order)
+    writer = ordered.write.mode("overwrite")
+    if table.by_date:
+        writer = writer.partitionBy(PARTITION)
+    writer.parquet(str(target.stage()))
+
+
+def read_footers(paths: list[Path]) -> Range | None:
+    """What the footers of files of events tell. None: there are no events."""
+    facts = None
+    for path in paths:
+        metadata = pq.read_metadata(path)
+        columns = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
+        for group in range(metadata.num_row_groups):
+            row_group = metadata.row_group(group)
+            offset = row_group.column(columns["offset"]).statistics
+            newest = row_group.column(columns["time"]).statistics.max
+            keys = row_group.num_rows - row_group.column(columns["key"]).statistics.null_count
+            facts = _joined(facts, Range(row_group.num_rows, offset.min, offset.max + 1, newest, keys))
+    return facts
+
+
+def ask(events: DataFrame) -> Range | None:
+    """The same from events that are not in files."""
+    row = events.selectExpr("count(*)", "min(offset)", "max(offset)", "unix_micros(max(time))", "count(key)").first()
+    assert row is not None
+    if not row[0]:
+        return None
+    return Range(row[0], row[1], row[2] + 1, datetime.fromtimestamp(row[3] / 1e6, UTC), row[4])
+
+
+def _joined(one: Range | None, other: Range) -> Range:
+    if one is None:
+        return other
+    ends = (min(one.first, other.first), max(one.end, other.end), max(one.newest, other.newest))
+    return Range(one.rows + other.rows, *ends, one.keys + other.keys)
+
+
+def _query_id(spark: SparkSession) -> str:
+    return spark.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
