@@ -22,6 +22,7 @@ class Reason(Enum):
     NO_CURSOR = "the queue hands its messages to workers, who have no cursor"
     NO_RESULTS = "the queue keeps no results: they leave with their messages"
     TOO_MANY_RECEIVERS = "the queue has as many receivers as it may"
+    TOO_MANY_DELIVERIES = "the messages would go to more places than one publish may fill"
     TOO_MANY_QUEUES = "the broker holds as many queues as it may"
     TOO_MANY_KEYS = "the Object History holds as many keys as it may"
     HISTORY_BEHIND = "the Object History cannot be written as fast as it changes"

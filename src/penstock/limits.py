@@ -22,6 +22,12 @@ POST_MESSAGES_MAX = 10_000
 RESULTS_MAX = 10_000  # In one request.
 RETRIES_MAX = 1000
 FAIL_SECONDS_MAX = 365 * 86_400
+TOPICS_MAX = 100  # Of one message, and patterns of one channel.
+CHANNEL_RETRIES_MAX = 9
+CONFIRMATIONS_MAX = 1000  # That a queue may ask for, of each message.
+PUSH_URL_BYTES_MAX = 2000
+PUSH_IN_FLIGHT_MAX = 1000
+PUSH_SECONDS_MAX = 3600
 PUSH_IN_FLIGHT_DEFAULT = 8
 PUSH_SECONDS_DEFAULT = 30
 
@@ -37,6 +43,8 @@ RECEIVERS_MAX = 10_000  # Of one queue.
 ROWS_PER_CHUNK = 32
 RUN_MESSAGES_MIN = 12  # Fewer messages are logged one by one: a table costs more than it saves.
 RUN_MESSAGES_MAX = 256  # Publishes that are decided together.
+ROUTES_CACHED_MAX = 10_000  # Sets of topics whose channels are remembered.
+PUBLISH_DELIVERIES_MAX = 100_000  # Places that the messages of one publish go to: 10 MB of log.
 WAKES_MAX = 128  # Clients that get what they waited for in one turn of the event loop.
 TICK_EVENTS_MAX = 2_000  # Deadlines settled in one go, so that a million at once stall nobody.
 
@@ -160,6 +168,7 @@ assert BODY_BYTES_MAX <= FETCH_BYTES_MAX
 assert BODY_BYTES_MAX + KEY_BYTES_MAX + HEADERS_BYTES_MAX + (64 << 10) <= STAGED_CHUNK_BYTES_MAX, "a row fits"
 assert 6 * (BODY_BYTES_MAX + NAME_BYTES_MAX) + 1024 <= WS_MESSAGE_BYTES_MAX, "every message can be posted as JSON"
 assert 5 * FETCH_BYTES_MAX < WS_UNSENT_BYTES_MAX, "what one fetch brings does not cut its client off"
+assert QUEUES_MAX <= PUBLISH_DELIVERIES_MAX, "one message may go to every queue there is"
 assert GATHERED_MAX <= BATCH_MESSAGES_MAX
 assert GATHERED_MAX <= WS_REQUESTS_MAX
 assert KEY_BYTES_MAX < 1 << 16, "a key's length is two bytes on disk"

@@ -120,6 +120,7 @@ class DescribeQueue(Command, frozen=True):
 class ListQueues(Command, frozen=True):
     offset: int = 0
     limit: int | None = None
+    channels: bool = False  # Only those.
 
 
 class DescribeObject(Command, frozen=True):
@@ -154,6 +155,15 @@ class Publish(Command, frozen=True, gc=False):
     messages: Sequence[NewMessage]
     create: QueueSettings | None = None
     fleeting: bool = False
+
+
+class PublishTopics(Command, frozen=True, gc=False):
+    """Publish each message to the queues that the roots of its topics name, and to the channels that want one of its
+    topics; without a topic to the queue of its object, else to `default`. `create`: the settings of queues that are
+    made for it. All of the messages, or none."""
+
+    messages: Sequence[NewMessage]
+    create: QueueSettings
 
 
 class Fetch(Command, frozen=True, gc=False):
@@ -199,6 +209,38 @@ class Release(Command, frozen=True, gc=False):
     consumer: str | None = None
     delivery: int | None = None
     delay_ns: Nanos = 0
+
+
+Outcome = Literal["success", "invalid", "not_interested", "retry"]
+
+
+class Settle(Command, frozen=True, gc=False):
+    """Say what has become of a message. Where several consumers have to confirm, for this one alone. The first word
+    counts, a later one is discarded. `delay_ns`: when a message is to be delivered again."""
+
+    queue: int
+    sequence: int
+    outcome: Outcome = "success"
+    consumer: str | None = None
+    delivery: int | None = None
+    delay_ns: Nanos = 0
+    result: bytes = b""
+
+
+class SettleMany(Command, frozen=True, gc=False):
+    """Settle several messages; each is answered for itself."""
+
+    settles: Sequence[Settle]
+
+
+class Extend(Command, frozen=True, gc=False):
+    """Have a message for so much longer, counted from now."""
+
+    queue: int
+    sequence: int
+    lease_ns: Nanos
+    consumer: str | None = None
+    delivery: int | None = None
 
 
 class PublishRun(Command, frozen=True, gc=False):
@@ -249,6 +291,24 @@ class Pull(Command, frozen=True, gc=False):
             msgspec.structs.replace(draw, start=0, only_new=True) if draw.start < 0 else draw for draw in self.draws
         ]
         return Pull(self.receiver, draws, (), self.wait_ns)
+
+
+class Receive(Command, frozen=True, gc=False):
+    """Deliver to one of several consumers what it has not had, of a queue that asks for more than one confirmation.
+    Of any other queue, as `Fetch`."""
+
+    queue: str
+    consumer: str
+    count: int = 1
+    wait_ns: Nanos = 0
+    lease_ns: Nanos | None = None  # Absent: the queue's visibility timeout.
+
+    @property
+    def waits_for(self) -> tuple[Key, ...]:
+        return ((self.queue, self.consumer),)
+
+    def resumed(self) -> Receive:
+        return self
 
 
 class AwaitResult(Command, frozen=True, gc=False):
@@ -410,7 +470,7 @@ class Tick(Command, frozen=True):
 
 # Commands that wait if the answer is empty, `wait_ns` at most. Each says what it waits for: a message for the workers
 # of a queue (its name), for a receiver (queue and name), or a result (queue and sequence).
-Waiting = Fetch | Pull | AwaitResult
+Waiting = Fetch | Pull | Receive | AwaitResult
 
 
 # ── Events: what has happened ─────────────────────────────────────────────────────────────────────────────
@@ -890,6 +950,19 @@ class Delivery(Struct, gc=False):
     body: bytes = b""
     key: bytes = b""
     headers: bytes = b""
+    object: str = ""
+    topics: str = ""  # Joined by line feeds.
+
+
+class Published(Struct, frozen=True, gc=False):
+    """Where a message is that was published to topics: the place in its id, whether it was queued (Q) or unchanged
+    (U), and the names of the queues and channels that have it."""
+
+    queue: int
+    sequence: int
+    state: Literal["Q", "U"]
+    queues: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
 
 
 class Receipts(Struct, frozen=True, gc=False):
@@ -933,6 +1006,16 @@ class Pulled(Struct):
 
     def __bool__(self) -> bool:
         return bool(self.drawn or self.wrong)
+
+
+class Received(Struct):
+    """What a consumer gets of a queue that asks for several confirmations."""
+
+    deliveries: Sequence[Delivery] = ()
+    due_at: Nanos = NEVER_NS  # When there is something to deliver again.
+
+    def __bool__(self) -> bool:
+        return bool(self.deliveries)
 
 
 class StoredResult(Struct):
@@ -1029,6 +1112,19 @@ class Done(Struct, frozen=True):
     """Nothing more to say."""
 
 
+class Discarded(Struct, frozen=True):
+    """It was said before what has become of the message: this changes nothing."""
+
+
+class LeasedUntil(Struct, frozen=True):
+    """Until when a consumer has a message."""
+
+    visible_at: Nanos
+
+
+Settled = Done | Discarded | Refused
+
+
 Answer = (
     Refused
     | Done
@@ -1038,6 +1134,11 @@ Answer = (
     | Sequence[Receipt]
     | Sequence[Delivery]
     | Sequence[Done | Refused]
+    | Sequence[Settled]
+    | Sequence[Published]
+    | Discarded
+    | LeasedUntil
+    | Received
     | Receipts
     | Pulled
     | StoredResult

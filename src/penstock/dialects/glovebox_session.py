@@ -68,6 +68,7 @@ CODES: dict[Reason, Code] = {
     Reason.NO_CURSOR: "PermissionDenied",
     Reason.NO_RESULTS: "PermissionDenied",
     Reason.TOO_MANY_RECEIVERS: "PermissionDenied",
+    Reason.TOO_MANY_DELIVERIES: "PermissionDenied",
     Reason.TOO_MANY_QUEUES: "PermissionDenied",
     Reason.TOO_MANY_KEYS: "PermissionDenied",
     Reason.NOT_DELAYED: "PermissionDenied",

@@ -243,7 +243,7 @@ class Mqs:
             for name in ("offset", "limit")
             if name in query
         }
-        return Call(ListQueues(**numbers), _tell_list)
+        return Call(ListQueues(numbers.get("offset", 0), numbers.get("limit")), _tell_list)
 
 
 _MESSAGE_HEADERS = (

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
-import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Struct
 
 from penstock.dialects.conversation import Cancelable
 from penstock.dialects.events import WORDS
@@ -25,8 +24,9 @@ from penstock.dialects.http import (
     queue_name,
 )
 from penstock.dialects.parameters import flag, moment, number, parameters, refusal
+from penstock.dialects.queue_documents import changed, view
 from penstock.errors import ProtocolError, Reason
-from penstock.limits import INT32_MAX, NAMES_MAX, NEVER_NS, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX, SECOND_NS
+from penstock.limits import INT32_MAX, NAMES_MAX, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX
 from penstock.model import (
     Answer,
     Command,
@@ -38,7 +38,6 @@ from penstock.model import (
     QueueDescription,
     QueueList,
     QueueSettings,
-    RedrivePolicy,
     Refused,
     Stage,
     UpdateQueue,
@@ -95,94 +94,6 @@ class Submit(Protocol):
     ) -> Cancelable | None: ...
 
 
-# ── The queue document ────────────────────────────────────────────────────────────────────────────────────────
-
-_Seconds = Annotated[float, Meta(ge=0, le=INT32_MAX)]
-_Lifetime = Annotated[float, Meta(gt=0, le=INT32_MAX)]
-_Count = Annotated[int, Meta(ge=1, le=INT32_MAX)]
-
-
-class _Policy(Struct, forbid_unknown_fields=True):
-    max_receives: _Count
-    dead_letter_queue: str
-
-
-class _Settings(Struct, forbid_unknown_fields=True):
-    """All of them may be absent: then a new queue has the default, and a queue that is changed what it had."""
-
-    redrive_policy: _Policy | UnsetType | None = UNSET
-    retention_timeout: _Lifetime | UnsetType | None = UNSET
-    visibility_timeout: _Seconds | UnsetType = UNSET
-    message_delay: _Seconds | UnsetType = UNSET
-    message_deduplication: bool | UnsetType = UNSET
-    retries: Annotated[int, Meta(ge=0, le=INT32_MAX)] | UnsetType = UNSET
-    confirmations: _Count | UnsetType = UNSET
-    detect_unchanged: bool | UnsetType = UNSET
-    keep: Literal["finished", "all"] | UnsetType = UNSET
-
-
-_FIELDS = {
-    "redrive_policy": "redrive_policy",
-    "retention_timeout": "retention_ns",
-    "visibility_timeout": "visibility_ns",
-    "message_delay": "delay_ns",
-    "message_deduplication": "deduplication",
-    "retries": "retries",
-    "confirmations": "confirmations",
-    "detect_unchanged": "detect_unchanged",
-    "keep": "keep",
-}
-assert tuple(_FIELDS) == _Settings.__struct_fields__
-_CHANNEL_FIELDS = ("topics", "confirm", "push")
-assert {*_FIELDS.values(), *_CHANNEL_FIELDS} == set(QueueSettings.__struct_fields__)
-
-_decode_settings = msgspec.json.Decoder(_Settings).decode
-
-
-def _changed(settings: QueueSettings, body: bytes) -> QueueSettings:
-    """The settings with those that a body names. Raises `ProtocolError`."""
-    try:
-        given = _decode_settings(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(str(error)) from None
-    changes: dict[str, Any] = {}
-    for name, field in _FIELDS.items():
-        value = getattr(given, name)
-        if value is UNSET:
-            continue
-        if isinstance(value, _Policy):
-            value = RedrivePolicy(value.max_receives, value.dead_letter_queue)
-        elif field.endswith("_ns"):
-            value = NEVER_NS if value is None else round(value * SECOND_NS) or int(value > 0)
-        changes[field] = value
-    return msgspec.structs.replace(settings, **changes)
-
-
-def _view(queue: QueueDescription) -> dict[str, Any]:
-    settings = {name: _shown(field, getattr(queue.settings, field)) for name, field in _FIELDS.items()}
-    status = {
-        "messages": queue.messages,
-        "ready": queue.ready,
-        "leased": queue.leased,
-        "delayed": queue.delayed,
-        "kept": queue.kept,
-        "oldest_message_age": _seconds(queue.oldest_age_ns),
-        "last_sequence": queue.last_sequence,
-    }
-    return {"name": queue.name, **settings, "status": status}
-
-
-def _shown(field: str, value: Any) -> Any:
-    return _seconds(value) if field.endswith("_ns") else value
-
-
-def _seconds(nanos: Nanos) -> float | None:
-    """Whole seconds without a fraction; what has no end is null."""
-    if nanos == NEVER_NS:
-        return None
-    return nanos // SECOND_NS if nanos % SECOND_NS == 0 else nanos / SECOND_NS
-
-
 class Native:
     """Requests in, commands and queries out; answers in, responses out."""
 
@@ -216,7 +127,7 @@ class Native:
             assert isinstance(answer, QueueList)
             following = offset + len(answer.queues)
             more = following if answer.queues and following < answer.total else None
-            queues = [_view(queue) for queue in answer.queues]
+            queues = [view(queue) for queue in answer.queues]
             return json_response(200, {"total": answer.total, "next": more, "queues": queues})
 
         return Call(ListQueues(offset, limit), tell)
@@ -233,7 +144,7 @@ class Native:
     def _put_queue(self, request: Request, segment: bytes) -> Awaited:
         """Make a queue. One that is there with just these settings is as good as made."""
         name = queue_name(segment)
-        wanted = _changed(QueueSettings(), request.body or b"{}")
+        wanted = changed(QueueSettings(), request.body or b"{}")
 
         def look(respond: Callable[[Response], None]) -> None:
             def act(found: Answer) -> None:
@@ -252,12 +163,12 @@ class Native:
     def _patch_queue(self, request: Request, segment: bytes) -> Awaited:
         """Looked at and changed in one turn, so that nobody else's change is undone."""
         name = queue_name(segment)
-        _changed(QueueSettings(), request.body)
+        changed(QueueSettings(), request.body)
 
         def look(respond: Callable[[Response], None]) -> None:
             def act(found: Answer) -> None:
                 if isinstance(found, QueueDescription):
-                    command = UpdateQueue(name, _changed(found.settings, request.body))
+                    command = UpdateQueue(name, changed(found.settings, request.body))
                     self._submit(command, lambda answer: respond(_tell_queue(answer, 200)))
                 else:
                     respond(_tell_queue(found, 200))
@@ -299,7 +210,7 @@ def _tell_queue(answer: Answer, status: int) -> Response:
     if isinstance(answer, Refused):
         return refusal(answer)
     assert isinstance(answer, QueueDescription)
-    return json_response(status, _view(answer))
+    return json_response(status, view(answer))
 
 
 # ── What is asked of the Event Log ──────────────────────────────────────────────────────────────────────────────

@@ -22,6 +22,8 @@ _STATUS = {
     Reason.NO_OBJECT: 404,
     Reason.LEASE_GONE: 409,
     Reason.NOT_DELAYED: 409,
+    Reason.TOO_MANY_DELIVERIES: 413,
+    Reason.TOO_MANY_RECEIVERS: 503,
     Reason.TOO_MANY_QUEUES: 503,
     Reason.TOO_MANY_KEYS: 503,
     Reason.HISTORY_BEHIND: 503,

@@ -19,6 +19,7 @@ from penstock.dialects.http import (
     Awaited,
     BodyRule,
     Call,
+    Headers,
     Request,
     Response,
     Routes,
@@ -250,7 +251,7 @@ class Staging:
             (b"v1/stage", 5): {b"POST": self._post},
         }
 
-    def body_rule(self) -> BodyRule:
+    def body_rule(self, _: bytes, __: bytes, ___: Headers) -> BodyRule:
         return _RULE
 
     def _post(self, request: Request, segment: bytes) -> Call | Awaited:

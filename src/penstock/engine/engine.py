@@ -21,10 +21,13 @@ from penstock.engine.history import History, MemoryHistory, note
 from penstock.engine.lifecycle import ALLOWED, DELAYED, KEPT, LEASED, READY
 from penstock.engine.moving import cancel, redrive, reschedule
 from penstock.engine.names import Names
-from penstock.engine.pull import Pulling, result_of
+from penstock.engine.publishing import Publishing, alike, run_of
+from penstock.engine.pull import Pulling, receive, result_of
 from penstock.engine.queue import Queue, Section
+from penstock.engine.routing import Routing
 from penstock.engine.rows import ROW_DTYPE, Row
 from penstock.engine.search import look_up, scheduled, search
+from penstock.engine.settling import extend, settle, settle_many
 from penstock.engine.staging import Staging
 from penstock.engine.topics import TopicNames
 from penstock.errors import Reason
@@ -64,6 +67,7 @@ from penstock.model import (
     Event,
     Exasperated,
     Expired,
+    Extend,
     Extended,
     Fetch,
     Fetched,
@@ -90,6 +94,7 @@ from penstock.model import (
     Position,
     Publish,
     PublishRun,
+    PublishTopics,
     Pull,
     QueueChanged,
     QueueCreated,
@@ -102,6 +107,7 @@ from penstock.model import (
     ReadClaimed,
     Receipt,
     Receipts,
+    Receive,
     ReceiverMoved,
     Redrive,
     Refused,
@@ -112,6 +118,8 @@ from penstock.model import (
     ResultStored,
     Retried,
     Search,
+    Settle,
+    SettleMany,
     Staged,
     StageRows,
     Succeeded,
@@ -138,6 +146,7 @@ class Engine:
         self.queues: dict[int, Queue] = {}
         self.numbers: dict[str, int] = {}  # Queue name to number, oldest queue first.
         self.last_queue = 0
+        self.routing = Routing()
         self.moved: dict[Place, Place] = {}  # Where a dead-lettered message is now, by the place in its id.
         self.origins: dict[Place, Place] = {}  # The reverse.
         self.staging = Staging()
@@ -147,7 +156,12 @@ class Engine:
         self._decide: dict[type[Command], Callable[[Any, Nanos], Decision]] = {
             Publish: self._publish,
             PublishRun: self._publish_alike,
+            PublishTopics: lambda command, now: Publishing(self, command, now).decide(),
             Pull: lambda command, now: Pulling(self, command, now).decide(),
+            Receive: lambda command, now: receive(self, command, now),
+            Settle: lambda command, now: settle(self, command, now),
+            SettleMany: lambda command, now: settle_many(self, command, now),
+            Extend: lambda command, now: extend(self, command, now),
             AwaitResult: lambda command, now: result_of(self, command, now),
             Fetch: self._fetch,
             Finish: self._finish,
@@ -281,25 +295,22 @@ class Engine:
     def _publish_to(self, queue: Queue, command: Publish, now: Nanos) -> Decision:
         if queue.settings.deduplication:
             return self._publish_once(command, queue, now)
-        if len(command.messages) >= RUN_MESSAGES_MIN and _alike(command.messages):
+        if len(command.messages) >= RUN_MESSAGES_MIN and alike(command.messages):
             return self._publish_run(command, queue, now)
         events: list[Event] = []
         receipts: list[Receipt] = []
         sequence = queue.last_sequence
         for message in command.messages:
             sequence += 1
-            events.append(self._log(message, queue, sequence, b"", now, events))
+            events.append(self.log(message, queue, sequence, b"", now, events))
             receipts.append(Receipt(queue.number, sequence, True))
         return Decision(events, receipts)
 
     def _publish_run(self, command: Publish, queue: Queue, now: Nanos) -> Decision:
         """Many messages of one kind, in one event."""
         events: list[Event] = []
-        first = self._log(command.messages[0], queue, queue.last_sequence + 1, b"", now, events)
-        facts = (now, first.queue, first.sequence, first.visible_at, first.expires_at, first.priority)
-        names = (first.content_type, first.sender, first.object, first.topics)
-        bodies = [message.body for message in command.messages]
-        events.append(LoggedRun(*facts, *names, first.lease_ns, bodies))
+        first = self.log(command.messages[0], queue, queue.last_sequence + 1, b"", now, events)
+        events.append(run_of(first, [message.body for message in command.messages]))
         sequences = range(first.sequence, first.sequence + len(command.messages))
         return Decision(events, [Receipt(queue.number, sequence, True) for sequence in sequences])
 
@@ -309,10 +320,8 @@ class Engine:
         if queue is None or queue.settings.deduplication or len(command.bodies) < RUN_MESSAGES_MIN:
             return self._publish(command.apart(), now)
         events: list[Event] = []
-        first = self._log(command.template, queue, queue.last_sequence + 1, b"", now, events)
-        facts = (now, first.queue, first.sequence, first.visible_at, first.expires_at, first.priority)
-        names = (first.content_type, first.sender, first.object, first.topics)
-        events.append(LoggedRun(*facts, *names, first.lease_ns, command.bodies))
+        first = self.log(command.template, queue, queue.last_sequence + 1, b"", now, events)
+        events.append(run_of(first, command.bodies))
         return Decision(events, Receipts(first.queue, first.sequence, len(command.bodies)))
 
     def _publish_once(self, command: Publish, queue: Queue, now: Nanos) -> Decision:
@@ -330,11 +339,11 @@ class Engine:
             else:
                 sequence += 1
                 fresh[digest] = sequence
-                events.append(self._log(message, queue, sequence, digest, now, events))
+                events.append(self.log(message, queue, sequence, digest, now, events))
                 receipts.append(Receipt(queue.number, sequence, True))
         return Decision(events, receipts)
 
-    def _log(
+    def log(
         self, message: NewMessage, queue: Queue, sequence: int, digest: bytes, now: Nanos, events: list[Event]
     ) -> Logged:
         settings = queue.settings
@@ -369,6 +378,7 @@ class Engine:
         if not chosen:
             return _NOTHING
         settings, number = queue.settings, queue.number
+        confirm = command.confirm and settings.confirm
         events: list[Event] = []
         deliveries: list[Delivery] = []
         consumer = self.names.number(command.consumer, now, events) if command.consumer else 0
@@ -382,7 +392,7 @@ class Engine:
                 break
             visible_at = now + (row.lease_ns or settings.visibility_ns if lease_ns is None else lease_ns)
             visible_at = min(visible_at, NEVER_NS)
-            if not command.confirm:
+            if not confirm:
                 events.append(Kicked(now, number, sequence, row.created, receives, consumer))
             elif settings.redrive_policy and receives >= settings.redrive_policy.max_receives:
                 leased = row._replace(receives=receives, consumer=consumer)
@@ -395,7 +405,7 @@ class Engine:
     def _fetch_run(self, command: Fetch, queue: Queue, now: Nanos) -> Decision | None:
         """Many messages in one event, if all of them are in the way that most messages are."""
         settings = queue.settings
-        if settings.redrive_policy or settings.keep != "finished" or self.origins:
+        if settings.redrive_policy or settings.keeps or self.origins:
             return None
         run = queue.ready_run(command.count, now)
         if run is None:
@@ -414,13 +424,15 @@ class Engine:
         receives = (rows["receives"] + 1).tolist()
         created = rows["created"].tolist()
         facts = (now, queue.number, list(range(first, first + count)), created, receives, [consumer] * count)
-        events.append(FetchedRun(*facts, visible_at) if command.confirm else KickedRun(*facts))
-        return Decision(events, self._deliveries(queue.number, first, rows, receives, created, visible_at))
+        confirm = command.confirm and settings.confirm
+        events.append(FetchedRun(*facts, visible_at) if confirm else KickedRun(*facts))
+        sequences = range(first, first + count)
+        return Decision(events, self.deliveries(queue.number, sequences, rows, receives, created, visible_at))
 
-    def _deliveries(
+    def deliveries(
         self,
         number: int,
-        first: int,
+        sequences: Sequence[int],
         rows: NDArray[Any],
         receives: list[int],
         created: list[Nanos],
@@ -428,8 +440,7 @@ class Engine:
     ) -> list[Delivery]:
         texts = self.names.texts
         columns = [rows[name].tolist() for name in _DELIVERED]
-        sequences = range(first, first + len(rows))
-        return [
+        deliveries = [
             Delivery(
                 *(number, sequence, position, body, key, headers),
                 *(texts[content_type], texts[sender], priority, times_received, time, visible_at),
@@ -438,10 +449,15 @@ class Engine:
                 sequences, *columns, receives, created, strict=True
             )
         ]
+        if rows["topics"].any() or rows["object"].any():
+            numbers = (rows["object"].tolist(), rows["topics"].tolist())
+            for delivery, about, topics in zip(deliveries, *numbers, strict=True):
+                delivery.object, delivery.topics = texts[about], texts[topics]
+        return deliveries
 
     def delivery(self, queue: Queue, sequence: int, row: Row, visible_at: Nanos) -> Delivery:
         origin = self.origins.get((queue.number, sequence)) if self.origins else None
-        return Delivery(
+        delivery = Delivery(
             origin[0] if origin else queue.number,
             origin[1] if origin else sequence,
             row.position,
@@ -455,19 +471,23 @@ class Engine:
             row.created,
             visible_at,
         )
+        if row.topics or row.object:
+            delivery.object, delivery.topics = self.names.texts[row.object], self.names.texts[row.topics]
+        return delivery
 
     def _finish(self, command: Finish, now: Nanos) -> Decision:
         found = self.find(command.queue, command.sequence)
         if found is None or found[2].state == KEPT:
             return _refuse(Reason.NO_MESSAGE)
         queue, sequence, row = found
-        if not self._may_settle(row, command):
+        if not self.may_settle(row, command):
             return _refuse(Reason.LEASE_GONE)
         facts = (now, queue.number, sequence, row.created, row.receives, row.consumer)
-        return Decision((Succeeded(*facts, True, command.result),), _DONE)
+        complete = queue.settings.confirmations <= 1 or queue.completes(sequence)
+        return Decision((Succeeded(*facts, complete, command.result),), _DONE)
 
     def _finish_many(self, command: FinishMany, now: Nanos) -> Decision:
-        if len(command.finishes) >= RUN_MESSAGES_MIN and (run := self._finish_run(command, now)):
+        if len(command.finishes) >= RUN_MESSAGES_MIN and (run := self.finish_run(command, now)):
             return run
         events: list[Event] = []
         answers: list[Done | Refused] = []
@@ -481,24 +501,26 @@ class Engine:
             answers.append(decision.answer)  # type: ignore[arg-type]
         return Decision(events, answers)
 
-    def _finish_run(self, command: FinishMany, now: Nanos) -> Decision | None:
+    def finish_run(self, command: FinishMany, now: Nanos) -> Decision | None:
         """Many messages in one event, if all of them are leased, in one queue and finished in the plainest way."""
         finishes = command.finishes
         number = finishes[0].queue
         queue = self.queues.get(number)
-        if queue is None or self.moved or queue.settings.keep != "finished":
+        if queue is None or self.moved or queue.settings.keeps:
             return None
         sequences = [finish.sequence for finish in finishes]
         rows = queue.rows.many(sequences)
         if rows is None or (rows["state"] != LEASED).any():
             return None
-        receives = rows["receives"].tolist()
-        for finish, received in zip(finishes, receives, strict=True):
-            if finish.queue != number or finish.result or finish.consumer is not None:
+        receives, consumers, texts = rows["receives"].tolist(), rows["consumer"].tolist(), self.names.texts
+        for finish, received, consumer in zip(finishes, receives, consumers, strict=True):
+            if finish.queue != number or finish.result:
+                return None
+            if finish.consumer is not None and finish.consumer != texts[consumer]:
                 return None
             if finish.delivery is not None and finish.delivery != received:
                 return None
-        event = SucceededRun(now, number, sequences, rows["created"].tolist(), receives, rows["consumer"].tolist())
+        event = SucceededRun(now, number, sequences, rows["created"].tolist(), receives, consumers)
         return Decision((event,), [_DONE] * len(sequences))
 
     def _release(self, command: Release, now: Nanos) -> Decision:
@@ -506,11 +528,11 @@ class Engine:
         if found is None or found[2].state == KEPT:
             return _refuse(Reason.NO_MESSAGE)
         queue, sequence, row = found
-        if row.state != LEASED or not self._may_settle(row, command):
+        if row.state != LEASED or not self.may_settle(row, command):
             return _refuse(Reason.LEASE_GONE)
-        return Decision((self._returned(queue, sequence, row, now, command.delay_ns, {}),), _DONE)
+        return Decision((self.returned(queue, sequence, row, now, command.delay_ns, {}),), _DONE)
 
-    def _may_settle(self, row: Row, command: Finish | Release) -> bool:
+    def may_settle(self, row: Row, command: Finish | Release | Settle | Extend) -> bool:
         """Anyone, if no lease is named; else only the one who has the message, be it as a dead letter."""
         consumer, delivery = command.consumer, command.delivery
         if delivery is not None and not self._is_running(row, command.queue, delivery):
@@ -535,7 +557,7 @@ class Engine:
                 events.append(_about(Expired, queue, sequence, row, now))
             for sequence, row in queue.overdue_leases(TICK_EVENTS_MAX - len(events), now):
                 if row.expires_at > now:  # Else it expires, now or with the next tick.
-                    events.append(self._returned(queue, sequence, row, now, 0, taken))
+                    events.append(self.returned(queue, sequence, row, now, 0, taken))
             if len(events) >= TICK_EVENTS_MAX:
                 break
         return Decision(events, _DONE)
@@ -554,7 +576,7 @@ class Engine:
                 pending += [2 * index + 2, 2 * index + 1]
         return list(due.values())
 
-    def _returned(
+    def returned(
         self, queue: Queue, sequence: int, row: Row, now: Nanos, delay_ns: Nanos, taken: dict[int, int]
     ) -> Event:
         """A lease ends without a confirmation: what becomes of the message?"""
@@ -661,7 +683,7 @@ class Engine:
         return Decision((), _description(queue, now))
 
     def _list_queues(self, command: ListQueues, now: Nanos) -> Decision:
-        numbers = list(self.numbers.values())
+        numbers = self.routing.all_channels() if command.channels else list(self.numbers.values())
         stop = len(numbers) if command.limit is None else command.offset + command.limit
         chosen = [_description(self.queues[number], now) for number in numbers[command.offset : stop]]
         return Decision((), QueueList(len(numbers), chosen))
@@ -732,34 +754,93 @@ class Engine:
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
 
     def _queued(self, event: Queued, _: Position) -> None:
-        queue, original = self.queues[event.queue], self.queues[event.to_queue]
-        row = original.rows.get(event.to_sequence)
-        assert row is not None, f"{event} refers to a message that is not there"
-        assert event.sequence == queue.last_sequence + 1, "sequences have no gaps"
-        sequence, visible_at, expires_at, priority = (
-            event.sequence,
-            event.visible_at,
-            event.expires_at,
-            event.priority,
-        )
-        state = READY if visible_at <= event.time else DELAYED
-        facts = (visible_at, 0, 0, state, row.key_bytes, priority, row.position, event.created, expires_at)
+        facts = (event.visible_at, event.expires_at, event.priority)
+        names = (event.content_type, event.sender, event.object, event.topics)
+        original = (event.to_queue, event.to_sequence)
+        self._refer(event.time, event.queue, event.sequence, event.created, *facts, *names, *original)
+
+    def _queued_run(self, event: QueuedRun, _: Position) -> None:
+        queues = event.queues
+        if len(queues) < RUN_MESSAGES_MIN * len(set(queues)):
+            self._refer_each(event, slice(None))
+            return
+        start = 0
+        while start < len(queues):
+            stop = start + queues.count(queues[start])  # Those of one queue stand together.
+            self._refer_run(event, slice(start, stop))
+            start = stop
+
+    def _refer(
+        self,
+        time: Nanos,
+        number: int,
+        sequence: int,
+        created: Nanos,
+        visible_at: Nanos,
+        expires_at: Nanos,
+        priority: int,
+        content_type: int,
+        sender: int,
+        about: int,
+        topics: int,
+        to_queue: int,
+        to_sequence: int,
+    ) -> None:
+        """A message that is there already enters one more queue."""
+        queue, original = self.queues[number], self.queues[to_queue]
+        row = original.rows.get(to_sequence)
+        assert row is not None, f"message {to_sequence} of queue {to_queue} is referred to and not there"
+        assert sequence == queue.last_sequence + 1, "sequences have no gaps"
+        state = READY if visible_at <= time else DELAYED
+        facts = (visible_at, 0, 0, state, row.key_bytes, priority, row.position, created, expires_at)
         sizes = (row.body_bytes, row.headers_bytes)
-        names = (event.content_type, event.sender, row.lease_ns, event.object, event.topics)
-        queue.rows.add(sequence, facts + sizes + names)
+        queue.rows.add(sequence, facts + sizes + (content_type, sender, row.lease_ns, about, topics))
         queue.enter(sequence, state, visible_at, priority, expires_at)
         if queue.settings.deduplication:
-            digest = original.digest_of(event.to_sequence)
+            digest = original.digest_of(to_sequence)
             if digest and digest not in queue.digests:
                 queue.remember(digest, sequence)
-        if event.topics:
-            self.topics.note(event.topics)
-            queue.index_topics(event.topics, sequence)
-        self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
+        if topics:
+            self.topics.note(topics)
+            queue.index_topics(topics, sequence)
+        deadline = expires_at if state == READY else min(visible_at, expires_at)
+        if deadline < queue.armed:
+            self._arm(queue, deadline)
 
-    def _queued_run(self, event: QueuedRun, position: Position) -> None:
-        for queued in event.apart():
-            self._queued(queued, position)
+    def _refer_each(self, event: QueuedRun, chosen: slice) -> None:
+        columns = [getattr(event, name)[chosen] for name in event.__struct_fields__[1:]]
+        for facts in zip(*columns, strict=True):
+            self._refer(event.time, *facts)
+
+    def _refer_run(self, event: QueuedRun, chosen: slice) -> None:
+        """As `_refer`, for those of one queue, if they are alike enough."""
+        queue = self.queues[event.queues[chosen.start]]
+        first, visible_at = event.sequences[chosen.start], event.visible_at[chosen.start]
+        expires_at, priority = event.expires_at[chosen.start], event.priorities[chosen.start]
+        to_queue = event.to_queues[chosen.start]
+        rows = self.queues[to_queue].rows.many(event.to_sequences[chosen])
+        alike = all(
+            column[chosen].count(column[chosen.start]) == chosen.stop - chosen.start
+            for column in (event.visible_at, event.expires_at, event.priorities, event.topics, event.to_queues)
+        )
+        if rows is None or not alike or queue.settings.deduplication:
+            self._refer_each(event, chosen)
+            return
+        assert first == queue.last_sequence + 1, "sequences have no gaps"
+        state = READY if visible_at <= event.time else DELAYED
+        facts = {"visible_at": visible_at, "expires_at": expires_at, "priority": priority, "state": state}
+        names = {"content_type": event.content_types, "sender": event.senders, "object": event.objects}
+        columns = {"created": event.created, "topics": event.topics} | names
+        for name, value in {"receives": 0, "consumer": 0, **facts}.items():
+            rows[name] = value
+        for name, column in columns.items():
+            rows[name] = column[chosen]
+        queue.rows.add_run(first, rows)
+        queue.enter_run(first, len(rows), state, visible_at, priority, expires_at)
+        if topics := event.topics[chosen.start]:
+            self.topics.note(topics)
+            queue.index_topics(topics, first, len(rows))
+        self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
 
     def _unchanged(self, event: Unchanged, _: Position) -> None:
         queue = self.queues[event.queue]
@@ -793,7 +874,9 @@ class Engine:
     def _done_with(self, event: MessageEvent, position: Position) -> None:
         """No worker will see it again; receivers may."""
         queue, row = self._message(event)
-        if not queue.settings.keeps:
+        settings = queue.settings
+        complete = settings.confirmations <= 1 or (type(event) is Succeeded and event.complete)
+        if settings.keep == "finished" and complete:
             self._remove(queue, event.sequence, row)
             return
         queue.keep(event.sequence, row, event.receives, event.consumer)
@@ -931,13 +1014,16 @@ class Engine:
         self.last_queue = event.queue
         self.queues[event.queue] = Queue(event.queue, event.name, event.settings)
         self.numbers[event.name] = event.queue
+        self.routing.assign(event.queue, event.settings.topics)
 
     def _queue_changed(self, event: QueueChanged, _: Position) -> None:
         self.queues[event.queue].settings = event.settings
+        self.routing.assign(event.queue, event.settings.topics)
 
     def _queue_removed(self, event: QueueRemoved, _: Position) -> None:
         queue = self.queues.pop(event.queue)
         del self.numbers[queue.name]
+        self.routing.remove(event.queue)
         for place in [place for place in self.origins if place[0] == event.queue]:
             del self.moved[self.origins.pop(place)]
 
@@ -969,6 +1055,7 @@ class Engine:
                 queue = Queue.from_section(facts)
                 self.queues[queue.number] = queue
                 self.numbers[queue.name] = queue.number
+                self.routing.assign(queue.number, queue.settings.topics)
             elif kind == "history":
                 self.history.restore(facts)
             elif kind == "moved":
@@ -992,34 +1079,6 @@ class _Head(msgspec.Struct):
 
 def _refuse(reason: Reason, detail: str = "") -> Decision:
     return Decision((), Refused(reason, detail))
-
-
-def _alike(messages: Sequence[NewMessage]) -> bool:
-    """Do they differ in nothing but their bodies?"""
-    first = messages[0]
-    content_type, priority, sender = first.content_type, first.priority, first.sender
-    delay_ns, expires_ns, lease_ns, topics, about = (
-        first.delay_ns,
-        first.expires_ns,
-        first.lease_ns,
-        first.topics,
-        first.object,
-    )
-    for message in messages:
-        if (
-            message.content_type != content_type
-            or message.headers
-            or message.key
-            or message.priority != priority
-            or message.sender != sender
-            or message.delay_ns != delay_ns
-            or message.expires_ns != expires_ns
-            or message.lease_ns != lease_ns
-            or message.topics != topics
-            or message.object != about
-        ):
-            return False
-    return True
 
 
 def _about(kind: type[MessageEvent], queue: Queue, sequence: int, row: Row, now: Nanos) -> MessageEvent:

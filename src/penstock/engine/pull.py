@@ -2,7 +2,8 @@
 
 A queue that keeps everything delivers by cursor: strictly in the order of sequences, stopping before a message that
 is not visible yet, passing over what has gone. What is due again comes when there is nothing new. A queue whose
-messages leave has only workers: there a pull is a fetch, and a result finishes the message.
+messages leave has only workers: there a pull is a fetch, and a result finishes the message. Unless it asks for
+several confirmations: then the consumers that give their names are its receivers.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from penstock.engine.lifecycle import DELAYED, GONE
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.errors import Reason
-from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, RECEIVERS_MAX, RUN_MESSAGES_MIN
+from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, RECEIVERS_MAX, RUN_MESSAGES_MIN, UINT32_MAX
 from penstock.model import (
     FROM_NEWEST,
     FROM_NEXT,
     AwaitResult,
+    Completed,
     DeadLettered,
     Decision,
     Delivered,
@@ -40,6 +42,8 @@ from penstock.model import (
     Nanos,
     Pull,
     Pulled,
+    Receive,
+    Received,
     ReceiverMoved,
     Refused,
     ResultStored,
@@ -54,10 +58,11 @@ _Table = NDArray[Any]
 
 
 class Pulling:
-    def __init__(self, engine: Engine, command: Pull, now: Nanos) -> None:
+    def __init__(self, engine: Engine, command: Pull, now: Nanos, *, by_cursor: bool = False) -> None:
         self._engine = engine
         self._command = command
         self._now = now
+        self._by_cursor = by_cursor  # Also where messages leave.
         self._events: list[Event] = []
         self._receiver = engine.names.known(command.receiver)
         self._room = FETCH_BYTES_MAX
@@ -87,12 +92,15 @@ class Pulling:
             queue = self._engine.queue(draw.queue)
             if queue is None:
                 continue
-            if queue.settings.keep == "finished":
+            if self._is_for_workers(queue):
                 if draw.start:
                     return Refused(Reason.NO_CURSOR, draw.queue)
             elif len(queue.groups) >= RECEIVERS_MAX and self._receiver not in queue.groups:
                 return Refused(Reason.TOO_MANY_RECEIVERS, draw.queue)
         return None
+
+    def _is_for_workers(self, queue: Queue) -> bool:
+        return queue.settings.keep == "finished" and not self._by_cursor
 
     def _answer(self, wrong: list[WrongResult]) -> Pulled:
         if self._drawn:
@@ -132,6 +140,8 @@ class Pulling:
         slot = queue.groups.slot(self._receiver, sequence)
         facts = (self._now, queue.number, sequence, row.created, slot.size if slot else 0, self._receiver)
         self._events.append(ResultStored(*facts, result))
+        if queue.completes(sequence):
+            self._events.append(Completed(*facts))
         self._answered.add((queue.number, sequence))
         return None
 
@@ -147,7 +157,7 @@ class Pulling:
     # ── Messages ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _draw(self, queue: Queue, draw: Draw) -> None:
-        if queue.settings.keep == "finished":
+        if self._is_for_workers(queue):
             self._fetch(queue, draw)
             return
         cursor = queue.groups.cursor(self._receiver)
@@ -330,6 +340,51 @@ def _stretches(there: _Table) -> list[list[int]]:
     edges = np.flatnonzero(np.diff(there, prepend=False, append=False))
     stretches: list[list[int]] = edges.reshape(-1, 2).tolist()
     return stretches
+
+
+def receive(engine: Engine, command: Receive, now: Nanos) -> Decision:
+    """What a consumer has not had of a queue that asks for several confirmations."""
+    queue = engine.queue(command.queue)
+    if queue is None or queue.settings.confirmations <= 1:
+        return _fetched(engine, command, now)
+    settings = queue.settings
+    lease_ns = settings.visibility_ns if command.lease_ns is None else command.lease_ns
+    again = settings.retries - 1 if settings.retries else UINT32_MAX
+    draw = Draw(command.queue, most=command.count, retries=again if settings.confirm else 0, fail_ns=lease_ns)
+    decision = Pulling(engine, Pull(command.consumer, (draw,)), now, by_cursor=True).decide()
+    if not isinstance(decision.answer, Pulled):
+        return decision
+    return Decision(decision.events, _received(engine, queue, decision, min(now + lease_ns, NEVER_NS)))
+
+
+def _fetched(engine: Engine, command: Receive, now: Nanos) -> Decision:
+    fetch = Fetch(command.queue, command.count, 0, command.lease_ns, command.consumer)
+    decision = engine.decide(fetch, now)
+    if isinstance(decision.answer, Refused):
+        return decision
+    deliveries: Sequence[Delivery] = decision.answer  # type: ignore[assignment]
+    return Decision(decision.events, Received(deliveries))
+
+
+def _received(engine: Engine, queue: Queue, decision: Decision, visible_at: Nanos) -> Received:
+    assert isinstance(decision.answer, Pulled)
+    sequences = _sequences_of(decision.events)
+    if not sequences:
+        return Received((), decision.answer.due_at)
+    receives: list[int] = []
+    for event in decision.events:
+        if isinstance(event, MessageRun):
+            receives += event.receives
+        elif isinstance(event, MessageEvent):
+            receives.append(event.receives)
+    rows = queue.rows.many(sequences)
+    assert rows is not None
+    created = rows["created"].tolist()
+    deliveries = engine.deliveries(queue.number, sequences, rows, receives, created, visible_at)
+    for delivery in deliveries if engine.origins else ():
+        place = (queue.number, delivery.sequence)
+        delivery.queue, delivery.sequence = engine.origins.get(place, place)
+    return Received(deliveries)
 
 
 def result_of(engine: Engine, command: AwaitResult, now: Nanos) -> Decision:

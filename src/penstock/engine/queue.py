@@ -132,6 +132,14 @@ class Queue:
         heads = (self.delayed.first(), self.leases.first(), self.lifetimes.first())
         return min((head[0] for head in heads if head), default=NEVER_NS)
 
+    def completes(self, sequence: int, besides: int = 0) -> bool:
+        """Does one more confirmation make their number full? `besides`: those that are not applied yet."""
+        needed = self.settings.confirmations
+        if needed <= 1:
+            return False
+        confirmed = self.groups.results(sequence) + besides + 1
+        return confirmed == needed if self.settings.keep == "all" else confirmed >= needed
+
     def digest_of(self, sequence: int) -> bytes | None:
         return self._digest_of.get(sequence)
 

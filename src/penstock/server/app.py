@@ -18,6 +18,8 @@ import msgspec
 import uvloop
 
 from penstock import __version__
+from penstock.dialects.channels import Channels
+from penstock.dialects.consuming import Consuming
 from penstock.dialects.claims import Claims
 from penstock.dialects.etzel import Etzel, refusal
 from penstock.dialects.glovebox import Glovebox
@@ -37,6 +39,7 @@ from penstock.dialects.mqs import Mqs
 from penstock.dialects.native import Native
 from penstock.dialects.nq import Nq
 from penstock.dialects.objects import Objects
+from penstock.dialects.publishing import Topics
 from penstock.dialects.search import Search
 from penstock.dialects.staging import Staging
 from penstock.engine.engine import Engine
@@ -99,6 +102,7 @@ class Application:
         metrics: Metrics,
         spectators: Spectators,
         admitter: Admitter,
+        pushers: Pushers,
     ) -> None:
         self._loop = loop
         self._metrics_of = metrics
@@ -127,7 +131,20 @@ class Application:
             bytes_max=config.staging.bytes_max,
             lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
         )
-        self._mqs, self._nq, self._staging = mqs, nq, staging
+        topics = Topics(
+            ids,
+            QueueSettings(
+                retention_ns=config.topics.retention_seconds * SECOND_NS,
+                visibility_ns=round(config.topics.visibility_seconds * SECOND_NS),
+                detect_unchanged=config.topics.detect_unchanged,
+            ),
+            config.http.body_bytes_max,
+        )
+        consuming = Consuming(ids, self._settings_of, config.http.body_bytes_max)
+        self._mqs = mqs
+        self._body_rules = {
+            route: dialect.body_rule for dialect in (nq, staging, topics, consuming) for route in dialect.routes
+        }
         self._routes: Routes = {
             **mqs.routes,
             **nq.routes,
@@ -137,6 +154,9 @@ class Application:
             **self._search(loop, spectators, ids).routes,
             **staging.routes,
             **Claims(ids).routes,
+            **topics.routes,
+            **Channels(loop.submit, pushers.check, pushers.state).routes,
+            **consuming.routes,
             (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
             (b"metrics", 1): {b"GET": self._metrics, b"HEAD": self._metrics},
             (b"openapi.json", 1): {b"GET": self._openapi, b"HEAD": self._openapi},
@@ -151,11 +171,12 @@ class Application:
         return Search(searching, Tracing(loop, spectators, ids), Redriving(searching), ids)
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
-        route = _route_of(segments_of(target))
-        if route in self._staging.routes:
-            return self._staging.body_rule()
-        dialect = self._nq if route in self._nq.routes else self._mqs
-        return dialect.body_rule(method, target, headers)
+        rule = self._body_rules.get(_route_of(segments_of(target)), self._mqs.body_rule)
+        return rule(method, target, headers)
+
+    def _settings_of(self, name: str) -> QueueSettings | None:
+        queue = self._loop.engine.queue(name)
+        return queue.settings if queue else None
 
     def route(self, request: Request) -> Route:
         segments = segments_of(request.target)
@@ -282,7 +303,15 @@ class Broker:
             self.spectators = self.metrics.spectators = Spectators(self.loop, _ids(identity), self.config.events)
             self.pushers = self.metrics.pushers = Pushers(self.loop, _ids(identity), self.config.push, random.random)
             self.admitter = Admitter(self.loop)
-            application = Application(self.config, identity, self.loop, self.metrics, self.spectators, self.admitter)
+            application = Application(
+                self.config,
+                identity,
+                self.loop,
+                self.metrics,
+                self.spectators,
+                self.admitter,
+                self.pushers,
+            )
             self.http = self.metrics.http = HttpServer(application, self.config.http)
             self.lines = self.metrics.lines = self._line_server(identity)
             gc.freeze()  # What was recovered is here to stay.

@@ -269,6 +269,18 @@ class PushConfig(Struct, frozen=True, kw_only=True):
     ] = 60.0
 
 
+class TopicsConfig(Struct, frozen=True, kw_only=True):
+    retention_seconds: Annotated[
+        int, Meta(ge=1, le=_SECONDS_MAX, description="How long messages stay in a queue that a topic has made.")
+    ] = 7 * _DAY_SECONDS
+    visibility_seconds: Annotated[
+        float, Meta(ge=0, le=_SECONDS_MAX, description="How long a consumer of such a queue has a message.")
+    ] = 30.0
+    detect_unchanged: Annotated[
+        bool, Meta(description="Whether such a queue gets only what is new of an object and key.")
+    ] = True
+
+
 class AuthConfig(Struct, frozen=True, kw_only=True):
     tokens: Annotated[
         tuple[str, ...], Meta(description="Bearer tokens, each of which opens the door. None: the door is open.")
@@ -295,6 +307,7 @@ class Config(Struct, frozen=True, kw_only=True):
     glovebox: GloveboxConfig = GloveboxConfig()
     nq: NqConfig = NqConfig()
     push: PushConfig = PushConfig()
+    topics: TopicsConfig = TopicsConfig()
     auth: AuthConfig = AuthConfig()
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from typing import cast
 
-from penstock.model import Answer, Claimed, Delivery, Drawn, Position, Pulled, Refused, StoredResult
+from penstock.model import Answer, Claimed, Delivery, Drawn, Position, Pulled, Received, Refused, StoredResult
 
 Read = Callable[[Position, int], bytes]
 
@@ -16,10 +16,10 @@ def load(answer: Answer, read: Read) -> None:
     if type(answer) is Pulled:
         for drawn in answer.drawn:
             _load_columns(drawn, read)
-    elif type(answer) is Claimed:
-        _load_all(answer.deliveries, read)
     elif type(answer) is StoredResult:
         answer.result = read(answer.position, answer.size)
+    elif type(answer) is Received or type(answer) is Claimed:
+        _load_all(answer.deliveries, read)
     elif type(answer) is not Refused:
         _load_all(cast("Sequence[Delivery]", answer), read)
 

@@ -38,6 +38,8 @@ from penstock.model import (
     Moved,
     Nanos,
     Publish,
+    Published,
+    PublishTopics,
     Pull,
     Pulled,
     QueueChanged,
@@ -46,7 +48,12 @@ from penstock.model import (
     QueueRemoved,
     ReadClaimed,
     Receipt,
+    Receive,
+    Received,
     Refused,
+    Settle,
+    Settled,
+    SettleMany,
     Stage,
     Tick,
     Waiting,
@@ -65,7 +72,7 @@ _READY, _SYNC = Stage.READY, Stage.SYNC  # Looking a member up in an enum is not
 _MAKES_READY = frozenset((Kind.LOGGED, Kind.RETRIED, Kind.RESCHEDULED))
 _FIRST_OF_MESSAGES = int(Kind.LOGGED)
 _OF_QUEUES = (QueueCreated, QueueChanged, QueueRemoved)
-_FOR_RECEIVERS = frozenset((Kind.DELIVERED, Kind.HANDED_OVER, Kind.RESULT_STORED))
+_FOR_RECEIVERS = frozenset((Kind.DELIVERED, Kind.HANDED_OVER, Kind.RESULT_STORED, Kind.EXTENDED))
 _CLEARS_THE_WAY = frozenset(  # Of what receivers stop before.
     (Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXPIRED, Kind.DELETED, Kind.MOVED)
 )
@@ -152,6 +159,8 @@ class Loop:
         # Not decided yet.
         self._finishes: list[tuple[Finish, Reply, Stage]] = []
         self._publishes: list[tuple[Publish, Reply, Stage]] = []
+        self._settles: list[tuple[Settle, Reply, Stage]] = []
+        self._topic_publishes: list[tuple[PublishTopics, Reply, Stage]] = []
         self._fetches: list[tuple[Fetch, Reply, Stage, Waiter | None]] = []
         self._held_for_write: list[tuple[Reply, Any]] = []
         self._held_for_sync: list[tuple[Reply, Any]] = []
@@ -193,10 +202,17 @@ class Loop:
             waiter = Waiter(self, command, reply, stage) if command.wait_ns else None
             self._fetches.append((command, reply, stage, waiter))
             many = len(self._fetches) >= RUN_MESSAGES_MAX
+        elif type(command) is PublishTopics:
+            self._topic_publishes.append((command, reply, stage))
+            many = len(self._topic_publishes) >= RUN_MESSAGES_MAX
+        elif type(command) is Settle:
+            self._settles.append((command, reply, stage))
+            many = len(self._settles) >= RUN_MESSAGES_MAX
         else:
             self.decide_collected()
-            if type(command) is Pull or type(command) is AwaitResult:
-                waiter = Waiter(self, command, reply, stage) if command.wait_ns else None
+            if type(command) in _MAY_WAIT:
+                waits = cast("Waiting", command)
+                waiter = Waiter(self, waits, reply, stage) if waits.wait_ns else None
             self._answer_or_wait(command, reply, stage, waiter)
             if type(command) is Pull:
                 self._note_passed_over(command)
@@ -236,9 +252,15 @@ class Loop:
         if self._finishes:
             finishes, self._finishes = self._finishes, []
             self._finish_together(finishes)
+        if self._settles:
+            settles, self._settles = self._settles, []
+            self._settle_together(settles)
         if self._publishes:
             publishes, self._publishes = self._publishes, []
             self._publish_together(publishes)
+        if self._topic_publishes:
+            topic_publishes, self._topic_publishes = self._topic_publishes, []
+            self._publish_topics_together(topic_publishes)
         if self._woken:
             self._wake()  # Those who wait were there before the fetches that have just come.
         if self._fetches:
@@ -256,6 +278,21 @@ class Loop:
         answers = cast("Sequence[Done | Refused]", answer)
         self._hold_all([(reply, one, stage) for (_, reply, stage), one in zip(finishes, answers, strict=True)])
 
+    def _settle_together(self, settles: list[tuple[Settle, Reply, Stage]]) -> None:
+        answer = self._carry_out(SettleMany([command for command, _, _ in settles]))
+        answers = cast("Sequence[Settled]", answer)
+        self._hold_all([(reply, one, stage) for (_, reply, stage), one in zip(settles, answers, strict=True)])
+
+    def _publish_topics_together(self, publishes: list[tuple[PublishTopics, Reply, Stage]]) -> None:
+        """What is refused together may still go one by one."""
+        messages = [message for command, _, _ in publishes for message in command.messages]
+        answer = self._carry_out(PublishTopics(messages, publishes[0][0].create))
+        if len(publishes) > 1 and type(answer) is Refused:
+            for command, reply, stage in publishes:
+                self._hold(reply, self._carry_out(command), stage)
+            return
+        self._hold_all(_shared_out(publishes, answer))
+
     def _publish_together(self, publishes: list[tuple[Publish, Reply, Stage]]) -> None:
         for together in _grouped(publishes, lambda command: (command.queue, command.create)):
             first = together[0][0]
@@ -264,14 +301,7 @@ class Loop:
                 continue
             messages = [message for command, _, _ in together for message in command.messages]
             answer = self._carry_out(Publish(first.queue, messages, first.create))
-            held: list[tuple[Reply, Any, Stage]] = []
-            start = 0
-            for command, reply, stage in together:
-                stop = start + len(command.messages)
-                part = answer if type(answer) is Refused else cast("Sequence[Receipt]", answer)[start:stop]
-                held.append((reply, part, stage))
-                start = stop
-            self._hold_all(held)
+            self._hold_all(_shared_out(together, answer))
 
     def _fetch_together(self, fetches: list[tuple[Fetch, Reply, Stage, Waiter | None]]) -> None:
         for together in _grouped(fetches, lambda f: (f.queue, f.lease_ns, f.consumer, f.confirm)):
@@ -432,6 +462,7 @@ class Loop:
         held = [self._in_flight or {}, self._take_held(), {_SYNC: undecided}]
         self._in_flight = None
         self._finishes, self._publishes, self._fetches = [], [], []
+        self._settles, self._topic_publishes = [], []
         waiters = self._all_waiters()
         for waiter in waiters:
             self.forget(waiter)
@@ -441,7 +472,7 @@ class Loop:
         self.on_failure(error)
 
     def _undecided(self) -> Iterator[Reply]:
-        for _, reply, _ in (*self._finishes, *self._publishes):
+        for _, reply, _ in (*self._finishes, *self._settles, *self._publishes, *self._topic_publishes):
             yield reply
         for _, reply, _, waiter in self._fetches:
             if not (waiter and waiter.canceled):
@@ -459,7 +490,7 @@ class Loop:
     @property
     def idle(self) -> bool:
         """Nothing waits for the disk."""
-        undecided = self._publishes or self._finishes or self._fetches
+        undecided = self._publishes or self._finishes or self._fetches or self._settles or self._topic_publishes
         return self._in_flight is None and not self._collecting and not undecided
 
     # ── Waiting clients ─────────────────────────────────────────────────────────────────────────────────────
@@ -473,7 +504,7 @@ class Loop:
         waiter.command = command = waiter.command.resumed()
         for key in command.waits_for:
             self._waiters.setdefault(key, {})[waiter] = None
-            if type(command) is Pull:
+            if type(command) is Pull or type(command) is Receive:
                 self._receivers.setdefault(key[0], {})[key] = None
         self.waiters += 1
         waiter.timer = self._scheduler.after(command.wait_ns, lambda: self._give_up(waiter))
@@ -521,7 +552,7 @@ class Loop:
     # What a receiver has not answered for falls due by time alone. Only those who wait have to be told.
 
     def _arm_retry(self, waiter: Waiter, answer: Answer) -> None:
-        if type(answer) is Pulled and answer.due_at != NEVER_NS:
+        if (type(answer) is Pulled or type(answer) is Received) and answer.due_at != NEVER_NS:
             for key in waiter.command.waits_for:
                 self._arm_retry_at(key, answer.due_at)
 
@@ -625,7 +656,7 @@ class Loop:
             key: Key = (name, event.sequence)
             if key in self._waiters:
                 self._woken.append(key)
-        elif event.kind is Kind.DELIVERED and name in self._receivers:
+        elif event.kind in (Kind.DELIVERED, Kind.EXTENDED) and name in self._receivers:
             receiver = event.consumers[0] if isinstance(event, MessageRun) else event.consumer
             key = (name, self.engine.names.texts[receiver])
             if key in self._waiters and event.visible_at != NEVER_NS:
@@ -702,7 +733,8 @@ class Loop:
         self._arm()
 
 
-_READS = frozenset((Fetch, Pull, AwaitResult, ReadClaimed))  # Their answers hold what is in the log.
+_READS = frozenset((Fetch, Pull, Receive, AwaitResult, ReadClaimed))  # Their answers hold what is in the log.
+_MAY_WAIT = frozenset((Pull, Receive, AwaitResult))  # As a fetch, which is collected.
 
 
 def _grouped(collected: list[Any], alike: Callable[[Any], object]) -> list[list[Any]]:
@@ -714,6 +746,18 @@ def _grouped(collected: list[Any], alike: Callable[[Any], object]) -> list[list[
     for entry in collected:
         groups.setdefault(alike(entry[0]), []).append(entry)
     return list(groups.values())
+
+
+def _shared_out(publishes: Sequence[tuple[Any, Reply, Stage]], answer: Answer) -> list[tuple[Reply, Any, Stage]]:
+    """To each the part of the answer that is about its messages."""
+    held: list[tuple[Reply, Any, Stage]] = []
+    start = 0
+    for command, reply, stage in publishes:
+        stop = start + len(command.messages)
+        part = answer if type(answer) is Refused else cast("Sequence[Receipt | Published]", answer)[start:stop]
+        held.append((reply, part, stage))
+        start = stop
+    return held
 
 
 def _count(event: Event) -> int:

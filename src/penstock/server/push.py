@@ -26,7 +26,7 @@ from penstock.limits import (
     PUSH_WAIT_SECONDS,
     SECOND_NS,
 )
-from penstock.model import Answer, Delivery, Fetch, Finish, Nanos, Push, Refused, Release
+from penstock.model import Answer, Delivery, Fetch, Nanos, Push, Refused, Release, Settle
 from penstock.server.circuit import Circuit, State, backoff_ns
 from penstock.server.loop import Loop, Waiter, Watch
 from penstock.server.outgoing import Connection, Connections, private_refusal
@@ -404,7 +404,8 @@ class Pusher:
             logger.info("push_resumed", extra={"channel": self._channel})
         if attempt.confirm:
             delivery = attempt.delivery
-            self._loop.submit(Finish(delivery.queue, delivery.sequence, None, delivery.receives), _nothing)
+            settle = Settle(delivery.queue, delivery.sequence, reply.outcome, None, delivery.receives)
+            self._loop.submit(settle, _nothing)
 
     def broken(self, attempt: _Attempt, reason: str, is_stale: bool) -> None:
         if is_stale:

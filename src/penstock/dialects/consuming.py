@@ -1,0 +1,249 @@
+"""Consuming in the native API: messages of a queue or channel as documents, and what has become of them."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, cast
+
+import msgspec
+from msgspec import Meta, Struct
+
+from penstock.dialects.http import (
+    BodyRule,
+    Call,
+    Calls,
+    Headers,
+    Request,
+    Response,
+    Routes,
+    error_response,
+    has_control_characters,
+    json_response,
+    queue_name,
+    segments_of,
+)
+from penstock.dialects.parameters import number, parameters, refusal
+from penstock.dialects.times import rfc3339_nanos
+from penstock.errors import ProtocolError, Reason
+from penstock.ids import MessageIds, is_uuid
+from penstock.limits import (
+    BATCH_MESSAGES_MAX,
+    INT32_MAX,
+    LONG_POLL_SECONDS_MAX,
+    NAME_BYTES_MAX,
+    RESULT_BYTES_MAX,
+    SECOND_NS,
+)
+from penstock.model import (
+    Answer,
+    Delivery,
+    Discarded,
+    Extend,
+    Fetch,
+    LeasedUntil,
+    Outcome,
+    QueueSettings,
+    Receive,
+    Received,
+    Refused,
+    Settle,
+)
+
+SettingsOf = Callable[[str], QueueSettings | None]  # Of a queue, if it is there.
+
+_Seconds = Annotated[float, Meta(ge=0, le=INT32_MAX)]
+_Delivery = Annotated[int, Meta(ge=1, le=INT32_MAX)]
+
+
+class _Confirmation(Struct, forbid_unknown_fields=True):
+    id: str
+    outcome: Outcome = "success"
+    consumer: str | None = None
+    delivery: _Delivery | None = None
+    delay: _Seconds = 0
+    result: str = ""
+
+
+class _Extension(Struct, forbid_unknown_fields=True):
+    id: str
+    seconds: _Seconds
+    consumer: str | None = None
+    delivery: _Delivery | None = None
+
+
+_decode_confirmation = msgspec.json.Decoder(_Confirmation).decode
+_decode_confirmations = msgspec.json.Decoder(list[_Confirmation]).decode
+_decode_extension = msgspec.json.Decoder(_Extension).decode
+_decode_headers = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
+
+
+class Consuming:
+    """Requests in, commands out; answers in, responses out."""
+
+    def __init__(self, ids: MessageIds, settings_of: SettingsOf, request_bytes_max: int) -> None:
+        self._ids = ids
+        self._settings_of = settings_of
+        self._body_rule = BodyRule(request_bytes_max)
+        self.routes: Routes = {
+            (b"v1/queues", 4): {b"GET": self._queue_messages},
+            (b"v1/channels", 4): {b"GET": self._channel_messages},
+            (b"v1/confirm", 2): {b"POST": self._confirm},
+            (b"v1/extend", 2): {b"POST": self._extend},
+        }
+
+    def body_rule(self, _: bytes, __: bytes, ___: Headers) -> BodyRule:
+        return self._body_rule
+
+    # ── Messages ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _queue_messages(self, request: Request, segment: bytes) -> Response | Call:
+        if segment != b"messages":
+            return error_response(404, "there is nothing at this path")
+        name = queue_name(segments_of(request.target)[2])
+        return self._fetch(request, name, self._settings_of(name))
+
+    def _channel_messages(self, request: Request, segment: bytes) -> Response | Call:
+        if segment != b"messages":
+            return error_response(404, "there is nothing at this path")
+        name = queue_name(segments_of(request.target)[2])
+        settings = self._settings_of(name)
+        if settings is None or not settings.topics:
+            return error_response(404, f"the channel does not exist: {name}")
+        return self._fetch(request, name, settings)
+
+    def _fetch(self, request: Request, name: str, settings: QueueSettings | None) -> Call:
+        given = parameters(request, "max", "wait", "consumer")
+        most = number(given, "max", 1, BATCH_MESSAGES_MAX, 1)
+        wait_ns = number(given, "wait", 0, LONG_POLL_SECONDS_MAX, 0) * SECOND_NS
+        consumer = _consumer(given["consumer"][0]) if "consumer" in given else ""
+        if consumer and settings and settings.confirmations > 1:
+            return Call(Receive(name, consumer, most, wait_ns), lambda answer: self._tell_messages(name, answer))
+        fetch = Fetch(name, most, wait_ns, consumer=consumer)
+        return Call(fetch, lambda answer: self._tell_messages(name, answer))
+
+    def _tell_messages(self, name: str, answer: Answer) -> Response:
+        if isinstance(answer, Refused):
+            return refusal(answer)
+        deliveries = answer.deliveries if isinstance(answer, Received) else cast("Sequence[Delivery]", answer)
+        return json_response(200, [self._document(name, delivery) for delivery in deliveries])
+
+    def _document(self, name: str, delivery: Delivery) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "id": self._ids.make(delivery.queue, delivery.sequence).decode(),
+            "queue": name,
+            "receives": delivery.receives,
+            "created": rfc3339_nanos(delivery.created).decode(),
+            "visible_at": rfc3339_nanos(delivery.visible_at).decode(),
+            "priority": delivery.priority,
+        }
+        texts = {"mimeType": delivery.content_type, "sender": delivery.sender, "object": delivery.object}
+        document |= {field: text for field, text in texts.items() if text}
+        if delivery.topics:
+            document["topics"] = delivery.topics.split("\n")
+        if delivery.key:
+            document |= text_or_base64("key", delivery.key)
+        timestamp = _decode_headers(delivery.headers).get(b"timestamp") if delivery.headers else None
+        if timestamp:
+            document["timestamp"] = timestamp.decode()
+        return document | text_or_base64("message", delivery.body)
+
+    # ── Outcomes ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _confirm(self, request: Request, _: bytes) -> Response | Call | Calls:
+        alone = not request.body.lstrip().startswith(b"[")
+        try:
+            given = [_decode_confirmation(request.body)] if alone else _decode_confirmations(request.body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ProtocolError(str(error)) from None
+        if len(given) > BATCH_MESSAGES_MAX:
+            return error_response(413, f"{BATCH_MESSAGES_MAX} messages at most are confirmed in one request")
+        found = [(confirmation, self._settle(confirmation)) for confirmation in given]
+        if alone:
+            confirmation, command = found[0]
+            if command is None:
+                return error_response(404, Reason.NO_MESSAGE.value)
+            return Call(command, lambda answer: _tell_one(confirmation, answer))
+        commands = [command for _, command in found if command]
+        if not commands:
+            return json_response(200, _tell_all(found, ()))
+        return Calls(commands, lambda answers: json_response(200, _tell_all(found, answers)))
+
+    def _settle(self, confirmation: _Confirmation) -> Settle | None:
+        place = self._place(confirmation.id)
+        result = confirmation.result.encode()
+        if len(result) > RESULT_BYTES_MAX:
+            raise ProtocolError(f"a result has at most {RESULT_BYTES_MAX} bytes")
+        consumer = None if confirmation.consumer is None else _consumer(confirmation.consumer)
+        delay_ns = round(confirmation.delay * SECOND_NS)
+        if place is None:
+            return None
+        return Settle(*place, confirmation.outcome, consumer, confirmation.delivery, delay_ns, result)
+
+    def _extend(self, request: Request, _: bytes) -> Response | Call:
+        try:
+            extension = _decode_extension(request.body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ProtocolError(str(error)) from None
+        place = self._place(extension.id)
+        consumer = None if extension.consumer is None else _consumer(extension.consumer)
+        if place is None:
+            return error_response(404, Reason.NO_MESSAGE.value)
+        command = Extend(*place, round(extension.seconds * SECOND_NS), consumer, extension.delivery)
+
+        def tell(answer: Answer) -> Response:
+            if isinstance(answer, Refused):
+                return refusal(answer)
+            assert isinstance(answer, LeasedUntil)
+            return json_response(200, {"id": extension.id, "visible_at": rfc3339_nanos(answer.visible_at).decode()})
+
+        return Call(command, tell)
+
+    def _place(self, text: str) -> tuple[int, int] | None:
+        """None for an id that was never given out."""
+        raw = text.encode()
+        place = self._ids.find(raw)
+        if place is None and not is_uuid(raw):
+            raise ProtocolError("id: a message id is a UUID")
+        return place
+
+
+def _tell_one(confirmation: _Confirmation, answer: Answer) -> Response:
+    if isinstance(answer, Refused):
+        return refusal(answer)
+    return json_response(200, _settled(confirmation, answer))
+
+
+def _tell_all(
+    found: Sequence[tuple[_Confirmation, Settle | None]], answers: Sequence[Answer]
+) -> list[dict[str, Any]]:
+    told = []
+    remaining = iter(answers)
+    for confirmation, command in found:
+        answer = next(remaining) if command else Refused(Reason.NO_MESSAGE)
+        told.append(_settled(confirmation, answer))
+    return told
+
+
+def _settled(confirmation: _Confirmation, answer: Answer) -> dict[str, Any]:
+    if isinstance(answer, Refused):
+        return {"id": confirmation.id, "error": answer.reason.value}
+    return {
+        "id": confirmation.id,
+        "outcome": confirmation.outcome,
+        "discarded": isinstance(answer, Discarded),
+    }
+
+
+def text_or_base64(field: str, data: bytes) -> dict[str, str]:
+    """Bytes as text if they are text, else in base64 under a name that says so."""
+    try:
+        return {field: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{field}_base64": b64encode(data).decode()}
+
+
+def _consumer(name: str) -> str:
+    if not name or len(name.encode()) > NAME_BYTES_MAX or has_control_characters(name):
+        raise ProtocolError(f"consumer has 1 to {NAME_BYTES_MAX} bytes without control characters")
+    return name

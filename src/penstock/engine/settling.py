@@ -1,0 +1,164 @@
+"""What consumers say of messages they have, decided: an outcome, or that they need more time.
+
+The first word counts. What is said later of a message that is done with, or by one of several consumers that has
+spoken before, is discarded. Where a queue asks for several confirmations, each consumer that has the message speaks
+for itself, and the one that makes the number full completes it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from penstock.engine.groups import AWAITED
+from penstock.engine.lifecycle import DELAYED, KEPT, LEASED
+from penstock.engine.queue import Queue
+from penstock.engine.rows import Row
+from penstock.errors import Reason
+from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
+from penstock.model import (
+    Completed,
+    Decision,
+    Declined,
+    Discarded,
+    Done,
+    Event,
+    Extend,
+    Extended,
+    Finish,
+    FinishMany,
+    Invalidated,
+    LeasedUntil,
+    Nanos,
+    Refused,
+    ResultStored,
+    Settle,
+    Settled,
+    SettleMany,
+    Succeeded,
+)
+
+if TYPE_CHECKING:
+    from penstock.engine.engine import Engine
+
+_Place = tuple[int, int]  # Queue and sequence.
+
+_DONE = Done()
+_DISCARDED = Discarded()
+
+
+def settle(engine: Engine, command: Settle, now: Nanos) -> Decision:
+    settling = _Settling(engine, now)
+    answer = settling.settle(command)
+    return Decision(settling.events, answer)
+
+
+def settle_many(engine: Engine, command: SettleMany, now: Nanos) -> Decision:
+    settles = command.settles
+    if len(settles) >= RUN_MESSAGES_MIN and all(each.outcome == "success" for each in settles):
+        run = engine.finish_run(FinishMany([_finish_of(each) for each in settles]), now)
+        if run:
+            return run
+    settling = _Settling(engine, now)
+    answers = [settling.settle(each) for each in settles]
+    return Decision(settling.events, answers)
+
+
+class _Settling:
+    """Outcomes that are decided together: each has to know what those before it did, which is not applied yet."""
+
+    def __init__(self, engine: Engine, now: Nanos) -> None:
+        self._engine = engine
+        self._now = now
+        self.events: list[Event] = []
+        self._done_with: set[_Place] = set()
+        self._spoken: set[tuple[_Place, int]] = set()  # Which of several consumers have.
+        self._confirmed: Counter[_Place] = Counter()
+        self._taken: dict[int, int] = {}  # Sequences given out in dead-letter queues.
+
+    def settle(self, command: Settle) -> Settled:
+        found = self._engine.find(command.queue, command.sequence)
+        if found is None:
+            return self._absent(command)
+        queue, sequence, row = found
+        if (queue.number, sequence) in self._done_with:
+            return _DISCARDED
+        consumer = self._engine.names.known(command.consumer or "")
+        if consumer and queue.settings.confirmations > 1 and consumer in queue.groups:
+            return self._settle_alone(queue, sequence, row, consumer, command)
+        if row.state == KEPT:
+            return _DISCARDED
+        return self._settle_for_all(queue, sequence, row, command)
+
+    def _absent(self, command: Settle) -> Settled:
+        """A message that was there once is done with; of any other nothing is known."""
+        home = self._engine.queues.get(command.queue)
+        was_there = home is not None and command.sequence <= home.last_sequence
+        return _DISCARDED if was_there else Refused(Reason.NO_MESSAGE)
+
+    def _settle_for_all(self, queue: Queue, sequence: int, row: Row, command: Settle) -> Settled:
+        """By the worker that has the message, or by anyone if nobody is named."""
+        retry = command.outcome == "retry"
+        if not self._engine.may_settle(row, command) or (retry and row.state != LEASED):
+            return Refused(Reason.LEASE_GONE)
+        place = (queue.number, sequence)
+        self._done_with.add(place)
+        facts = (self._now, *place, row.created, row.receives, row.consumer)
+        if retry:
+            rest = (self._now, command.delay_ns, self._taken)
+            self.events.append(self._engine.returned(queue, sequence, row, *rest))
+        elif command.outcome == "success":
+            complete = queue.settings.confirmations <= 1 or queue.completes(sequence, self._confirmed[place])
+            self.events.append(Succeeded(*facts, complete, command.result))
+        else:
+            self.events.append(Invalidated(*facts) if command.outcome == "invalid" else Declined(*facts))
+        return _DONE
+
+    def _settle_alone(self, queue: Queue, sequence: int, row: Row, consumer: int, command: Settle) -> Settled:
+        """By one of several consumers."""
+        place = (queue.number, sequence)
+        slot = queue.groups.slot(consumer, sequence)
+        if (slot and slot.state != AWAITED) or (place, consumer) in self._spoken:
+            return _DISCARDED
+        delivered = queue.groups.cursor(consumer) >= sequence and row.expires_at > self._now
+        if not delivered or (slot is None and command.outcome != "success"):
+            return Refused(Reason.LEASE_GONE)
+        facts = (self._now, *place, row.created, slot.size if slot else 0, consumer)
+        self._spoken.add((place, consumer))
+        if command.outcome == "success":
+            self.events.append(ResultStored(*facts, command.result))
+            if queue.completes(sequence, self._confirmed[place]):
+                self.events.append(Completed(*facts))
+                self._done_with.add(place)
+            self._confirmed[place] += 1
+        elif command.outcome == "retry":
+            self.events.append(Extended(*facts, min(self._now + command.delay_ns, NEVER_NS)))
+        else:
+            self.events.append(Invalidated(*facts) if command.outcome == "invalid" else Declined(*facts))
+        return _DONE
+
+
+def _finish_of(command: Settle) -> Finish:
+    return Finish(command.queue, command.sequence, command.consumer, command.delivery, command.result)
+
+
+def extend(engine: Engine, command: Extend, now: Nanos) -> Decision:
+    found = engine.find(command.queue, command.sequence)
+    if found is None:
+        return Decision((), Refused(Reason.NO_MESSAGE))
+    queue, sequence, row = found
+    visible_at = min(now + command.lease_ns, NEVER_NS)
+    consumer = engine.names.known(command.consumer or "")
+    if consumer and queue.groups.owes(consumer, sequence):
+        slot = queue.groups.slot(consumer, sequence)
+        facts = (now, queue.number, sequence, row.created, slot.size if slot else 0, consumer)
+    elif _is_held(row) and engine.may_settle(row, command):
+        facts = (now, queue.number, sequence, row.created, row.receives, row.consumer)
+    else:
+        return Decision((), Refused(Reason.LEASE_GONE))
+    return Decision((Extended(*facts, visible_at),), LeasedUntil(visible_at))
+
+
+def _is_held(row: Row) -> bool:
+    """Leased; or a dead letter that is still with the consumer whose delivery was the last one."""
+    return row.state == LEASED or (row.state == DELAYED and row.consumer != 0)

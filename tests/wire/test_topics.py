@@ -1,0 +1,315 @@
+"""Topics, channels and confirmations over HTTP, against a real broker."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from tests.broker import Broker, StartBroker
+from tests.http_client import Response
+
+
+def call(broker: Broker, method: str, target: str, document: Any = None) -> Response:
+    body = None if document is None else json.dumps(document).encode()
+    return broker.request(method, target, {"Content-Type": "application/json"} if body else None, body)
+
+
+def publish(broker: Broker, document: Any) -> Any:
+    answer = call(broker, "POST", "/v1/publish", document)
+    assert answer.status == 201, answer
+    return answer.json()
+
+
+def channel(broker: Broker, name: str, *topics: str, **settings: Any) -> None:
+    answer = call(broker, "PUT", f"/v1/channels/{quote(name)}", {"topics": topics, **settings})
+    assert answer.status in (200, 201), answer
+
+
+def take(broker: Broker, where: str, **parameters: Any) -> list[dict[str, Any]]:
+    query = "&".join(f"{name}={value}" for name, value in parameters.items())
+    answer = broker.request("GET", f"/v1/{where}/messages?{query}")
+    assert answer.status == 200, answer
+    messages: list[dict[str, Any]] = answer.json()
+    return messages
+
+
+def confirm(broker: Broker, document: Any) -> Any:
+    answer = call(broker, "POST", "/v1/confirm", document)
+    assert answer.status == 200, answer
+    return answer.json()
+
+
+def events(broker: Broker, **parameters: str) -> list[dict[str, Any]]:
+    query = "&".join(f"{name}={value}" for name, value in parameters.items())
+    answer = broker.request("GET", f"/v1/events?{query}", {"Accept": "application/x-ndjson"})
+    return [json.loads(line) for line in answer.body.splitlines()]
+
+
+def letters(broker: Broker, queue: str) -> str:
+    return "".join(event["state"] for event in events(broker, queue=queue))
+
+
+def test_a_message_goes_to_the_queues_of_its_roots_and_to_the_channels_that_want_it(broker: Broker) -> None:
+    channel(broker, "roots-all", "roots1.*")
+    channel(broker, "roots-exact", "roots2.sour")
+    channel(broker, "roots-none", "roots2.sweet")
+    document = {
+        "topics": ["roots1.sweet", "roots2.sour", "roots1.red"],
+        "message": "apple",
+        "mimeType": "text/x-fruit",
+    }
+    receipt = publish(broker, document)
+    assert receipt["state"] == "Q"
+    assert receipt["queues"] == ["roots1", "roots2"]
+    assert receipt["channels"] == ["roots-all", "roots-exact"]
+    for where in ("queues/roots1", "queues/roots2", "channels/roots-all", "channels/roots-exact"):
+        (message,) = take(broker, where, max=10)
+        assert message["message"] == "apple"
+        assert message["topics"] == document["topics"]
+        assert (message["object"], message["mimeType"], message["receives"]) == ("roots1", "text/x-fruit", 1)
+    assert take(broker, "channels/roots-none", max=10) == []
+    assert letters(broker, "roots1") == "LQF"
+    assert letters(broker, "roots-all") == "QF"
+
+
+def test_any_body_is_a_message_with_its_facts_in_the_query(broker: Broker) -> None:
+    answer = broker.request(
+        "POST", "/v1/publish?topic=raw.x&key=7&object=thing&priority=3", {"Content-Type": "image/png"}, b"\x89PNG\xff"
+    )
+    assert answer.status == 201, answer
+    (message,) = take(broker, "queues/raw")
+    assert (message["message_base64"], message["mimeType"]) == ("iVBOR/8=", "image/png")
+    assert (message["key"], message["object"], message["priority"]) == ("7", "thing", 3)
+
+
+def test_without_a_topic_the_object_names_the_queue_and_else_it_is_the_default(broker: Broker) -> None:
+    assert publish(broker, {"object": "untold", "message": {"a": 1}})["queues"] == ["untold"]
+    assert publish(broker, {"message": "nothing said"})["queues"] == ["default"]
+    (message,) = take(broker, "queues/untold")
+    assert (message["message"], message["mimeType"]) == ('{"a": 1}', "application/json")
+
+
+def test_what_has_not_changed_is_archived_and_not_delivered(broker: Broker) -> None:
+    channel(broker, "same-channel", "same.*")
+    document = {"topics": ["same.a"], "key": "1", "message": "x"}
+    first, again, other = publish(broker, [document, document, document | {"message": "y"}])
+    back = publish(broker, document)
+    assert [each["state"] for each in (first, again, other, back)] == ["Q", "U", "Q", "Q"]
+    assert publish(broker, document)["state"] == "U"
+    assert [message["message"] for message in take(broker, "channels/same-channel", max=9)] == ["x", "y", "x"]
+    assert letters(broker, "same") == "LQLULQLQLU"
+    unchanged = [event for event in events(broker, queue="same") if event["state"] == "U"]
+    assert unchanged[0]["to_id"] == first["id"]
+    assert unchanged[0]["id"] == again["id"]
+    assert unchanged[1]["to_id"] == back["id"]
+
+
+def test_a_queue_that_does_not_detect_gets_what_has_not_changed(broker: Broker) -> None:
+    assert call(broker, "PUT", "/v1/queues/every", {}).status == 201
+    channel(broker, "every-new", "every.*")
+    document = {"topics": ["every.a"], "key": "1", "message": "x"}
+    assert [publish(broker, document)["channels"] for _ in range(2)] == [["every-new"], []]
+    assert len(take(broker, "queues/every", max=9)) == 2
+    assert len(take(broker, "channels/every-new", max=9)) == 1
+
+
+def test_the_first_word_counts_and_a_later_one_is_discarded(broker: Broker) -> None:
+    for outcome, letter in (("success", "SX"), ("invalid", "I"), ("not_interested", "N")):
+        publish(broker, {"topics": [f"word-{outcome}"], "message": "x"})
+        (message,) = take(broker, f"queues/word-{outcome}", consumer="c")
+        said = {"id": message["id"], "outcome": outcome, "consumer": "c"}
+        assert confirm(broker, said) == {"id": message["id"], "outcome": outcome, "discarded": False}
+        assert confirm(broker, said | {"outcome": "success"})["discarded"] is True
+        assert letters(broker, f"word-{outcome}") == "LQF" + letter
+
+
+def test_only_who_has_a_message_confirms_it(broker: Broker) -> None:
+    publish(broker, {"topics": ["mine"], "message": "x"})
+    (message,) = take(broker, "queues/mine", consumer="me")
+    answer = call(broker, "POST", "/v1/confirm", {"id": message["id"], "outcome": "success", "consumer": "you"})
+    assert (answer.status, answer.json()) == (409, {"error": "the message is not leased to this consumer"})
+    unknown = "00000000-0000-8000-8000-000000000000"
+    assert call(broker, "POST", "/v1/confirm", {"id": unknown, "outcome": "success"}).status == 404
+    several = [{"id": message["id"], "consumer": "me"}, {"id": unknown}, {"id": message["id"], "consumer": "me"}]
+    assert confirm(broker, several) == [
+        {"id": message["id"], "outcome": "success", "discarded": False},
+        {"id": unknown, "error": "the message does not exist"},
+        {"id": message["id"], "outcome": "success", "discarded": True},
+    ]
+
+
+def test_a_message_given_back_comes_again_after_its_delay_and_leaves_after_the_last_retry(broker: Broker) -> None:
+    assert call(broker, "PUT", "/v1/queues/given-dead", {}).status == 201
+    policy = {"max_receives": 9, "dead_letter_queue": "given-dead"}
+    channel(broker, "given-channel", "given", retries=2, redrive_policy=policy)
+    publish(broker, {"topics": ["given"], "message": "x"})
+    (first,) = take(broker, "channels/given-channel")
+    confirm(broker, {"id": first["id"], "outcome": "retry", "delay": 0.2})
+    assert take(broker, "channels/given-channel") == []
+    (second,) = take(broker, "channels/given-channel", wait=10)
+    assert (second["id"], second["receives"]) == (first["id"], 2)
+    confirm(broker, {"id": second["id"], "outcome": "retry"})
+    assert letters(broker, "given-channel") == "QFRFE"
+    (dead,) = take(broker, "queues/given-dead")
+    assert (dead["id"], dead["message"]) == (first["id"], "x")
+
+
+def test_a_lease_is_extended(broker: Broker) -> None:
+    assert call(broker, "PUT", "/v1/queues/longer", {"visibility_timeout": 0.3}).status == 201
+    publish(broker, {"topics": ["longer"], "message": "x"})
+    (message,) = take(broker, "queues/longer", consumer="c")
+    asked = {"id": message["id"], "consumer": "c", "seconds": 600}
+    answer = call(broker, "POST", "/v1/extend", asked)
+    assert answer.status == 200
+    assert answer.json()["visible_at"] > message["visible_at"]
+    assert take(broker, "queues/longer", wait=1) == []
+    assert call(broker, "POST", "/v1/extend", asked | {"consumer": "d"}).status == 409
+    assert call(broker, "POST", "/v1/extend", asked | {"seconds": 0}).status == 200
+    assert len(take(broker, "queues/longer", wait=5)) == 1
+
+
+def test_fire_and_forget_hands_a_message_over_for_good(broker: Broker) -> None:
+    channel(broker, "forget-channel", "forget", confirm=False)
+    publish(broker, {"topics": ["forget"], "message": "x"})
+    (message,) = take(broker, "channels/forget-channel")
+    assert letters(broker, "forget-channel") == "QK"
+    assert confirm(broker, {"id": message["id"], "outcome": "success"})["discarded"] is True
+
+
+def test_a_message_is_completed_when_as_many_consumers_as_asked_have_confirmed(broker: Broker) -> None:
+    assert call(broker, "PUT", "/v1/queues/two", {"confirmations": 2, "visibility_timeout": 600}).status == 201
+    publish(broker, [{"topics": ["two"], "message": text} for text in "ab"])
+    taken = {name: take(broker, "queues/two", consumer=name, max=5) for name in ("one", "other", "third")}
+    assert all([message["message"] for message in messages] == ["a", "b"] for messages in taken.values())
+    assert take(broker, "queues/two", consumer="one", max=5) == []
+    first, second = (message["id"] for message in taken["one"])
+    assert confirm(broker, {"id": first, "consumer": "one", "result": "1"})["discarded"] is False
+    assert confirm(broker, {"id": first, "consumer": "one"})["discarded"] is True
+    assert confirm(broker, {"id": first, "consumer": "third", "outcome": "invalid"})["discarded"] is False
+    status = call(broker, "GET", "/v1/queues/two").json()["status"]
+    assert status["messages"] == 2
+    both = [
+        {"id": first, "consumer": "other"},
+        {"id": second, "consumer": "one"},
+        {"id": second, "consumer": "other"},
+    ]
+    assert [each["discarded"] for each in confirm(broker, both)] == [False, False, False]
+    assert call(broker, "GET", "/v1/queues/two").json()["status"]["messages"] == 0
+    assert confirm(broker, {"id": second, "consumer": "third"})["discarded"] is True
+    told = [(event["state"], event["consumer"]) for event in events(broker, queue="two", state="SXI")]
+    expected = [
+        ("S", "one"),
+        ("I", "third"),
+        ("S", "other"),
+        ("X", "other"),
+        ("S", "one"),
+        ("S", "other"),
+        ("X", "other"),
+    ]
+    assert told == expected
+
+
+def test_each_of_several_consumers_gets_again_what_it_gave_back(broker: Broker) -> None:
+    assert call(broker, "PUT", "/v1/queues/again", {"confirmations": 2, "visibility_timeout": 600}).status == 201
+    publish(broker, {"topics": ["again"], "message": "x"})
+    (message,) = take(broker, "queues/again", consumer="one")
+    take(broker, "queues/again", consumer="other")
+    confirm(broker, {"id": message["id"], "consumer": "one", "outcome": "retry", "delay": 0.1})
+    (back,) = take(broker, "queues/again", consumer="one", wait=10)
+    assert (back["id"], back["receives"]) == (message["id"], 2)
+    assert take(broker, "queues/again", consumer="other") == []
+
+
+def test_a_worker_of_another_dialect_is_one_of_the_consumers(broker: Broker) -> None:
+    assert call(broker, "PUT", "/v1/queues/mixed", {"confirmations": 2}).status == 201
+    publish(broker, {"topics": ["mixed"], "message": "x"})
+    (message,) = take(broker, "queues/mixed", consumer="one")
+    received = broker.request("GET", "/messages/mixed")
+    assert received.header("X-MQS-MESSAGE-ID") == message["id"]
+    assert broker.request("DELETE", f"/messages/{message['id']}").status == 204
+    assert call(broker, "GET", "/v1/queues/mixed").json()["status"]["messages"] == 1
+    assert confirm(broker, {"id": message["id"], "consumer": "one"})["discarded"] is False
+    assert call(broker, "GET", "/v1/queues/mixed").json()["status"]["messages"] == 0
+
+
+def test_whoever_waits_for_a_channel_is_woken(broker: Broker) -> None:
+    channel(broker, "wake-channel", "wake.*")
+    got: list[Any] = []
+    waiting = threading.Thread(target=lambda: got.extend(take(broker, "channels/wake-channel", wait=20)))
+    waiting.start()
+    publish(broker, [{"topics": ["wake.up"], "message": "x"}])
+    waiting.join(25)
+    assert [message["message"] for message in got] == ["x"]
+
+
+def test_a_channel_is_made_shown_changed_and_removed(broker: Broker) -> None:
+    target = "/v1/channels/life-channel"
+    assert call(broker, "GET", target).status == 404
+    made = call(broker, "PUT", target, {"topics": ["life.*", "life.*"], "retries": 3})
+    assert made.status == 201
+    assert (made.json()["topics"], made.json()["retries"], made.json()["confirm"]) == (["life.*"], 3, True)
+    changed = call(broker, "PUT", target, {"topics": ["death"], "push": {"url": "https://example.org/hook"}})
+    assert (changed.status, changed.json()["retries"]) == (200, 9)
+    push = {"url": "https://example.org/hook", "max_in_flight": 8, "timeout": 30}
+    assert changed.json()["push"].items() >= push.items()
+    refused = call(broker, "PUT", target, {"topics": ["death"], "push": {"url": "http://127.0.0.1/"}})
+    assert refused.status == 400
+    assert publish(broker, {"topics": ["life.x"], "message": "x"})["channels"] == []
+    assert "life-channel" in [
+        each["name"] for each in call(broker, "GET", "/v1/channels?limit=1000").json()["channels"]
+    ]
+    assert call(broker, "DELETE", target).status == 204
+    assert call(broker, "DELETE", target).status == 404
+    assert publish(broker, {"topics": ["death"], "message": "x"})["channels"] == []
+
+
+def test_a_queue_is_no_channel_and_its_name_is_taken(broker: Broker) -> None:
+    assert call(broker, "PUT", "/v1/queues/plain", {}).status == 201
+    for method, target in (("GET", ""), ("DELETE", ""), ("GET", "/messages")):
+        assert call(broker, method, f"/v1/channels/plain{target}").status == 404
+    assert call(broker, "PUT", "/v1/channels/plain", {"topics": ["a"]}).status == 409
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"message": "x", "topics": [".x"]}, "begins with the name of a queue"),
+        ({"message": "x", "topics": ["a/b.x"]}, "begins with the name of a queue"),
+        ({"message": "x", "topics": ["a\n"]}, "without control characters"),
+        ({"message": "x", "topics": ["a" * 251]}, "250 bytes"),
+        ({"topics": ["a"]}, "message is missing"),
+        ({"message": "x", "message_base64": "eA=="}, "not both"),
+        ({"message_base64": "?"}, "not base64"),
+        ({"message": "x", "key": "k" * 1025}, "1024 bytes"),
+        ({"message": "x", "colour": "red"}, "colour"),
+        ({"message": "x", "expires": 0}, "expires"),
+        ([{"message": "x"}, {"message": "x", "topics": [""]}], "message 1: a topic begins"),
+        ("x", "Expected `object`"),
+    ],
+)
+def test_a_wrong_publish_is_refused_whole(broker: Broker, document: Any, said: str) -> None:
+    answer = call(broker, "POST", "/v1/publish", document)
+    assert answer.status == 400
+    assert said in answer.json()["error"]
+
+
+def test_what_was_published_and_said_is_there_after_a_kill(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    channel(broker, "kill-channel", "kill.*")
+    assert call(broker, "PUT", "/v1/queues/kill", {"confirmations": 2, "visibility_timeout": 600}).status == 201
+    document = {"topics": ["kill.x"], "key": "1", "message": "x"}
+    publish(broker, document)
+    (message,) = take(broker, "queues/kill", consumer="one")
+    take(broker, "queues/kill", consumer="other")
+    confirm(broker, {"id": message["id"], "consumer": "one"})
+    broker.kill()
+    broker.start()
+    assert publish(broker, document)["channels"] == []
+    assert [each["message"] for each in take(broker, "channels/kill-channel")] == ["x"]
+    assert confirm(broker, {"id": message["id"], "consumer": "one"})["discarded"] is True
+    assert confirm(broker, {"id": message["id"], "consumer": "other"})["discarded"] is False
+    assert call(broker, "GET", "/v1/queues/kill").json()["status"]["kept"] == 0
