@@ -40,7 +40,7 @@ from tests.endpoint import OK, Endpoint, HangUp, Pushed, answer
 from tests.server.live import a_loop, ask
 
 IDS = MessageIds(bytes(ID_KEY_BYTES))
-ENDS = {Kind.SUCCEEDED, Kind.EXASPERATED, Kind.KICKED, Kind.DELETED}
+ENDS = {Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXASPERATED, Kind.KICKED, Kind.DELETED}
 QUICK = PushConfig(private_addresses="allow", retry_seconds=0.001, retry_seconds_max=0.002, circuit_failures=1000)
 
 
