@@ -19,8 +19,8 @@ import uvloop
 
 from penstock import __version__
 from penstock.dialects.channels import Channels
-from penstock.dialects.consuming import Consuming
 from penstock.dialects.claims import Claims
+from penstock.dialects.consuming import Consuming
 from penstock.dialects.etzel import Etzel, refusal
 from penstock.dialects.glovebox import Glovebox
 from penstock.dialects.http import (
