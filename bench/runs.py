@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import deep, idle, machine, report, spectator, wake
+from bench import deep, idle, machine, push, report, spectator, wake
 
 Found = dict[str, float]
 
@@ -22,6 +22,7 @@ RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
     "idle": (idle.idle, idle.CONNECTIONS),
     "wake": (wake.wake, wake.ROUNDS),
     "spectator": (spectator.spectator, spectator.EVENTS),
+    "push": (push.push, push.MESSAGES),
 }
 
 

@@ -57,22 +57,26 @@ class Broker:
         return self._process
 
     def wait_until_listening(self) -> None:
+        event = self.wait_until_logged("listening")
+        self.http = address(event["http"])
+        if "lines" in event:
+            self.lines = address(event["lines"])
+
+    def wait_until_logged(self, name: str) -> dict[str, Any]:
+        """The next structured log line of that event. Lines before it are not seen by a later call."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while True:
             try:
                 line = self._arrived.get(timeout=max(0.0, deadline - time.monotonic()))
             except queue.Empty:
                 self.kill()
-                raise AssertionError(f"not listening after {START_SECONDS_MAX} s\n{self.log()}") from None
+                raise AssertionError(f"not {name} after {START_SECONDS_MAX} s\n{self.log()}") from None
             if line is None:
                 code = self._finished().wait(STOP_SECONDS_MAX)
-                raise AssertionError(f"the broker ended with code {code} before it listened\n{self.log()}")
+                raise AssertionError(f"the broker ended with code {code} before it was {name}\n{self.log()}")
             event = structured(line)
-            if event.get("event") == "listening":
-                self.http = address(event["http"])
-                if "lines" in event:
-                    self.lines = address(event["lines"])
-                return
+            if event.get("event") == name:
+                return event
 
     def connect(self) -> Connection:
         return Connection(self.http)

@@ -123,6 +123,7 @@ def test_a_clean_stop_waits_for_what_is_on_its_way(start_broker: StartBroker) ->
         publish(broker, *[b"%d" % number for number in range(20)])
         first = [endpoint.next() for _ in range(5)]
         broker.ask_to_stop()
+        broker.wait_until_logged("stopping")
         gate.set()
         broker.wait_until_stopped()
         assert endpoint.is_quiet, "nothing new is begun"
