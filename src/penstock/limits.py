@@ -145,9 +145,7 @@ PUSH_URL_BYTES_MAX = 2048
 PUSH_IN_FLIGHT_MAX = 1024  # Of one channel.
 PUSH_RESPONSE_HEAD_BYTES_MAX = 32 << 10
 PUSH_RESPONSE_BODY_BYTES_MAX = 64 << 10  # More of a response is not waited for.
-PUSH_LEASE_MARGIN_SECONDS = (
-    10  # A lease outlasts the request by this much: so there is time to give the message back.
-)
+PUSH_LEASE_MARGIN_SECONDS = 5  # By which a lease outlasts the request: time to give the message back.
 PUSH_IDLE_SECONDS = 15  # How long a connection is kept for the next message.
 PUSH_WAIT_SECONDS = 3600  # How long one fetch waits, before the next does.
 PUSH_PAUSE_SECONDS = 1  # How long a channel rests that the broker itself has refused.

@@ -135,15 +135,20 @@ def test_a_request_is_written_like_this() -> None:
     )
 
 
-@given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40), st.binary(max_size=40))
+words = st.text(max_size=40)
+
+
+@given(words, words, words, st.binary(max_size=40), words, words)
 def test_nothing_that_a_producer_says_ends_a_header_line(
-    channel: str, content_type: str, sender: str, key: bytes
+    channel: str, content_type: str, sender: str, key: bytes, about: str, topics: str
 ) -> None:
     writer = RequestWriter(IDS, channel, parse_url("http://example.org/"), "1")
-    head = writer.write(a_delivery(b"", content_type, sender, key))
+    delivery = a_delivery(b"", content_type, sender, key)
+    delivery.object, delivery.topics = about, topics
+    head = writer.write(delivery)
     lines = head.decode("ascii").split("\r\n")
     assert lines[-2:] == ["", ""]
-    assert len(lines) == 11 + bool(sender) + bool(key)
+    assert len(lines) == 11 + sum(map(bool, (sender, key, about, topics)))
     assert all(line.isprintable() and ": " in line for line in lines[1:-2])
 
 

@@ -44,6 +44,9 @@ ENDS = {Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXASPERATED, Kin
 QUICK = PushConfig(private_addresses="allow", retry_seconds=0.001, retry_seconds_max=0.002, circuit_failures=1000)
 
 
+NOT_INTERESTED = b"HTTP/1.1 204 No Content\r\nX-Penstock-Outcome: not-interested\r\n\r\n"
+
+
 class Scene:
     """A loop, its pushers, and what becomes of the messages of the channel `c`."""
 
@@ -126,7 +129,9 @@ def test_a_message_is_posted_with_its_facts_and_confirmed_by_200(log: SegmentLog
         with Endpoint() as endpoint:
             async with a_scene(log) as scene:
                 await scene.channel(to(endpoint))
-                message = NewMessage(b'{"n": 1}', "application/json", 7, "pump/ä", key=b"k 1")
+                message = NewMessage(
+                    b'{"n": 1}', "application/json", 7, "pump/ä", "fruit", ("fruit.a,b", "food"), b"k 1"
+                )
                 (fate,) = await scene.publish(message)
                 pushed = await came(endpoint)
                 assert (await fate)[-1] is Kind.SUCCEEDED
@@ -138,6 +143,8 @@ def test_a_message_is_posted_with_its_facts_and_confirmed_by_200(log: SegmentLog
             assert pushed.header("X-Penstock-Channel") == "c"
             assert pushed.header("X-Penstock-Id") == IDS.make(1, 1).decode()
             assert pushed.header("X-Penstock-Receives") == "1"
+            assert pushed.header("X-Penstock-Topics") == "fruit.a%2Cb, food"
+            assert pushed.header("X-Penstock-Object") == "fruit"
             assert pushed.header("X-Penstock-Key") == "k%201"
             assert pushed.header("X-Penstock-Sender") == "pump/%C3%A4"
             assert pushed.header("X-Penstock-Priority") == "7"
@@ -185,19 +192,20 @@ def test_an_answer_that_ends_with_the_connection_is_an_answer(log: SegmentLog) -
 
 
 @pytest.mark.parametrize(
-    ("said", "outcome"),
+    ("said", "outcome", "kind"),
     [
-        (answer(422), "invalid"),
-        (b"HTTP/1.1 204 No Content\r\nX-Penstock-Outcome: not-interested\r\n\r\n", "not_interested"),
+        (answer(422), "invalid", Kind.INVALID),
+        (NOT_INTERESTED, "not_interested", Kind.NOT_INTERESTED),
     ],
+    ids=["invalid", "not interested"],
 )
-def test_an_endpoint_can_refuse_a_message_for_good(log: SegmentLog, said: bytes, outcome: Any) -> None:
+def test_an_endpoint_can_refuse_a_message_for_good(log: SegmentLog, said: bytes, outcome: Any, kind: Kind) -> None:
     async def scenario() -> None:
         with Endpoint(said) as endpoint:
             async with a_scene(log) as scene:
                 await scene.channel(to(endpoint))
                 (fate,) = await scene.publish(b"a")
-                await fate
+                assert (await fate)[-1] is kind
                 assert await scene.messages() == 0
             assert scene.pushers.outcomes[outcome] == 1
 

@@ -86,6 +86,30 @@ def test_a_channel_says_how_its_push_goes(start_broker: StartBroker) -> None:
     assert broker.times_logged("push_suspended") == 1
 
 
+def test_what_is_published_to_a_topic_reaches_the_endpoints_of_its_channels(start_broker: StartBroker) -> None:
+    broker = start_broker(ALLOWED)
+    with Endpoint() as one, Endpoint(answer(422)) as two, Endpoint() as other:
+        a_channel(broker, one.url, "one", topics=["fruit.*"])
+        a_channel(broker, two.url, "two", topics=["fruit.sour"])
+        a_channel(broker, other.url, "other", topics=["vegetable.*"])
+        message = {"topics": ["fruit.sour"], "key": "7", "message": "lemon", "mimeType": "text/x-fruit"}
+        published = broker.request("POST", "/v1/publish", body=json.dumps(message).encode())
+        assert published.status == 201, published
+        for endpoint, channel in ((one, "one"), (two, "two")):
+            pushed = endpoint.next()
+            assert (pushed.body, pushed.header("Content-Type")) == (b"lemon", "text/x-fruit")
+            assert (pushed.header("X-Penstock-Channel"), pushed.header("X-Penstock-Key")) == (channel, "7")
+            assert (pushed.header("X-Penstock-Topics"), pushed.header("X-Penstock-Object")) == ("fruit.sour", "fruit")
+        with broker.connect() as events:
+            events.begin("/v1/events?queue=one&queue=two&state=SI&follow=true&limit=2")
+            ends = b"".join(iter(events.read_chunk, b""))
+        assert {(end["queue"], end["state"]) for end in map(json.loads, ends.splitlines())} == {
+            ("one", "S"),
+            ("two", "I"),
+        }
+        assert other.is_quiet
+
+
 @pytest.mark.parametrize(
     ("url", "reason"),
     [

@@ -8,7 +8,6 @@ from __future__ import annotations
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-from typing import Literal
 from urllib.parse import quote, quote_from_bytes, urlsplit
 
 import httptools
@@ -25,9 +24,7 @@ from penstock.limits import (
     RETRY_AFTER_SECONDS_MAX,
     SECOND_NS,
 )
-from penstock.model import Delivery, Nanos
-
-Outcome = Literal["success", "invalid", "not_interested", "retry"]
+from penstock.model import Delivery, Nanos, Outcome
 
 _PORTS = {"http": 80, "https": 443}
 _OCTETS = b"application/octet-stream"
@@ -130,6 +127,10 @@ class RequestWriter:
             _media_type(message.content_type),
             len(message.body),
         )
+        if message.topics:
+            head += b"X-Penstock-Topics: %b\r\n" % _listed(message.topics)
+        if message.object:
+            head += b"X-Penstock-Object: %b\r\n" % _escaped(message.object).encode("ascii")
         if message.key:
             head += b"X-Penstock-Key: %b\r\n" % quote_from_bytes(message.key).encode("ascii")
         if message.sender:
@@ -151,6 +152,11 @@ _MESSAGE_LINES = (
 def _escaped(text: str) -> str:
     """As in a URL: so nothing that a producer has said can end a header line."""
     return quote(text, safe="!#$&'()*+-./:;=?@[]^_`{|}~ ")
+
+
+@lru_cache(maxsize=1024)
+def _listed(topics: str) -> bytes:
+    return ", ".join(map(_escaped, topics.split("\n"))).encode("ascii")
 
 
 @lru_cache(maxsize=1024)

@@ -16,7 +16,7 @@ from functools import cached_property, partial
 from typing import Any, Literal, Protocol, cast
 
 from penstock import __version__
-from penstock.dialects.push import Outcome, Reply, RequestWriter, parse_url, retry_after_ns
+from penstock.dialects.push import Reply, RequestWriter, parse_url, retry_after_ns
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds
 from penstock.limits import (
@@ -26,7 +26,7 @@ from penstock.limits import (
     PUSH_WAIT_SECONDS,
     SECOND_NS,
 )
-from penstock.model import Answer, Delivery, Fetch, Nanos, Push, Refused, Release, Settle
+from penstock.model import Answer, Delivery, Fetch, Nanos, Outcome, Push, Refused, Settle
 from penstock.server.circuit import Circuit, State, backoff_ns
 from penstock.server.loop import Loop, Waiter, Watch
 from penstock.server.outgoing import Connection, Connections, private_refusal
@@ -235,7 +235,7 @@ class Pusher:
     def close(self) -> None:
         for attempt in list(self._attempts):
             self._end(attempt)
-            self._give_back(attempt.delivery, 0)
+            self._settle(attempt.delivery, "retry")
 
     def when_idle(self, callback: Callable[[], None]) -> None:
         """Called when it is stopped and nothing is on its way any more."""
@@ -316,7 +316,7 @@ class Pusher:
         self._go_on_soon()
         for delivery in cast("Sequence[Delivery]", answer):
             if self._stopped or len(self._attempts) >= self._push.max_in_flight:
-                self._give_back(delivery, 0)
+                self._settle(delivery, "retry")
             else:
                 self._begin(_Attempt(self, delivery, confirm, self._connections, self._writer.write(delivery)))
 
@@ -403,9 +403,7 @@ class Pusher:
             self._end_pause()
             logger.info("push_resumed", extra={"channel": self._channel})
         if attempt.confirm:
-            delivery = attempt.delivery
-            settle = Settle(delivery.queue, delivery.sequence, reply.outcome, None, delivery.receives)
-            self._loop.submit(settle, _nothing)
+            self._settle(attempt.delivery, reply.outcome)
 
     def broken(self, attempt: _Attempt, reason: str, is_stale: bool) -> None:
         if is_stale:
@@ -425,7 +423,7 @@ class Pusher:
         first_ns, longest_ns = _range(limits.retry_seconds, limits.retry_seconds_max)
         delay_ns = backoff_ns(attempt.delivery.receives, first_ns, longest_ns, chance())
         if attempt.confirm:
-            self._give_back(attempt.delivery, max(delay_ns, asked_ns))
+            self._settle(attempt.delivery, "retry", max(delay_ns, asked_ns))
         if attempt.connections is self._connections:
             open_ns = self._circuit.fail(chance())
             self._note_failure(reason, None if open_ns is None else max(open_ns, asked_ns))
@@ -444,9 +442,9 @@ class Pusher:
         if self._stopped and not self._attempts:
             self._when_idle()
 
-    def _give_back(self, delivery: Delivery, delay_ns: Nanos) -> None:
-        release = Release(delivery.queue, delivery.sequence, None, delivery.receives, delay_ns)
-        self._loop.submit(release, _nothing)
+    def _settle(self, delivery: Delivery, outcome: Outcome, delay_ns: Nanos = 0) -> None:
+        facts = (delivery.queue, delivery.sequence, outcome, None, delivery.receives, delay_ns)
+        self._loop.submit(Settle(*facts), _nothing)
 
 
 class _Asked:
