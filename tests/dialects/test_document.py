@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.dialects.document import Story, Told, document, fold
@@ -150,6 +151,15 @@ def test_the_payload_is_told_in_the_words_of_its_producer() -> None:
     assert (found["object"], found["topics"], found["topicCount"]) == ("order", ["fruit.sweet", "food"], 2)
     assert (found["priority"], "headers" in found, found["expires_at"]) == (3, False, None)
     assert told(logged(body=b"\xff"))["message_base64"] == "/w=="
+
+
+def test_what_dialects_keep_with_a_message_is_told_by_name() -> None:
+    kept = msgspec.msgpack.encode({b"timestamp": b"2026-05-07T01:01:00Z", b"tag": b"blue"})
+    found = told(logged(headers=kept))
+    assert (found["timestamp"], found["headers"]) == ("2026-05-07T01:01:00Z", {"tag": "blue"})
+    alone = told(logged(headers=msgspec.msgpack.encode({b"timestamp": b"1"})))
+    assert (alone["timestamp"], "headers" in alone) == ("1", False)
+    assert told(logged(headers=b"as it is"))["headers"] == "as it is"
 
 
 def test_times_and_consumers() -> None:

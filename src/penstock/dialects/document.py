@@ -6,6 +6,7 @@ import base64
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import msgspec
 from msgspec import Raw, Struct
 
 from penstock.dialects.events import TextOf
@@ -42,6 +43,7 @@ from penstock.model import (
 
 Document = dict[str, Any]
 
+_decode_headers = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
 # By the number of a state, as `engine.lifecycle` has it.
 STATUS = ("gone", "ready", "delayed", "leased", "kept")
 
@@ -63,11 +65,7 @@ def held_document(message: Held, queue: str, ids: MessageIds, *, bodies: bool) -
         "receives": message.receives,
         "consumer": message.consumer or None,
     }
-    if bodies:
-        document |= text_or_base64("message", message.body)
-        document |= text_or_base64("key", message.key) if message.key else {}
-        document |= text_or_base64("headers", message.headers) if message.headers else {}
-    return document
+    return document | _parts(message.body, message.key, message.headers) if bodies else document
 
 
 def _letter(status: str, receives: int) -> str | None:
@@ -353,13 +351,19 @@ def _content(content: Logged | Unchanged | Queued | None, told: Told, name: Text
 
 
 def _parts(body: bytes | None, key: bytes, headers: bytes) -> Document:
-    parts = {"message": body, "key": key or None, "headers": headers or None}
-    return {
-        name: text
-        for part, data in parts.items()
-        if data is not None
-        for name, text in text_or_base64(part, data).items()
-    }
+    """The message itself, and what goes with it where there is something."""
+    parts = text_or_base64("message", body) if body is not None else {}
+    return parts | (text_or_base64("key", key) if key else {}) | (_headers(headers) if headers else {})
+
+
+def _headers(data: bytes) -> Document:
+    """What dialects keep with a message, by name. The producer's time has a field of its own."""
+    try:
+        named = {name.decode(): value.decode() for name, value in _decode_headers(data).items()}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return text_or_base64("headers", data)
+    timestamp = {"timestamp": named.pop("timestamp")} if "timestamp" in named else {}
+    return timestamp | ({"headers": named} if named else {})
 
 
 def _consumption(delivery: Consumption, name: TextOf, queue: TextOf) -> Document:
