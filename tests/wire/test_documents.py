@@ -11,6 +11,8 @@ import pytest
 from penstock.ids import MessageIds
 from tests.broker import Broker, StartBroker
 from tests.history import call, events, make_history, make_queue, publish, settle
+from tests.wire.test_topics import channel, confirm, take
+from tests.wire.test_topics import publish as publish_to_topics
 
 Row = dict[str, Any]
 SMALL_SEGMENTS = ("log.segment_bytes=65536", "log.snapshot_bytes=65536")
@@ -180,3 +182,76 @@ def test_an_id_that_was_never_given_out_is_unknown(broker: Broker) -> None:
 @pytest.mark.parametrize("method", ["POST", "DELETE"])
 def test_a_document_can_only_be_read(broker: Broker, method: str) -> None:
     assert broker.request(method, "/v1/messages/x", body=b"").status == 405
+
+
+# ── Topics, channels, copies ──────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_message_for_two_queues_and_a_channel_has_one_document(broker: Broker) -> None:
+    channel(broker, "doc-audit", "doc-fruit.*")
+    document_sent = {
+        "topics": ["doc-fruit.sweet", "doc-food.healthy"],
+        "object": "customer",
+        "key": "XYZ123",
+        "message": "hello",
+        "timestamp": "2026-05-07T01:01:00Z",
+    }
+    receipt = publish_to_topics(broker, document_sent)
+    taken = {
+        where: take(broker, where, consumer=f"of-{where}")[0]["id"]
+        for where in ("queues/doc-fruit", "queues/doc-food", "channels/doc-audit")
+    }
+    whole = document(broker, receipt["id"])
+    assert (whole["state"], letters(whole)) == ("F", "LQQQFFF")
+    assert (whole["topics"], whole["topicCount"]) == (["doc-fruit.sweet", "doc-food.healthy"], 2)
+    assert (whole["object"], whole["key"], whole["timestamp"]) == ("customer", "XYZ123", "2026-05-07T01:01:00Z")
+    assert {place["queue"]: place["id"] for place in whole["places"]} == {
+        "doc-fruit": taken["queues/doc-fruit"],
+        "doc-food": taken["queues/doc-food"],
+        "doc-audit": taken["channels/doc-audit"],
+    }
+    for where, message_id in taken.items():
+        confirm(broker, {"id": message_id, "outcome": "success", "consumer": f"of-{where}"})
+    whole = document(broker, receipt["id"])
+    assert (whole["state"], whole["archived"], whole["confirmed"], whole["confirmedCount"]) == ("X", True, True, 3)
+    assert {each["consumerId"]: each["queue"] for each in whole["consumed"]} == {
+        "of-queues/doc-fruit": "doc-fruit",
+        "of-queues/doc-food": "doc-food",
+        "of-channels/doc-audit": "doc-audit",
+    }
+    copy = document(broker, taken["channels/doc-audit"])
+    assert (copy["message"], copy["key"], letters(copy), copy["state"]) == ("hello", "XYZ123", "QFSX", "X")
+    assert [place["queue"] for place in copy["places"]] == ["doc-audit"]
+
+
+def test_what_has_not_changed_tells_the_content_that_it_equals(broker: Broker) -> None:
+    said = {"topics": ["doc-same.a"], "object": "thing", "key": "doc-1", "message": "as ever"}
+    publish_to_topics(broker, said)
+    again = publish_to_topics(broker, said)
+    assert again["state"] == "U"
+    found = document(broker, again["id"])
+    assert (found["state"], found["queued"], found["archived"], found["confirmed"]) == ("U", False, True, False)
+    assert (found["message"], found["key"], letters(found)) == ("as ever", "doc-1", "LU")
+
+
+def test_several_confirmations_make_a_message_complete(broker: Broker) -> None:
+    make_queue(broker, "doc-several", confirmations=2)
+    publish(broker, "doc-several", b"x")
+    found: Row = {}
+    for consumer in ("c1", "c2"):
+        (message,) = take(broker, "queues/doc-several", consumer=consumer)
+        confirm(broker, {"id": message["id"], "outcome": "success", "consumer": consumer})
+        found = document(broker, message["id"])
+        assert (found["state"], found["archived"]) == (("S", False) if consumer == "c1" else ("X", True))
+    assert [(each["consumerId"], each["state"]) for each in found["consumed"]] == [("c1", "S"), ("c2", "S")]
+    assert (found["confirmedCount"], found["timestamps"]["completed"] is not None) == (2, True)
+
+
+@pytest.mark.parametrize(("outcome", "letter"), [("invalid", "I"), ("not_interested", "N"), ("retry", "R")])
+def test_an_outcome_is_told(broker: Broker, outcome: str, letter: str) -> None:
+    make_queue(broker, f"doc-{outcome}")
+    publish(broker, f"doc-{outcome}", b"x")
+    (message,) = take(broker, f"queues/doc-{outcome}", consumer="me")
+    confirm(broker, {"id": message["id"], "outcome": outcome, "consumer": "me"})
+    found = document(broker, message["id"])
+    assert (found["state"], found["consumed"][0]["state"], found["queued"]) == (letter, letter, letter == "R")

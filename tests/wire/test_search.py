@@ -11,6 +11,8 @@ import pytest
 
 from tests.broker import Broker, StartBroker
 from tests.history import events, make_queue, publish, settle
+from tests.wire.test_topics import channel
+from tests.wire.test_topics import publish as publish_to_topics
 
 Row = dict[str, Any]
 
@@ -184,3 +186,36 @@ def test_a_long_search_lets_others_have_their_turn(start_broker: StartBroker) ->
             for _ in range(2):
                 assert searching.read_response().status == 200
     assert longest < 0.1
+
+
+def test_topics_are_found_in_queues_and_channels_also_after_a_kill(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    channel(broker, "all-fruit", "fruit.*")
+    sent = [
+        {"topics": ["fruit.sweet"], "object": "apple", "key": "1", "message": "a"},
+        {"topics": ["fruit.sour", "food.healthy"], "object": "lemon", "key": "2", "message": "b"},
+        {"topics": ["food.healthy"], "object": "bread", "key": "2", "message": "c"},
+        {"topics": ["fruit"], "object": "apple", "key": "3", "message": "d"},
+    ]
+    for document in sent:
+        publish_to_topics(broker, document)
+
+    def found(**parameters: Any) -> list[tuple[str, str]]:
+        return [(message["queue"], message["message"]) for message in search(broker, **parameters)]
+
+    for _ in range(2):
+        assert found(topic="fruit.*") == [
+            ("all-fruit", "a"),
+            ("all-fruit", "b"),
+            ("fruit", "a"),
+            ("fruit", "b"),
+            ("food", "b"),
+        ]
+        assert found(topic="fruit.*", queue="food") == [("food", "b")]
+        assert found(topic="fruit", limit=1) == [("fruit", "d")]
+        assert found(object="apple", queue="fruit") == [("fruit", "a"), ("fruit", "d")]
+        assert found(key="2") == [("all-fruit", "b"), ("fruit", "b"), ("food", "b"), ("food", "c")]
+        assert found(key="2", object="bread") == [("food", "c")]
+        assert found(topic="fruit.*", text="a", queue="all-fruit") == [("all-fruit", "a")]
+        broker.kill()
+        broker.start()
