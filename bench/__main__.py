@@ -3,6 +3,7 @@
 python -m bench [--quick] [--only NAME,…] [--seconds N]   all of them, in turns
 python -m bench deep | churn | delayed                    what happens with very many messages
 python -m bench idle | wake                               what waiting clients cost, and how soon they are awake
+python -m bench topics                                    what a message for many channels costs
 python -m bench spectator                                 what a reader of the Event Log costs the publishers
 python -m bench push                                      how fast messages are pushed, also beside dead endpoints
 """

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import deep, idle, machine, push, report, spectator, wake
+from bench import deep, idle, machine, push, report, spectator, topics, wake
 
 Found = dict[str, float]
 
@@ -21,6 +21,7 @@ RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
     "delayed": (deep.delayed, deep.DELAYED_MESSAGES),
     "idle": (idle.idle, idle.CONNECTIONS),
     "wake": (wake.wake, wake.ROUNDS),
+    "topics": (topics.topics, topics.CHANNELS),
     "spectator": (spectator.spectator, spectator.EVENTS),
     "push": (push.push, push.MESSAGES),
 }

@@ -6,11 +6,23 @@ import asyncio
 
 import pytest
 
-from penstock.model import AwaitResult, CreateQueue, Draw, Fetch, Finish, NewMessage, Publish, Pull, QueueSettings
+from penstock.engine.groups import WORKERS
+from penstock.model import (
+    AwaitResult,
+    CreateQueue,
+    Draw,
+    Fetch,
+    Finish,
+    NewMessage,
+    Publish,
+    PublishTopics,
+    Pull,
+    QueueSettings,
+)
 from penstock.server.config import LogConfig
 from penstock.server.housekeeping import Housekeeper
 from penstock.server.loop import Loop
-from penstock.server.tally import Tally
+from penstock.server.tally import NOBODY, Tally
 from penstock.storage.segments import SegmentLog
 from tests.server.live import a_loop, ask, until
 
@@ -147,6 +159,54 @@ def test_results_are_carried_forward_like_messages(log: SegmentLog) -> None:
     asyncio.run(story())
 
 
+def test_a_body_that_many_queues_share_is_carried_once(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        loop.on_commit.append(keeper.after_commit)
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        for number in range(40):
+            await ask(loop, CreateQueue(f"channel-{number}", QueueSettings(topics=("a.*",))))
+        await ask(loop, PublishTopics([NewMessage(b"shared", topics=("a.b",), key=b"k")], QueueSettings()))
+        sharing = [loop.engine.queues[number] for number in [*range(2, 42), 42]]
+        (before,) = {row.position for queue in sharing if (row := queue.rows.get(1))}
+        for _ in range(8):
+            known = keeper.newest
+            await come_and_go(loop, 80)
+            await until(lambda known=known: keeper.newest is not known)  # type: ignore[misc]
+        await until(lambda: not keeper.under_way)
+        keeper.stop()
+        assert log.segments[0].base_offset > 0
+        (after,) = {row.position for queue in sharing if (row := queue.rows.get(1))}
+        assert after > before, "it was written again further up"
+        assert log.read(after, 7) == b"sharedk"
+
+    asyncio.run(story())
+
+
+def test_what_workers_have_confirmed_of_several_is_carried_forward(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        loop.on_commit.append(keeper.after_commit)
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await ask(loop, CreateQueue("several", QueueSettings(confirmations=3)))
+        await ask(loop, Publish("several", [NewMessage(b"x")]))
+        await ask(loop, Fetch("several"))
+        await ask(loop, Finish(2, 1, result=b"done"))
+        for _ in range(8):
+            known = keeper.newest
+            await come_and_go(loop, 80)
+            await until(lambda known=known: keeper.newest is not known)  # type: ignore[misc]
+        keeper.stop()
+        assert log.segments[0].base_offset > 0
+        slot = loop.engine.queues[2].groups.slot(WORKERS, 1)
+        assert slot is not None
+        assert log.read(slot.value, slot.size) == b"done"
+
+    asyncio.run(story())
+
+
 def test_a_segment_with_living_results_stays(log: SegmentLog) -> None:
     async def story() -> None:
         loop = a_loop(log)
@@ -159,7 +219,7 @@ def test_a_segment_with_living_results_stays(log: SegmentLog) -> None:
         assert sum(tally.alive) == 200
         assert all(tally.alive)
         everything = tally.living_in(loop.engine.sections(), [True] * len(log.segments), 1000)
-        results = [each for each in everything if each.receiver]
+        results = [each for each in everything if each.receiver != NOBODY]
         assert [each.sequence for each in results] == list(range(1, 101))
         assert all(log.read(each.position, each.size) == BODY for each in results)
         assert len(tally.living_in(loop.engine.sections(), [True] * len(log.segments), 150)) == 150

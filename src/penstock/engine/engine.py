@@ -608,17 +608,22 @@ class Engine:
         )
 
     def _carry(self, command: Carry, now: Nanos) -> Decision:
-        """Those that are still where they were read from."""
-        events: list[Event] = [
-            Carried(now, queue.number, sequence, row.created, row.receives, row.consumer, extent=extent)
-            for number, sequence, position, extent in command.messages
-            if (queue := self.queues.get(number)) and (row := queue.rows.get(sequence)) and row.position == position
-        ]
+        """Those that are still where they were read from. What shares an extent goes on sharing it."""
+        events: list[Event] = []
+        carried: dict[tuple[Position, int], Place] = {}
+        for number, sequence, position, extent in command.messages:
+            queue = self.queues.get(number)
+            row = queue.rows.get(sequence) if queue else None
+            if row is None or row.position != position:
+                continue
+            facts = (now, number, sequence, row.created, row.receives, row.consumer)
+            sibling = carried.setdefault((position, len(extent)), (number, sequence))
+            shares = sibling != (number, sequence)
+            events.append(Carried(*facts, b"", *sibling) if shares else Carried(*facts, extent))
         for number, sequence, receiver, position, result in command.results:
             queue = self.queues.get(number)
             row = queue.rows.get(sequence) if queue else None
-            stored = queue.groups.result(sequence, receiver) if queue else None
-            if row and stored and stored.position == position:
+            if queue and row and queue.groups.holds(receiver, sequence, position):
                 events.append(ResultCarried(now, number, sequence, row.created, 0, receiver, result))
         return Decision(events, _DONE)
 

@@ -102,6 +102,11 @@ class Groups:
                 return Stored(each, slot.value, slot.size)
         return None
 
+    def holds(self, receiver: int, sequence: int, position: Position) -> bool:
+        """Is this receiver's result there, and at this position?"""
+        slot = self.slot(receiver, sequence)
+        return slot is not None and (slot.state, slot.value) == (STORED, position)
+
     def owes(self, receiver: int, sequence: int) -> bool:
         """Is a result of this receiver awaited?"""
         slot = self.slot(receiver, sequence) if self.slots else None

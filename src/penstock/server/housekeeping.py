@@ -18,6 +18,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple, NoReturn, Protocol
 
@@ -28,7 +29,7 @@ from penstock.limits import SECOND_NS
 from penstock.model import Carry, Nanos, Position
 from penstock.server.loop import Loop
 from penstock.server.remembering import Remembering
-from penstock.server.tally import Living, Tally
+from penstock.server.tally import NOBODY, Living, Tally
 from penstock.storage.port import Section
 from penstock.storage.segment import Segment
 from penstock.storage.segments import SegmentLog
@@ -241,18 +242,22 @@ class Housekeeper:
         """A few at a time, each batch when the last one is durable, so that nobody waits for it."""
         self._carrying = bool(living) and self._serves()
         if self._carrying:
-            now, later = living[:_CARRIED_AT_ONCE], living[_CARRIED_AT_ONCE:]
+            stop = _CARRIED_AT_ONCE
+            while stop < len(living) and living[stop].position == living[stop - 1].position:
+                stop += 1  # Those that share an extent are carried together, so that they still do.
+            now, later = living[:stop], living[stop:]
+            read = lru_cache(maxsize=1)(self._log.read)
             try:
-                there = [(each, self._log.read(each.position, each.size)) for each in now if self._is_there(each)]
+                there = [(each, read(each.position, each.size)) for each in now if self._is_there(each)]
             except DamagedLogError as error:
                 logger.critical("message_damaged", extra={"reason": str(error)})
                 self._carrying = False  # The segment stays: what can still be had of it is in it.
                 return
-            messages = [(*each[:3], extent) for each, extent in there if not each.receiver]
+            messages = [(*each[:3], extent) for each, extent in there if each.receiver == NOBODY]
             results = [
                 (each.queue, each.sequence, each.receiver, each.position, result)
                 for each, result in there
-                if each.receiver
+                if each.receiver != NOBODY
             ]
             self._loop.submit(Carry(messages, results), lambda _: self._carry(later))
 
@@ -261,9 +266,8 @@ class Housekeeper:
         queue = self._loop.engine.queues.get(message.queue)
         if queue is None:
             return False
-        if message.receiver:
-            stored = queue.groups.result(message.sequence, message.receiver)
-            return stored is not None and stored.position == message.position
+        if message.receiver != NOBODY:
+            return queue.groups.holds(message.receiver, message.sequence, message.position)
         row = queue.rows.get(message.sequence)
         return row is not None and row.position == message.position
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -11,6 +11,8 @@ import numpy as np
 from penstock.engine.groups import STORED
 from penstock.model import Position
 from penstock.storage.port import Section
+
+NOBODY = -1
 
 
 class Living(NamedTuple):
@@ -20,7 +22,7 @@ class Living(NamedTuple):
     sequence: int
     position: Position
     size: int
-    receiver: int = 0  # Of a result.
+    receiver: int = NOBODY  # Of a result.
 
 
 class _QueueNumber(msgspec.Struct):
@@ -47,32 +49,31 @@ class Tally:
             yield section
 
     def living_in(self, sections: Iterable[Section], chosen: Sequence[bool], most: int) -> list[Living]:
-        """The messages and results that the chosen segments hold, `most` of them at most."""
+        """The messages and results that the chosen segments hold, `most` of them or a few more, in the order of the
+        log: those that share an extent are together, and all there."""
         wanted = np.array(chosen, dtype=bool)
-        living: list[Living] = []
+        living = np.empty((0, len(Living._fields)), dtype=np.int64)
         queue = 0
         for kind, facts, columns in sections if wanted.any() else ():
             if kind == "queue":
                 queue = msgspec.json.decode(facts, type=_QueueNumber).number
             elif kind == "rows":
                 sequences, rows = columns
-                rows, sequences = self._inside(wanted, rows["position"], rows, sequences)
                 sizes = rows["body_bytes"].astype(np.int64) + rows["key_bytes"] + rows["headers_bytes"]
-                places = zip(sequences.tolist(), rows["position"].tolist(), sizes.tolist(), strict=True)
-                living.extend(Living(queue, *place) for place in places)
+                found = (queue, sequences, rows["position"], sizes, NOBODY)
+                living = _first(living, self._inside(wanted, found), most)
             elif kind == "slots":
-                places_of = columns[0][columns[1]["state"] == STORED]
-                slots = _results(columns[1])
-                slots, places_of = self._inside(wanted, slots["value"], slots, places_of)
-                found = zip(places_of.tolist(), slots["value"].tolist(), slots["size"].tolist(), strict=True)
-                living.extend(Living(queue, place[0], position, size, place[1]) for place, position, size in found)
-            if len(living) >= most:
-                break
-        return living[:most]
+                places, slots = columns[0][columns[1]["state"] == STORED], _results(columns[1])
+                found = (queue, places[:, 0], slots["value"], slots["size"], places[:, 1])
+                living = _first(living, self._inside(wanted, found), most)
+        return [Living(*facts) for facts in living.tolist()]
 
-    def _inside(self, wanted: np.ndarray, positions: np.ndarray, *columns: np.ndarray) -> Iterator[np.ndarray]:
+    def _inside(self, wanted: np.ndarray, found: tuple[Any, ...]) -> np.ndarray:
+        """Of what was found, as a table, those in wanted segments."""
+        positions = found[Living._fields.index("position")]
         inside = wanted[self._segment_of(positions)]
-        return (column[inside] for column in columns)
+        columns = [np.broadcast_to(column, positions.shape)[inside] for column in found]
+        return np.stack([column.astype(np.int64) for column in columns], axis=1)
 
     def _segment_of(self, positions: np.ndarray) -> np.ndarray:
         # A message without a body may stand at the very end of the log, before its segment is there.
@@ -84,6 +85,16 @@ _ALIVE: dict[str, Callable[[tuple[np.ndarray, ...]], np.ndarray]] = {
     "slots": lambda columns: _results(columns[1])["value"],
     "staging": lambda columns: columns[0],  # Not carried: it is gone soon enough.
 }
+
+
+def _first(living: np.ndarray, more: np.ndarray, most: int) -> np.ndarray:
+    """Those that come first in the log, `most` of them, and whatever stands at the same place as the last one."""
+    together = np.concatenate([living, more])
+    position = Living._fields.index("position")
+    together = together[np.argsort(together[:, position], kind="stable")]
+    if len(together) > most:
+        together = together[together[:, position] <= together[most - 1, position]]
+    return together
 
 
 def _results(slots: np.ndarray) -> np.ndarray:
