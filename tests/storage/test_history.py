@@ -219,23 +219,23 @@ def test_what_was_replaced_goes_when_the_log_no_longer_has_it(noter: Noter) -> N
 def test_a_new_key_is_refused_when_there_are_too_many_and_a_known_one_is_not(tmp_path: Path) -> None:
     history = ObjectHistory(tmp_path / "history", keys_max=2)
     for number in (1, 2):
-        assert history.refusal(None) is None
+        assert history.refusal(1) is None
         history.put("customer", b"%d" % number, Version(b"", 1, number, 1, number, number * 10))
         history.settle(0)
     assert history.keys == 2
-    assert history.refusal(None) is Reason.TOO_MANY_KEYS
-    assert history.refusal(history.get("customer", b"1")) is None
+    assert history.refusal(1) is Reason.TOO_MANY_KEYS
+    assert history.refusal(0) is None
     history.close()
 
 
 def test_versions_that_cannot_be_written_do_not_pile_up(noter: Noter) -> None:
     numbers = count(1)
-    while noter.history.refusal(None) is None:
+    while noter.history.refusal(1) is None:
         noter.publish("customer", b"%d" % next(numbers), b"a")
-    assert noter.history.refusal(None) is Reason.HISTORY_BEHIND
+    assert noter.history.refusal(0) is Reason.HISTORY_BEHIND
     assert len(noter.log) == HISTORY_UNWRITTEN_MAX
     noter.settle()
-    assert noter.history.refusal(None) is None
+    assert noter.history.refusal(1) is None
     assert noter.history.keys == HISTORY_UNWRITTEN_MAX
 
 

@@ -34,8 +34,8 @@ class History(Noting, Protocol):
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
         """Those that can still be told, newest first."""
 
-    def refusal(self, known: Version | None) -> Reason | None:
-        """Why no version can follow the known one, if none can."""
+    def refusal(self, new_keys: int) -> Reason | None:
+        """Why no more versions can be taken, so many of them of new keys, if they cannot."""
 
     def sections(self) -> Iterator[Section]:
         """What belongs into a snapshot of the engine."""
@@ -83,7 +83,7 @@ class MemoryHistory:
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
         return self._versions.get((about, key), [])[: -most - 1 : -1]
 
-    def refusal(self, _: Version | None) -> Reason | None:
+    def refusal(self, _: int) -> Reason | None:
         return None
 
     def sections(self) -> Iterator[Section]:

@@ -85,6 +85,7 @@ class Publishing:
         self._made: dict[str, Queue] = {}  # Queues, by this very publish.
         self._taken: dict[int, int] = {}  # Its last sequences, by queue.
         self._said: dict[tuple[str, bytes], tuple[bytes, int]] = {}  # Its versions: digest, and index of the answer.
+        self._new_keys = 0  # Of the Object History.
         self._fresh: set[tuple[int, bytes]] = set()  # Its contents, by queues that have each once.
         self._targets: dict[tuple[tuple[str, ...], str], _Targets] = {}
         self._together: list[NewMessage] = []  # Not decided yet, and where they go.
@@ -169,7 +170,8 @@ class Publishing:
         known = history.get(message.object, message.key)
         if known and known.digest == digest:
             return known.queue, known.sequence
-        if reason := history.refusal(known):
+        self._new_keys += known is None
+        if reason := history.refusal(self._new_keys):
             raise _RefusedError(Refused(reason))
         return None
 

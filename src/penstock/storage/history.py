@@ -89,11 +89,11 @@ class ObjectHistory:
             version = self._replaced_by(version)
         return found
 
-    def refusal(self, known: Version | None) -> Reason | None:
-        """Why a version cannot be taken after the known one, if it cannot."""
+    def refusal(self, new_keys: int) -> Reason | None:
+        """Why no more versions can be taken, so many of them of new keys, if they cannot."""
         if len(self._current) + len(self._replaced) >= HISTORY_UNWRITTEN_MAX:
             return Reason.HISTORY_BEHIND
-        return Reason.TOO_MANY_KEYS if known is None and self.keys >= self._keys_max else None
+        return Reason.TOO_MANY_KEYS if new_keys and self.keys + new_keys > self._keys_max else None
 
     def sections(self) -> Iterator[tuple[str, bytes, tuple[()]]]:
         if self.noted:

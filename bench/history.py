@@ -1,0 +1,173 @@
+"""What change detection costs: publishing with an object and a key against publishing without, and memory.
+
+The run is `python -m bench history`: with a million keys in the Object History, rates; with ten million, memory.
+Histories are made as `penstock log rebuild-history` makes them, and not by publishing.
+"""
+
+import time
+from collections.abc import Iterator
+from hashlib import blake2b
+from itertools import count, pairwise
+from pathlib import Path
+
+import numpy as np
+from rich.progress import Progress
+
+from bench import machine
+from bench.cores import on_load_core
+from bench.driver import Count, StoppedError, closed_loop
+from bench.load import CONNECTIONS, Framing, Tally, request
+from bench.penstock import Broker
+from bench.servers import scratch_directory
+from penstock.model import Version
+from penstock.storage.directory import DataDirectory
+from penstock.storage.history import name_of
+from penstock.storage.versions import NAME_BYTES, StoredVersions
+
+Found = dict[str, float]
+
+KEYS = 1_000_000
+MANY = 10  # Times as many keys, for memory.
+WARM_SECONDS = 1.0
+SECONDS = 3.0
+ROUNDS = 3
+MEMORY_SECONDS = 10.0
+OBJECT = "thing"
+TEXT_BYTES = 200
+KNOWN = 0  # The content that is in the history.
+
+
+def history(progress: Progress, scratch: Path, keys: int) -> Found:
+    return {"keys": keys} | _rates(progress, scratch, keys) | _memory(progress, scratch, MANY * keys)
+
+
+def _rates(progress: Progress, scratch: Path, keys: int) -> Found:
+    """Each kind of load in turn, several times: the ratio is that of neighbours."""
+    rates: dict[str, list[float]] = {}
+    with scratch_directory(scratch) as directory:
+        task = progress.add_task(f"making a history of {keys:,} keys", total=None)
+        fill(directory / "data", keys)
+        broker = Broker(directory)
+        broker.start()
+        try:
+            for number in range(ROUNDS):
+                for kind in ("plain", "unchanged", "changed"):
+                    progress.update(task, description=f"{kind}, round {number + 1}")
+                    counted = _right(on_load_core(publish_rate, broker.port, kind, keys, number))
+                    rates.setdefault(kind, []).append(counted.per_second)
+        finally:
+            broker.end()
+        progress.remove_task(task)
+    median = {kind: sorted(found)[ROUNDS // 2] for kind, found in rates.items()}
+    return {
+        **{f"{kind}_per_second": rate for kind, rate in median.items()},
+        "unchanged_to_plain": median["unchanged"] / median["plain"],
+        "changed_to_plain": median["changed"] / median["plain"],
+    }
+
+
+def _memory(progress: Progress, scratch: Path, keys: int) -> Found:
+    """What the broker and the process that writes for it hold, while keys all over the history change."""
+    with scratch_directory(scratch) as directory:
+        task = progress.add_task(f"making a history of {keys:,} keys", total=None)
+        fill(directory / "data", keys)
+        broker = Broker(directory)
+        broker.start()
+        try:
+            progress.update(task, description="changing keys all over it")
+            most = 0
+            began, rounds = time.monotonic(), count()
+            while time.monotonic() - began < MEMORY_SECONDS:
+                _right(on_load_core(publish_rate, broker.port, "changed", keys, 1000 + next(rounds)))
+                most = max(most, sum(map(machine.resident_bytes, _processes(broker.pid))))
+        finally:
+            broker.end()
+        progress.remove_task(task)
+        size = machine.directory_bytes(directory / "data" / "history")
+    return {"many_keys": keys, "many_keys_rss_bytes": most, "many_keys_directory_bytes": size}
+
+
+def _processes(pid: int) -> list[int]:
+    """The broker, and its children."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *map(int, children)]
+
+
+def _right(counted: Count) -> Count:
+    if counted.errors:
+        raise StoppedError(f"{counted.errors} wrong answers: {counted.complaint}")
+    return counted
+
+
+# ── A history, made at once ───────────────────────────────────────────────────────────────────────────────────
+
+
+def fill(data: Path, keys: int) -> None:
+    """A data directory without a log, and with a history in which every key has the known content."""
+    directory = DataDirectory(data)
+    directory.open()
+    directory.history.mkdir()
+    stored = StoredVersions(directory.history, writable=True)
+    stored.load(_versions(keys))
+    stored.close()
+    directory.close()
+
+
+def _versions(keys: int) -> Iterator[tuple[bytes, Version]]:
+    names = b"".join([name_of(OBJECT, b"%010d" % key) for key in range(keys)])
+    halves = np.frombuffer(names, dtype=[("first", ">u8"), ("second", ">u8")])
+    names = halves[np.argsort(halves, order=("first", "second"))].tobytes()
+    version = Version(blake2b(text(KNOWN), digest_size=16).digest(), 1, 1, 1, 1, 0)
+    for start in range(0, len(names), NAME_BYTES):
+        yield names[start : start + NAME_BYTES], version
+
+
+# ── The load ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def text(content: int) -> bytes:
+    return (b"%012d" % content).ljust(TEXT_BYTES, b".")
+
+
+def publish_rate(port: int, kind: str, keys: int, number: int) -> Count:
+    """One half of the keys changes, the other does not. `number`: of the round, so that what changes has not been
+    said before."""
+    half = keys // 2
+    first = half if kind == "changed" else 0
+    bounds = [first + half * each // CONNECTIONS for each in range(CONNECTIONS + 1)]
+    conversations = [Publish(kind, range(start, stop), number) for start, stop in pairwise(bounds)]
+    return closed_loop(port, conversations, warm_seconds=WARM_SECONDS, seconds=SECONDS)
+
+
+class Publish(Tally):
+    """Publishes about one key of its own after the other."""
+
+    def __init__(self, kind: str, keys: range, number: int) -> None:
+        super().__init__()
+        self.whole = Framing().whole
+        self.expected = b'"state":"U"' if kind == "unchanged" else b'"state":"Q"'
+        self.requests = self._requests(kind, keys, number)
+
+    @staticmethod
+    def _requests(kind: str, keys: range, number: int) -> Iterator[bytes]:
+        about = b'"object":"%b","key":"%%010d",' % OBJECT.encode() if kind != "plain" else b""
+        template = b'{"topics":["%b.said"],%b"message":"%%b"}' % (OBJECT.encode(), about)
+        size = len(template % ((0, text(0)) if about else text(0)))
+        head = request("POST", "/v1/publish", b"x" * size, {"Content-Type": "application/json"})[:-size]
+        for turn in count(number * 1000 + 1):
+            content = text(turn if kind == "changed" else KNOWN)
+            for key in keys:
+                yield head + template % ((key, content) if about else content)
+
+    def open(self) -> bytes:
+        return next(self.requests)
+
+    def receive(self, data: bytes) -> bytes:
+        answer = self.whole(data)
+        if not answer:
+            return b""
+        if answer[9:12] == b"201" and self.expected in answer:
+            self.finished += 1
+        else:
+            self.wrong(answer)
+        return next(self.requests)
