@@ -109,6 +109,12 @@ class RowsMachine(RuleBasedStateMachine):
         assert newest == there[::-1]
         for sequence in range(0, self.last + 40, 7):
             assert self.rows.first_from(sequence) == next((each for each in there if each >= sequence), None)
+            for chunks in (2, 50):  # The first one may hold nothing but what comes before.
+                sequences, rows = self.rows.piece_from(sequence, chunks)
+                found = [each for each in there if each >= sequence]
+                assert sequences.tolist() == found[: len(sequences)]
+                assert bool(len(sequences)) == bool(found)
+                assert len(sequences) == len(rows)
             window = self.rows.window(sequence, 45)
             assert [sequence + index for index in np.flatnonzero(window["state"]).tolist()] == [
                 each for each in there if sequence <= each < sequence + 45
@@ -156,6 +162,11 @@ def test_the_next_message_is_found_over_a_wide_gap() -> None:
     for sequence in (5, 100_000, 200_000):
         table.add(sequence, row)
     assert [table.first_from(sequence) for sequence in (0, 6, 100_001, 200_001)] == [5, 100_000, 200_000, None]
+    assert [table.piece_from(0, count)[0].tolist() for count in (1, 2, 3)] == [
+        [5],
+        [5, 100_000],
+        [5, 100_000, 200_000],
+    ]
     table.remove(100_000)
     assert table.first_from(6) == 200_000
 

@@ -7,7 +7,7 @@ holds the place of the message's extent in the log.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from struct import Struct
 from typing import Any, NamedTuple
@@ -291,14 +291,22 @@ class Rows:
 
     def piece_from(self, sequence: int, chunks: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
         """The messages at this sequence and later, of so many chunks, as sequences and a table."""
-        numbers: list[int] = []
-        number = self._chunk_from(sequence >> _SHIFT)
-        while number is not None and len(numbers) < chunks:
-            numbers.append(number)
-            number = self._chunk_from(number + 1)
-        sequences, rows = self._table(numbers)
+        sequences, rows = self._table(self._chunks_from(sequence >> _SHIFT, chunks))
         chosen = slice(int(np.searchsorted(sequences, sequence)), None)
         return sequences[chosen], rows[chosen]
+
+    def _chunks_from(self, number: int, count: int) -> list[int]:
+        """The next chunks from this one on. Far apart, a list of all of them is cheaper than a look for each."""
+        chunks = self._chunks
+        end = number + max(_NEAR_CHUNKS, 8 * count)
+        near = [each for each in range(number, min(end, number + count)) if each in chunks]
+        if len(near) < count:
+            near += [each for each in range(number + count, end) if each in chunks][: count - len(near)]
+        if len(near) == count or not chunks or next(reversed(chunks)) < end:
+            return near
+        every = list(chunks)
+        start = bisect_left(every, end)
+        return near + every[start : start + count - len(near)]
 
     def at(self, sequences: list[int]) -> NDArray[Any]:
         """The rows of messages, in the order asked for; a row that is not there has the state GONE."""

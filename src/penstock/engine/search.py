@@ -29,7 +29,8 @@ _Rows = NDArray[Any]
 _Mask = NDArray[np.bool_]
 
 _PIECE = 4096  # Rows looked at in one step,
-_LOOKED_UP = 1024  # and of those that an index knows.
+_LOOKED_UP = 1024  # and of those that an index knows,
+_LOOKED_UP_COST = 4  # which take so many times as long.
 _QUEUE_COST = 16  # What it takes to look at a queue at all, in rows.
 _DELAYED_ONLY = frozenset(("delayed",))
 _LEASED_ONLY = frozenset(("leased", "F"))
@@ -114,11 +115,11 @@ class _Turn:
         for queue in self._queues():
             room -= _QUEUE_COST
             after = self._after[1] if queue.number == self._after[0] else 0
-            for sequences, rows in self._looked_at(queue, after):
+            for sequences, rows, cost in self._looked_at(queue, after):
                 mask = self._mask(rows)
                 if mask.any():
                     yield queue, sequences[mask], rows[mask]
-                room -= len(sequences)
+                room -= cost
                 if room <= 0:
                     self.resume = queue.number, int(sequences[-1])
                     return
@@ -133,8 +134,9 @@ class _Turn:
         else:
             yield from [queue for number, queue in engine.queues.items() if number >= self._after[0]]
 
-    def _looked_at(self, queue: Queue, after: int) -> Iterator[tuple[NDArray[np.int64], _Rows]]:
-        """Messages behind a sequence, some at a time, whether they meet the criteria or not."""
+    def _looked_at(self, queue: Queue, after: int) -> Iterator[tuple[NDArray[np.int64], _Rows, int]]:
+        """Messages behind a sequence, some at a time, whether they meet the criteria or not; and what it cost to look
+        at them, in rows of a dense queue."""
         if not queue.rows.count or (self._criteria.topic and queue.topics is None):
             return
         line = self._line(queue)
@@ -142,16 +144,16 @@ class _Turn:
             numbers = [number for number in self._topics if number in queue.topics]
             while numbers and len(sequences := queue.topics.following(numbers, after, _LOOKED_UP)):
                 after = int(sequences[-1])
-                yield sequences, queue.rows.at(sequences.tolist())
-        elif line is not None and line.entries <= _PIECE:
+                yield sequences, queue.rows.at(sequences.tolist()), _LOOKED_UP_COST * len(sequences)
+        elif line is not None and line.entries <= _LOOKED_UP:
             sequences = line.sequences()
             sequences = sequences[sequences > after]
             if len(sequences):
-                yield sequences, queue.rows.at(sequences.tolist())
+                yield sequences, queue.rows.at(sequences.tolist()), _LOOKED_UP_COST * len(sequences)
         else:
             while len((piece := queue.rows.piece_from(after + 1, _PIECE // ROWS_PER_CHUNK))[0]):
                 after = int(piece[0][-1])
-                yield piece
+                yield *piece, _PIECE
 
     def _line(self, queue: Queue) -> Line | None:
         """The line that everything stands in that is asked for."""
