@@ -10,12 +10,13 @@ import socket
 import statistics
 import time
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import httptools
 import uvloop
 from rich.progress import Progress
 
+from bench import machine
 from bench.cores import on_load_core
 from bench.driver import HOST, StoppedError
 from bench.load import FILL_ROUND, fill
@@ -24,17 +25,22 @@ from bench.servers import free_port
 
 Found = dict[str, float]
 
-MESSAGES = 40_000
+MESSAGES = 32_000
 LEFT_MESSAGES = 8_000  # For each endpoint that does not answer.
-ROUNDS = 3
+ROUNDS = 5
 IN_FLIGHT = (1, 8, 64)
-USUAL_IN_FLIGHT = 8
-SECONDS_MAX = 60.0
+MANY = 64
+SECONDS_MAX = 120.0
 SILENCE_SECONDS = 0.5  # How long a silent endpoint is waited for.
 BACKLOG = 1024
 # Failures come often, so that what they cost would show.
 SETTINGS = ("push.private_addresses=allow", "push.retry_seconds=0.05", "push.circuit_seconds_max=0.2")
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+
+class Pushed(NamedTuple):
+    per_second: float
+    cpu_microseconds: float  # The broker's, for each message.
 
 
 def push(progress: Progress, scratch: Path, messages: int) -> Found:
@@ -44,38 +50,42 @@ def push(progress: Progress, scratch: Path, messages: int) -> Found:
     task = progress.add_task("pushing", total=None)
     with broker(scratch, *options) as penstock:
         for in_flight in IN_FLIGHT:
-            some = messages if in_flight >= USUAL_IN_FLIGHT else LEFT_MESSAGES
-            found[f"in_flight_{in_flight}_per_second"] = deliver(penstock, some, in_flight)
+            some = LEFT_MESSAGES if in_flight == 1 else messages
+            found[f"in_flight_{in_flight}_per_second"] = deliver(penstock, some, in_flight).per_second
         alone, beside = [], []
         for _ in range(ROUNDS):
             progress.update(task, description="alone")
-            alone.append(deliver(penstock, messages, USUAL_IN_FLIGHT))
+            alone.append(deliver(penstock, messages, MANY))
             progress.update(task, description="beside a dead and a silent endpoint")
             beside.append(deliver_beside_the_dead(penstock, messages))
     progress.remove_task(task)
-    found |= {"alone_per_second": statistics.median(alone), "beside_dead_per_second": statistics.median(beside)}
+    for name, rounds in (("alone", alone), ("beside_dead", beside)):
+        found[f"{name}_per_second"] = statistics.median(each.per_second for each in rounds)
+        found[f"{name}_cpu_microseconds_each"] = statistics.median(each.cpu_microseconds for each in rounds)
     return found | {"beside_dead_ratio": found["beside_dead_per_second"] / found["alone_per_second"]}
 
 
-def deliver(penstock: Broker, messages: int, in_flight: int) -> float:
-    """Deliveries per second of messages that wait until their endpoint is there."""
+def deliver(penstock: Broker, messages: int, in_flight: int) -> Pushed:
+    """Push messages that wait until their endpoint is there."""
     port = free_port()
     make_channel(penstock, "good", port, in_flight, SECONDS_MAX)
     on_load_core(fill, penstock.port, "good", messages)
+    before = machine.cpu_seconds(penstock.pid)
     rate = on_load_core(serve, port, messages)
+    used = machine.cpu_seconds(penstock.pid) - before
     remove_channel(penstock, "good")
-    return rate
+    return Pushed(rate, used / messages * 1e6)
 
 
-def deliver_beside_the_dead(penstock: Broker, messages: int) -> float:
+def deliver_beside_the_dead(penstock: Broker, messages: int) -> Pushed:
     with socket.create_server((HOST, 0), backlog=BACKLOG) as silent:
         for name, port in (("dead", free_port()), ("silent", int(silent.getsockname()[1]))):
-            make_channel(penstock, name, port, USUAL_IN_FLIGHT, SILENCE_SECONDS)
+            make_channel(penstock, name, port, MANY, SILENCE_SECONDS)
             on_load_core(fill, penstock.port, name, LEFT_MESSAGES)
-        rate = deliver(penstock, messages, USUAL_IN_FLIGHT)
+        pushed = deliver(penstock, messages, MANY)
         for name in ("dead", "silent"):
             remove_channel(penstock, name)
-    return rate
+    return pushed
 
 
 def make_channel(penstock: Broker, name: str, port: int, in_flight: int, seconds: float) -> None:

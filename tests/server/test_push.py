@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import ProtocolError
+from penstock.engine.engine import Engine
+from penstock.errors import LogFailedError, ProtocolError
 from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.limits import SECOND_NS
 from penstock.model import (
@@ -24,17 +25,21 @@ from penstock.model import (
     DescribeQueue,
     Fetch,
     Kind,
+    Nanos,
     NewMessage,
     Publish,
     Push,
     QueueSettings,
     RedrivePolicy,
+    Refused,
     Stage,
     UpdateQueue,
 )
 from penstock.server.config import PushConfig
 from penstock.server.loop import Loop
 from penstock.server.push import Pushers
+from penstock.storage.memory import MemoryLog
+from penstock.storage.port import Progress
 from penstock.storage.segments import SegmentLog
 from tests.endpoint import OK, Endpoint, HangUp, Pushed, answer
 from tests.server.live import a_loop, ask
@@ -95,7 +100,7 @@ class Scene:
 
 
 @asynccontextmanager
-async def a_scene(log: SegmentLog, config: PushConfig = QUICK) -> AsyncIterator[Scene]:
+async def a_scene(log: SegmentLog | MemoryLog, config: PushConfig = QUICK) -> AsyncIterator[Scene]:
     loop = a_loop(log)
     pushers = Pushers(loop, IDS, config, random.Random(1).random)
     pushers.start()
@@ -635,6 +640,41 @@ def test_a_clean_stop_gives_back_what_is_still_on_its_way(log: SegmentLog) -> No
                 (delivery,) = await ask(scene.loop, Fetch("c"))
                 assert (delivery.body, delivery.receives) == (b"a", 2)
             gate.set()
+
+    asyncio.run(scenario())
+
+
+class BreakingLog(MemoryLog):
+    """Its disk can be taken away."""
+
+    broken = False
+
+    def commit(self, now: Nanos, progress: Progress) -> None:
+        if self.broken:
+            progress(LogFailedError("the disk is gone"))
+        else:
+            super().commit(now, progress)
+
+
+def test_after_the_log_has_failed_and_is_there_again_pushing_goes_on_with_what_it_holds() -> None:
+    async def scenario() -> None:
+        log = BreakingLog()
+        with Endpoint() as endpoint:
+            async with a_scene(log) as scene:
+                await scene.channel(to(endpoint))
+                await asyncio.gather(*await scene.publish(b"before"))
+                log.broken = True
+                refused = await ask(scene.loop, CreateQueue("never", QueueSettings(push=to(endpoint))))
+                assert isinstance(refused, Refused)
+                assert scene.loop.failure
+                engine, again = Engine(), BreakingLog(log.durable)
+                for event, position in again.recover().events:
+                    engine.evolve(event, position)
+                scene.loop.revive(engine, again)
+                scene.pushers.start()
+                await asyncio.gather(*await scene.publish(b"after"))
+                assert scene.pushers.state("never") == {}
+                assert [(await came(endpoint)).body for _ in range(2)] == [b"before", b"after"]
 
     asyncio.run(scenario())
 
