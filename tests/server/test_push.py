@@ -257,6 +257,45 @@ def test_anything_else_is_tried_again_until_the_retries_are_used_up(log: Segment
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("seed", range(5))
+def test_whatever_an_endpoint_does_every_message_comes_to_one_end(log: SegmentLog, seed: int) -> None:
+    chance = random.Random(seed)
+    retries = 4
+
+    def misbehave(pushed: Pushed) -> bytes:
+        if chance.random() < 0.1:
+            raise HangUp(chance.choice([b"", b"HTTP/1.1 200", b"HTTP/1.1 200 OK\r\n\r\n", b"what?"]))
+        close = answer(200, "Connection: close\r\n")
+        return chance.choice(
+            [OK, OK, close, answer(422), NOT_INTERESTED, answer(500), answer(503), b"what?", OK + OK]
+        )
+
+    async def scenario() -> None:
+        with Endpoint(misbehave) as endpoint:
+            async with a_scene(log) as scene:
+                await scene.channel(to(endpoint, max_in_flight=chance.randint(1, 9)), retries=retries)
+                fates = await scene.publish(*[b"%d" % number for number in range(150)])
+                ends = [(await fate)[-1] for fate in fates]
+                assert {Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXASPERATED} >= set(ends)
+                assert await scene.messages() == 0
+                assert scene.loop.events_by_kind[Kind.FETCHED] == sum(scene.pushers.outcomes.values())
+                assert scene.pushers.in_flight == 0
+                assert endpoint.under_way_most <= 9
+            seen: dict[str | None, list[int]] = {}
+            while not endpoint.is_quiet:
+                pushed = endpoint.next()
+                seen.setdefault(pushed.header("X-Penstock-Id"), []).append(
+                    int(pushed.header("X-Penstock-Receives") or 0)
+                )
+            assert len(seen) == 150
+            for receives in seen.values():  # The same one twice: its connection was an old one, and closed.
+                assert receives == sorted(receives)
+                assert set(receives) == set(range(1, max(receives) + 1))
+                assert max(receives) <= retries
+
+    asyncio.run(scenario())
+
+
 def test_a_message_that_failed_too_often_ends_in_the_dead_letter_queue(log: SegmentLog) -> None:
     async def scenario() -> None:
         with Endpoint(answer(500)) as endpoint:
