@@ -1,0 +1,216 @@
+"""Spark jobs that are killed while they write: no row is lost, none is there twice.
+
+A job of its own process writes text files into a queue. Between it and the broker stands a proxy that knows where a
+batch is: so the driver is killed just before its commit reaches the broker, or just after the broker has answered and
+before the driver hears of it, and executors are killed between two pieces of what they stage. Then it is started
+again, until it ends by itself.
+
+    TORTURE=long      10 kills of the driver and 10 of executors, instead of 2 and 1
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+
+from tests.broker import Broker, StartBroker
+from tests.history import make_queue
+from tests.pipeline.conftest import JAVA_VERSION_MIN, java_version
+from tests.pipeline.test_sink import bodies
+
+LONG = os.environ.get("TORTURE") == "long"
+DRIVER_KILLS = 10 if LONG else 2
+EXECUTOR_KILLS = 10 if LONG else 1
+CLUSTER = "local-cluster[2,1,512]" if LONG else "local-cluster[1,2,512]"
+ROWS_PER_FILE = 5000
+JOB_SECONDS_MAX = 1800 if LONG else 170
+
+pytestmark = [
+    pytest.mark.torture,
+    pytest.mark.skipif(java_version() < JAVA_VERSION_MIN, reason="Spark needs Java: make java installs it"),
+]
+
+
+class Job:
+    """A driver with its executors, in a process group of their own."""
+
+    def __init__(self, folder: Path, url: str, master: str) -> None:
+        home = Path(pyspark.__file__).parent
+        environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(home)}
+        environment |= {"SPARK_WORKER_DIR": str(folder / "workers"), "SPARK_LOCAL_IP": "127.0.0.1"}
+        command = [sys.executable, "-m", "tests.torture.spark_job", url, str(folder), master]
+        self._log = (folder / "job.log").open("ab")
+        self._process = subprocess.Popen(
+            command,
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,
+        )
+
+    def kill(self) -> None:
+        """All of it at once, as a machine that loses its power."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+
+    def kill_executor(self) -> bool:
+        """One of them; False if there is none at the moment."""
+        for process in Path("/proc").glob("[0-9]*"):
+            try:
+                group = int((process / "stat").read_text().rpartition(")")[2].split()[2])
+                command = (process / "cmdline").read_bytes()
+            except OSError:
+                continue  # It has ended meanwhile.
+            if group == self._process.pid and b"CoarseGrainedExecutorBackend" in command:
+                os.kill(int(process.name), signal.SIGKILL)
+                return True
+        return False
+
+    def wait(self) -> int:
+        try:
+            return self._process.wait(JOB_SECONDS_MAX)
+        finally:
+            if self._process.returncode is None:
+                self.kill()
+                self._process.wait()
+            self._log.close()
+
+
+class Proxy(ThreadingHTTPServer):
+    """Passes requests on to the broker, and has the job killed on the way."""
+
+    daemon_threads = True
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.broker = broker
+        self.job: Job | None = None
+        self.commits = 0
+        self.pieces = 0
+        self.driver_kills = 0
+        self.executor_kills = 0
+        self.attempts: Counter[str] = Counter()  # By query, batch and partition.
+        self.driver_kills_wanted = 0
+        self.executor_kills_wanted = 0
+        self.lock = threading.Lock()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def kills_driver(self) -> bool:
+        with self.lock:
+            if self.job is None or self.driver_kills >= self.driver_kills_wanted:
+                return False
+            self.driver_kills += 1
+            job, self.job = self.job, None
+        job.kill()
+        return True
+
+    def passing(self, path: str) -> bool:
+        """A request on its way to the broker. False: it does not get there."""
+        if path.endswith("/commit"):
+            self.commits += 1
+            return not (self.commits % 2 and self.kills_driver())
+        self.pieces += 1
+        if path.endswith("?chunk=0"):
+            self.attempts[path.rpartition("-")[0]] += 1
+        if self.pieces % 3 == 0 and self.job and self.executor_kills < self.executor_kills_wanted:
+            self.executor_kills += self.job.kill_executor()
+        return True
+
+    def returning(self, path: str) -> bool:
+        """An answer on its way to the job. False: it does not get there."""
+        return not (path.endswith("/commit") and not self.commits % 2 and self.kills_driver())
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A job that was killed leaves its connections as they are."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Proxy
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if not self.server.passing(self.path):
+            self.close_connection = True
+            return
+        connection = http.client.HTTPConnection(*self.server.broker.http, timeout=60)
+        connection.request(self.command, self.path, body)
+        answer = connection.getresponse()
+        data = answer.read()
+        connection.close()
+        if not self.server.returning(self.path):
+            self.close_connection = True
+            return
+        self.send_response(answer.status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_DELETE(self) -> None:
+        self.do_POST()
+
+    def log_message(self, *_: Any) -> None:
+        """Nothing."""
+
+
+@pytest.fixture
+def proxy(start_broker: StartBroker) -> Iterator[Proxy]:
+    broker = start_broker()
+    make_queue(broker, "work")
+    with Proxy(broker) as proxy:
+        thread = threading.Thread(target=proxy.serve_forever)
+        thread.start()
+        yield proxy
+        proxy.shutdown()
+        thread.join()
+
+
+def write_files(folder: Path, count: int) -> Counter[bytes]:
+    (folder / "files").mkdir()
+    for number in range(count):
+        lines = [f"file {number} row {row}" for row in range(ROWS_PER_FILE)]
+        (folder / "files" / f"{number:03d}.txt").write_text("\n".join(lines) + "\n")
+    return Counter(f"file {number} row {row}".encode() for number in range(count) for row in range(ROWS_PER_FILE))
+
+
+def run(proxy: Proxy, folder: Path, master: str) -> int:
+    """Until the job ends by itself; how many starts it took."""
+    for starts in range(1, DRIVER_KILLS + 2):
+        proxy.job = job = Job(folder, proxy.url, master)
+        if job.wait() == 0:
+            return starts
+        assert proxy.driver_kills == starts, (folder / "job.log").read_text()[-3000:]
+    raise AssertionError("the job was killed more often than it should have been")
+
+
+@pytest.mark.timeout(3600)
+def test_a_driver_is_killed_around_its_commits_and_every_row_is_there_once(proxy: Proxy, tmp_path: Path) -> None:
+    expected = write_files(tmp_path, DRIVER_KILLS // 2 + 1)
+    proxy.driver_kills_wanted = DRIVER_KILLS
+    assert run(proxy, tmp_path, "local[2,4]") == DRIVER_KILLS + 1
+    assert bodies(proxy.broker) == expected
+
+
+@pytest.mark.timeout(3600)
+def test_executors_are_killed_while_they_stage_and_every_row_is_there_once(proxy: Proxy, tmp_path: Path) -> None:
+    expected = write_files(tmp_path, EXECUTOR_KILLS + 1)
+    proxy.executor_kills_wanted = EXECUTOR_KILLS
+    assert run(proxy, tmp_path, CLUSTER) == 1
+    assert proxy.executor_kills == EXECUTOR_KILLS
+    assert bodies(proxy.broker) == expected
+    assert max(proxy.attempts.values()) > 1, "a task should have been tried again after it had staged rows"
