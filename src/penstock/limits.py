@@ -62,6 +62,7 @@ STAGED_PARTS_MAX = 10_000  # In one commit.
 STAGED_QUERIES_MAX = 50_000  # Whose last batch is known; whoever has not committed for the longest time is forgotten.
 ADMITTED_ROWS_MAX = 2048  # In one step, of messages that are alike.
 ADMITTED_MESSAGES_MAX = 256  # In one step, of others.
+ADMITTED_TO_TOPICS_MAX = 16  # In one step: each may go to many channels.
 
 CLAIMED_MAX = 2_000  # Messages in one request of a stream processor.
 LEASE_SECONDS_MAX = 7 * 86_400

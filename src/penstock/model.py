@@ -431,7 +431,7 @@ class AdmitRows(Command, frozen=True, gc=False):
     batch: int
     at: tuple[int, int]  # The chunk and the row that it stands at.
     to: tuple[int, int]  # The same, after this step.
-    publish: Publish | PublishRun
+    publish: Publish | PublishRun | PublishTopics
 
 
 class ReadClaimed(Command, frozen=True, gc=False):

@@ -62,6 +62,22 @@ def test_columns_say_where_a_row_goes_and_how(spark: SparkSession, broker: Broke
     assert (work["body"], work["key"], work["priority"], work["visible_at"]) == (b"\x02", None, 0, work["time"])
 
 
+def test_rows_go_to_topics_too(spark: SparkSession, broker: Broker) -> None:
+    frame = spark.sql("""
+        select * from values
+            ('1', array('fruit.red', 'news'), null),
+            ('2', null, 'work'),
+            ('3', null, null),
+            ('4', array('news'), null)
+        as rows(body, topics, queue)
+    """)
+    save(frame, broker, topics="fruit.green,veg.green")
+    save(spark.sql("select '5' as body"), broker, topics="veg")
+    queues = broker.request("GET", "/v1/queues").json()["queues"]
+    ready = {queue["name"]: queue["status"]["ready"] for queue in queues}
+    assert ready == {"work": 1, "fruit": 2, "news": 2, "veg": 2}
+
+
 def test_a_batch_with_a_name_is_written_once(spark: SparkSession, broker: Broker) -> None:
     frame = spark.range(3).selectExpr("cast(id as string) as body")
     for batch in (0, 1, 1, 0):
@@ -74,6 +90,7 @@ def test_a_batch_with_a_name_is_written_once(spark: SparkSession, broker: Broker
     [
         ("'x' as body", {}, "where to"),
         ("'x' as body", {"queue": "work", "topic": "t"}, "there is no option topic"),
+        ("'x' as body", {"queue": "work", "topics": "t"}, "either queue or topics, not both"),
         ("'x' as body", {"queue": "work", "query": "q"}, "query and batch belong together"),
         ("'x' as text", {"queue": "work"}, "there is no column text; the columns are body"),
         ("1 as body", {"queue": "work"}, "body is of type int, and not string or binary"),

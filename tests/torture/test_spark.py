@@ -25,9 +25,9 @@ from typing import Any
 import pyspark
 import pytest
 
+from penstock.pipeline.session import JAVA_VERSION_MIN, java_version
 from tests.broker import Broker, StartBroker
 from tests.history import make_queue
-from tests.pipeline.conftest import JAVA_VERSION_MIN, java_version
 from tests.pipeline.test_sink import bodies
 
 LONG = os.environ.get("TORTURE") == "long"

@@ -84,12 +84,36 @@ def test_every_column_reaches_the_message(own: Broker) -> None:
     assert logged["key"] == "k"
 
 
+def test_rows_to_topics_reach_queues_and_channels_and_what_has_not_changed_does_not(own: Broker) -> None:
+    settings = json.dumps({"topics": ["fruit.*"]}).encode()
+    assert own.request("PUT", "/v1/channels/fruits", body=settings).status == 201
+    rows = {
+        "body": ["one", "two", "three", "three"] * 10 + ["plain"],
+        "topics": ["fruit.red", "fruit.red\nnews", "news", "news"] * 10 + [None],
+        "queue": [None] * 40 + ["work"],
+        "object": ["o"] * 40 + [None],
+        "key": [f"{row // 4}-{min(row % 4, 2)}" for row in range(40)] + [None],
+    }
+    assert stage(own, rows).status == 201
+    assert commit(own, a=1).status == 200
+    found = {name: status(own, name)["ready"] for name in ("fruit", "news", "work")}
+    assert found | {"fruits": own.request("GET", "/v1/channels/fruits").json()["status"]["ready"]} == {
+        "fruit": 20,
+        "news": 20,
+        "work": 1,
+        "fruits": 20,
+    }
+
+
 @pytest.mark.parametrize(
     ("rows", "said"),
     [
         ({"queue": ["work"]}, "the column body is missing"),
-        ({"body": ["x"]}, "a row has no queue"),
-        ({"body": ["x"], "queue": pa.array([None], pa.utf8())}, "a row has no queue"),
+        ({"body": ["x"]}, "a row has no queue and no topics"),
+        ({"body": ["x"], "queue": pa.array([None], pa.utf8())}, "a row has no queue and no topics"),
+        ({"body": ["x"], "queue": ["work"], "topics": ["fruit.red"]}, "a row has both a queue and topics"),
+        ({"body": ["x"], "topics": ["fruit.red\n.green"]}, "a topic begins with the name of a queue"),
+        ({"body": ["x"], "topics": ["\n".join(["t"] * 101)]}, "a row has at most 100 topics"),
         ({"body": pa.array([None], pa.binary()), "queue": ["work"]}, "a row has no body"),
         ({"body": ["x"], "queue": ["a/b"]}, "no control characters and no '/'"),
         ({"body": ["x"], "queue": ["work"], "color": ["red"]}, "there is no column color; known are body"),

@@ -50,6 +50,8 @@ SCHEMA = pa.schema(
         ("priority", pa.int64()),
         ("content_type", pa.utf8()),
         ("sender", pa.utf8()),
+        ("object", pa.utf8()),
+        ("topics", pa.utf8()),  # Joined by line feeds.
         ("body", pa.binary()),
         ("key", pa.binary()),
         ("headers", pa.binary()),
@@ -129,6 +131,8 @@ class Claims:
             [each.priority for each in deliveries],
             [each.content_type or None for each in deliveries],
             [each.sender or None for each in deliveries],
+            [each.object or None for each in deliveries],
+            [each.topics or None for each in deliveries],
             [each.body for each in deliveries],
             [each.key or None for each in deliveries],
             [each.headers or None for each in deliveries],

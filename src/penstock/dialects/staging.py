@@ -30,10 +30,12 @@ from penstock.dialects.http import (
     whole_number,
 )
 from penstock.dialects.parameters import number, parameters, refusal
+from penstock.dialects.queue_documents import checked_topic
 from penstock.errors import ProtocolError
 from penstock.limits import (
     ADMITTED_MESSAGES_MAX,
     ADMITTED_ROWS_MAX,
+    ADMITTED_TO_TOPICS_MAX,
     BODY_BYTES_MAX,
     HEADERS_BYTES_MAX,
     INT32_MAX,
@@ -44,6 +46,7 @@ from penstock.limits import (
     STAGED_CHUNK_ROWS_MAX,
     STAGED_CHUNKS_MAX,
     STAGED_PARTS_MAX,
+    TOPICS_MAX,
     UINT32_MAX,
 )
 from penstock.model import (
@@ -55,6 +58,8 @@ from penstock.model import (
     NewMessage,
     Publish,
     PublishRun,
+    PublishTopics,
+    QueueSettings,
     Refused,
     StagedDescription,
     StageRows,
@@ -82,7 +87,7 @@ _encode_headers = msgspec.msgpack.Encoder().encode
 
 
 class StagedRows:
-    """Rows as they were sent: an Arrow stream. Each is a message, and has its queue or its topics."""
+    """Rows as they were sent: an Arrow stream. Each is a message, and has its queue, or its topics in lines."""
 
     def __init__(self, data: bytes) -> None:
         """Raises `ProtocolError` for what cannot be read. What is in it, `check` looks at."""
@@ -92,7 +97,8 @@ class StagedRows:
     @cached_property
     def queues(self) -> frozenset[str]:
         """The names of all queues that rows go to."""
-        return frozenset(self._columns["queue"].unique().to_pylist()) if "queue" in self._columns else frozenset()
+        names = self._columns["queue"].unique().to_pylist() if "queue" in self._columns else ()
+        return frozenset(name for name in names if name is not None)
 
     def check(self) -> None:
         """Raises `ProtocolError` for rows that cannot become messages."""
@@ -101,8 +107,7 @@ class StagedRows:
             raise ProtocolError(f"a chunk has 1 to {STAGED_CHUNK_ROWS_MAX} rows, this one has {self.count}")
         if columns["body"].null_count:
             raise ProtocolError("a row has no body")
-        if "queue" not in columns or columns["queue"].null_count:
-            raise ProtocolError("a row has no queue")
+        self._check_targets()
         for name, most in (("body", BODY_BYTES_MAX), ("key", KEY_BYTES_MAX)):
             longest = pc.max(pc.binary_length(columns[name])).as_py() if name in columns else None
             if longest is not None and longest > most:
@@ -117,21 +122,41 @@ class StagedRows:
         for pairs in columns["headers"].to_pylist() if "headers" in columns else ():
             _packed(pairs)
 
-    def publish_from(self, row: int) -> tuple[Publish | PublishRun, int]:
-        """What lets the next rows into their queue, and the row behind them."""
-        following = self._bounds[np.searchsorted(self._bounds, row, side="right")]
-        queue = self._columns["queue"][row].as_py()
-        if self._alike:
-            end = min(following, row + ADMITTED_ROWS_MAX)
-            return PublishRun(queue, self._message(row, b""), self._bodies(row, end)), int(end)
-        end = min(following, row + ADMITTED_MESSAGES_MAX)
-        bodies = self._bodies(row, end)
-        return Publish(queue, [self._message(row + at, body) for at, body in enumerate(bodies)]), int(end)
+    def _check_targets(self) -> None:
+        """Every row has a queue or topics, and none has both."""
+        nowhere = np.zeros(self.count, dtype=np.bool_)
+        has_queue, has_topics = (
+            self._columns[name].is_valid().to_numpy(zero_copy_only=False) if name in self._columns else nowhere
+            for name in ("queue", "topics")
+        )
+        if (has_queue == has_topics).any():
+            both = (has_queue & has_topics).any()
+            raise ProtocolError("a row has both a queue and topics" if both else "a row has no queue and no topics")
+        for topics in self._columns["topics"].unique().to_pylist() if "topics" in self._columns else ():
+            names = topics.split("\n") if topics is not None else []
+            if len(names) > TOPICS_MAX:
+                raise ProtocolError(f"a row has at most {TOPICS_MAX} topics, one has {len(names)}")
+            for name in names:
+                checked_topic(name)
+
+    def publish_from(
+        self, row: int, most: int, create: QueueSettings
+    ) -> tuple[Publish | PublishRun | PublishTopics, int]:
+        """What lets the next rows into their queue, and the row behind them. `create`: queues that topics name."""
+        following = int(self._bounds[np.searchsorted(self._bounds, row, side="right")])
+        queue = self._value("queue", row)
+        if queue is not None and self._alike:
+            end = min(following, row + most, row + ADMITTED_ROWS_MAX)
+            return PublishRun(queue, self._message(row, b""), self._bodies(row, end)), end
+        end = min(following, row + most, row + (ADMITTED_TO_TOPICS_MAX if queue is None else ADMITTED_MESSAGES_MAX))
+        messages = [self._message(row + at, body) for at, body in enumerate(self._bodies(row, end))]
+        return PublishTopics(messages, create) if queue is None else Publish(queue, messages), end
 
     @cached_property
     def _bounds(self) -> NDArray[np.int64]:
         """Where rows for another queue begin, and the end."""
-        return np.append(_changes(self._columns["queue"]), self.count)
+        changes = _changes(self._columns["queue"]) if "queue" in self._columns else ()
+        return np.append(changes, self.count).astype(np.int64)
 
     @cached_property
     def _alike(self) -> bool:
@@ -155,6 +180,7 @@ class StagedRows:
             content_type=self._value("content_type", row) or "",
             priority=self._value("priority", row) or 0,
             object=self._value("object", row) or "",
+            topics=_split(self._value("topics", row)),
             key=self._value("key", row) or b"",
             headers=_packed(self._value("headers", row)),
             delay_ns=_nanos(self._value("delay", row)),
@@ -216,6 +242,10 @@ def _packed(pairs: list[tuple[str, str | None]] | None) -> bytes:
     if len(packed) > HEADERS_BYTES_MAX:
         raise ProtocolError(f"headers have at most {HEADERS_BYTES_MAX} bytes, these have {len(packed)}")
     return packed
+
+
+def _split(topics: str | None) -> tuple[str, ...]:
+    return tuple(topics.split("\n")) if topics else ()
 
 
 def _nanos(seconds: float | None) -> Nanos | None:

@@ -63,6 +63,7 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
     url: str
     token: str = ""
     queue: str = ""
+    topics: tuple[str, ...] = ()
     query: str = ""
     batch: int | None = None
 
@@ -245,6 +246,7 @@ _SINK_SPELLED: Spelled = {
     "url": ("url", _url),
     "token": ("token", str),
     "queue": ("queue", _name),
+    "topics": ("topics", _list),
     "query": ("query", _name),
     "batch": ("batch", _number),
     "checkpointLocation": (None, str),  # Spark's own; it comes along.

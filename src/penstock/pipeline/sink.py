@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     DataType,
     MapType,
@@ -39,6 +40,7 @@ _BYTES = (StringType, BinaryType)
 _TAKEN: dict[str, tuple[type[DataType], ...]] = {
     "body": _BYTES,
     "queue": _TEXT,
+    "topics": (StringType, ArrayType),
     "key": _BYTES,
     "object": _TEXT,
     "priority": (NumericType,),
@@ -75,7 +77,7 @@ class _Writer:
         chunks = 0
         with closing(self._broker()) as broker:
             for rows in batches:
-                for data in _chunks(_as_messages(rows, self._options.queue)):
+                for data in _chunks(_as_messages(rows, self._options)):
                     broker.ask("POST", f"{_path(query, batch)}/{part}", {"chunk": chunks}, data)
                     chunks += 1
         return StagedPart(query, batch, part, chunks)
@@ -165,27 +167,43 @@ def _check(schema: StructType, options: SinkOptions) -> None:
             raise OptionError(f"{field.name} is of type {field.dataType.simpleString()}, and not {kinds}")
     if "body" not in schema.fieldNames():
         raise OptionError("the column body is missing")
-    if "queue" not in schema.fieldNames() and not options.queue:
-        raise OptionError("where to? Either the option queue or a column of that name must be there")
+    if options.queue and options.topics:
+        raise OptionError("either queue or topics, not both: a row that goes to topics goes to their queues")
+    if not {"queue", "topics"} & set(schema.fieldNames()) and not options.queue and not options.topics:
+        raise OptionError("where to? One of the options queue and topics must be there, or a column of that name")
 
 
 # ── Rows on their way ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _as_messages(rows: pa.RecordBatch, queue: str) -> pa.RecordBatch:
+def _as_messages(rows: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
     """The columns as the broker takes them. Rows of one queue stand together, in their order: so they are let in
     together."""
     columns: dict[str, pa.Array] = {name: _cast(rows.column(name), TYPES[name]) for name in rows.schema.names}
-    if "queue" not in columns:
-        columns["queue"] = pa.repeat(pa.scalar(queue), len(rows)).dictionary_encode()
+    given = {name for name in ("queue", "topics") if name in columns}
+    default = ("queue", options.queue) if options.queue else ("topics", "\n".join(options.topics))
+    if not given:
+        columns[default[0]] = pa.repeat(pa.scalar(default[1]), len(rows)).dictionary_encode()
         return pa.RecordBatch.from_pydict(columns)
-    if queue:
-        columns["queue"] = pc.fill_null(columns["queue"], queue)
+    if default[1]:
+        columns[default[0]] = _filled(columns, *default, len(rows))
     whole = pa.RecordBatch.from_pydict(columns)
-    return whole.take(pc.sort_indices(columns["queue"]))
+    return whole.take(pc.sort_indices(columns["queue"])) if "queue" in columns else whole
+
+
+def _filled(columns: dict[str, pa.Array], name: str, default: str, count: int) -> pa.Array:
+    """A column in which rows that do not say where they go have the default."""
+    nowhere = pa.array([True] * count)
+    for each in ("queue", "topics"):
+        if each in columns:
+            nowhere = pc.and_(nowhere, columns[each].is_null())
+    there = columns.get(name, pa.nulls(count, pa.utf8()))
+    return pc.if_else(nowhere, pa.scalar(default), there)
 
 
 def _cast(array: pa.Array, kind: Any) -> pa.Array:
+    if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
+        array = pc.binary_join(array, "\n")  # Topics.
     return array if array.type == kind else array.cast(kind)
 
 

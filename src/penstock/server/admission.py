@@ -10,7 +10,8 @@ from collections.abc import Callable
 from penstock.dialects.staging import StagedRows
 from penstock.engine.staging import Admission, Chunk
 from penstock.errors import DamagedLogError, Reason
-from penstock.model import AdmitRows, Answer, CommitBatch, Done, DropStaged, Refused
+from penstock.limits import ADMITTED_ROWS_MAX
+from penstock.model import AdmitRows, Answer, CommitBatch, Done, DropStaged, QueueSettings, Refused
 from penstock.server.loop import Loop
 
 logger = logging.getLogger(__name__)
@@ -21,11 +22,13 @@ Respond = Callable[[Answer], None]
 
 
 class Admitter:
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: Loop, topic_queues: QueueSettings) -> None:
         self._loop = loop
+        self._topic_queues = topic_queues  # What those are like that rows to topics make.
         self._under_way = 0  # Steps that are not durable yet.
         self._chunk: Chunk | None = None  # Whose rows are at hand.
         self._rows: StagedRows | None = None
+        self._most = ADMITTED_ROWS_MAX  # Rows in one step.
         self._waiting: list[tuple[CommitBatch, Respond]] = []
 
     def commit(self, command: CommitBatch, respond: Respond) -> None:
@@ -74,7 +77,7 @@ class Admitter:
             logger.critical("staged_rows_damaged", extra={"reason": str(error), "query": admission.query})
             self._give_up(Refused(Reason.DAMAGED, str(error)))
             return None
-        publish, row = self._rows.publish_from(admission.row)
+        publish, row = self._rows.publish_from(admission.row, self._most, self._topic_queues)
         at = admission.chunk, admission.row
         to = (admission.chunk, row) if row < chunk.rows else (admission.chunk + 1, 0)
         return AdmitRows(admission.query, admission.batch, at, to, publish)
@@ -82,7 +85,9 @@ class Admitter:
     def _step_ended(self, answer: Answer) -> None:
         """A step is durable, or never will be."""
         self._under_way -= 1
-        if isinstance(answer, Refused):
+        if isinstance(answer, Refused) and answer.reason is Reason.TOO_MANY_DELIVERIES and self._most > 1:
+            self._most = 1  # One message may go to every channel there is.
+        elif isinstance(answer, Refused):
             told = {"reason": f"{answer.reason.value}: {answer.detail}"}
             if answer.reason is not Reason.NO_QUEUE:
                 logger.warning("staged_rows_wait", extra=told)

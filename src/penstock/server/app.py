@@ -131,15 +131,7 @@ class Application:
             bytes_max=config.staging.bytes_max,
             lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
         )
-        topics = Topics(
-            ids,
-            QueueSettings(
-                retention_ns=config.topics.retention_seconds * SECOND_NS,
-                visibility_ns=round(config.topics.visibility_seconds * SECOND_NS),
-                detect_unchanged=config.topics.detect_unchanged,
-            ),
-            config.http.body_bytes_max,
-        )
+        topics = Topics(ids, _topic_queues(config), config.http.body_bytes_max)
         consuming = Consuming(ids, self._settings_of, config.http.body_bytes_max)
         self._mqs = mqs
         self._body_rules = {
@@ -244,6 +236,15 @@ class Application:
         return msgspec.json.encode(openapi())
 
 
+def _topic_queues(config: Config) -> QueueSettings:
+    """Of queues that a message to a topic makes."""
+    return QueueSettings(
+        retention_ns=config.topics.retention_seconds * SECOND_NS,
+        visibility_ns=round(config.topics.visibility_seconds * SECOND_NS),
+        detect_unchanged=config.topics.detect_unchanged,
+    )
+
+
 def _ids(identity: Identity) -> MessageIds:
     """Each room has its own: what one has asked for lately is of no use to another."""
     return MessageIds(bytes.fromhex(identity.id_key), identity.shard)
@@ -302,7 +303,7 @@ class Broker:
             self.loop.on_commit.append(lambda: self.remembering.after_commit())
             self.spectators = self.metrics.spectators = Spectators(self.loop, _ids(identity), self.config.events)
             self.pushers = self.metrics.pushers = Pushers(self.loop, _ids(identity), self.config.push, random.random)
-            self.admitter = Admitter(self.loop)
+            self.admitter = Admitter(self.loop, _topic_queues(self.config))
             application = Application(
                 self.config,
                 identity,
