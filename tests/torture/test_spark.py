@@ -1,9 +1,9 @@
 """Spark jobs that are killed while they write: no row is lost, none is there twice.
 
 A job of its own process writes text files into a queue. Between it and the broker stands a proxy that knows where a
-batch is: so the driver is killed just before its commit reaches the broker, or just after the broker has answered and
-before the driver hears of it, and executors are killed between two pieces of what they stage. Then it is started
-again, until it ends by itself.
+batch is. So the driver is killed just before its commit reaches the broker, and just after the broker has answered,
+before the driver hears of it; and executors are killed between two pieces of what they stage. A job that was killed
+is started again, until it ends by itself.
 
     TORTURE=long      10 kills of the driver and 10 of executors, instead of 2 and 1
 """
@@ -123,7 +123,7 @@ class Proxy(ThreadingHTTPServer):
         """A request on its way to the broker. False: it does not get there."""
         if path.endswith("/commit"):
             self.commits += 1
-            return not (self.commits % 2 and self.kills_driver())
+            return not (self.commits % 3 == 1 and self.kills_driver())
         self.pieces += 1
         if path.endswith("?chunk=0"):
             self.attempts[path.rpartition("-")[0]] += 1
@@ -133,7 +133,7 @@ class Proxy(ThreadingHTTPServer):
 
     def returning(self, path: str) -> bool:
         """An answer on its way to the job. False: it does not get there."""
-        return not (path.endswith("/commit") and not self.commits % 2 and self.kills_driver())
+        return not (path.endswith("/commit") and self.commits % 3 == 2 and self.kills_driver())
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A job that was killed leaves its connections as they are."""

@@ -203,7 +203,7 @@ def _filled(columns: dict[str, pa.Array], name: str, default: str, count: int) -
 
 def _cast(array: pa.Array, kind: Any) -> pa.Array:
     if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
-        array = pc.binary_join(array, "\n")  # Topics.
+        array = pc.binary_join(array.cast(pa.list_(pa.utf8())), "\n")  # Topics.
     return array if array.type == kind else array.cast(kind)
 
 
