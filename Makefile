@@ -57,8 +57,8 @@ java: ## Install Java for Spark where it is missing; nothing else needs it
 		echo "Install one yourself, on Debian and Ubuntu: apt-get install default-jre-headless" >&2
 	fi
 
-run: setup java ## Start a broker on ./data
-	@exec $(BIN)/penstock serve --data ./data
+run: setup java ## Start a broker on ./data, and the pipeline that fills ./lake
+	@exec $(BIN)/penstock up --data ./data --lake ./lake
 
 test: setup java ## Run the tests
 	@$(BIN)/python -m pytest -q

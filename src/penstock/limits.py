@@ -127,6 +127,7 @@ LAKE_BYTES_PER_BATCH = 256 << 20
 LAKE_FILE_BYTES = 128 << 20  # A file that is at least this large is left alone while the stream runs.
 LAKE_FILES_MIN = 16  # Small files that are made one.
 LAKE_LOG_RETENTION_DAYS = 7
+PIPELINE_PAUSE_SECONDS_MAX = 60.0  # Before a pipeline that has failed is started again.
 LAKE_VACUUM_HOURS = 24  # For so long files that are no longer part of a table stay for those who still read them.
 LEASE_DAYS_MAX = 7  # A delivery that nobody has settled so long after its time is not waited for.
 CONSUMERS_SHOWN_MAX = 100  # Of one message.

@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from penstock.pipeline.session import JAVA_VERSION_MIN, java_version, open_session
 from tests.broker import Broker
 from tests.history import make_history, make_queue, publish
+from tests.pipeline.lakes import FilledLake
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +35,14 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         publish(broker, "work", *[b"%d" % number * 500] * 10)
     yield broker
     broker.stop()
+
+
+@pytest.fixture(scope="session")
+def past_lake(spark: SparkSession, past: Broker, tmp_path_factory: pytest.TempPathFactory) -> FilledLake:
+    """The lake of that broker's log, filled in several batches."""
+    filled = FilledLake(spark, tmp_path_factory.mktemp("past-lake") / "lake", url=url_of(past))
+    filled.fill(maxEventsPerTrigger=360)
+    return filled
 
 
 @pytest.fixture(params=["path", "url"])

@@ -21,7 +21,6 @@ from penstock.pipeline.stream import lake_table
 from penstock.pipeline.tables import TABLES
 from penstock.pipeline.views import view
 from tests.broker import Broker
-from tests.pipeline.conftest import url_of
 from tests.pipeline.lakes import FilledLake, assert_same_tables, events_of
 from tests.pipeline.offline import definitions, make_log
 from tests.storage.samples import logged
@@ -64,13 +63,6 @@ def filled(filled_once: FilledLake, objects: Path, tmp_path: Path) -> FilledLake
     """A lake with those versions, from several batches, for a test of its own."""
     shutil.copytree(filled_once.lake.path, tmp_path / "lake")
     return FilledLake(filled_once.spark, tmp_path / "lake", path=str(objects))
-
-
-@pytest.fixture(scope="module")
-def past_lake(spark: SparkSession, past: Broker, tmp_path_factory: pytest.TempPathFactory) -> FilledLake:
-    filled = FilledLake(spark, tmp_path_factory.mktemp("past-lake") / "lake", url=url_of(past))
-    filled.fill(maxEventsPerTrigger=360)
-    return filled
 
 
 def test_the_tables_are_what_another_engine_makes_of_the_same_events(past_lake: FilledLake, past: Broker) -> None:

@@ -34,7 +34,11 @@ def main() -> None:
     if sys.argv[1:2] != ["serve"]:  # A broker starts without the libraries that only the other verbs need.
         from penstock.cli.log import app as log
         from penstock.cli.pipeline import app as pipeline
+        from penstock.cli.sql import sql
+        from penstock.cli.up import up
 
+        app.command()(up)
+        app.command()(sql)
         app.add_typer(log, name="log")
         app.add_typer(pipeline, name="pipeline")
     try:

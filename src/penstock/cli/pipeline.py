@@ -62,7 +62,7 @@ def run(
     place.take()
     origin = place.open_for(log.extent())
     with _stopped_by_signals():
-        spark = open_session("penstock pipeline", master, _settings(conf))
+        spark = open_session("penstock pipeline", master, parse_settings(conf))
         keeper = Housekeeper(spark, place)
         view = _View(place.path, log)
 
@@ -153,7 +153,7 @@ def compact(
 
     place = Lake(lake)
     place.origin()
-    spark = open_session("penstock compact", master, _settings(conf))
+    spark = open_session("penstock compact", master, parse_settings(conf))
     try:
         for table in TABLES.values():
             print(f"{table.name}: {compact_table(spark, place, table, everything=True)} files less")
@@ -180,12 +180,36 @@ def rebuild(
     if table not in TABLES:
         raise LakeError(f"there is no table {table}; there are {', '.join(TABLES)}")
     place.take()
-    spark = open_session("penstock rebuild", master, _settings(conf))
+    spark = open_session("penstock rebuild", master, parse_settings(conf))
     try:
         print(f"{table}: {rebuild_table(spark, place, TABLES[table]):,} rows")
     finally:
         spark.stop()
         place.release()
+
+
+@app.command()
+def replay(
+    where: Annotated[str, typer.Option("--where", help="Which messages: a condition on the table messages.")],
+    queue: Annotated[str, typer.Option("--to", help="The queue they go to, as new messages.")],
+    lake: LakeOption = Path("lake"),
+    url: Url = None,
+    token: Token = "",
+    master: Master = "local[*]",
+    conf: Conf = None,
+) -> None:
+    """Put messages of the archive into a queue: all of them, or none."""
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.session import open_session
+    from penstock.pipeline.sql import replay as replay_messages
+
+    place = Lake(lake)
+    place.origin()
+    spark = open_session("penstock replay", master, parse_settings(conf))
+    try:
+        print(f"{replay_messages(spark, place, where, queue, _source(url, None, token)):,} messages sent to {queue}")
+    finally:
+        spark.stop()
 
 
 # ── What is read ──────────────────────────────────────────────────────────────────────────────────────────
@@ -207,7 +231,7 @@ def _log(source: dict[str, str]) -> Any:
     return open_log(parse_options(source))
 
 
-def _settings(conf: list[str] | None) -> dict[str, str]:
+def parse_settings(conf: list[str] | None) -> dict[str, str]:
     settings = {}
     for setting in conf or []:
         name, equals, value = setting.partition("=")

@@ -6,7 +6,7 @@ again, whichever query writes it and however it divides the events into batches;
     penstock.json     which log the lake is of
     lock              held by the process that fills the lake
     _checkpoint/      Spark's, of the stream
-    <table>/          date=…/<first>-<end>-….parquet and _delta_log/; files on their way in are in _staging/
+    <table>/          date=…/<first>-<end>-….parquet and _delta_log/; files on their way in are in _staging-…/
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
@@ -123,7 +124,8 @@ class LakeTable:
         self.path = lake.path / name
         self.schema = schema
         self.by_date = by_date
-        self._staging = self.path / staging  # Each writer has its own.
+        # Each writer has its own: the executors of one that was killed may still be at work.
+        self._staging = self.path / f"{staging}-{uuid4().hex}"
         self._delta: DeltaTable | None = None
 
     def exists(self) -> bool:
@@ -137,7 +139,7 @@ class LakeTable:
                 partition_by=[PARTITION] if self.by_date else None,
                 configuration=_SETTINGS,
             )
-        shutil.rmtree(self._staging, ignore_errors=True)  # Of a process that is no more.
+        self._clear("_staging-*", 0)  # Of processes that are no more: one alone fills the lake.
 
     def reached(self, origin: Origin) -> int:
         """The offset up to which the events of the log are in this table."""
@@ -197,7 +199,14 @@ class LakeTable:
         delta = self._required()
         removed = delta.vacuum(int(hours), dry_run=False, enforce_retention_duration=False, full=True)
         delta.cleanup_metadata()
+        self._clear("_*-*", hours)
         return len(removed)
+
+    def _clear(self, pattern: str, hours: float) -> None:
+        """Remove what others have staged and left."""
+        for folder in self.path.glob(pattern):
+            if folder != self._staging and folder.stat().st_mtime <= time.time() - 3600 * hours:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _settle(self, first: int, end: int) -> list[LakeFile]:
         """Give the staged files their places, on the disk for good."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -18,6 +19,7 @@ from penstock.errors import SparkError
 JAVA_VERSION_MIN = 17
 DEFAULT_MASTER = "local[*]"
 
+_LOGGING = Path(__file__).with_name("log4j2.properties")
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -26,6 +28,7 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
+    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
 }
 _LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -48,6 +51,7 @@ def open_session(name: str, master: str = DEFAULT_MASTER, settings: Mapping[str,
     except (PySparkException, OSError) as error:
         raise SparkError(f"Spark does not start on {master}: {error}") from None
     spark.sparkContext.setLogLevel("ERROR")
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # What it says is in the exception too.
     return spark
 
 

@@ -1,0 +1,116 @@
+"""`penstock sql`: ask the lake a question."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from penstock.cli.pipeline import Conf, LakeOption, Master, parse_settings
+from penstock.errors import OptionError
+
+_BAR_CELLS = 50
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+def sql(
+    query: Annotated[str, typer.Argument(help='Such as "select * from queue_minutes".')],
+    lake: LakeOption = Path("lake"),
+    master: Master = "local[*]",
+    conf: Conf = None,
+    limit: Annotated[int, typer.Option(min=1, help="Rows to show at most.")] = 1000,
+    plot: Annotated[
+        bool, typer.Option("--plot", help="Draw it: the first column against the numbers beside it.")
+    ] = False,
+    png: Annotated[Path | None, typer.Option("--png", help="Draw it into this file.")] = None,
+) -> None:
+    """Ask a question in Spark SQL over the tables of the lake: `penstock pipeline tables` has their names."""
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.session import open_session
+    from penstock.pipeline.sql import ask
+
+    place = Lake(lake)
+    place.origin()
+    spark = open_session("penstock sql", master, parse_settings(conf))
+    try:
+        answer = ask(spark, place, query, limit)
+    finally:
+        spark.stop()
+    names, rows = answer.schema.names, [list(row.values()) for row in answer.slice(0, limit).to_pylist()]
+    console = Console()
+    if png is not None:
+        _draw(png, names, rows, query)
+        console.print(f"{png}: {len(rows)} rows")
+    elif plot:
+        _bars(console, names, rows)
+    else:
+        console.print(_grid(names, rows))
+    if answer.num_rows > limit:
+        console.print(f"There are more: --limit {limit} rows are shown.")
+
+
+def _grid(names: list[str], rows: list[list[Any]]) -> Table:
+    grid = Table(box=SIMPLE_HEAD)
+    for at, name in enumerate(names):
+        grid.add_column(name, justify="right" if rows and _is_number(rows[0][at]) else "left")
+    for row in rows:
+        grid.add_row(*[Text(_shown(value)) for value in row])
+    return grid
+
+
+def _bars(console: Console, names: list[str], rows: list[list[Any]]) -> None:
+    """One block for each column of numbers."""
+    for at in _numbers(names, rows):
+        highest = max((row[at] or 0 for row in rows), default=0) or 1
+        grid = Table(box=None, title=names[at], title_justify="left", show_header=False)
+        for row in rows:
+            grid.add_row(Text(_shown(row[0])), Text(_bar((row[at] or 0) / highest)), Text(_shown(row[at])))
+        console.print(grid)
+
+
+def _bar(share: float) -> str:
+    eighths = round(max(0.0, share) * _BAR_CELLS * 8)
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def _draw(path: Path, names: list[str], rows: list[list[Any]], title: str) -> None:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise OptionError("--png needs matplotlib: pip install matplotlib, or --plot for the terminal") from None
+    figure = Figure(figsize=(10, 5), layout="constrained")
+    axes = figure.add_subplot(title=title, xlabel=names[0])
+    along = [row[0] if isinstance(row[0], datetime.date) or _is_number(row[0]) else _shown(row[0]) for row in rows]
+    for at in _numbers(names, rows):
+        axes.plot(along, [row[at] for row in rows], marker=".", label=names[at])
+    axes.legend()
+    figure.savefig(path)
+
+
+def _numbers(names: list[str], rows: list[list[Any]]) -> list[int]:
+    found = [at for at in range(1, len(names)) if any(_is_number(row[at]) for row in rows)]
+    if not found:
+        raise OptionError("there is nothing to draw: the first column is what is drawn along, the others are numbers")
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:,.3f}"
+    if isinstance(value, datetime.datetime):
+        return value.isoformat(sep=" ", timespec="milliseconds").removesuffix("+00:00")
+    if isinstance(value, bytes):
+        return value.decode(errors="backslashreplace")
+    return str(value)

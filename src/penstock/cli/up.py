@@ -1,0 +1,182 @@
+"""`penstock up`: a broker and the pipeline that fills its lake, two processes under one roof.
+
+The broker comes first and does without the pipeline: it never waits for it, and lives on when it fails. The pipeline
+is started again after a pause that grows. A signal stops both, the pipeline first.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+
+from penstock.errors import PenstockError
+from penstock.limits import PIPELINE_PAUSE_SECONDS_MAX
+
+_STEADY_SECONDS = 60.0  # A pipeline that ran so long has not failed at its start: the next pause is short again.
+_STOP_SECONDS = 60.0
+
+
+def up(
+    data: Annotated[str | None, typer.Option(help="The data directory of the broker.")] = None,
+    http: Annotated[str | None, typer.Option(help="HOST:PORT for HTTP.")] = None,
+    lines: Annotated[str | None, typer.Option(help="HOST:PORT for lines of JSON.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting of the broker.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="The broker's settings file.")] = None,
+    insecure: Annotated[bool, typer.Option("--insecure", help="As for serve.")] = False,
+    lake: Annotated[Path, typer.Option(help="The directory of the tables.")] = Path("lake"),
+    master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
+) -> None:
+    """Start a broker, and the pipeline beside it. Stop both with SIGTERM or Ctrl-C."""
+    from penstock.server.config import load
+
+    own = {"data": data, "http.address": http, "lines.address": lines}
+    given = {key: value for key, value in own.items() if value is not None}
+    tokens = load(config, os.environ, settings or [], given).auth.tokens
+    flags = [
+        flag
+        for key, value in {"--data": data, "--http": http, "--lines": lines}.items()
+        for flag in _flag(key, value)
+    ]
+    flags += [flag for setting in settings or [] for flag in ("--set", setting)]
+    flags += [*_flag("--config", config), *(["--insecure"] if insecure else [])]
+    raise typer.Exit(_Household(flags, ["--lake", str(lake), "--master", master], next(iter(tokens), "")).run())
+
+
+def _flag(name: str, value: object) -> list[str]:
+    return [] if value is None else [name, str(value)]
+
+
+class _Household:
+    def __init__(self, broker_flags: list[str], pipeline_flags: list[str], token: str) -> None:
+        self._broker_flags = broker_flags
+        self._pipeline_flags = pipeline_flags
+        self._token = token
+        self._stopping = threading.Event()
+        self._url: str | None = None
+        self._listening = threading.Event()
+        self._pipeline: subprocess.Popen[str] | None = None
+
+    def run(self) -> int:
+        """The exit code of the broker."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: self._stopping.set())
+        broker = _start("serve", *self._broker_flags, stderr=subprocess.PIPE)
+        threading.Thread(target=self._pass_on_log, args=(broker.stderr,), daemon=True).start()
+        keeper = threading.Thread(target=self._keep_pipeline, name="pipeline", daemon=True)
+        keeper.start()
+        while broker.poll() is None and not self._stopping.wait(0.1):
+            pass
+        self._stopping.set()
+        self._listening.set()
+        _stop(self._pipeline)
+        keeper.join(_STOP_SECONDS)
+        return _stop(broker)
+
+    def _pass_on_log(self, log: IO[str]) -> None:
+        for line in log:
+            sys.stderr.write(line)
+            sys.stderr.flush()
+            address = None if self._url else _listens_at(line)
+            if address:
+                self._url = f"http://{address}"
+                self._listening.set()
+
+    def _keep_pipeline(self) -> None:
+        self._listening.wait()
+        missing = _missing()
+        if missing:
+            _say(f"the broker runs, and no table is filled: {missing}")
+            return
+        pause = 1.0
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            code = self._run_pipeline()
+            if self._stopping.is_set():
+                return
+            pause = 1.0 if time.monotonic() - began > _STEADY_SECONDS else pause
+            _say(f"it ended with code {code}; again in {pause:.0f} s")
+            self._stopping.wait(pause)
+            pause = min(2 * pause, PIPELINE_PAUSE_SECONDS_MAX)
+
+    def _run_pipeline(self) -> int:
+        assert self._url is not None
+        child = self._pipeline = _start(
+            *("pipeline", "run", "--url", self._url, *self._pipeline_flags),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            token=self._token,
+        )
+        if self._stopping.is_set():
+            _stop(child)  # It came in between.
+        assert child.stdout is not None
+        for line in child.stdout:
+            _say(line.rstrip("\n"))
+        return child.wait()
+
+
+def _start(
+    *command: str, token: str = "", stdout: int | None = None, stderr: int | None = None
+) -> subprocess.Popen[str]:
+    # A session of its own: Ctrl-C in the terminal is for us alone, who know the order.
+    return subprocess.Popen(
+        [sys.executable, "-m", "penstock.cli", *command],
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        env=os.environ | ({"PENSTOCK_TOKEN": token} if token else {}),
+    )
+
+
+def _stop(child: subprocess.Popen[str] | None) -> int:
+    if child is None:
+        return 0
+    child.terminate()
+    try:
+        return child.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        return child.wait()
+
+
+def _listens_at(line: str) -> str | None:
+    """The address in the broker's log line `listening`, in either format; one that can be connected to."""
+    try:
+        event = json.loads(line)
+        found = event["http"] if event["event"] == "listening" else None
+    except (ValueError, KeyError, TypeError):
+        match = re.search(r" listening http=(\S+)", line)
+        found = match[1] if match else None
+    return re.sub(r"^(0\.0\.0\.0|\[::\]):", "127.0.0.1:", found) if found else None
+
+
+def _missing() -> str:
+    """What the pipeline needs and does not find here."""
+    try:
+        from penstock.pipeline.session import check_java
+
+        check_java()
+    except ImportError as error:
+        return f"{error.name} is not installed; pip install 'penstock[spark]' brings it"
+    except PenstockError as error:
+        return str(error)
+    return ""
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"pipeline: {line}\n")
+    sys.stderr.flush()

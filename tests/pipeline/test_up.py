@@ -1,0 +1,143 @@
+"""`penstock up`, as `make run` starts it: two processes, killed and stopped as they are in life."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.pipeline.lake import Lake
+from penstock.pipeline.session import JAVA_VERSION_MIN, java_version
+from penstock.pipeline.stream import lake_table
+from penstock.pipeline.tables import TABLES
+from tests.broker import Broker, address, structured
+from tests.history import make_history, make_queue, publish
+from tests.pipeline.lakes import FilledLake, assert_same_tables, events_of
+
+LINE_SECONDS_MAX = 100.0
+
+needs_java = pytest.mark.skipif(java_version() < JAVA_VERSION_MIN, reason="Spark needs Java")
+
+
+class Household:
+    """The process, and what it says."""
+
+    def __init__(self, folder: Path, **environment: str) -> None:
+        self.data, self.lake = folder / "data", folder / "lake"
+        command = [sys.executable, "-m", "penstock.cli", "up", "--data", str(self.data), "--lake", str(self.lake)]
+        command += ["--http", "127.0.0.1:0", "--lines", "127.0.0.1:0", "--master", "local[2]"]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | environment,
+            start_new_session=True,
+        )
+        self.said: list[str] = []
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr:
+            for line in self.process.stderr:
+                self.said.append(line)
+                self._lines.put(line)
+
+    def hear(self, pattern: str) -> str:
+        """The next line that has this in it."""
+        while True:
+            try:
+                line = self._lines.get(timeout=LINE_SECONDS_MAX)
+            except queue.Empty:
+                raise AssertionError(f"not heard: {pattern}\n{''.join(self.said)}") from None
+            if re.search(pattern, line):
+                return line
+
+    def broker(self) -> Broker:
+        """Its broker, to talk to."""
+        broker = Broker(self.data)
+        broker.http = address(structured(self.hear('"event": "listening"'))["http"])
+        return broker
+
+    def child(self, verb: str) -> int:
+        """The process of one of the two."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
+        every = {pid for thread in threads for pid in (thread / "children").read_text().split()} | set(children)
+        return next(int(pid) for pid in every if verb in Path(f"/proc/{pid}/cmdline").read_text().split("\0"))
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(LINE_SECONDS_MAX)
+
+
+@pytest.fixture
+def start_up(tmp_path: Path) -> Iterator[Callable[..., Household]]:
+    started: list[Household] = []
+
+    def start(**environment: str) -> Household:
+        started.append(Household(tmp_path, **environment))
+        return started[-1]
+
+    yield start
+    for household in started:
+        if household.process.poll() is None:
+            household.stop()
+
+
+@needs_java
+@pytest.mark.timeout(400)  # Spark starts twice.
+def test_a_pipeline_that_is_killed_starts_again_and_nothing_is_lost_or_doubled(
+    start_up: Callable[..., Household], spark: SparkSession
+) -> None:
+    household = start_up()
+    broker = household.broker()
+    make_history(broker, 2)
+    household.hear("pipeline: batch 0: ")
+    publish(broker, "hopeless", b"more")
+    os.kill(household.child("pipeline"), signal.SIGKILL)
+    household.hear("pipeline: it ended with code -9; again in 1 s")
+    make_queue(broker, "later")
+    publish(broker, "later", *[b"%d" % number for number in range(100)])
+    household.hear("pipeline: batch ")
+    assert broker.request("GET", "/health").status == 200
+    while reached(household.lake) < 100:
+        household.hear("pipeline: batch ")
+    assert household.stop(signal.SIGINT) == 0
+    filled = FilledLake(spark, household.lake, path=str(household.data))
+    filled.fill()
+    assert_same_tables(filled, events_of(household.data))
+
+
+def reached(lake: Path) -> int:
+    place = Lake(lake)
+    return lake_table(place, TABLES["events"]).reached(place.origin())
+
+
+def test_without_java_there_is_a_broker_and_a_word_about_what_is_missing(start_up: Callable[..., Household]) -> None:
+    household = start_up(JAVA_HOME="/nowhere")
+    broker = household.broker()
+    household.hear(
+        "pipeline: the broker runs, and no table is filled: Spark needs Java 17 or newer, and there is none"
+    )
+    make_queue(broker, "jobs")
+    publish(broker, "jobs", b"work")
+    assert household.stop() == 0
+    assert not household.lake.exists()
+
+
+def test_a_broker_that_cannot_start_ends_everything(tmp_path: Path, start_up: Callable[..., Household]) -> None:
+    (tmp_path / "data").write_text("not a directory")
+    household = start_up()
+    assert household.process.wait(LINE_SECONDS_MAX) == 1
