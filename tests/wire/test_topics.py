@@ -285,6 +285,7 @@ def test_a_queue_is_no_channel_and_its_name_is_taken(broker: Broker) -> None:
         ({"message": "x", "message_base64": "eA=="}, "not both"),
         ({"message_base64": "?"}, "not base64"),
         ({"message": "x", "key": "k" * 1025}, "1024 bytes"),
+        ({"message": "x", "mimeType": "text/größe"}, "mimeType is ASCII"),
         ({"message": "x", "colour": "red"}, "colour"),
         ({"message": "x", "expires": 0}, "expires"),
         ([{"message": "x"}, {"message": "x", "topics": [""]}], "message 1: a topic begins"),

@@ -215,7 +215,7 @@ def _new_message(
         about = names[0].partition(".")[0]
     return NewMessage(
         body,
-        _checked_text(content_type, "mimeType"),
+        _checked_type(content_type),
         priority,
         _checked_text(sender, "sender"),
         about,
@@ -232,6 +232,13 @@ def checked_object(about: str) -> str:
     if "/" in about:
         raise ProtocolError("object has no '/'")
     return _checked_text(about, "object")
+
+
+def _checked_type(text: str) -> str:
+    """A header in other dialects."""
+    if not text.isascii():
+        raise ProtocolError("mimeType is ASCII")
+    return _checked_text(text, "mimeType")
 
 
 def _checked_text(text: str, field: str) -> str:
