@@ -589,8 +589,8 @@ class Logged(Event, frozen=True, gc=False):
 
 
 class LoggedRun(Event, frozen=True, gc=False):
-    """Several messages logged together, alike in all but their bodies: the same as a `Logged` for each, and written
-    as such. It only exists because one step for all of them is so much cheaper than a step for each."""
+    """Several messages logged together, alike in all but their bodies and keys: the same as a `Logged` for each, and
+    written as such. It only exists because one step for all of them is so much cheaper than a step for each."""
 
     kind: ClassVar[Kind] = Kind.LOGGED
     queue: int
@@ -604,6 +604,8 @@ class LoggedRun(Event, frozen=True, gc=False):
     topics: int
     lease_ns: Nanos
     bodies: list[bytes]
+    keys: Sequence[bytes] = ()  # Empty: none has one.
+    contents: Sequence[bytes] = ()  # With keys: the digest of each content, for the Object History.
 
 
 class Queued(Event, frozen=True, gc=False):
@@ -664,6 +666,23 @@ class Unchanged(Event, frozen=True, gc=False):
     to_queue: int
     to_sequence: int
     key: bytes
+
+
+class UnchangedRun(Event, frozen=True, gc=False):
+    """Several messages that have not changed, alike in all but their keys: the same as an `Unchanged` for each, and
+    written as such."""
+
+    kind: ClassVar[Kind] = Kind.UNCHANGED
+    queue: int
+    sequence: int  # Of the first.
+    priority: int
+    content_type: int
+    sender: int
+    object: int
+    topics: int
+    to_queues: list[int]
+    to_sequences: list[int]
+    keys: list[bytes]
 
 
 class MessageEvent(Event, frozen=True, gc=False):

@@ -27,10 +27,13 @@ from penstock.model import (
     MessageRun,
     NewMessage,
     Publish,
+    PublishTopics,
     QueueSettings,
     RedrivePolicy,
     Refused,
     SucceededRun,
+    Unchanged,
+    UnchangedRun,
 )
 from penstock.storage.batch import HEADER_BYTES, Batch, events_of, read_header
 from tests.engine.effort import effort
@@ -46,10 +49,27 @@ SETTINGS = st.builds(
 
 def one_by_one(run: LoggedRun) -> list[Logged]:
     names = (run.priority, run.content_type, run.sender, run.object, run.topics, run.lease_ns)
+    keys = run.keys or [b""] * len(run.bodies)
     return [
-        Logged(run.time, run.queue, run.sequence + index, run.visible_at, run.expires_at, *names, b"", b"", b"", body)
-        for index, body in enumerate(run.bodies)
+        Logged(run.time, run.queue, run.sequence + index, run.visible_at, run.expires_at, *names, key, b"", b"", body)
+        for index, (body, key) in enumerate(zip(run.bodies, keys, strict=True))
     ]
+
+
+def unchanged_one_by_one(run: UnchangedRun) -> list[Unchanged]:
+    names = (run.priority, run.content_type, run.sender, run.object, run.topics)
+    return [
+        Unchanged(run.time, run.queue, run.sequence + index, *names, to_queue, to_sequence, key)
+        for index, (to_queue, to_sequence, key) in enumerate(
+            zip(run.to_queues, run.to_sequences, run.keys, strict=True)
+        )
+    ]
+
+
+def apart_of(event: Event) -> list[Event]:
+    if isinstance(event, LoggedRun):
+        return [*one_by_one(event)]
+    return [*unchanged_one_by_one(event)] if isinstance(event, UnchangedRun) else [event]
 
 
 @effort(150)
@@ -78,6 +98,54 @@ def test_a_run_leaves_the_state_and_the_bytes_of_its_messages(
     for engine in (together, apart):
         engine.advance(later)
     assert together.decide(Fetch("work", 1000), later) == apart.decide(Fetch("work", 1000), later)
+
+
+KEYED = st.lists(
+    st.tuples(st.binary(max_size=2), st.sampled_from([b"a", b"b"])), min_size=RUN_MESSAGES_MIN, max_size=60
+)
+
+
+@effort(150)
+@given(st.lists(KEYED, min_size=1, max_size=4))
+def test_runs_of_messages_with_keys_leave_the_state_the_history_and_the_bytes_of_their_messages(
+    publishes: list[list[tuple[bytes, bytes]]],
+) -> None:
+    together, apart = Engine(), Engine()
+    batch, other = Batch(7, 1000), Batch(7, 1000)
+    create = QueueSettings(detect_unchanged=True)
+    now, last = 1, dict[bytes, bytes]()
+    for publish in publishes:
+        now += 10
+        messages = [NewMessage(body, object="thing", topics=("thing.said",), key=key) for key, body in publish]
+        decision = together.decide(PublishTopics(messages, create), now)
+        states = "".join(published.state for published in decision.answer)  # type: ignore[union-attr]
+        expected = ""
+        for key, body in publish:
+            expected += "U" if key and last.get(key) == body else "Q"
+            last[key] = body
+        assert states == expected
+        for event in decision.events:
+            together.evolve(event, batch.add(event))
+            for single in apart_of(event):
+                apart.evolve(single, other.add(single))
+    assert batch.count == other.count
+    assert batch.seal(now) == other.seal(now)
+    assert state_of(together) == state_of(apart)
+    assert list(together.history.sections()) == list(apart.history.sections())
+
+
+def test_many_messages_with_keys_are_a_run_whether_they_have_changed_or_not() -> None:
+    rig = Rig()
+    keys = [b"%d" % number for number in range(RUN_MESSAGES_MIN)]
+    messages = [NewMessage(b"x", object="thing", key=key) for key in keys]
+    command = PublishTopics(messages, QueueSettings(detect_unchanged=True))
+    first = rig.engine.decide(command, rig.now()).events
+    assert isinstance(first[-1], LoggedRun)
+    assert list(first[-1].keys) == keys
+    rig.do(command)
+    (second,) = rig.engine.decide(command, rig.now()).events
+    assert isinstance(second, UnchangedRun)
+    assert (second.keys, second.to_sequences) == (keys, list(range(1, RUN_MESSAGES_MIN + 1)))
 
 
 def test_a_run_is_read_back_as_its_messages() -> None:

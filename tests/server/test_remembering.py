@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from penstock.limits import HISTORY_BATCH_VERSIONS
+from penstock.limits import HISTORY_BATCH_KEYS
 from penstock.storage.history import ObjectHistory
 from penstock.storage.segments import SegmentLog
 from penstock.storage.versions import StoredVersions
@@ -15,14 +15,14 @@ def test_versions_are_written_when_there_are_enough(log: SegmentLog) -> None:
     async def story() -> None:
         rig = Remembered(log)
         count = 0
-        while count < HISTORY_BATCH_VERSIONS:
-            await rig.publish(*[(count + number, b"a") for number in range(1000)])
-            count += 1000
+        while count < HISTORY_BATCH_KEYS:
+            await rig.publish(*[(count + number, b"a") for number in range(4000)])
+            count += 4000
         await until(lambda: rig.history.reached > 0)
         assert rig.history.keys == count
         rig.close()
         stored = StoredVersions(log.directory.history)
-        assert HISTORY_BATCH_VERSIONS <= stored.keys <= count
+        assert HISTORY_BATCH_KEYS <= stored.keys <= count
         assert stored.reached <= log.durable_position
         stored.close()
 

@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from penstock.engine.history import note
+from penstock.engine.history import content_digest, note
 from penstock.errors import DamagedLogError, HistoryError
 from penstock.model import Kind, Position, Version
 from penstock.storage.batch import HEADER_BYTES, Header, extent_bounds, records_of
@@ -105,7 +105,7 @@ def _said(keys: int, kept: int, segments: list[Segment], trouble: str | None) ->
 class _Told(NamedTuple):
     about: str
     key: bytes
-    body: bytes
+    digest: bytes
     queue: int
     sequence: int
     time: int
@@ -170,7 +170,7 @@ def _told(header: Header, payload: bytes, names: list[str]) -> Iterator[_Told]:
         yield _Told(
             names[record["object"]],
             payload[key_start : key_start + int(record["key_bytes"])],
-            body,
+            content_digest(body),
             *(int(record["queue"]), int(record["sequence"]), int(record["time"])),
             header.base_position + HEADER_BYTES + start,
         )
@@ -185,7 +185,7 @@ class _Counting:
         self.get = history.get
 
     def put(self, about: str, key: bytes, version: Version) -> None:
-        known = self._old.version(name_of(about, key)) if self._old else None
+        known = self._old.current(name_of(about, key)) if self._old else None
         if known and known.position == version.position:
             version = version._replace(versions=known.versions)
         self._history.put(about, key, version)

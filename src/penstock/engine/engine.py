@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from penstock.engine.claims import finish_claimed, read_claimed
 from penstock.engine.groups import WORKERS
-from penstock.engine.history import History, MemoryHistory, note
+from penstock.engine.history import History, MemoryHistory, content_digest, note
 from penstock.engine.lifecycle import ALLOWED, DELAYED, KEPT, LEASED, READY
 from penstock.engine.moving import cancel, redrive, reschedule
 from penstock.engine.names import Names
@@ -126,6 +126,7 @@ from penstock.model import (
     SucceededRun,
     Tick,
     Unchanged,
+    UnchangedRun,
     Unstaged,
     UpdateQueue,
 )
@@ -195,6 +196,7 @@ class Engine:
             Queued: self._queued,
             QueuedRun: self._queued_run,
             Unchanged: self._unchanged,
+            UnchangedRun: self._unchanged_run,
             Fetched: self._fetched,
             FetchedRun: self._fetched_run,
             KickedRun: self._kicked_run,
@@ -724,7 +726,8 @@ class Engine:
             queue.remember(event.digest, sequence)
         if key and event.object:
             about = self.names.texts[event.object]
-            note(self.history, about, key, event.body, event.queue, sequence, event.time, position)
+            digest = content_digest(event.body)
+            note(self.history, about, key, digest, event.queue, sequence, event.time, position)
         if event.topics:
             self.topics.note(event.topics)
             queue.index_topics(event.topics, sequence)
@@ -738,11 +741,14 @@ class Engine:
         assert first == queue.last_sequence + 1, "sequences have no gaps"
         state = READY if visible_at <= event.time else DELAYED
         sizes = np.array([len(body) for body in event.bodies], dtype=np.int64)
+        key_sizes = np.array([len(key) for key in event.keys] if event.keys else 0, dtype=np.int64)
+        ends = position + np.cumsum(sizes + key_sizes)
         rows = np.zeros(len(sizes), dtype=ROW_DTYPE)
+        rows["key_bytes"] = key_sizes
         rows["visible_at"] = visible_at
         rows["state"] = state
         rows["priority"] = event.priority
-        rows["position"] = position + np.cumsum(sizes) - sizes
+        rows["position"] = ends - sizes - key_sizes
         rows["created"] = event.time
         rows["expires_at"] = expires_at
         rows["body_bytes"] = sizes
@@ -756,7 +762,16 @@ class Engine:
         if event.topics:
             self.topics.note(event.topics)
             queue.index_topics(event.topics, first, len(sizes))
+        if event.keys and event.object:
+            self._note_run(event, rows["position"].tolist())
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
+
+    def _note_run(self, event: LoggedRun, positions: list[Position]) -> None:
+        history, about = self.history, self.names.texts[event.object]
+        sequences = range(event.sequence, event.sequence + len(positions))
+        for key, digest, sequence, position in zip(event.keys, event.contents, sequences, positions, strict=True):
+            if key:
+                note(history, about, key, digest, event.queue, sequence, event.time, position)
 
     def _queued(self, event: Queued, _: Position) -> None:
         facts = (event.visible_at, event.expires_at, event.priority)
@@ -846,6 +861,11 @@ class Engine:
             self.topics.note(topics)
             queue.index_topics(topics, first, len(rows))
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
+
+    def _unchanged_run(self, event: UnchangedRun, _: Position) -> None:
+        queue = self.queues[event.queue]
+        assert event.sequence == queue.last_sequence + 1, "sequences have no gaps"
+        queue.last_sequence += len(event.keys)
 
     def _unchanged(self, event: Unchanged, _: Position) -> None:
         queue = self.queues[event.queue]

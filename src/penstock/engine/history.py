@@ -48,7 +48,7 @@ def note(
     history: Noting,
     about: str,
     key: bytes,
-    body: bytes,
+    digest: bytes,
     queue: int,
     sequence: int,
     time: Nanos,
@@ -57,7 +57,6 @@ def note(
     """A message with an object and a key is a new version of them, unless it says the same as the last one, or is
     replayed to a history that knows it, or what came after it, already."""
     known = history.get(about, key)
-    digest = content_digest(body)
     if known is None or (known.digest != digest and known.position < position):
         versions = known.versions + 1 if known else 1
         history.put(about, key, Version(digest, queue, sequence, versions, time, position))

@@ -1,12 +1,14 @@
 """One publish to topics, decided: each message is logged in its first queue, and enters the others by reference.
 
 Messages that follow each other and go to the same places are decided together, so that a message for a hundred
-channels is one event for all of them, and a hundred such messages are not many more.
+channels is one event for all of them, and a hundred such messages are not many more. So are those that have not
+changed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
@@ -32,10 +34,17 @@ from penstock.model import (
     QueueSettings,
     Refused,
     Unchanged,
+    UnchangedRun,
 )
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
+
+
+Place = tuple[int, int]  # Queue number and sequence.
+_Pending = tuple[int, NewMessage, bytes]  # Its index in the command, and the digest of its content if it has a key.
+_Alike = tuple[int, str, str, str, str]  # Priority, content type, sender, object, topics.
+_UNDECIDED = Published(0, 0, "Q")
 
 
 class _Targets:
@@ -51,6 +60,7 @@ class _Targets:
         self.queue_names = tuple([queue.name for queue in queues if not queue.settings.topics])
         self.channel_names = tuple([queue.name for queue in queues if queue.settings.topics])
 
+    @cached_property
     def not_detecting(self) -> _Targets:
         """Those that want also what has not changed."""
         return _Targets([queue for queue in self.queues if not _detects(queue.settings)])
@@ -81,46 +91,52 @@ class Publishing:
         self._command = command
         self._now = now
         self._events: list[Event] = []
-        self._answers: list[Published] = []
+        self._answers = [_UNDECIDED] * len(command.messages)
         self._made: dict[str, Queue] = {}  # Queues, by this very publish.
         self._taken: dict[int, int] = {}  # Its last sequences, by queue.
-        self._said: dict[tuple[str, bytes], tuple[bytes, int]] = {}  # Its versions: digest, and index of the answer.
+        self._said: dict[tuple[str, bytes], tuple[bytes, int]] = {}  # Its versions: digest, and index of the message.
         self._new_keys = 0  # Of the Object History.
         self._fresh: set[tuple[int, bytes]] = set()  # Its contents, by queues that have each once.
         self._targets: dict[tuple[tuple[str, ...], str], _Targets] = {}
-        self._together: list[NewMessage] = []  # Not decided yet, and where they go.
+        self._together: list[_Pending] = []  # Not decided yet, and where they go.
         self._to: _Targets | None = None
+        self._unchanged: list[tuple[int, bytes, Place]] = []  # Not answered yet: index, key, and what they equal.
+        self._unchanged_in: tuple[int, _Alike] | None = None  # Queue, and what they have in common.
         self._deliveries = 0
 
     def decide(self) -> Decision:
         try:
-            for message in self._command.messages:
-                self._publish(message)
+            for index, message in enumerate(self._command.messages):
+                self._publish(index, message)
             self._publish_together()
+            self._answer_unchanged()
         except _RefusedError as error:
             return Decision((), error.refused)
         return Decision(self._events, self._answers)
 
-    def _publish(self, message: NewMessage) -> None:
+    def _publish(self, index: int, message: NewMessage) -> None:
         targets = self._targets_of(message)
+        content = b""
         if message.key and message.object:
-            digest = content_digest(message.body)
-            place = self._place_of(message, digest)
+            content = content_digest(message.body)
+            place = self._place_of(message, content)
             if place:
-                targets, first = targets.not_detecting(), targets.queues[0]
+                queue, targets = targets.queues[0], targets.not_detecting
                 if not targets.queues:
-                    self._answer_unchanged(message, first, place)
+                    self._note_unchanged(index, message, queue.number, place)
                     return
             else:
                 # Its place is known when it is decided: before the next message that asks for it.
-                self._said[message.object, message.key] = digest, len(self._answers) + len(self._together)
+                self._said[message.object, message.key] = content, index
         if targets.deduplicates:
-            self._publish_once(message, targets)
+            self._publish_once(index, message, content, targets)
             return
         if targets is not self._to:
             self._publish_together()
             self._to = targets
-        self._together.append(message)
+        if self._unchanged:
+            self._answer_unchanged()
+        self._together.append((index, message, content))
 
     # ── Where to ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -157,13 +173,14 @@ class Publishing:
 
     # ── What is known already ───────────────────────────────────────────────────────────────────────────────
 
-    def _place_of(self, message: NewMessage, digest: bytes) -> tuple[int, int] | None:
+    def _place_of(self, message: NewMessage, digest: bytes) -> Place | None:
         """Where the last version of its object and key is, if it has this very content."""
         said = self._said.get((message.object, message.key))
         if said:
             if said[0] != digest:
                 return None
-            self._publish_together()
+            if self._answers[said[1]] is _UNDECIDED:
+                self._publish_together()
             answer = self._answers[said[1]]
             return answer.queue, answer.sequence
         history = self._engine.history
@@ -175,28 +192,53 @@ class Publishing:
             raise _RefusedError(Refused(reason))
         return None
 
-    def _answer_unchanged(self, message: NewMessage, queue: Queue, place: tuple[int, int]) -> None:
-        self._publish_together()
-        sequence = self._take(queue, 1)
-        facts = self._log(message, queue, sequence)
-        names = (facts.content_type, facts.sender, facts.object, facts.topics)
-        unchanged = Unchanged(self._now, queue.number, sequence, message.priority, *names, *place, message.key)
-        self._events.append(unchanged)
-        self._answers.append(Published(queue.number, sequence, "U"))
+    def _note_unchanged(self, index: int, message: NewMessage, number: int, place: Place) -> None:
+        names = (message.content_type, message.sender, message.object, "\n".join(message.topics))
+        alike = (number, (message.priority, *names))
+        if self._together:
+            self._publish_together()
+        if alike != self._unchanged_in:
+            self._answer_unchanged()
+            self._unchanged_in = alike
+        self._unchanged.append((index, message.key, place))
 
-    def _publish_once(self, message: NewMessage, targets: _Targets) -> None:
+    def _answer_unchanged(self) -> None:
+        if not self._unchanged or self._unchanged_in is None:
+            return
+        messages, self._unchanged = self._unchanged, []
+        number, (priority, content_type, sender, about, topics) = self._unchanged_in
+        first = self._take(number, len(messages))
+        names = (self._number(content_type), self._number(sender), self._number(about), self._number(topics))
+        if len(messages) >= RUN_MESSAGES_MIN:
+            places = [place for _, _, place in messages]
+            columns = ([queue for queue, _ in places], [sequence for _, sequence in places])
+            keys = [key for _, key, _ in messages]
+            self._events.append(UnchangedRun(self._now, number, first, priority, *names, *columns, keys))
+        else:
+            self._events += [
+                Unchanged(self._now, number, sequence, priority, *names, *place, key)
+                for sequence, (_, key, place) in enumerate(messages, start=first)
+            ]
+        for sequence, (index, _, _) in enumerate(messages, start=first):
+            self._answers[index] = Published(number, sequence, "U")
+
+    def _number(self, text: str) -> int:
+        return self._engine.names.number(text, self._now, self._events) if text else 0
+
+    def _publish_once(self, index: int, message: NewMessage, content: bytes, targets: _Targets) -> None:
         """To where it is not yet, of those that have each content once."""
         self._publish_together()
+        self._answer_unchanged()
         digest = sha256(message.body).digest()
         wanting = targets.not_having(digest, self._fresh)
         if wanting.queues:
             self._fresh.update([(queue.number, digest) for queue in wanting.queues])
-            self._publish_to(wanting, [message], digest)
+            self._publish_to(wanting, [(index, message, content)], digest)
             return
         queue = targets.queues[0]
         twin = queue.digests.get(digest)
         place = (queue.number, twin) if twin else self._twin(digest)
-        self._answers.append(Published(*self._engine.origins.get(place, place), "Q"))
+        self._answers[index] = Published(*self._engine.origins.get(place, place), "Q")
 
     def _twin(self, digest: bytes) -> tuple[int, int]:
         """A message that this very publish has added to a queue that has each content once."""
@@ -207,15 +249,19 @@ class Publishing:
 
     def _publish_together(self) -> None:
         if self._together and self._to:
-            messages, self._together = self._together, []
-            self._publish_to(self._to, messages, b"")
+            pending, self._together = self._together, []
+            self._publish_to(self._to, pending, b"")
 
-    def _publish_to(self, targets: _Targets, messages: list[NewMessage], digest: bytes) -> None:
-        queue, count = targets.queues[0], len(messages)
-        first = self._take(queue, count)
-        if count >= RUN_MESSAGES_MIN and alike(messages):
+    def _publish_to(self, targets: _Targets, pending: list[_Pending], digest: bytes) -> None:
+        queue, count = targets.queues[0], len(pending)
+        first = self._take(queue.number, count)
+        messages = [message for _, message, _ in pending]
+        if count >= RUN_MESSAGES_MIN and alike(messages, keyed=True):
             logged = [self._log(messages[0], queue, first)]
-            self._events.append(run_of(logged[0], [message.body for message in messages]))
+            contents = [content for _, _, content in pending]
+            keys = [message.key for message in messages]
+            bodies = [message.body for message in messages]
+            self._events.append(run_of(logged[0], bodies, keys, contents) if any(keys) else run_of(logged[0], bodies))
             logged *= count
         else:
             logged = [self._log(message, queue, first + at, digest) for at, message in enumerate(messages)]
@@ -223,7 +269,8 @@ class Publishing:
         if targets.others:
             self._events.append(self._queued(targets, messages, logged, first))
         names = (targets.queue_names, targets.channel_names)
-        self._answers += [Published(queue.number, first + at, "Q", *names) for at in range(count)]
+        for sequence, (index, _, _) in enumerate(pending, start=first):
+            self._answers[index] = Published(queue.number, sequence, "Q", *names)
 
     def _log(self, message: NewMessage, queue: Queue, sequence: int, digest: bytes = b"") -> Logged:
         return self._engine.log(message, queue, sequence, digest, self._now, self._events)
@@ -233,7 +280,7 @@ class Publishing:
         count, places = len(messages), len(targets.others)
         sequences: list[int] = []
         for queue in targets.others:
-            start = self._take(queue, count)
+            start = self._take(queue.number, count)
             sequences += range(start, start + count)
         visible_at, expires_at = self._times(targets, messages)
         return QueuedRun(
@@ -269,22 +316,27 @@ class Publishing:
                 expires_at.append(min(now + expires_ns, NEVER_NS))
         return visible_at, expires_at
 
-    def _take(self, queue: Queue, count: int) -> int:
+    def _take(self, number: int, count: int) -> int:
         """The first of so many sequences of a queue."""
-        last = self._taken.get(queue.number, queue.last_sequence)
-        self._taken[queue.number] = last + count
+        last = self._taken.get(number)
+        if last is None:
+            queue = self._engine.queues.get(number)
+            last = queue.last_sequence if queue else 0  # Or it is made by this very publish.
+        self._taken[number] = last + count
         return last + 1
 
 
-def run_of(first: Logged, bodies: list[bytes]) -> LoggedRun:
-    """Messages alike in all but their bodies, as one event."""
+def run_of(
+    first: Logged, bodies: list[bytes], keys: Sequence[bytes] = (), contents: Sequence[bytes] = ()
+) -> LoggedRun:
+    """Messages alike in all but their bodies, and keys, as one event."""
     facts = (first.time, first.queue, first.sequence, first.visible_at, first.expires_at, first.priority)
     names = (first.content_type, first.sender, first.object, first.topics)
-    return LoggedRun(*facts, *names, first.lease_ns, bodies)
+    return LoggedRun(*facts, *names, first.lease_ns, bodies, keys, contents)
 
 
-def alike(messages: Sequence[NewMessage]) -> bool:
-    """Do they differ in nothing but their bodies?"""
+def alike(messages: Sequence[NewMessage], *, keyed: bool = False) -> bool:
+    """Do they differ in nothing but their bodies, or, if `keyed`, in nothing but these and their keys?"""
     first = messages[0]
     content_type, priority, sender = first.content_type, first.priority, first.sender
     delay_ns, expires_ns, lease_ns, topics, about = (
@@ -298,7 +350,7 @@ def alike(messages: Sequence[NewMessage]) -> bool:
         if (
             message.content_type != content_type
             or message.headers
-            or message.key
+            or (message.key and not keyed)
             or message.priority != priority
             or message.sender != sender
             or message.delay_ns != delay_ns

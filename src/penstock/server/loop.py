@@ -56,6 +56,7 @@ from penstock.model import (
     SettleMany,
     Stage,
     Tick,
+    UnchangedRun,
     Waiting,
 )
 from penstock.server.followers import Follower, Followers
@@ -764,6 +765,8 @@ def _count(event: Event) -> int:
     """How many records an event is."""
     if type(event) is LoggedRun:
         return len(event.bodies)
+    if type(event) is UnchangedRun:
+        return len(event.keys)
     return len(event.sequences) if isinstance(event, MessageRun | QueuedRun) else 1
 
 

@@ -11,6 +11,7 @@ knows how many will share the batch. A record is a row of one fixed-width table:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -64,6 +65,7 @@ from penstock.model import (
     Succeeded,
     SucceededRun,
     Unchanged,
+    UnchangedRun,
     Unstaged,
 )
 
@@ -265,7 +267,11 @@ def _encode_logged_run(event: LoggedRun, heap: bytearray, records: bytearray) ->
     table["topics"] = event.topics
     table["to_sequence"] = event.lease_ns
     table["body_bytes"] = [len(body) for body in event.bodies]
-    heap += b"".join(event.bodies)
+    if event.keys:
+        table["key_bytes"] = [len(key) for key in event.keys]
+        heap += b"".join(chain.from_iterable(zip(event.bodies, event.keys, strict=True)))
+    else:
+        heap += b"".join(event.bodies)
     records += table.tobytes()
 
 
@@ -304,6 +310,21 @@ def _encode_unchanged(event: Unchanged, heap: bytearray, records: bytearray) -> 
         *(0, 0, event.priority, 0, 0),
         *(event.content_type, event.sender, event.object, event.topics, event.to_queue, event.to_sequence, 0, 0),
     )
+
+
+def _encode_unchanged_run(event: UnchangedRun, heap: bytearray, records: bytearray) -> None:
+    """The same records as an `Unchanged` for each message."""
+    count = len(event.keys)
+    table = np.zeros(count, dtype=RECORD_DTYPE)
+    for name in ("kind", "queue", "time", "priority", "content_type", "sender", "object", "topics"):
+        table[name] = getattr(event, name)
+    table["sequence"] = np.arange(event.sequence, event.sequence + count)
+    table["created"] = event.time
+    table["to_queue"] = event.to_queues
+    table["to_sequence"] = event.to_sequences
+    table["key_bytes"] = [len(key) for key in event.keys]
+    heap += b"".join(event.keys)
+    records += table.tobytes()
 
 
 def _encode_message_run(event: MessageRun, _: bytearray, records: bytearray) -> None:
@@ -467,6 +488,7 @@ _ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
     Queued: _encode_queued,
     QueuedRun: _encode_queued_run,
     Unchanged: _encode_unchanged,
+    UnchangedRun: _encode_unchanged_run,
     **dict.fromkeys((FetchedRun, KickedRun, SucceededRun, DeliveredRun, HandedOverRun), _encode_message_run),
     NameDefined: _encode_name,
     QueueCreated: _encode_queue_created,

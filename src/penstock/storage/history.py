@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.errors import HistoryError, Reason
 from penstock.limits import (
-    HISTORY_BATCH_VERSIONS,
+    HISTORY_BATCH_KEYS,
     HISTORY_KEYS_DEFAULT,
     HISTORY_RECENT_MAX,
     HISTORY_STEPS_MAX,
@@ -23,14 +23,7 @@ from penstock.limits import (
 )
 from penstock.model import Position, Version
 from penstock.storage.history_writer import HistoryWriter
-from penstock.storage.versions import (
-    NAME_BYTES,
-    Changes,
-    StoredVersions,
-    decode_version,
-    encode_version,
-    place_of,
-)
+from penstock.storage.versions import NAME_BYTES, Changes, StoredVersions
 
 
 class _Facts(msgspec.Struct):
@@ -52,8 +45,8 @@ class ObjectHistory:
         self._stored = StoredVersions(path) if (path / "data.mdb").exists() else None
         self.noted = self.reached  # Every version so far stands before it, and every later one does not.
         self._writer = HistoryWriter(path)
-        self._current: dict[bytes, bytes] = {}  # Not written yet.
-        self._replaced: dict[bytes, bytes] = {}
+        self._current: dict[bytes, Version] = {}  # Not written yet.
+        self._replaced: dict[Position, Version] = {}
         self._fresh = 0  # Keys among them that are new.
         self._cut: Changes | None = None  # Being written.
         self._fresh_cut = 0
@@ -72,9 +65,8 @@ class ObjectHistory:
         if known is None:
             self._fresh += 1
         else:
-            place = place_of(version.position)
-            self._replaced[place] = encode_version(place, known)
-        self._current[name] = encode_version(name, version)
+            self._replaced[version.position] = known
+        self._current[name] = version
         self._recent[about, key] = (name, version)
 
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
@@ -91,7 +83,7 @@ class ObjectHistory:
 
     def refusal(self, new_keys: int) -> Reason | None:
         """Why no more versions can be taken, so many of them of new keys, if they cannot."""
-        if len(self._current) + len(self._replaced) >= HISTORY_UNWRITTEN_MAX:
+        if max(len(self._current), len(self._replaced)) >= HISTORY_UNWRITTEN_MAX:
             return Reason.HISTORY_BEHIND
         return Reason.TOO_MANY_KEYS if new_keys and self.keys + new_keys > self._keys_max else None
 
@@ -111,22 +103,22 @@ class ObjectHistory:
             if self._stored:
                 self._stored.bound_memory()
         name = name_of(about, key)
-        data = self._current.get(name)
-        if data is None and self._cut:
-            data = self._cut.current.get(name)
-        if data is None and self._stored:
-            data = self._stored.current(name)
-        seen = self._recent[about, key] = (name, None if data is None else decode_version(name, data))
+        version = self._current.get(name)
+        if version is None and self._cut:
+            version = self._cut.current.get(name)
+        if version is None and self._stored:
+            version = self._stored.current(name)
+        seen = self._recent[about, key] = (name, version)
         return seen
 
     def _replaced_by(self, version: Version) -> Version | None:
-        place = place_of(version.position)
-        data = self._replaced.get(place)
-        if data is None and self._cut:
-            data = self._cut.replaced.get(place)
-        if data is None and self._stored:
-            data = self._stored.replaced(place)
-        return None if data is None else decode_version(place, data)
+        position = version.position
+        known = self._replaced.get(position)
+        if known is None and self._cut:
+            known = self._cut.replaced.get(position)
+        if known is None and self._stored:
+            known = self._stored.replaced(position)
+        return known
 
     # ── The disk's side ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -147,7 +139,7 @@ class ObjectHistory:
     @property
     def behind(self) -> bool:
         """Is it time to write?"""
-        return len(self._current) + len(self._replaced) >= HISTORY_BATCH_VERSIONS
+        return len(self._current) >= HISTORY_BATCH_KEYS or len(self._replaced) >= HISTORY_UNWRITTEN_MAX // 2
 
     @property
     def is_cut(self) -> bool:

@@ -15,6 +15,8 @@ from pathlib import Path
 from struct import Struct
 from typing import IO
 
+import msgspec
+
 from penstock.errors import HistoryError
 from penstock.storage.directory import sync_directory
 from penstock.storage.versions import Changes, StoredVersions
@@ -35,7 +37,7 @@ class HistoryWriter:
         if self._process is None:
             self._process = _start(self._path)
         try:
-            reply = _ask(self._process, changes.encode())
+            reply = _ask(self._process, msgspec.msgpack.encode(changes))
         except OSError as error:
             reply = str(error).encode()
         if reply != b"":
@@ -96,7 +98,7 @@ def _be_the_writer(path: Path) -> None:
     while batch := _receive(sys.stdin.buffer):
         try:
             stored = stored or _open(path)
-            stored.write(Changes.decode(batch))
+            stored.write(msgspec.msgpack.decode(batch, type=Changes))
             stored.bound_memory()
             reply = b""
         except (HistoryError, OSError) as error:

@@ -10,10 +10,11 @@ stand in the order of the log: they are appended, and leave from the front when 
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -22,33 +23,37 @@ import lmdb
 from crc32c import crc32c
 
 from penstock.errors import HistoryError
-from penstock.limits import HISTORY_MAP_BYTES, HISTORY_MAPPED_BYTES_MAX, HISTORY_TRIMMED_MAX
+from penstock.limits import (
+    HISTORY_MAP_BYTES,
+    HISTORY_MAPPED_BYTES_MAX,
+    HISTORY_TRIMMED_MAX,
+    HISTORY_WRITER_MAPPED_BYTES_MAX,
+)
 from penstock.model import Position, Version
 
 NAME_BYTES = 16
 _FORMAT = 1
-_VERSION = Struct("<16sIQIqQ")  # A CRC-32C of the key and this follows.
-_ENTRY_BYTES = _VERSION.size + 4
+_FIELDS = Struct("<16sIQIqQ")
+_VERSION = Struct("<16sIQIqQI")  # The last field is a CRC-32C of the key and the others.
 _PLACE = Struct(">Q")  # So that the order of the bytes is the order of the log.
-_CURRENT_BYTES = NAME_BYTES + _ENTRY_BYTES
-_REPLACED_BYTES = _PLACE.size + _ENTRY_BYTES
 _FACTS = Struct("<IQ")
 _REACHED = b"reached"
-_BATCH = Struct("<QQQII")
 _LOADED_AT_ONCE = 100_000
+_WRITTEN_AT_ONCE = 4096
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_MADV_DONTNEED = 4
 
 
 def encode_version(key: bytes, version: Version) -> bytes:
-    data = _VERSION.pack(*version)
-    return data + crc32c(data, crc32c(key)).to_bytes(4, "little")
+    data = _FIELDS.pack(*version)
+    return data + crc32c(key + data).to_bytes(4, "little")
 
 
 def decode_version(key: bytes, data: bytes) -> Version:
-    version = data[:-4]
-    if len(data) != _ENTRY_BYTES or crc32c(version, crc32c(key)) != int.from_bytes(data[-4:], "little"):
+    if len(data) != _VERSION.size or crc32c(key + data[:-4]) != int.from_bytes(data[-4:], "little"):
         raise HistoryError("an entry of the Object History is damaged")
-    return Version(*_VERSION.unpack(version))
+    return Version._make(_VERSION.unpack(data)[:-1])
 
 
 def place_of(position: Position) -> bytes:
@@ -61,31 +66,18 @@ class Changes(NamedTuple):
     base: Position
     reached: Position
     earliest: Position  # Where the log begins: what was replaced before it goes.
-    current: dict[bytes, bytes]
-    replaced: dict[bytes, bytes]
+    current: dict[bytes, Version]  # By the hash of object and key.
+    replaced: dict[Position, Version]  # By the position of the version that came after it.
 
-    def encode(self) -> bytes:
-        head = _BATCH.pack(self.base, self.reached, self.earliest, len(self.current), len(self.replaced))
-        entries = chain(chain.from_iterable(self.current.items()), chain.from_iterable(self.replaced.items()))
-        return b"".join((head, *entries))
 
-    @classmethod
-    def decode(cls, data: bytes) -> Changes:
-        base, reached, earliest, current, replaced = _BATCH.unpack_from(data)
-        middle = _BATCH.size + current * _CURRENT_BYTES
-        end = middle + replaced * _REPLACED_BYTES
-        assert len(data) == end
-        return cls(
-            *(base, reached, earliest),
-            {
-                data[at : at + NAME_BYTES]: data[at + NAME_BYTES : at + _CURRENT_BYTES]
-                for at in range(_BATCH.size, middle, _CURRENT_BYTES)
-            },
-            {
-                data[at : at + _PLACE.size]: data[at + _PLACE.size : at + _REPLACED_BYTES]
-                for at in range(middle, end, _REPLACED_BYTES)
-            },
-        )
+def _mapping(path: Path) -> tuple[int, int]:
+    """Where a file is mapped in this process, and how much of it."""
+    name = str(path.resolve())
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        if line.endswith(name):
+            start, end = line.split(" ", 1)[0].split("-")
+            return int(start, 16), int(end, 16) - int(start, 16)
+    raise HistoryError(f"{path} is not mapped")
 
 
 @contextmanager
@@ -102,6 +94,7 @@ class StoredVersions:
     def __init__(self, path: Path, *, writable: bool = False) -> None:
         self._path = path
         self._writable = writable
+        self._mapped_bytes_max = HISTORY_WRITER_MAPPED_BYTES_MAX if writable else HISTORY_MAPPED_BYTES_MAX
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._open()
 
@@ -119,6 +112,7 @@ class StoredVersions:
             )
             self._environment.reader_check()  # A process that was killed has left its name in the table of readers.
             self._check_size()
+            self._map = _mapping(self._path / "data.mdb")
             names = (b"current", b"replaced", b"facts")
             databases = [self._environment.open_db(name, create=self._writable) for name in names]
             self._current, self._replaced, self._facts = databases
@@ -148,10 +142,12 @@ class StoredVersions:
             self._look()
 
     def bound_memory(self) -> None:
-        """Pages of the file that were looked at count as this process's memory: drop them when they are many."""
-        if self._mapped_bytes() - self._unmapped > HISTORY_MAPPED_BYTES_MAX:
-            self._environment.close()
-            self._open()
+        """Pages of the file that were looked at count as this process's memory: let go of them when they are many.
+        They stay in the system's cache."""
+        if self._mapped_bytes() - self._unmapped > self._mapped_bytes_max:
+            start, size = self._map
+            if _LIBC.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), _MADV_DONTNEED):
+                raise HistoryError(f"{self._path}: madvise: {os.strerror(ctypes.get_errno())}")
 
     def _mapped_bytes(self) -> int:
         return int(os.pread(self._statm, 128, 0).split()[2]) * _PAGE_BYTES
@@ -162,19 +158,18 @@ class StoredVersions:
 
     # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def current(self, name: bytes) -> bytes | None:
+    def current(self, name: bytes) -> Version | None:
         try:
-            return self._get(name)
+            data = self._get(name)
         except lmdb.Error as error:
             raise HistoryError(f"{self._path}: {error}") from error
-
-    def version(self, name: bytes) -> Version | None:
-        data = self.current(name)
         return None if data is None else decode_version(name, data)
 
-    def replaced(self, place: bytes) -> bytes | None:
+    def replaced(self, position: Position) -> Version | None:
+        place = place_of(position)
         with _as_history_error(self._path):
-            return self._get(place, db=self._replaced)
+            data = self._get(place, db=self._replaced)
+        return None if data is None else decode_version(place, data)
 
     def entries(self) -> Iterator[tuple[bytes, Version]]:
         """The newest version of every key, by the hash of object and key."""
@@ -199,9 +194,13 @@ class StoredVersions:
 
     def _write(self, transaction: lmdb.Transaction, changes: Changes) -> None:
         with transaction.cursor(self._current) as cursor:
-            cursor.putmulti(sorted(changes.current.items()))
+            current = iter(sorted(changes.current.items()))
+            while some := list(islice(current, _WRITTEN_AT_ONCE)):
+                cursor.putmulti([(name, encode_version(name, version)) for name, version in some])
+                self.bound_memory()
         with transaction.cursor(self._replaced) as cursor:
-            replaced = sorted(changes.replaced.items())
+            placed = [(place_of(position), version) for position, version in sorted(changes.replaced.items())]
+            replaced = [(place, encode_version(place, version)) for place, version in placed]
             in_order = not replaced or not cursor.last() or bytes(cursor.key()) < replaced[0][0]
             cursor.putmulti(replaced, append=in_order)
             _trim(cursor, place_of(changes.earliest))
