@@ -361,6 +361,19 @@ class Search(Command, frozen=True, gc=False):
     limit: int = 1
 
 
+class ListCandidates(Command, frozen=True, gc=False):
+    """As many messages behind a place as one turn has time for, for somebody to read who can tell which are meant."""
+
+    criteria: Criteria
+    after: tuple[int, int] = (0, 0)
+
+
+class ListHeld(Command, frozen=True, gc=False):
+    """The messages at some places, as far as they are there."""
+
+    places: Sequence[tuple[int, int]]
+
+
 class LookUp(Command, frozen=True, gc=False):
     """One message, if a queue holds it. Refused if there never was one."""
 
@@ -373,6 +386,7 @@ class ListScheduled(Command, frozen=True, gc=False):
 
     queue: str = ""  # Absent: of all.
     after: tuple[Nanos, int, int] = (0, 0, 0)  # None that is ready before this: time, queue, sequence.
+    before: Nanos = NEVER_NS  # None that is ready later than this.
     place: tuple[int, int] = (0, 0)
     limit: int = 1
 
@@ -1072,6 +1086,17 @@ class Held(Struct, gc=False):
     headers: bytes = b""
 
 
+class Candidates(Struct, frozen=True, gc=False):
+    """Where messages are, and how large: columns. `after`: as in `Found`."""
+
+    queues: list[int]
+    sequences: list[int]
+    positions: list[Position]
+    body_bytes: list[int]
+    key_bytes: list[int]
+    after: tuple[int, int] | None
+
+
 class Found(Struct, gc=False):
     """Messages in order. `after`: behind which place to go on; None if there is nothing behind it."""
 
@@ -1162,6 +1187,7 @@ Answer = (
     | Pulled
     | StoredResult
     | Found
+    | Candidates
     | Redriven
     | StagedDescription
     | Claimed

@@ -10,11 +10,15 @@ import pytest
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, SECOND_NS
 from penstock.model import (
+    Candidates,
     Criteria,
     Finish,
     Found,
     Held,
+    ListCandidates,
+    ListHeld,
     ListScheduled,
+    LookUp,
     NewMessage,
     QueuedRun,
     RedrivePolicy,
@@ -198,7 +202,7 @@ def scheduled(rig: Rig, limit: int, queue: str = "") -> list[Held]:
         page: list[Held] = []
         place: tuple[int, int] | None = (0, 0)
         while place is not None:
-            found = rig.do(ListScheduled(queue, after, place, limit))
+            found = rig.do(ListScheduled(queue, after, place=place, limit=limit))
             assert isinstance(found, Found)
             page, place = page + found.messages, found.after
         page = sorted(page, key=lambda each: (each.visible_at, each.queue, each.sequence))[:limit]
@@ -234,3 +238,26 @@ def test_a_dead_letter_that_a_consumer_still_has_is_not_scheduled() -> None:
     rig.publish("work", b"")
     rig.fetch("work", consumer="me")
     assert scheduled(rig, 10) == []
+
+
+def test_candidates_tell_where_to_read_and_their_places_who_they_are(rig: Rig) -> None:
+    found = rig.do(ListCandidates(Criteria(topic="fruit.sour", key=b"")))
+    assert isinstance(found, Candidates)
+    listed = list(zip(found.queues, found.sequences, strict=True))
+    assert (listed, found.after) == ([(1, 2), (1, 5), (2, 2), (2, 5)], None)
+    read = [rig.log.read(*where) for where in zip(found.positions, found.body_bytes, strict=True)]
+    assert (read, found.key_bytes) == ([b"1", b"4", b"1", b"4"], [0] * 4)
+    there = rig.do(ListHeld([*listed, (1, 99), (9, 1)]))
+    assert isinstance(there, Found)
+    assert places(there.messages) == listed
+    assert rig.do(ListCandidates(Criteria(queue="none"))) == Refused(Reason.NO_QUEUE, "none")
+
+
+def test_messages_are_looked_up_by_their_ids(rig: Rig) -> None:
+    found = rig.do(LookUp(2, 1))
+    assert isinstance(found, Found)
+    assert places(found.messages) == [(2, 1)]
+    rig.do(Finish(2, 1))
+    assert rig.do(LookUp(2, 1)) == Found([], None)
+    for never in (LookUp(2, 99), LookUp(9, 1)):
+        assert rig.do(never) == Refused(Reason.NO_MESSAGE)

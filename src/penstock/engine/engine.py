@@ -26,7 +26,7 @@ from penstock.engine.pull import Pulling, receive, result_of
 from penstock.engine.queue import Queue, Section
 from penstock.engine.routing import Routing
 from penstock.engine.rows import ROW_DTYPE, Row
-from penstock.engine.search import look_up, scheduled, search
+from penstock.engine.search import candidates, list_held, look_up, scheduled, search
 from penstock.engine.settling import extend, settle, settle_many
 from penstock.engine.staging import Staging
 from penstock.engine.topics import TopicNames
@@ -80,6 +80,8 @@ from penstock.model import (
     Invalidated,
     Kicked,
     KickedRun,
+    ListCandidates,
+    ListHeld,
     ListQueues,
     ListScheduled,
     Logged,
@@ -174,6 +176,8 @@ class Engine:
             Cancel: lambda command, now: cancel(self, command, now),
             Reschedule: lambda command, now: reschedule(self, command, now),
             Redrive: lambda command, now: redrive(self, command, now),
+            ListCandidates: lambda command, _: candidates(self, command),
+            ListHeld: lambda command, _: list_held(self, command),
             LookUp: lambda command, _: look_up(self, command),
             ListScheduled: lambda command, _: scheduled(self, command),
             CreateQueue: self._create_queue,

@@ -19,7 +19,19 @@ from penstock.engine.queue import Queue
 from penstock.engine.topics import has_topic, topics_of
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, ROWS_PER_CHUNK, SEARCH_ROWS_MAX, SEARCH_TOPICS_MAX
-from penstock.model import Criteria, Decision, Found, Held, ListScheduled, LookUp, Refused, Search
+from penstock.model import (
+    Candidates,
+    Criteria,
+    Decision,
+    Found,
+    Held,
+    ListCandidates,
+    ListHeld,
+    ListScheduled,
+    LookUp,
+    Refused,
+    Search,
+)
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -32,6 +44,7 @@ _PIECE = 4096  # Rows looked at in one step,
 _LOOKED_UP = 1024  # and of those that an index knows,
 _LOOKED_UP_COST = 4  # which take so many times as long.
 _QUEUE_COST = 16  # What it takes to look at a queue at all, in rows.
+_READ_BY = ("position", "body_bytes", "key_bytes")
 _DELAYED_ONLY = frozenset(("delayed",))
 _LEASED_ONLY = frozenset(("leased", "F"))
 
@@ -61,6 +74,31 @@ def search(engine: Engine, command: Search) -> Decision:
     return Decision((), Found(found, turn.resume))
 
 
+def candidates(engine: Engine, command: ListCandidates) -> Decision:
+    """Those whose rows do not speak against them."""
+    criteria = command.criteria
+    if criteria.queue and criteria.queue not in engine.numbers:
+        return Decision((), Refused(Reason.NO_QUEUE, criteria.queue))
+    turn = _Turn(engine, criteria, command.after)
+    columns: list[list[int]] = [[], [], [], [], []]
+    for queue, sequences, rows in turn.pieces():
+        columns[0] += [queue.number] * len(sequences)
+        columns[1] += sequences.tolist()
+        for column, name in zip(columns[2:], _READ_BY, strict=True):
+            column += rows[name].tolist()
+    queues, of_queues, positions, body_bytes, key_bytes = columns
+    return Decision((), Candidates(queues, of_queues, positions, body_bytes, key_bytes, turn.resume))
+
+
+def list_held(engine: Engine, command: ListHeld) -> Decision:
+    there = [
+        held(engine, queue, sequence)
+        for number, sequence in command.places
+        if (queue := engine.queues.get(number)) and queue.rows.is_there(sequence)
+    ]
+    return Decision((), Found(there, None))
+
+
 def look_up(engine: Engine, command: LookUp) -> Decision:
     """A message by the place in its id: none if it is gone."""
     found = engine.find(command.queue, command.sequence)
@@ -80,6 +118,7 @@ def scheduled(engine: Engine, command: ListScheduled) -> Decision:
     for queue, sequences, rows in turn.pieces():
         # One that a consumer still has is no plan of anybody's.
         later = (rows["visible_at"] >= command.after[0]) & (rows["consumer"] == 0)
+        later &= rows["visible_at"] <= command.before
         sequences, times = sequences[later], rows["visible_at"][later]
         if queue.number <= command.after[1]:
             behind = queue.number < command.after[1] or sequences <= command.after[2]

@@ -15,8 +15,20 @@ from penstock.dialects.http import Awaited, Response, Stream, error_response
 from penstock.dialects.parameters import refusal
 from penstock.dialects.search import Page
 from penstock.errors import EventsRemovedError
-from penstock.limits import FETCH_BYTES_MAX, SEARCH_PAGE_MAX, SEARCH_SECONDS_MAX
-from penstock.model import Answer, Command, Criteria, Found, Held, ListScheduled, Refused, Search
+from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, SEARCH_SECONDS_MAX
+from penstock.model import (
+    Answer,
+    Candidates,
+    Command,
+    Criteria,
+    Found,
+    Held,
+    ListCandidates,
+    ListHeld,
+    ListScheduled,
+    Refused,
+    Search,
+)
 from penstock.server.loop import Loop
 from penstock.server.spectators import Spectators
 from penstock.storage.reader import Extents
@@ -29,8 +41,15 @@ Respond = Callable[[Response | Stream], None]
 _TRIES_MAX = 3
 
 
+class Sifted(NamedTuple):
+    """Where those are that are meant. `after`: the place of the last one looked at, if there were more."""
+
+    places: list[Place]
+    after: Place | None
+
+
 class Read(NamedTuple):
-    """What was read, and is meant. `after`: the place of the last one looked at, if there was no room for more."""
+    """What was read. `after`: the place of the last one, if there was no room for more."""
 
     messages: list[Held]
     after: Place | None
@@ -71,12 +90,21 @@ class Searching:
         """In the next turn of the event loop, so that others have theirs."""
         asyncio.get_running_loop().call_soon(lambda: self.loop.submit(command, reply))
 
-    def read(
-        self, messages: Sequence[Held], criteria: Criteria, room: int, done: Callable[[Read | BaseException], None]
-    ) -> None:
-        """Read messages in a thread: those that are meant, in order, as many as there is room for, one at least."""
+    def read(self, messages: Sequence[Held], room: int, done: Callable[[Read | BaseException], None]) -> None:
+        """Read messages in a thread, in order, as many as there is room for, but one at least."""
         extents = Extents(self.spectators.index, self.spectators.view())
-        self.spectators.submit(lambda: _read(messages, extents, criteria, room), done)
+        self.spectators.submit(lambda: _read(messages, extents, room), done)
+
+    def sift(
+        self,
+        candidates: Candidates,
+        criteria: Criteria,
+        most: int,
+        done: Callable[[Sifted | BaseException], None],
+    ) -> None:
+        """Find in a thread those that are meant, so many at most."""
+        extents = Extents(self.spectators.index, self.spectators.view())
+        self.spectators.submit(lambda: _sift(candidates, extents, criteria, most), done)
 
     def _named(self, messages: Sequence[Held]) -> list[tuple[Held, str]]:
         """With the names of their queues. One that has just gone has lost its messages too."""
@@ -109,7 +137,7 @@ class Walk:
         self._after: Place | None = after
         self._limit = limit
         self._done = done
-        self._reads = bodies or criteria.reads
+        self._bodies = bodies
         self._found: list[Held] = []
         self._room = FETCH_BYTES_MAX
         self._tries = 0
@@ -117,20 +145,41 @@ class Walk:
 
     def step(self) -> None:
         assert self._after is not None
-        # Of those that must be read first, most may not be meant.
-        limit = SEARCH_PAGE_MAX if self._criteria.reads else self._limit - len(self._found)
-        self._searching.ask(Search(self._criteria, self._after, limit), self._take)
+        if self._criteria.reads:
+            self._searching.ask(ListCandidates(self._criteria, self._after), self._take)
+        else:
+            self._searching.ask(Search(self._criteria, self._after, self._left), self._take)
+
+    @property
+    def _left(self) -> int:
+        return self._limit - len(self._found)
 
     def _take(self, answer: Answer) -> None:
-        if not isinstance(answer, Found):
+        if isinstance(answer, Candidates) and answer.queues:
+            self._searching.sift(answer, self._criteria, self._left, lambda sifted: self._hold(sifted, answer))
+        elif isinstance(answer, Candidates):
+            self._go_on(Read([], None), answer.after)
+        elif not isinstance(answer, Found):
             assert isinstance(answer, Refused)
             self._done(answer)
-        elif self._reads and answer.messages:
-            self._searching.read(answer.messages, self._criteria, self._room, lambda read: self._go_on(read, answer))
+        elif self._bodies and answer.messages:
+            self._searching.read(answer.messages, self._room, lambda read: self._go_on(read, answer.after))
         else:
-            self._go_on(Read(answer.messages, None), answer)
+            self._go_on(Read(answer.messages, None), answer.after)
 
-    def _go_on(self, read: Read | BaseException, answer: Found) -> None:
+    def _hold(self, sifted: Sifted | BaseException, candidates: Candidates) -> None:
+        """Those that are meant, as their queues hold them."""
+        if isinstance(sifted, BaseException):
+            self._go_on(sifted, None)
+            return
+        after = sifted.after or candidates.after
+
+        def take(answer: Answer) -> None:
+            self._take(Found(answer.messages, after) if isinstance(answer, Found) else answer)
+
+        self._searching.ask(ListHeld(sifted.places), take)
+
+    def _go_on(self, read: Read | BaseException, after: Place | None) -> None:
         if isinstance(read, EventsRemovedError) and self._tries < _TRIES_MAX:
             self._tries += 1  # Messages were carried forward just now, and their old place is gone: look again.
             self.step()
@@ -138,11 +187,9 @@ class Walk:
         if isinstance(read, BaseException):
             self._done(read)
             return
-        left = self._limit - len(self._found)
-        taken = read.messages[:left]
-        self._after = _place(taken[-1]) if len(read.messages) > left else read.after or answer.after
-        self._found += taken
-        self._room -= _size(taken)
+        self._found += read.messages
+        self._after = read.after or after
+        self._room -= _size(read.messages)
         full = len(self._found) >= self._limit or self._room <= 0 or read.after is not None
         if full or self._after is None or asyncio.get_running_loop().time() >= self._until:
             self._done(Found(self._found, self._after))
@@ -172,7 +219,8 @@ class Schedule:
         self._found: list[Held] = []
 
     def step(self, place: Place = (0, 0)) -> None:
-        self._searching.ask(ListScheduled(self._queue, self._after, place, self._limit), self._take)
+        before = self._found[-1].visible_at if len(self._found) == self._limit else NEVER_NS
+        self._searching.ask(ListScheduled(self._queue, self._after, before, place, self._limit), self._take)
 
     def _take(self, answer: Answer) -> None:
         if not isinstance(answer, Found):
@@ -183,7 +231,7 @@ class Schedule:
         if answer.after is not None:
             self.step(answer.after)
         elif self._bodies and self._found:
-            self._searching.read(self._found, Criteria(), FETCH_BYTES_MAX, self._finish)
+            self._searching.read(self._found, FETCH_BYTES_MAX, self._finish)
         else:
             self._done(self._found, len(self._found) == self._limit)
 
@@ -209,23 +257,43 @@ def _size(messages: Sequence[Held]) -> int:
 # ── In a thread ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _read(messages: Sequence[Held], extents: Extents, criteria: Criteria, room: int) -> Read:
+def _read(messages: Sequence[Held], extents: Extents, room: int) -> Read:
     kept: list[Held] = []
-    for at, message in enumerate(messages):
+    for message in messages:
         read_extent(message, extents)
-        if _is_meant(message, criteria):
-            room -= _size([message])
-            if room < 0 and kept:
-                return Read(kept, _place(messages[at - 1]))
-            kept.append(message)
+        room -= _size([message])
+        if room < 0 and kept:
+            return Read(kept, _place(kept[-1]))
+        kept.append(message)
     return Read(kept, None)
+
+
+def _sift(candidates: Candidates, extents: Extents, criteria: Criteria, most: int) -> Sifted:
+    """A batch that does not contain the text at all is passed over with everything in it."""
+    found: list[Place] = []
+    text, key = criteria.text, criteria.key
+    known = range(0)  # The batch that was looked at last,
+    empty = False  # and whether it lacks the text.
+    columns = (candidates.queues, candidates.sequences, candidates.positions)
+    for *place, position, body, key_bytes in zip(*columns, candidates.body_bytes, candidates.key_bytes, strict=True):
+        if empty and position in known:
+            continue
+        base, batch = extents.batch(position)
+        if known.start != base:
+            known, empty = range(base, base + len(batch)), text not in batch
+            if empty:
+                continue
+        key_at = position - base + body
+        if key is not None and batch[key_at : key_at + key_bytes] != key:
+            continue
+        if batch.find(text, position - base, key_at) >= 0:
+            found.append((place[0], place[1]))
+            if len(found) == most:
+                return Sifted(found, found[-1])
+    return Sifted(found, None)
 
 
 def read_extent(message: Held, extents: Extents) -> None:
     body, key = message.body_bytes, message.key_bytes
     extent = extents.read(message.position, body + key + message.headers_bytes)
     message.body, message.key, message.headers = extent[:body], extent[body : body + key], extent[body + key :]
-
-
-def _is_meant(message: Held, criteria: Criteria) -> bool:
-    return (criteria.key is None or message.key == criteria.key) and criteria.text in message.body

@@ -168,12 +168,15 @@ class Extents:
         self._batch = b""
 
     def read(self, position: Position, size: int) -> bytes:
-        at = position - self._base
-        if at < 0 or at + size > len(self._batch):
+        base, batch = self.batch(position)
+        return batch[position - base : position - base + size]
+
+    def batch(self, position: Position) -> tuple[Position, bytes]:
+        """What a batch holds, and where that begins."""
+        if not self._base <= position < self._base + len(self._batch):
             header, self._batch = self._index.batch_at(self._view, position)
             self._base = header.base_position + HEADER_BYTES
-            at = position - self._base
-        return self._batch[at : at + size]
+        return self._base, self._batch
 
 
 class LogIndex:
