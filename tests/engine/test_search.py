@@ -231,6 +231,20 @@ def test_what_is_delayed_is_listed_by_time(count: int) -> None:
     )
 
 
+def test_pages_go_on_in_the_middle_of_one_moment() -> None:
+    rig = Rig()
+    rig.create("a")
+    rig.create("b")
+    for name in ("b", "a"):
+        rig.publish(name, *[NewMessage(b"", delay_ns=60 * SECOND_NS) for _ in range(2000)])
+    rig.publish("a", NewMessage(b"", delay_ns=30 * SECOND_NS))
+    listed = scheduled(rig, limit=70)
+    assert len(set(places(listed))) == len(listed) == 4001
+    assert [(each.visible_at, each.queue, each.sequence) for each in listed] == sorted(
+        (each.visible_at, each.queue, each.sequence) for each in listed
+    )
+
+
 def test_a_dead_letter_that_a_consumer_still_has_is_not_scheduled() -> None:
     rig = Rig()
     rig.create("dead")

@@ -7,7 +7,6 @@ while messages come and go. It looks at a bounded number of rows and says where 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from penstock.model import (
     ListHeld,
     ListScheduled,
     LookUp,
+    Nanos,
     Refused,
     Search,
 )
@@ -44,6 +44,7 @@ _PIECE = 4096  # Rows looked at in one step,
 _LOOKED_UP = 1024  # and of those that an index knows,
 _LOOKED_UP_COST = 4  # which take so many times as long.
 _QUEUE_COST = 16  # What it takes to look at a queue at all, in rows.
+_NO_MOMENTS = np.empty((0, 3), dtype=np.int64)
 _READ_BY = ("position", "body_bytes", "key_bytes")
 _DELAYED_ONLY = frozenset(("delayed",))
 _LEASED_ONLY = frozenset(("leased", "F"))
@@ -79,7 +80,7 @@ def candidates(engine: Engine, command: ListCandidates) -> Decision:
     criteria = command.criteria
     if criteria.queue and criteria.queue not in engine.numbers:
         return Decision((), Refused(Reason.NO_QUEUE, criteria.queue))
-    turn = _Turn(engine, criteria, command.after)
+    turn = _Turn(engine, criteria, command.after, SEARCH_ROWS_MAX // 2)  # There is something to do for each.
     columns: list[list[int]] = [[], [], [], [], []]
     for queue, sequences, rows in turn.pieces():
         columns[0] += [queue.number] * len(sequences)
@@ -113,31 +114,41 @@ def scheduled(engine: Engine, command: ListScheduled) -> Decision:
     """Of the delayed messages that one turn has looked at, those that become ready next."""
     if command.queue and command.queue not in engine.numbers:
         return Decision((), Refused(Reason.NO_QUEUE, command.queue))
-    turn = _Turn(engine, Criteria(queue=command.queue, states=_DELAYED_ONLY), command.place)
-    found: list[Held] = []
+    criteria = Criteria(queue=command.queue, states=_DELAYED_ONLY)
+    turn = _Turn(engine, criteria, command.place, SEARCH_ROWS_MAX // 2)
+    moments = [_NO_MOMENTS]
     for queue, sequences, rows in turn.pieces():
-        # One that a consumer still has is no plan of anybody's.
-        later = (rows["visible_at"] >= command.after[0]) & (rows["consumer"] == 0)
-        later &= rows["visible_at"] <= command.before
-        sequences, times = sequences[later], rows["visible_at"][later]
-        if queue.number <= command.after[1]:
-            behind = queue.number < command.after[1] or sequences <= command.after[2]
-            keep = ~((times == command.after[0]) & behind)
-            sequences, times = sequences[keep], times[keep]
-        for at in np.lexsort((sequences, times))[: command.limit].tolist():
-            found.append(held(engine, queue, int(sequences[at])))
-    return Decision((), Found(nsmallest(command.limit, found, key=_by_time), turn.resume))
+        free = rows["consumer"] == 0  # What a consumer still has is no plan of anybody's.
+        found = np.empty((len(rows), 3), dtype=np.int64)
+        found[:, 0], found[:, 1], found[:, 2] = rows["visible_at"], queue.number, sequences
+        found = found[free & (found[:, 0] <= command.before) & _are_behind(found, command.after)]
+        moments.append(found)
+    chosen = _soonest(np.concatenate(moments), command.limit)
+    messages = [held(engine, engine.queues[number], sequence) for _, number, sequence in chosen]
+    return Decision((), Found(messages, turn.resume))
 
 
-def _by_time(message: Held) -> tuple[int, int, int]:
-    return message.visible_at, message.queue, message.sequence
+def _are_behind(moments: NDArray[np.int64], after: tuple[Nanos, int, int]) -> _Mask:
+    """Moments are times, queues and sequences."""
+    times, queues, sequences = moments.T
+    same_time = (queues > after[1]) | ((queues == after[1]) & (sequences > after[2]))
+    mask: _Mask = (times > after[0]) | ((times == after[0]) & same_time)
+    return mask
+
+
+def _soonest(moments: NDArray[np.int64], count: int) -> list[list[int]]:
+    if len(moments) > 4 * count:  # Sorting is what costs. Those that share the last time stay until then.
+        moments = moments[moments[:, 0] <= np.partition(moments[:, 0], count)[count]]
+    chosen: list[list[int]] = moments[np.lexsort(moments.T[::-1])][:count].tolist()
+    return chosen
 
 
 class _Turn:
     """What one turn of the event loop looks at. `resume`: behind which place the next one goes on."""
 
-    def __init__(self, engine: Engine, criteria: Criteria, after: Place) -> None:
+    def __init__(self, engine: Engine, criteria: Criteria, after: Place, room: int = SEARCH_ROWS_MAX) -> None:
         self.resume: Place | None = None
+        self._room = room
         self._engine = engine
         self._criteria = criteria
         self._after = after
@@ -150,13 +161,15 @@ class _Turn:
         """What meets the criteria, some at a time: a queue, the sequences of some messages in it, their rows."""
         if self._criteria.object and not self._object:
             return
-        room = SEARCH_ROWS_MAX
+        room = self._room
         for queue in self._queues():
             room -= _QUEUE_COST
             after = self._after[1] if queue.number == self._after[0] else 0
             for sequences, rows, cost in self._looked_at(queue, after):
                 mask = self._mask(rows)
-                if mask.any():
+                if mask.all():
+                    yield queue, sequences, rows
+                elif mask.any():
                     yield queue, sequences[mask], rows[mask]
                 room -= cost
                 if room <= 0:
