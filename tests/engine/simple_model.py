@@ -12,9 +12,12 @@ from penstock.limits import NEVER_NS
 from penstock.model import (
     Answer,
     Criteria,
+    Discarded,
     Done,
     Fetch,
+    LeasedUntil,
     NewMessage,
+    Published,
     QueueDescription,
     QueueSettings,
     Receipt,
@@ -37,6 +40,14 @@ class Message:
     hashed: bool  # Its content is known to the queue.
     receives: int = 0
     consumer: str = ""
+    slots: dict[str, Slot] = field(default_factory=dict)  # By consumer, where several have to confirm.
+
+
+@dataclass
+class Slot:
+    state: Literal["awaited", "stored", "declined"]
+    deliveries: int = 0
+    due_at: int = 0
 
 
 @dataclass
@@ -46,22 +57,43 @@ class Queue:
     settings: QueueSettings
     last_sequence: int = 0
     messages: list[Message] = field(default_factory=list)
+    cursors: dict[str, int] = field(default_factory=dict)  # By consumer, where several have to confirm.
 
     def count(self, state: str) -> int:
         return sum(message.state == state for message in self.messages)
 
-    def done_with(self, message: Message) -> None:
+    def done_with(self, message: Message, complete: bool = False) -> None:
         """No worker will have it again."""
-        if self.settings.keep == "all":
+        if self.settings.keep == "all" or (self.settings.confirmations > 1 and not complete):
             message.state = "kept"
         else:
             self.messages.remove(message)
+
+    def completes(self, message: Message) -> bool:
+        """Does one more confirmation complete it?"""
+        needed = self.settings.confirmations
+        confirmed = sum(slot.state == "stored" for slot in message.slots.values()) + 1
+        return needed > 1 and (confirmed == needed if self.settings.keep == "all" else confirmed >= needed)
+
+    def confirm(self, message: Message) -> None:
+        """By a worker."""
+        complete = self.settings.confirmations <= 1 or self.completes(message)
+        if not complete:
+            message.slots[""] = Slot("stored")
+        self.done_with(message, complete)
+
+    @property
+    def detects(self) -> bool:
+        return self.settings.detect_unchanged or bool(self.settings.topics)
 
 
 class Model:
     def __init__(self) -> None:
         self.queues: list[Queue] = []
         self.last_queue = 0
+        self.versions: dict[
+            tuple[str, bytes], tuple[bytes, Place]
+        ] = {}  # The last one: its content, and where it is.
 
     # Queues
 
@@ -131,23 +163,84 @@ class Model:
             if twin:
                 receipts.append(Receipt(*twin.id, False))
                 continue
-            queue.last_sequence += 1
-            delay = queue.settings.delay_ns if new.delay_ns is None else new.delay_ns
-            lifetime = queue.settings.retention_ns if new.expires_ns is None else new.expires_ns
-            queue.messages.append(
-                Message(
-                    id=(queue.number, queue.last_sequence),
-                    sequence=queue.last_sequence,
-                    new=new,
-                    created=now,
-                    expires_at=NEVER_NS if lifetime == NEVER_NS else now + lifetime,
-                    state="delayed" if delay else "ready",
-                    visible_at=now + delay,
-                    hashed=queue.settings.deduplication,
-                )
-            )
+            self._add(queue, new, now, hashed=queue.settings.deduplication)
+            self._note(new, (queue.number, queue.last_sequence))
             receipts.append(Receipt(queue.number, queue.last_sequence, True))
         return receipts
+
+    def publish_topics(
+        self, messages: Sequence[NewMessage], create: QueueSettings, now: int
+    ) -> tuple[list[Published], list[Place]]:
+        """The answers, and every place that was filled."""
+        answers, places = [], []
+        for new in messages:
+            named = [self._made(name, create) for name in self._roots(new)]
+            wanting = [
+                queue
+                for queue in self.queues
+                if any(fnmatchcase(topic, pattern) for topic in new.topics for pattern in queue.settings.topics)
+            ]
+            targets = [*named, *(queue for queue in wanting if queue not in named)]
+            known = self.versions.get((new.object, new.key)) if new.object and new.key else None
+            if known and known[0] == new.body:
+                first, targets = targets[0], [queue for queue in targets if not queue.detects]
+                if not targets:
+                    first.last_sequence += 1
+                    answers.append(Published(first.number, first.last_sequence, "U"))
+                    continue
+            twins = [self._twin(queue, new.body) for queue in targets if queue.settings.deduplication]
+            if len(twins) == len(targets) and all(twins):
+                assert twins[0]
+                answers.append(Published(*twins[0].id, "Q"))
+                continue
+            if twins:
+                targets = [
+                    queue for queue in targets if not (queue.settings.deduplication and self._twin(queue, new.body))
+                ]
+                targets.sort(key=lambda queue: not queue.settings.deduplication)
+            for queue in targets:
+                self._add(queue, new, now, hashed=queue.settings.deduplication)
+                places.append((queue.number, queue.last_sequence))
+            first = targets[0]
+            self._note(new, (first.number, first.last_sequence))
+            queues = tuple(queue.name for queue in targets if not queue.settings.topics)
+            channels = tuple(queue.name for queue in targets if queue.settings.topics)
+            answers.append(Published(first.number, first.last_sequence, "Q", queues, channels))
+        return answers, places
+
+    def _roots(self, new: NewMessage) -> list[str]:
+        if not new.topics:
+            return [new.object or "default"]
+        return list(dict.fromkeys(topic.split(".")[0] for topic in new.topics))
+
+    def _made(self, name: str, settings: QueueSettings) -> Queue:
+        if self.queue(name) is None:
+            assert self.create(name, settings) is None
+        queue = self.queue(name)
+        assert queue
+        return queue
+
+    def _note(self, new: NewMessage, place: Place) -> None:
+        about = (new.object, new.key)
+        if new.object and new.key and (about not in self.versions or self.versions[about][0] != new.body):
+            self.versions[about] = (new.body, place)
+
+    def _add(self, queue: Queue, new: NewMessage, now: int, *, hashed: bool) -> None:
+        queue.last_sequence += 1
+        delay = queue.settings.delay_ns if new.delay_ns is None else new.delay_ns
+        lifetime = queue.settings.retention_ns if new.expires_ns is None else new.expires_ns
+        queue.messages.append(
+            Message(
+                id=(queue.number, queue.last_sequence),
+                sequence=queue.last_sequence,
+                new=new,
+                created=now,
+                expires_at=NEVER_NS if lifetime == NEVER_NS else now + lifetime,
+                state="delayed" if delay else "ready",
+                visible_at=now + delay,
+                hashed=hashed,
+            )
+        )
 
     def _twin(self, queue: Queue, body: bytes) -> Message | None:
         return next((each for each in queue.messages if each.hashed and each.new.body == body), None)
@@ -169,7 +262,7 @@ class Model:
             message.consumer = command.consumer
             delivered.append(replace(message))
             policy = queue.settings.redrive_policy
-            if not command.confirm:
+            if not (command.confirm and queue.settings.confirm):
                 message.visible_at = visible_at
                 queue.done_with(message)
             elif policy and message.receives >= policy.max_receives:
@@ -189,8 +282,99 @@ class Model:
             return Refused(Reason.NO_MESSAGE)
         if not self._has(found[1], consumer):
             return Refused(Reason.LEASE_GONE)
-        found[0].done_with(found[1])
+        found[0].confirm(found[1])
         return Done()
+
+    def settle_one(self, place: Place, outcome: str, consumer: str | None, delay_ns: int, now: int) -> Answer:
+        found = self.find(place)
+        if found is None:
+            home = next((queue for queue in self.queues if queue.number == place[0]), None)
+            was_there = home is not None and place[1] <= home.last_sequence
+            return Discarded() if was_there else Refused(Reason.NO_MESSAGE)
+        queue, message = found
+        if consumer and queue.settings.confirmations > 1 and consumer in queue.cursors:
+            return self._settle_alone(queue, message, outcome, consumer, delay_ns, now)
+        if message.state == "kept":
+            return Discarded()
+        if not self._has(message, consumer) or (outcome == "retry" and message.state != "leased"):
+            return Refused(Reason.LEASE_GONE)
+        if outcome == "retry":
+            self._return(queue, message, now, delay_ns)
+        elif outcome == "success":
+            queue.confirm(message)
+        else:
+            queue.done_with(message, queue.settings.confirmations <= 1)
+        return Done()
+
+    def _settle_alone(
+        self, queue: Queue, message: Message, outcome: str, consumer: str, delay_ns: int, now: int
+    ) -> Answer:
+        slot = message.slots.get(consumer)
+        if slot and slot.state != "awaited":
+            return Discarded()
+        if queue.cursors[consumer] < message.sequence or (slot is None and outcome != "success"):
+            return Refused(Reason.LEASE_GONE)
+        if outcome == "success":
+            complete = queue.completes(message)
+            message.slots[consumer] = Slot("stored")
+            if complete:
+                queue.done_with(message, complete)
+        elif outcome == "retry":
+            assert slot
+            slot.due_at = now + delay_ns
+        else:
+            message.slots[consumer] = Slot("declined")
+        return Done()
+
+    def extend(self, place: Place, lease_ns: int, consumer: str | None, now: int) -> Answer:
+        found = self.find(place)
+        if found is None:
+            return Refused(Reason.NO_MESSAGE)
+        message = found[1]
+        slot = message.slots.get(consumer) if consumer else None
+        if slot and slot.state == "awaited":
+            slot.due_at = now + lease_ns
+            return LeasedUntil(slot.due_at)
+        held = message.state == "leased" or (message.state == "delayed" and message.consumer)
+        if not held or not self._has(message, consumer):
+            return Refused(Reason.LEASE_GONE)
+        message.visible_at = now + lease_ns
+        return LeasedUntil(message.visible_at)
+
+    def receive(self, name: str, consumer: str, count: int, lease_ns: int, now: int) -> list[tuple[Message, int]]:
+        """Of a queue that asks for several confirmations: each with how often it was delivered to this consumer."""
+        queue = self.queue(name)
+        assert queue
+        again = queue.settings.retries - 1 if queue.settings.retries else 1 << 32
+        again = again if queue.settings.confirm else 0
+        cursor = queue.cursors.get(consumer, 0)
+        chosen: list[tuple[Message, int]] = []
+        for message in sorted(queue.messages, key=lambda each: each.sequence):
+            if message.sequence > cursor and message.expires_at > now:
+                if message.state == "delayed" and not message.receives and message.visible_at > now:
+                    break
+                chosen.append((message, 1))
+        if not chosen and again:
+            due = [
+                (message.slots[consumer].due_at, message.sequence, message)
+                for message in queue.messages
+                if consumer in message.slots
+                and message.slots[consumer].state == "awaited"
+                and message.slots[consumer].due_at <= now
+                and message.expires_at > now
+            ]
+            chosen = [
+                (message, message.slots[consumer].deliveries + 1)
+                for _, _, message in sorted(due, key=lambda each: each[:2])
+            ]
+        chosen = chosen[:count]
+        for message, deliveries in chosen:
+            queue.cursors[consumer] = max(queue.cursors.get(consumer, 0), message.sequence)
+            if again and deliveries <= again:
+                message.slots[consumer] = Slot("awaited", deliveries, now + lease_ns)
+            elif again:
+                message.slots.pop(consumer, None)
+        return chosen
 
     def release(self, place: Place, consumer: str | None, delay_ns: int, now: int) -> Answer:
         found = self.find(place)
@@ -301,7 +485,7 @@ class Model:
         known = message.hashed and target.settings.deduplication
         message.hashed = known and self._twin(target, message.new.body) is None
         message.sequence = target.last_sequence
-        message.receives, message.consumer = 0, consumer
+        message.receives, message.consumer, message.slots = 0, consumer, {}
         message.visible_at = visible_at
         message.state = "delayed" if visible_at > now else "ready"
         lifetime = target.settings.retention_ns

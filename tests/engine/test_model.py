@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.engine.engine import Engine
+from penstock.engine.history import content_digest
 from penstock.engine.lifecycle import State
+from penstock.engine.queue import Queue as EngineQueue
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS
 from penstock.model import (
@@ -29,22 +31,31 @@ from penstock.model import (
     DeleteQueue,
     Delivery,
     DescribeQueue,
+    Discarded,
+    Done,
     Event,
+    Extend,
     Fetch,
     Finish,
     Found,
     ListQueues,
     MessageEvent,
     NewMessage,
+    Outcome,
     Publish,
+    PublishTopics,
     QueueList,
     QueueSettings,
+    Receive,
+    Received,
     Redrive,
     RedrivePolicy,
     Refused,
     Release,
     Reschedule,
     Search,
+    Settle,
+    SettleMany,
     Stage,
     Tick,
     UpdateQueue,
@@ -58,6 +69,9 @@ from tests.engine.simple_model import Message, Model, Place, Queue
 
 # Few names and short times, so that everything meets everything, often at the very same moment.
 KEEPS: list[Literal["finished", "all"]] = ["finished", "finished", "all"]
+PATTERNS: list[tuple[str, ...]] = [(), (), ("t.*",), ("u", "t.a"), ("*",)]
+OUTCOMES: list[Outcome] = ["success", "success", "invalid", "not_interested", "retry"]
+MADE = QueueSettings(detect_unchanged=True, visibility_ns=10)
 names = st.sampled_from(["a", "b", "c", "d"])
 consumers = st.sampled_from(["", "me", "you"])
 delays = st.sampled_from([0, 0, 0, 1, 5, 20])
@@ -71,7 +85,11 @@ settings_of_queues = st.builds(
     delay_ns=delays,
     deduplication=st.booleans(),
     retries=st.integers(0, 3),
+    confirmations=st.sampled_from([1, 1, 2]),
+    detect_unchanged=st.booleans(),
     keep=st.sampled_from(KEEPS),
+    topics=st.sampled_from(PATTERNS),
+    confirm=st.sampled_from([True, True, True, False]),
 )
 new_messages = st.builds(
     NewMessage,
@@ -251,6 +269,59 @@ class EngineMachine(RuleBasedStateMachine):
         answer, now = self.do(Release(*place, consumer=consumer, delay_ns=delay_ns))
         assert answer == self.model.release(place, consumer, delay_ns, now)
 
+    @rule(messages=st.lists(new_messages, min_size=1, max_size=4))
+    def publish_topics(self, messages: list[NewMessage]) -> None:
+        answer, now = self.do(PublishTopics(messages, MADE))
+        expected, places = self.model.publish_topics(messages, MADE, now)
+        assert answer == expected
+        self.places += places
+
+    @rule(pick=picks, outcome=st.sampled_from(OUTCOMES), consumer=st.none() | consumers, delay_ns=delays)
+    def settle_one(self, pick: int, outcome: Outcome, consumer: str | None, delay_ns: int) -> None:
+        place = self.any_place(pick)
+        answer, now = self.do(Settle(*place, outcome, consumer, delay_ns=delay_ns))
+        assert answer == self.model.settle_one(place, outcome, consumer, delay_ns, now)
+
+    @rule(picked=st.lists(st.tuples(picks, st.sampled_from(OUTCOMES), st.none() | consumers), max_size=4))
+    def settle_several(self, picked: list[tuple[int, Outcome, str | None]]) -> None:
+        """Together as one after the other, but for what is given back: nobody has it again meanwhile."""
+        chosen = [
+            (self.any_place(pick), outcome, consumer) for pick, outcome, consumer in picked if outcome != "retry"
+        ]
+        answer, now = self.do(SettleMany([Settle(*place, *rest) for place, *rest in chosen]))  # type: ignore[arg-type]
+        expected: list[Answer] = []
+        done: set[Place] = set()
+        for place, outcome, who in chosen:
+            each = self.model.settle_one(place, outcome, who, 0, now)
+            # Of a message from a queue that is gone, only who speaks at the same time knows that it was there.
+            expected.append(Discarded() if each == Refused(Reason.NO_MESSAGE) and place in done else each)
+            done |= {place} if each == Done() else set()
+        assert answer == expected
+
+    @rule(pick=picks, consumer=st.none() | consumers, lease_ns=st.sampled_from([0, 5, 60]))
+    def extend(self, pick: int, consumer: str | None, lease_ns: int) -> None:
+        place = self.any_place(pick)
+        answer, now = self.do(Extend(*place, lease_ns, consumer))
+        assert answer == self.model.extend(place, lease_ns, consumer, now)
+
+    @rule(
+        name=names,
+        consumer=st.sampled_from(["me", "you", "they"]),
+        count=st.integers(1, 4),
+        lease_ns=st.sampled_from([0, 7, 60]),
+    )
+    def receive(self, name: str, consumer: str, count: int, lease_ns: int) -> None:
+        self.settle()
+        queue = self.model.queue(name)
+        if queue is None or queue.settings.confirmations <= 1:
+            return  # As a fetch.
+        answer, now = self.do(Receive(name, consumer, count, 0, lease_ns))
+        expected = self.model.receive(name, consumer, count, lease_ns, now)
+        assert isinstance(answer, Received)
+        assert [(*self.seen(each)[:2], each.receives) for each in answer.deliveries] == [
+            (*_as_seen(message)[:2], deliveries) for message, deliveries in expected
+        ]
+
     def any_place(self, pick: int) -> Place:
         """Mostly of a message that is leased."""
         there = [message for queue in self.model.queues for message in queue.messages]
@@ -377,6 +448,10 @@ class EngineMachine(RuleBasedStateMachine):
             for message in queue.messages:
                 if message.id != (queue.number, message.sequence):
                     moved[message.id] = (queue.number, message.sequence)
+        for about, (body, place) in self.model.versions.items():
+            version = self.engine.history.get(*about)
+            assert version is not None
+            assert (version.digest, version.queue, version.sequence) == (content_digest(body), *place)
         assert self.engine.moved == moved
         assert self.engine.origins == {place: origin for origin, place in moved.items()}
 
@@ -392,7 +467,10 @@ class EngineMachine(RuleBasedStateMachine):
         assert mine.digests == {
             sha256(message.new.body).digest(): message.sequence for message in queue.messages if message.hashed
         }
+        for consumer, cursor in queue.cursors.items():
+            assert mine.groups.cursor(self.engine.names.known(consumer)) == cursor
         for message in queue.messages:
+            self.agree_on_slots(mine, message)
             row = mine.rows.get(message.sequence)
             assert row is not None
             extent = self.log.read(row.position, row.body_bytes + row.key_bytes + row.headers_bytes)
@@ -404,6 +482,16 @@ class EngineMachine(RuleBasedStateMachine):
                 message.created,
             )
             assert (row.receives, self.engine.names.texts[row.consumer]) == (message.receives, message.consumer)
+
+    def agree_on_slots(self, mine: EngineQueue, message: Message) -> None:
+        for consumer in ("", "me", "you", "they"):
+            number, expected = self.engine.names.known(consumer), message.slots.get(consumer)
+            slot = mine.groups.slot(number, message.sequence) if number or not consumer else None
+            assert (slot is None) == (expected is None), (consumer, message)
+            if slot and expected:
+                assert slot.state == ["", "awaited", "stored", "declined"].index(expected.state)
+            if slot and expected and expected.state == "awaited":
+                assert (slot.size, slot.value) == (expected.deliveries, expected.due_at)
 
 
 def _as_seen(message: Message) -> tuple[object, ...]:
@@ -446,7 +534,7 @@ def random_step(machine: EngineMachine, random: Random) -> None:
     pick = random.randrange(1 << 16)
     name = random.choice("abcd")
     consumer = random.choice([None, None, "", "me", "you"])
-    match random.choices(range(15), [30, 40, 20, 10, 20, 2, 1, 4, 10, 3, 2, 5, 2, 4, 3])[0]:
+    match random.choices(range(20), [30, 40, 20, 10, 20, 2, 1, 4, 10, 3, 2, 5, 2, 4, 3, 15, 15, 5, 5, 15])[0]:
         case 0:
             machine.publish(name, [random_message(random) for _ in range(random.randint(1, 4))])
         case 1:
@@ -476,6 +564,18 @@ def random_step(machine: EngineMachine, random: Random) -> None:
             machine.reschedule(pick, random.randint(-20, 40))
         case 14:
             machine.redrive(name, random.choice(["", "", *"abcd"]), random.randint(1, 3))
+        case 15:
+            machine.publish_topics([random_message(random) for _ in range(random.randint(1, 4))])
+        case 16:
+            machine.settle_one(pick, random.choice(OUTCOMES), consumer, random.choice([0, 0, 1, 5, 20]))
+        case 17:
+            picked = [(random.randrange(1 << 16), random.choice(OUTCOMES), consumer) for _ in range(4)]
+            machine.settle_several(picked)
+        case 18:
+            machine.extend(pick, consumer, random.choice([0, 5, 60]))
+        case 19:
+            who = random.choice(["me", "you", "they"])
+            machine.receive(name, who, random.randint(1, 4), random.choice([0, 7, 60]))
         case _:
             states = random.sample(["ready", "delayed", "leased", "kept"], random.randint(0, 4))
             topic, about = random.choice(["", "t.*", "t.a", "u"]), random.choice(["", "", "o"])
@@ -490,7 +590,11 @@ def random_settings(random: Random) -> QueueSettings:
         delay_ns=random.choice([0, 0, 0, 1, 5, 20]),
         deduplication=random.random() < 0.5,
         retries=random.randint(0, 3),
+        confirmations=random.choice([1, 1, 2]),
+        detect_unchanged=random.random() < 0.5,
         keep=random.choice(KEEPS),
+        topics=random.choice(PATTERNS),
+        confirm=random.random() < 0.8,
     )
 
 

@@ -912,13 +912,15 @@ class Engine:
         if type(event) is Succeeded and not event.complete:
             queue.groups.store(WORKERS, event.sequence, position, len(event.result))
 
-    def _settled(self, event: Invalidated | Declined, position: Position) -> None:
+    def _settled(self, event: Invalidated | Declined, _: Position) -> None:
         """The consumer is done with it: alone, if it is one of several that are to confirm, else for all workers."""
-        queue, _row = self._message(event)
+        queue, row = self._message(event)
         if queue.groups.owes(event.consumer, event.sequence):
             queue.groups.decline(event.consumer, event.sequence)
+        elif queue.settings.keeps:
+            queue.keep(event.sequence, row, row.receives, row.consumer)
         else:
-            self._done_with(event, position)
+            self._remove(queue, event.sequence, row)
 
     def _completed(self, event: Completed, _: Position) -> None:
         queue, row = self._message(event)

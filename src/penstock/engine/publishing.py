@@ -66,14 +66,15 @@ class _Targets:
         return _Targets([queue for queue in self.queues if not _detects(queue.settings)])
 
     def not_having(self, digest: bytes, fresh: set[tuple[int, bytes]]) -> _Targets:
-        """Those that do not have this content yet, if that matters to them. `fresh`: what this publish has added."""
+        """Those that do not have this content yet, if that matters to them; these first, so that a message is logged
+        with its digest in one that remembers it. `fresh`: what this publish has added."""
         wanting = [
             queue
             for queue in self.queues
             if not queue.settings.deduplication
             or (digest not in queue.digests and (queue.number, digest) not in fresh)
         ]
-        return _Targets(wanting)
+        return _Targets(sorted(wanting, key=lambda queue: not queue.settings.deduplication))
 
 
 def _detects(settings: QueueSettings) -> bool:
@@ -116,27 +117,29 @@ class Publishing:
 
     def _publish(self, index: int, message: NewMessage) -> None:
         targets = self._targets_of(message)
-        content = b""
+        content, is_version = b"", False
         if message.key and message.object:
             content = content_digest(message.body)
             place = self._place_of(message, content)
+            is_version = place is None
             if place:
                 queue, targets = targets.queues[0], targets.not_detecting
                 if not targets.queues:
                     self._note_unchanged(index, message, queue.number, place)
                     return
-            else:
-                # Its place is known when it is decided: before the next message that asks for it.
-                self._said[message.object, message.key] = content, index
+        is_logged = True
         if targets.deduplicates:
-            self._publish_once(index, message, content, targets)
-            return
-        if targets is not self._to:
-            self._publish_together()
-            self._to = targets
-        if self._unchanged:
-            self._answer_unchanged()
-        self._together.append((index, message, content))
+            is_logged = self._publish_once(index, message, content, targets)
+        else:
+            if targets is not self._to:
+                self._publish_together()
+                self._to = targets
+            if self._unchanged:
+                self._answer_unchanged()
+            self._together.append((index, message, content))
+        if is_version and is_logged:
+            # Its place is known when it is decided: before the next message that asks for it.
+            self._said[message.object, message.key] = content, index
 
     # ── Where to ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -225,20 +228,22 @@ class Publishing:
     def _number(self, text: str) -> int:
         return self._engine.names.number(text, self._now, self._events) if text else 0
 
-    def _publish_once(self, index: int, message: NewMessage, content: bytes, targets: _Targets) -> None:
-        """To where it is not yet, of those that have each content once."""
+    def _publish_once(self, index: int, message: NewMessage, content: bytes, targets: _Targets) -> bool:
+        """To where it is not yet, of those that have each content once. False if there is no such place."""
         self._publish_together()
         self._answer_unchanged()
         digest = sha256(message.body).digest()
         wanting = targets.not_having(digest, self._fresh)
         if wanting.queues:
             self._fresh.update([(queue.number, digest) for queue in wanting.queues])
-            self._publish_to(wanting, [(index, message, content)], digest)
-            return
+            remembers = wanting.queues[0].settings.deduplication
+            self._publish_to(wanting, [(index, message, content)], digest if remembers else b"")
+            return True
         queue = targets.queues[0]
         twin = queue.digests.get(digest)
         place = (queue.number, twin) if twin else self._twin(digest)
         self._answers[index] = Published(*self._engine.origins.get(place, place), "Q")
+        return False
 
     def _twin(self, digest: bytes) -> tuple[int, int]:
         """A message that this very publish has added to a queue that has each content once."""

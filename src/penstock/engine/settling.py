@@ -103,15 +103,16 @@ class _Settling:
             return Refused(Reason.LEASE_GONE)
         place = (queue.number, sequence)
         self._done_with.add(place)
-        facts = (self._now, *place, row.created, row.receives, row.consumer)
+        facts = (self._now, *place, row.created, row.receives)
         if retry:
             rest = (self._now, command.delay_ns, self._taken)
             self.events.append(self._engine.returned(queue, sequence, row, *rest))
         elif command.outcome == "success":
             complete = queue.settings.confirmations <= 1 or queue.completes(sequence, self._confirmed[place])
-            self.events.append(Succeeded(*facts, complete, command.result))
+            self.events.append(Succeeded(*facts, row.consumer, complete, command.result))
         else:
-            self.events.append(Invalidated(*facts) if command.outcome == "invalid" else Declined(*facts))
+            kind = Invalidated if command.outcome == "invalid" else Declined
+            self.events.append(kind(*facts, _as_worker(queue, sequence, row)))
         return _DONE
 
     def _settle_alone(self, queue: Queue, sequence: int, row: Row, consumer: int, command: Settle) -> Settled:
@@ -153,10 +154,15 @@ def extend(engine: Engine, command: Extend, now: Nanos) -> Decision:
         slot = queue.groups.slot(consumer, sequence)
         facts = (now, queue.number, sequence, row.created, slot.size if slot else 0, consumer)
     elif _is_held(row) and engine.may_settle(row, command):
-        facts = (now, queue.number, sequence, row.created, row.receives, row.consumer)
+        facts = (now, queue.number, sequence, row.created, row.receives, _as_worker(queue, sequence, row))
     else:
         return Decision((), Refused(Reason.LEASE_GONE))
     return Decision((Extended(*facts, visible_at),), LeasedUntil(visible_at))
+
+
+def _as_worker(queue: Queue, sequence: int, row: Row) -> int:
+    """Who has the lease; nobody, if the same name owes a confirmation of its own, for which it would be taken."""
+    return 0 if queue.groups.owes(row.consumer, sequence) else row.consumer
 
 
 def _is_held(row: Row) -> bool:
