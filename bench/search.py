@@ -73,6 +73,8 @@ def measure(folder: Path, messages: int) -> dict[str, float]:
             target = f"/v1/search?queue=orders&{query.format(late=late)}"
             found |= first_pages(with_client, name, target)
         found |= long_search(with_client, broker, messages)
+        seconds = look_through(with_client, "/v1/search?queue=orders&text=needle")[0]
+        found["every message read, a second"] = messages / seconds
         found |= documents(with_client)
         found["rss_bytes"] = machine.resident_bytes(broker.pid)
     finally:
@@ -152,12 +154,7 @@ def long_search(client: http.client.HTTPConnection, broker: Broker, messages: in
 
     watcher = threading.Thread(target=look_on)
     watcher.start()
-    began = time.perf_counter()
-    target, pages = "/v1/search?queue=orders&state=leased,kept&bodies=false", 1
-    page = ask(client, target)
-    while page["next"]:
-        page, pages = ask(client, f"{target}&cursor={page['next']}"), pages + 1
-    seconds = time.perf_counter() - began
+    seconds, pages = look_through(client, "/v1/search?queue=orders&state=leased,kept&bodies=false")
     over.set()
     watcher.join()
     waits.sort()
@@ -168,6 +165,15 @@ def long_search(client: http.client.HTTPConnection, broker: Broker, messages: in
         "others wait meanwhile, 99 %, ms": waits[len(waits) * 99 // 100],
         "others wait meanwhile, longest, ms": waits[-1],
     }
+
+
+def look_through(client: http.client.HTTPConnection, target: str) -> tuple[float, int]:
+    """All pages of a search: the seconds it took, and how many there were."""
+    began = time.perf_counter()
+    page, pages = ask(client, target), 1
+    while page["next"]:
+        page, pages = ask(client, f"{target}&cursor={page['next']}"), pages + 1
+    return time.perf_counter() - began, pages
 
 
 def documents(client: http.client.HTTPConnection) -> dict[str, float]:
