@@ -7,6 +7,7 @@ import json
 from importlib import resources
 from typing import Any
 
+import jsonschema_rs
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, settings
@@ -15,7 +16,8 @@ from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.schemas import BaseSchema
 
 import penstock
-from tests.broker import Broker
+from tests.broker import Broker, StartBroker
+from tests.history import events, make_history
 
 EXAMPLES_MAX = 40
 BUSY = "openapi-busy"  # A queue that is there, and always has a message, so that no receive waits.
@@ -162,3 +164,22 @@ def test_the_served_description_is_the_packaged_one_in_this_version(broker: Brok
     expected = description()
     expected["info"]["version"] = penstock.__version__
     assert served.json() == expected
+
+
+def test_every_document_of_a_long_history_is_as_described(start_broker: StartBroker) -> None:
+    """What generated requests hardly ever find."""
+    broker = start_broker()
+    make_history(broker)
+    topics = ["fruit.sweet", "food.healthy"]
+    broker.request("PUT", "/v1/channels/all-fruit", body=b'{"topics": ["fruit.*"]}')
+    for _ in range(2):
+        sent = {"topics": topics, "object": "apple", "key": "1", "message": "x", "timestamp": "2026-01-01T00:00:00Z"}
+        assert broker.request("POST", "/v1/publish", body=json.dumps(sent).encode()).status == 201
+    components = description()["components"]
+    page, document = (
+        jsonschema_rs.validator_for({"$ref": f"#/components/schemas/{name}", "components": components})
+        for name in ("FoundMessages", "MessageDocument")
+    )
+    page.validate(broker.request("GET", "/v1/search?limit=1000").json())
+    for message_id in {event["id"] for event in events(broker)}:
+        document.validate(broker.request("GET", f"/v1/messages/{message_id}").json())
