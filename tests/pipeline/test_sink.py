@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.pipeline.options import SinkOptions
+from penstock.pipeline.sink import BatchWriter
 from tests.broker import Broker, StartBroker
 from tests.history import make_queue
 from tests.pipeline.conftest import url_of
@@ -111,6 +116,26 @@ def test_a_queue_is_never_written_over(spark: SparkSession, broker: Broker) -> N
     frame = spark.sql("select 'x' as body").write.format("penstock").options(url=url_of(broker), queue="work")
     with pytest.raises(Exception, match="never over"):
         frame.mode("overwrite").save()
+
+
+def test_two_attempts_that_both_stage_the_rows_of_a_task_count_once(spark: SparkSession, broker: Broker) -> None:
+    """What Spark does when it speculates, with one machine that it would not do it on."""
+    frame = spark.range(0, 3000, 1, 3).selectExpr("cast(id as string) as body")
+    writer = BatchWriter(SinkOptions(url=url_of(broker), queue="work"), frame.schema, overwrite=False)
+
+    def twice(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = list(batches)
+        staged = [pickle.dumps(writer.write(iter(rows))) for _ in range(2)]
+        yield pa.RecordBatch.from_pydict({"first": staged[:1], "second": staged[1:]})
+
+    attempts = frame.mapInArrow(twice, "first binary, second binary").collect()
+    assert len(attempts) == 3
+    chosen = [pickle.loads(row["second" if number % 2 else "first"]) for number, row in enumerate(attempts)]
+    writer.commit(chosen)
+    writer.commit(chosen)
+    writer.abort(chosen)  # Spark may do this after a commit that it did not hear of.
+    assert bodies(broker) == Counter(b"%d" % number for number in range(3000))
+    assert "penstock_staged_bytes 0.0" in broker.request("GET", "/metrics").body.decode()
 
 
 class Stream:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
-from itertools import pairwise
+from functools import cached_property, lru_cache
+from itertools import pairwise, repeat
 from typing import Annotated, Any
 from urllib.parse import unquote_to_bytes
 
@@ -120,7 +120,7 @@ class StagedRows:
         _check_range(columns, "priority", UINT32_MAX)
         _check_range(columns, "delay", INT32_MAX)
         for pairs in columns["headers"].to_pylist() if "headers" in columns else ():
-            _packed(pairs)
+            _packed(pairs or [])
 
     def _check_targets(self) -> None:
         """Every row has a queue or topics, and none has both."""
@@ -144,12 +144,12 @@ class StagedRows:
     ) -> tuple[Publish | PublishRun | PublishTopics, int]:
         """What lets the next rows into their queue, and the row behind them. `create`: queues that topics name."""
         following = int(self._bounds[np.searchsorted(self._bounds, row, side="right")])
-        queue = self._value("queue", row)
+        queue = self._columns["queue"][row].as_py() if "queue" in self._columns else None
         if queue is not None and self._alike:
             end = min(following, row + most, row + ADMITTED_ROWS_MAX)
-            return PublishRun(queue, self._message(row, b""), self._bodies(row, end)), end
+            return PublishRun(queue, self._messages(row, row + 1)[0], self._bodies(row, end)), end
         end = min(following, row + most, row + (ADMITTED_TO_TOPICS_MAX if queue is None else ADMITTED_MESSAGES_MAX))
-        messages = [self._message(row + at, body) for at, body in enumerate(self._bodies(row, end))]
+        messages = self._messages(row, end)
         return PublishTopics(messages, create) if queue is None else Publish(queue, messages), end
 
     @cached_property
@@ -174,20 +174,27 @@ class StagedRows:
         first = offsets[0]
         return [whole[low - first : high - first] for low, high in pairwise(offsets)]
 
-    def _message(self, row: int, body: bytes) -> NewMessage:
-        return NewMessage(
-            body,
-            content_type=self._value("content_type", row) or "",
-            priority=self._value("priority", row) or 0,
-            object=self._value("object", row) or "",
-            topics=_split(self._value("topics", row)),
-            key=self._value("key", row) or b"",
-            headers=_packed(self._value("headers", row)),
-            delay_ns=_nanos(self._value("delay", row)),
+    def _messages(self, start: int, end: int) -> list[NewMessage]:
+        bodies = self._bodies(start, end)
+        content_types, objects, topics, keys, headers, priorities, delays = (
+            self._columns[name].slice(start, end - start).to_pylist() if name in self._columns else repeat(None)
+            for name in ("content_type", "object", "topics", "key", "headers", "priority", "delay")
         )
-
-    def _value(self, name: str, row: int) -> Any:
-        return self._columns[name][row].as_py() if name in self._columns else None
+        return [
+            NewMessage(
+                body,
+                content_type=content_type or "",
+                priority=priority or 0,
+                object=about or "",
+                topics=_split(topic) if topic else (),
+                key=key or b"",
+                headers=_packed(pairs) if pairs else b"",
+                delay_ns=None if delay is None else round(delay * SECOND_NS),
+            )
+            for body, content_type, about, topic, key, pairs, priority, delay in zip(
+                bodies, content_types, objects, topics, keys, headers, priorities, delays, strict=False
+            )
+        ]
 
 
 def _read(data: bytes) -> dict[str, pa.Array]:
@@ -232,10 +239,8 @@ def _check_range(columns: dict[str, pa.Array], name: str, high: int) -> None:
             raise ProtocolError(f"{name} is a number from 0 to {high}")
 
 
-def _packed(pairs: list[tuple[str, str | None]] | None) -> bytes:
+def _packed(pairs: list[tuple[str, str | None]]) -> bytes:
     """Headers as they are stored."""
-    if not pairs:
-        return b""
     if any(has_control_characters(text or "") for pair in pairs for text in pair):
         raise ProtocolError("headers have no control characters")
     packed = _encode_headers({name.lower().encode(): (value or "").encode() for name, value in pairs})
@@ -244,12 +249,9 @@ def _packed(pairs: list[tuple[str, str | None]] | None) -> bytes:
     return packed
 
 
-def _split(topics: str | None) -> tuple[str, ...]:
-    return tuple(topics.split("\n")) if topics else ()
-
-
-def _nanos(seconds: float | None) -> Nanos | None:
-    return None if seconds is None else round(seconds * SECOND_NS)
+@lru_cache(maxsize=4096)
+def _split(topics: str) -> tuple[str, ...]:
+    return tuple(topics.split("\n"))
 
 
 # ── Requests ──────────────────────────────────────────────────────────────────────────────────────────────────
