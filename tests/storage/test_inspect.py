@@ -18,7 +18,7 @@ from penstock.cli.log import app
 from penstock.engine.engine import Engine
 from penstock.errors import DataDirectoryError
 from penstock.limits import NEVER_NS
-from penstock.model import Event, Fetched, Kicked, Logged, QueueCreated, QueueSettings
+from penstock.model import Event, Fetched, Kicked, Logged, QueueCreated, QueueSettings, Staged
 from penstock.storage.batch import HEADER_BYTES, Batch
 from penstock.storage.directory import DataDirectory, Identity, write_durably
 from penstock.storage.inspect import Severity, holder, scan
@@ -262,6 +262,16 @@ def test_a_hole_where_a_living_message_was_is_damage(tmp_path: Path) -> None:
     result = run("verify", directory.path)
     assert result.exit_code == 2
     assert "queue orders: the bytes of 1 messages are in no segment, first 1" in result.stdout
+
+
+def test_a_hole_where_staged_rows_were_is_damage(tmp_path: Path) -> None:
+    staged = Staged(5, "query", 0, "part", 0, 1, 100, b"rows")
+    directory = make_log(tmp_path / "data", [[CREATED], [staged], [logged(1)]], snapshot=True)
+    assert run("verify", directory.path).exit_code == 0
+    segment_path(directory.log, 1).unlink()
+    result = run("verify", directory.path)
+    assert result.exit_code == 2
+    assert "1 chunks of staged rows are in no segment" in result.stdout
 
 
 # ── In use ────────────────────────────────────────────────────────────────────────────────────────────────

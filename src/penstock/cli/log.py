@@ -155,7 +155,7 @@ _Numbers = NDArray[np.int64]
 
 
 def _homeless(engine: Engine, report: Report) -> Iterator[Problem]:
-    """Messages whose body, key and headers are not in any segment, and results that are not."""
+    """Messages whose body, key and headers are not in any segment, and results and staged rows that are not."""
     bases = np.array([segment.base_position for segment in report.segments], dtype=np.int64)
     ends = np.array([segment.end_position for segment in report.segments], dtype=np.int64)
     for queue in engine.queues.values():
@@ -172,6 +172,11 @@ def _homeless(engine: Engine, report: Report) -> Iterator[Problem]:
             if len(lost):
                 text = f"queue {queue.name}: {len(lost)} results are in no segment, first of message {lost[0]}"
                 yield Problem(Severity.DAMAGED, text, report.directory)
+    chunks = np.array([each[:2] for each in engine.staging.all_chunks()], dtype=np.int64).reshape(-1, 2)
+    lost_chunks = np.count_nonzero(~_inside(chunks[:, 0], chunks[:, 1], bases, ends))
+    if lost_chunks:
+        text = f"{lost_chunks} chunks of staged rows are in no segment"
+        yield Problem(Severity.DAMAGED, text, report.directory)
 
 
 def _inside(first: _Numbers, sizes: _Numbers, bases: _Numbers, ends: _Numbers) -> NDArray[np.bool_]:

@@ -183,7 +183,7 @@ class Staging:
     def sections(self) -> Iterator[tuple[str, bytes, Columns]]:
         """Positions once more as a column, for whoever counts what is still alive in the log."""
         if self.committed or self.batches:
-            positions = [chunk.position for chunk in self._all_chunks()]
+            positions = [chunk.position for chunk in self.all_chunks()]
             yield "staging", msgspec.json.encode(self.facts), (np.array(positions, dtype=np.uint64),)
 
     def restore(self, facts: bytes) -> None:
@@ -191,10 +191,11 @@ class Staging:
         self.committed = dict(decoded.committed)
         self.batches = {(batch.query, batch.batch): batch for batch in decoded.batches}
         self.admissions = decoded.admissions
-        chunks = list(self._all_chunks())
+        chunks = list(self.all_chunks())
         self.chunks, self.bytes = len(chunks), sum(chunk.size for chunk in chunks)
 
-    def _all_chunks(self) -> Iterator[Chunk]:
+    def all_chunks(self) -> Iterator[Chunk]:
+        """Of rows that are not in their queues yet."""
         for batch in self.batches.values():
             for chunks in batch.parts.values():
                 yield from chunks
