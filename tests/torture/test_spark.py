@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -43,18 +44,21 @@ pytestmark = [
 ]
 
 
+def environment(folder: Path) -> dict[str, str]:
+    home = str(Path(pyspark.__file__).parent)
+    folders = {"SPARK_HOME": home, "SPARK_WORKER_DIR": str(folder / "workers")}
+    return os.environ | folders | {"PYSPARK_PYTHON": sys.executable}
+
+
 class Job:
     """A driver with its executors, in a process group of their own."""
 
-    def __init__(self, folder: Path, url: str, master: str) -> None:
-        home = Path(pyspark.__file__).parent
-        environment = {"PYSPARK_PYTHON": sys.executable, "SPARK_HOME": str(home)}
-        environment |= {"SPARK_WORKER_DIR": str(folder / "workers"), "SPARK_LOCAL_IP": "127.0.0.1"}
-        command = [sys.executable, "-m", "tests.torture.spark_job", url, str(folder), master]
+    def __init__(self, folder: Path, url: str, *arguments: str) -> None:
+        command = [sys.executable, "-m", "tests.torture.spark_job", url, str(folder), *arguments]
         self._log = (folder / "job.log").open("ab")
         self._process = subprocess.Popen(
             command,
-            env=os.environ | environment,
+            env=environment(folder) | {"SPARK_LOCAL_IP": "127.0.0.1"},
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,
@@ -188,10 +192,10 @@ def write_files(folder: Path, count: int) -> Counter[bytes]:
     return Counter(f"file {number} row {row}".encode() for number in range(count) for row in range(ROWS_PER_FILE))
 
 
-def run(proxy: Proxy, folder: Path, master: str) -> int:
+def run(proxy: Proxy, folder: Path, *arguments: str) -> int:
     """Until the job ends by itself; how many starts it took."""
     for starts in range(1, DRIVER_KILLS + 2):
-        proxy.job = job = Job(folder, proxy.url, master)
+        proxy.job = job = Job(folder, proxy.url, *arguments)
         if job.wait() == 0:
             return starts
         assert proxy.driver_kills == starts, (folder / "job.log").read_text()[-3000:]
@@ -214,3 +218,61 @@ def test_executors_are_killed_while_they_stage_and_every_row_is_there_once(proxy
     assert proxy.executor_kills == EXECUTOR_KILLS
     assert bodies(proxy.broker) == expected
     assert max(proxy.attempts.values()) > 1, "a task should have been tried again after it had staged rows"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[str]:
+    """A master and two workers, on hosts of different names: only then does Spark run a task twice at a time."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(kind: str, host: str, *arguments: str) -> subprocess.Popen[str]:
+        spark_class = Path(pyspark.__file__).parent / "bin" / "spark-class"
+        command = [
+            str(spark_class),
+            f"org.apache.spark.deploy.{kind}",
+            "--host",
+            host,
+            "--webui-port",
+            "0",
+            *arguments,
+        ]
+        process = subprocess.Popen(
+            command, env=environment(tmp_path), stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        started.append(process)
+        return process
+
+    try:
+        master = start("master.Master", "127.0.0.1", "--port", "0")
+        url = wait_for(master, r"Starting Spark master at (spark://\S+)")
+        for host in ("127.0.0.2", "127.0.0.3"):
+            worker = start("worker.Worker", host, "--cores", "2", "--memory", "512m", url)
+            wait_for(worker, "(Successfully registered)")
+        yield url
+    finally:
+        for process in started:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            assert process.stderr is not None
+            process.stderr.close()
+
+
+def wait_for(process: subprocess.Popen[str], pattern: str) -> str:
+    assert process.stderr is not None
+    for line in process.stderr:
+        if found := re.search(pattern, line):
+            threading.Thread(target=process.stderr.read, daemon=True).start()
+            return found[1]
+    raise AssertionError(f"it ended before it said {pattern}")
+
+
+@pytest.mark.skipif(not LONG, reason="a cluster of five processes takes a minute: TORTURE=long")
+@pytest.mark.timeout(3600)
+def test_a_task_that_runs_twice_at_a_time_writes_every_row_once(proxy: Proxy, tmp_path: Path, cluster: str) -> None:
+    expected = write_files(tmp_path, 2)
+    twins = {"speculation": "true", "speculation.interval": "100ms", "speculation.quantile": "0.1"}
+    twins |= {"speculation.multiplier": "1", "speculation.task.duration.threshold": "1s"}
+    assert run(proxy, tmp_path, cluster, *[f"spark.{key}={value}" for key, value in twins.items()]) == 1
+    assert (tmp_path / "twin").exists()
+    assert max(proxy.attempts.values()) > 1
+    assert bodies(proxy.broker) == expected
