@@ -1,7 +1,7 @@
 """The lake: a directory of Parquet tables, each with a Delta log that is committed through delta-rs.
 
 A commit names the offset up to which the log's events are in the table. So what was written once is never written
-again, whichever query writes it and however it divides the events into batches; ADR 16 says why.
+again, whichever query writes it and however it divides the events into batches; ADR 21 says why.
 
     penstock.json     which log the lake is of
     lock              held by the process that fills the lake

@@ -1,0 +1,134 @@
+"""How fast the pipeline fills all its tables, and how late: `python -m bench.pipeline`.
+
+First a log of whole lives is there already, and the pipeline works through it: events a second over all tables,
+without the first batch, which pays for the start. Then a broker runs with a steady load, and the pipeline beside it
+with the triggers it has by default: seconds from an event to its row, and what publishers reach meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import lives, load, machine, report
+from bench.cores import LOAD_CORE, on_load_core, on_server_core
+from tests.broker import Broker
+
+EVENTS = 6_000_000
+RATE = 10_000  # Events a second of the steady load.
+SECONDS = 40.0
+EVENTS_PER_PUBLISH = 2  # L and Q.
+CONNECTIONS = 64
+_BATCH = re.compile(r"batch (\d+): (\d+) events up to offset \d+ in ([\d.]+) s, ([\d.]+) s after they happened")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument("--events", type=int, default=EVENTS)
+    parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument("--only", choices=["throughput", "lag"])
+    parser.add_argument("--scratch", type=Path, default=Path(__file__).parent / "scratch")
+    asked = parser.parse_args()
+    asked.scratch.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="pipeline-", dir=asked.scratch))
+    found: dict[str, float] = {}
+    try:
+        if asked.only != "lag":
+            found |= throughput(folder / "throughput", asked.events)
+        if asked.only != "throughput":
+            found |= lag(folder / "lag", asked.seconds)
+        facts = {"machine": machine.facts(folder), "events": asked.events, **found}
+    finally:
+        shutil.rmtree(folder)
+    table = Table("figure", "value", title="The pipeline fills its tables")
+    for name, value in found.items():
+        table.add_row(name.replace("_", " "), f"{value:,.0f}" if value > 100 else f"{value:.2f}")
+    Console().print(table)
+    whole = asked.only is None and asked.events == EVENTS
+    report.write_json(Path(__file__).parent / ("pipeline.json" if whole else "pipeline-partial.json"), facts)
+
+
+def throughput(folder: Path, events: int) -> dict[str, float]:
+    lives.make(folder / "data", events // lives.EVENTS_PER_MESSAGE)
+    command = _run(folder, "--data", str(folder / "data"), "--once")
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    batches = [match.groups() for match in map(_BATCH.match, ended.stdout.splitlines()) if match]
+    assert sum(int(batch[1]) for batch in batches) == events, ended.stdout
+    warm = [batch for batch in batches[1:] if int(batch[1]) > 100_000]
+    rates = [int(batch[1]) / float(batch[2]) for batch in warm]
+    return {"events_per_second": sum(rates) / len(rates), "events_per_second_of_the_last_batch": rates[-1]}
+
+
+def lag(folder: Path, seconds: float) -> dict[str, float]:
+    with on_server_core():
+        broker = Broker(folder / "data").start()
+    try:
+        broker.create_queue(load.QUEUE)
+        port = broker.http[1]
+        alone = on_load_core(load.publish_rate, port, CONNECTIONS, 1.0, seconds / 4).per_second
+        with pipeline(folder, broker) as lags:
+            wait_until(lambda: bool(lags))
+            on_load_core(load.publish_paced, port, CONNECTIONS, RATE / EVENTS_PER_PUBLISH, seconds / 2, seconds / 2)
+            settled = lags[-3:]
+            beside = on_load_core(load.publish_rate, port, CONNECTIONS, 1.0, seconds / 4).per_second
+    finally:
+        broker.stop()
+    return {
+        "lag_seconds_median": sorted(settled)[len(settled) // 2],
+        "lag_seconds_highest": max(settled),
+        "published_per_second_alone": alone,
+        "published_per_second_beside_the_pipeline": beside,
+        "published_beside_to_alone": beside / alone,
+    }
+
+
+@contextlib.contextmanager
+def pipeline(folder: Path, broker: Broker) -> Iterator[list[float]]:
+    """A pipeline on the core that the broker has not, behind the load; of each batch, how late its last event was."""
+    host, port = broker.http
+    command = _run(folder, "--url", f"http://{host}:{port}", master="local[1]")
+    behind = ["nice", "-n", "10", "taskset", "--cpu-list", str(LOAD_CORE)]
+    lags: list[float] = []
+    child = subprocess.Popen([*behind, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert child.stdout is not None
+
+    def listen() -> None:
+        for line in child.stdout or ():
+            match = _BATCH.match(line)
+            if match:
+                lags.append(float(match[4]))
+
+    threading.Thread(target=listen, daemon=True).start()
+    try:
+        yield lags
+    finally:
+        child.terminate()
+        child.wait()
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def _run(folder: Path, *flags: str, master: str = "local[2]") -> list[str]:
+    lake = ["--lake", str(folder / "lake"), "--master", master]
+    return [sys.executable, "-m", "penstock.cli", "pipeline", "run", *lake, *flags]
+
+
+if __name__ == "__main__":
+    main()
