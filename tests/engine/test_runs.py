@@ -28,6 +28,7 @@ from penstock.model import (
     NewMessage,
     Publish,
     PublishTopics,
+    QueuedRun,
     QueueSettings,
     RedrivePolicy,
     Refused,
@@ -69,6 +70,8 @@ def unchanged_one_by_one(run: UnchangedRun) -> list[Unchanged]:
 def apart_of(event: Event) -> list[Event]:
     if isinstance(event, LoggedRun):
         return [*one_by_one(event)]
+    if isinstance(event, QueuedRun):
+        return [*event.apart()]
     return [*unchanged_one_by_one(event)] if isinstance(event, UnchangedRun) else [event]
 
 
@@ -98,6 +101,49 @@ def test_a_run_leaves_the_state_and_the_bytes_of_its_messages(
     for engine in (together, apart):
         engine.advance(later)
     assert together.decide(Fetch("work", 1000), later) == apart.decide(Fetch("work", 1000), later)
+
+
+CHANNELS = st.lists(
+    st.builds(
+        QueueSettings,
+        delay_ns=st.sampled_from([0, 0, 5_000]),
+        retention_ns=st.sampled_from([NEVER_NS, NEVER_NS, 1_000_000]),
+        deduplication=st.sampled_from([False, False, False, True]),
+        topics=st.sampled_from([("work.*",), ("work.a", "*")]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@effort(150)
+@given(CHANNELS, st.lists(st.tuples(BODIES | st.just([b"alone"]), st.integers(0, 1)), min_size=1, max_size=4))
+def test_messages_for_many_channels_leave_the_state_and_the_bytes_of_each_of_them(
+    channels: list[QueueSettings], publishes: list[tuple[list[bytes], int]]
+) -> None:
+    together, apart = Engine(), Engine()
+    batch, other = Batch(7, 1000), Batch(7, 1000)
+    now = 1
+    commands = [CreateQueue(f"channel-{number}", settings) for number, settings in enumerate(channels)] + [
+        PublishTopics(
+            [NewMessage(body, "text/plain", priority, topics=("work.a",)) for body in bodies], QueueSettings()
+        )
+        for bodies, priority in publishes
+    ]
+    for command in commands:
+        now += 10
+        for event in together.decide(command, now).events:
+            together.evolve(event, batch.add(event))
+            for single in apart_of(event):
+                apart.evolve(single, other.add(single))
+    assert batch.seal(now) == other.seal(now)
+    assert state_of(together) == state_of(apart)
+    assert together.next_deadline == apart.next_deadline
+    for engine in (together, apart):
+        engine.advance(now + 10_000)
+    for name in together.numbers:
+        fetch = Fetch(name, 1000)
+        assert together.decide(fetch, now + 10_000) == apart.decide(fetch, now + 10_000)
 
 
 KEYED = st.lists(
