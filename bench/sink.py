@@ -26,9 +26,9 @@ from rich.table import Table
 from bench import machine, report
 from bench.spark import seconds, session
 
-ROWS = 2_000_000
+ROWS = 1_000_000
 BATCHES = 4
-ROUNDS = 3
+ROUNDS = 2
 BODY_BYTES = 200
 
 
