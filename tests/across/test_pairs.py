@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from itertools import product
 from typing import Any
 
@@ -154,8 +154,8 @@ def test_a_session_that_the_broker_has_lost_holds_nothing_and_the_message_return
 STAGES = ["ready", "write", "sync", "assign", "finish", "retry", "drop"]
 
 
-@pytest.fixture
-def followed(broker: Broker) -> Iterator[tuple[str, WsClient]]:
+@contextmanager
+def a_followed_message(broker: Broker) -> Iterator[tuple[str, WsClient]]:
     """A queue of its own, and a sender that has asked for every notice of the message in it."""
     queue = f"followed-{secrets.token_hex(4)}"
     broker.create_queue(queue)
@@ -164,6 +164,12 @@ def followed(broker: Broker) -> Iterator[tuple[str, WsClient]]:
         sender.say({"type": "post", "queue": queue, "message": BODY, "label": 7, "priority": 0, "notify": STAGES})
         assert [notice(sender) for _ in range(3)] == ["ready", "write", "sync"]
         yield queue, sender
+
+
+@pytest.fixture
+def followed(broker: Broker) -> Iterator[tuple[str, WsClient]]:
+    with a_followed_message(broker) as both:
+        yield both
 
 
 def notice(sender: WsClient) -> str:

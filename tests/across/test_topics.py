@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import secrets
 from contextlib import closing
 from typing import Any
 
 import pytest
 
-from tests.across.test_pairs import BODY, STAGES, finish, letters, notice, take
+from tests.across.test_pairs import BODY, a_followed_message, finish, letters, notice, take
 from tests.broker import Broker, StartBroker
 from tests.torture.clients import CLIENTS
-from tests.ws_client import WsClient
 
 
 def call(broker: Broker, method: str, target: str, document: Any) -> Any:
@@ -41,12 +39,7 @@ def test_a_copy_in_a_channel_is_a_message_to_every_dialect(start_broker: StartBr
     [("success", "finish"), ("invalid", "drop"), ("not_interested", "drop"), ("retry", "retry")],
 )
 def test_a_sender_hears_what_a_consumer_says(broker: Broker, outcome: str, heard: str) -> None:
-    queue = f"said-{secrets.token_hex(4)}"
-    broker.create_queue(queue)
-    with WsClient(broker.http) as sender:
-        sender.hear()
-        sender.say({"type": "post", "queue": queue, "message": BODY, "label": 7, "priority": 0, "notify": STAGES})
-        assert [notice(sender) for _ in range(3)] == ["ready", "write", "sync"]
+    with a_followed_message(broker) as (queue, sender):
         (message,) = broker.request("GET", f"/v1/queues/{queue}/messages?consumer=c&wait=5").json()
         assert (message["message"], notice(sender)) == (BODY, "assign")
         said = {"id": message["id"], "consumer": "c", "outcome": outcome, "delay": 60}

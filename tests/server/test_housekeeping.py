@@ -39,6 +39,14 @@ async def come_and_go(loop: Loop, count: int, *, keep: int = 0) -> None:
             await ask(loop, Finish(delivery.queue, delivery.sequence))
 
 
+async def snapshots(loop: Loop, keeper: Housekeeper, count: int, *, keep: int = 0) -> None:
+    """Let messages come and go until so many snapshots were taken."""
+    for _ in range(count):
+        known = keeper.newest
+        await come_and_go(loop, 80, keep=keep)
+        await until(lambda known=known: keeper.newest is not known)  # type: ignore[misc]
+
+
 def test_a_broker_at_rest_takes_a_snapshot_of_its_last_burst(log: SegmentLog) -> None:
     async def story() -> None:
         loop = a_loop(log)
@@ -97,10 +105,7 @@ def test_segments_without_living_messages_are_given_back(log: SegmentLog) -> Non
         keeper = Housekeeper(loop, log, FORGETFUL)
         loop.on_commit.append(keeper.after_commit)
         await ask(loop, CreateQueue("work", QueueSettings()))
-        for _ in range(4):
-            known = keeper.newest
-            await come_and_go(loop, 80)
-            await until(lambda known=known: keeper.newest is not known)  # type: ignore[misc]
+        await snapshots(loop, keeper, 4)
         keeper.stop()
         assert log.segments[0].base_offset > 0
         assert len(log.segments) < 6
@@ -117,10 +122,7 @@ def test_the_living_messages_of_a_mostly_dead_segment_are_carried_forward(log: S
         await ask(loop, CreateQueue("work", QueueSettings(visibility_ns=10**15)))
         await ask(loop, Publish("work", [NewMessage(b"the first of all")]))
         (survivor,) = await ask(loop, Fetch("work"))
-        for _ in range(8):
-            known = keeper.newest
-            await come_and_go(loop, 80, keep=50)
-            await until(lambda known=known: keeper.newest is not known)  # type: ignore[misc]
+        await snapshots(loop, keeper, 8, keep=50)
         keeper.stop()
         assert log.segments[0].base_offset > 0
         row = loop.engine.queues[1].rows.get(survivor.sequence)
@@ -143,10 +145,7 @@ def test_results_are_carried_forward_like_messages(log: SegmentLog) -> None:
         await ask(loop, Pull("r", results=[("kept", 1, b"answer")]))
         await ask(loop, Pull("s", results=[("kept", 1, b"")]))
         before = loop.engine.queues[2].groups.result(1)
-        for _ in range(8):
-            known = keeper.newest
-            await come_and_go(loop, 80)
-            await until(lambda known=known: keeper.newest is not known)  # type: ignore[misc]
+        await snapshots(loop, keeper, 8)
         keeper.stop()
         assert log.segments[0].base_offset > 0
         after = loop.engine.queues[2].groups.result(1)
@@ -170,10 +169,7 @@ def test_a_body_that_many_queues_share_is_carried_once(log: SegmentLog) -> None:
         await ask(loop, PublishTopics([NewMessage(b"shared", topics=("a.b",), key=b"k")], QueueSettings()))
         sharing = [loop.engine.queues[number] for number in [*range(2, 42), 42]]
         (before,) = {row.position for queue in sharing if (row := queue.rows.get(1))}
-        for _ in range(8):
-            known = keeper.newest
-            await come_and_go(loop, 80)
-            await until(lambda known=known: keeper.newest is not known)  # type: ignore[misc]
+        await snapshots(loop, keeper, 8)
         await until(lambda: not keeper.under_way)
         keeper.stop()
         assert log.segments[0].base_offset > 0
@@ -194,10 +190,7 @@ def test_what_workers_have_confirmed_of_several_is_carried_forward(log: SegmentL
         await ask(loop, Publish("several", [NewMessage(b"x")]))
         await ask(loop, Fetch("several"))
         await ask(loop, Finish(2, 1, result=b"done"))
-        for _ in range(8):
-            known = keeper.newest
-            await come_and_go(loop, 80)
-            await until(lambda known=known: keeper.newest is not known)  # type: ignore[misc]
+        await snapshots(loop, keeper, 8)
         keeper.stop()
         assert log.segments[0].base_offset > 0
         slot = loop.engine.queues[2].groups.slot(WORKERS, 1)

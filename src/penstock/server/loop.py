@@ -285,14 +285,14 @@ class Loop:
         self._hold_all([(reply, one, stage) for (_, reply, stage), one in zip(settles, answers, strict=True)])
 
     def _publish_topics_together(self, publishes: list[tuple[PublishTopics, Reply, Stage]]) -> None:
-        """What is refused together may still go one by one."""
-        messages = [message for command, _, _ in publishes for message in command.messages]
-        answer = self._carry_out(PublishTopics(messages, publishes[0][0].create))
-        if len(publishes) > 1 and type(answer) is Refused:
-            for command, reply, stage in publishes:
-                self._hold(reply, self._carry_out(command), stage)
-            return
-        self._hold_all(_shared_out(publishes, answer))
+        for together in _grouped(publishes, lambda command: command.create):
+            messages = [message for command, _, _ in together for message in command.messages]
+            answer = self._carry_out(PublishTopics(messages, together[0][0].create))
+            if len(together) > 1 and type(answer) is Refused:
+                for command, reply, stage in together:  # What is refused together may still go one by one.
+                    self._hold(reply, self._carry_out(command), stage)
+            else:
+                self._hold_all(_shared_out(together, answer))
 
     def _publish_together(self, publishes: list[tuple[Publish, Reply, Stage]]) -> None:
         for together in _grouped(publishes, lambda command: (command.queue, command.create)):
