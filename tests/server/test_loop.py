@@ -17,17 +17,22 @@ from penstock.model import (
     DeleteQueue,
     Delivery,
     DescribeQueue,
+    Discarded,
     Done,
     Fetch,
     Finish,
     Kind,
     NewMessage,
+    Outcome,
     Publish,
+    PublishTopics,
     QueueSettings,
     Receipt,
+    Receive,
     RedrivePolicy,
     Refused,
     Release,
+    Settle,
     Stage,
 )
 from penstock.server.loop import Loop
@@ -399,3 +404,50 @@ async def test_a_fetch_that_comes_with_a_message_does_not_overtake_one_that_wait
     assert not second.done()
     assert late is not None
     late.cancel()
+
+
+# ── Topics ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@live
+async def test_publishes_to_topics_in_one_turn_are_one_decision_with_an_answer_each(loop: Loop) -> None:
+    await ask(loop, CreateQueue("channel", QueueSettings(topics=("work.*",))))
+    asked = [PublishTopics([NewMessage(b"%d" % number, topics=("work.x",))], QueueSettings()) for number in range(30)]
+    answers = await asyncio.gather(*[ask(loop, command) for command in asked])
+    assert [answer[0].sequence for answer in answers] == list(range(1, 31))
+    assert {answer[0].channels for answer in answers} == {("channel",)}
+    assert (loop.events_by_kind[Kind.LOGGED], loop.events_by_kind[Kind.QUEUED]) == (30, 30)
+    deliveries = await ask(loop, Fetch("channel", 100))
+    assert [delivery.body for delivery in deliveries] == [b"%d" % number for number in range(30)]
+
+
+@live
+async def test_a_publish_that_is_refused_does_not_take_others_of_its_turn_along(loop: Loop) -> None:
+    impossible = QueueSettings(redrive_policy=RedrivePolicy(1, "nowhere"))
+    asked = [
+        PublishTopics([NewMessage(b"x", topics=(topic,))], impossible) for topic in ("work.x", "new.x", "work.y")
+    ]
+    first, refused, last = await asyncio.gather(*[ask(loop, command) for command in asked])
+    assert [first[0].sequence, last[0].sequence] == [1, 2]
+    assert refused == Refused(Reason.NO_DEAD_LETTER_QUEUE, "nowhere")
+
+
+@live
+async def test_outcomes_in_one_turn_are_decided_in_their_order(loop: Loop) -> None:
+    place = await published(loop)
+    await ask(loop, Fetch("work"))
+    outcomes: list[Outcome] = ["invalid", "success"]
+    asked = [Settle(place.queue, place.sequence, outcome) for outcome in outcomes]
+    assert await asyncio.gather(*[ask(loop, command) for command in asked]) == [Done(), Discarded()]
+
+
+@live
+async def test_a_consumer_that_waits_gets_what_it_gave_back_when_its_delay_is_over(loop: Loop) -> None:
+    await ask(loop, CreateQueue("several", QueueSettings(confirmations=2, visibility_ns=10**15)))
+    await ask(loop, Publish("several", [HELLO]))
+    (delivery,) = (await ask(loop, Receive("several", "c"))).deliveries
+    waiting = asyncio.ensure_future(ask(loop, Receive("several", "c", wait_ns=10**11)))
+    await settled(loop)
+    await ask(loop, Settle(delivery.queue, delivery.sequence, "retry", "c", delay_ns=1_000_000))
+    (again,) = (await waiting).deliveries
+    assert (again.sequence, again.receives) == (delivery.sequence, 2)
