@@ -73,7 +73,7 @@ bench: setup ## Run the benchmarks
 	@$(BIN)/python -m bench
 
 torture: setup java ## Kill the broker 520 times under load, and Spark jobs 20 times; about 40 minutes
-	@TORTURE=long $(BIN)/python -m pytest tests/torture -m torture --timeout=14400
+	@TORTURE=long $(BIN)/python -m pytest tests/torture tests/pipeline -m torture --timeout=14400
 
 lock: ## Pin every dependency anew in requirements.lock
 	@tool=$$(mktemp -d)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import queue
+import random
 import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,10 +22,12 @@ from penstock.pipeline.session import JAVA_VERSION_MIN, java_version
 from penstock.pipeline.stream import lake_table
 from penstock.pipeline.tables import TABLES
 from tests.broker import Broker, address, structured
-from tests.history import make_history, make_queue, publish
+from tests.history import make_history, make_queue, publish, settle
 from tests.pipeline.lakes import FilledLake, assert_same_tables, events_of
 
 LINE_SECONDS_MAX = 100.0
+KILLS = 20 if os.environ.get("TORTURE") == "long" else 1
+KILL_SECONDS_MAX = 40.0  # From one start to the next kill: before, in and behind the first batches.
 
 needs_java = pytest.mark.skipif(java_version() < JAVA_VERSION_MIN, reason="Spark needs Java")
 
@@ -64,6 +68,15 @@ class Household:
             if re.search(pattern, line):
                 return line
 
+    def listen(self, seconds: float) -> None:
+        """Let it go on for so long."""
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                self._lines.get(timeout=left)
+            except queue.Empty:
+                return
+
     def broker(self) -> Broker:
         """Its broker, to talk to."""
         broker = Broker(self.data)
@@ -97,7 +110,8 @@ def start_up(tmp_path: Path) -> Iterator[Callable[..., Household]]:
 
 
 @needs_java
-@pytest.mark.timeout(400)  # Spark starts twice.
+@pytest.mark.torture
+@pytest.mark.timeout(300 + 200 * KILLS)  # Spark starts anew each time.
 def test_a_pipeline_that_is_killed_starts_again_and_nothing_is_lost_or_doubled(
     start_up: Callable[..., Household], spark: SparkSession
 ) -> None:
@@ -105,9 +119,12 @@ def test_a_pipeline_that_is_killed_starts_again_and_nothing_is_lost_or_doubled(
     broker = household.broker()
     make_history(broker, 2)
     household.hear("pipeline: batch 0: ")
-    publish(broker, "hopeless", b"more")
-    os.kill(household.child("pipeline"), signal.SIGKILL)
-    household.hear("pipeline: it ended with code -9; again in 1 s")
+    for number in range(KILLS):
+        publish(broker, "hopeless", b"more", b"%d" % number)
+        settle(broker, "hopeless")
+        household.listen(random.uniform(0, KILL_SECONDS_MAX) if number else 0)
+        os.kill(household.child("pipeline"), signal.SIGKILL)
+        household.hear("pipeline: it ended with code -9; again in ")
     make_queue(broker, "later")
     publish(broker, "later", *[b"%d" % number for number in range(100)])
     household.hear("pipeline: batch ")
