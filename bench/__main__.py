@@ -5,6 +5,7 @@ python -m bench deep | churn | delayed                    what happens with very
 python -m bench idle | wake                               what waiting clients cost, and how soon they are awake
 python -m bench topics                                    what a message for many channels costs
 python -m bench spectator                                 what a reader of the Event Log costs the publishers
+python -m bench history                                   what it costs to tell what has not changed
 python -m bench push                                      how fast messages are pushed, also beside dead endpoints
 """
 

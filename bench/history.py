@@ -49,11 +49,13 @@ def _rates(progress: Progress, scratch: Path, keys: int) -> Found:
         fill(directory / "data", keys)
         broker = Broker(directory)
         broker.start()
+        rounds = count()
         try:
             for number in range(ROUNDS):
-                for kind in ("plain", "unchanged", "changed"):
+                for kind in ("plain", "unchanged", "mixed", "changed"):
                     progress.update(task, description=f"{kind}, round {number + 1}")
-                    counted = _right(on_load_core(publish_rate, broker.port, kind, keys, number))
+                    load = (broker.port, kind, keys, next(rounds))
+                    counted = _right(on_load_core(publish_rate, *load))
                     rates.setdefault(kind, []).append(counted.per_second)
         finally:
             broker.end()
@@ -61,8 +63,7 @@ def _rates(progress: Progress, scratch: Path, keys: int) -> Found:
     median = {kind: sorted(found)[ROUNDS // 2] for kind, found in rates.items()}
     return {
         **{f"{kind}_per_second": rate for kind, rate in median.items()},
-        "unchanged_to_plain": median["unchanged"] / median["plain"],
-        "changed_to_plain": median["changed"] / median["plain"],
+        **{f"{kind}_to_plain": median[kind] / median["plain"] for kind in ("unchanged", "mixed", "changed")},
     }
 
 
@@ -79,7 +80,7 @@ def _memory(progress: Progress, scratch: Path, keys: int) -> Found:
             began, rounds = time.monotonic(), count()
             while time.monotonic() - began < MEMORY_SECONDS:
                 _right(on_load_core(publish_rate, broker.port, "changed", keys, 1000 + next(rounds)))
-                most = max(most, sum(map(machine.resident_bytes, _processes(broker.pid))))
+                most = max(most, sum(map(_peak_bytes, _processes(broker.pid))))
         finally:
             broker.end()
         progress.remove_task(task)
@@ -91,6 +92,12 @@ def _processes(pid: int) -> list[int]:
     """The broker, and its children."""
     children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     return [pid, *map(int, children)]
+
+
+def _peak_bytes(pid: int) -> int:
+    """The most that a process has held so far."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
 
 def _right(counted: Count) -> Count:
@@ -130,12 +137,15 @@ def text(content: int) -> bytes:
 
 
 def publish_rate(port: int, kind: str, keys: int, number: int) -> Count:
-    """One half of the keys changes, the other does not. `number`: of the round, so that what changes has not been
-    said before."""
+    """One half of the keys changes, the other does not; of mixed connections one half does the one and one the other.
+    `number`: of the round, so that what changes has not been said before."""
     half = keys // 2
-    first = half if kind == "changed" else 0
-    bounds = [first + half * each // CONNECTIONS for each in range(CONNECTIONS + 1)]
-    conversations = [Publish(kind, range(start, stop), number) for start, stop in pairwise(bounds)]
+    bounds = [half * each // CONNECTIONS for each in range(CONNECTIONS + 1)]
+    conversations = []
+    for each, (start, stop) in enumerate(pairwise(bounds)):
+        own = ("unchanged", "changed")[each % 2] if kind == "mixed" else kind
+        first = half if own == "changed" else 0
+        conversations.append(Publish(own, range(first + start, first + stop), number))
     return closed_loop(port, conversations, warm_seconds=WARM_SECONDS, seconds=SECONDS)
 
 

@@ -7,6 +7,7 @@ nobody can hand it another, and knows nothing else: killed at any moment it leav
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import subprocess
@@ -94,6 +95,7 @@ def _be_the_writer(path: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # Meant for the broker, which may have something left to write.
     os.nice(_NICE)
+    gc.disable()  # Nothing here is a cycle, and a batch is very many objects.
     stored: StoredVersions | None = None
     while batch := _receive(sys.stdin.buffer):
         try:

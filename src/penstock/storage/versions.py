@@ -67,7 +67,7 @@ class Changes(NamedTuple):
     reached: Position
     earliest: Position  # Where the log begins: what was replaced before it goes.
     current: dict[bytes, Version]  # By the hash of object and key.
-    replaced: dict[Position, Version]  # By the position of the version that came after it.
+    replaced: dict[Position, Version]  # By the position of the version that came after it, in the order of the log.
 
 
 def _mapping(path: Path) -> tuple[int, int]:
@@ -199,7 +199,7 @@ class StoredVersions:
                 cursor.putmulti([(name, encode_version(name, version)) for name, version in some])
                 self.bound_memory()
         with transaction.cursor(self._replaced) as cursor:
-            placed = [(place_of(position), version) for position, version in sorted(changes.replaced.items())]
+            placed = [(place_of(position), version) for position, version in changes.replaced.items()]
             replaced = [(place, encode_version(place, version)) for place, version in placed]
             in_order = not replaced or not cursor.last() or bytes(cursor.key()) < replaced[0][0]
             cursor.putmulti(replaced, append=in_order)
