@@ -190,6 +190,20 @@ def test_a_broker_that_is_killed_keeps_what_is_staged_and_finishes_what_is_commi
     assert delivered.body.count(b"X-MQS-MESSAGE-RECEIVES: 1\r\n") == 1000
 
 
+def test_a_broker_that_is_stopped_meanwhile_goes_on_when_it_is_started(own: Broker) -> None:
+    for chunk in range(20):
+        stage(own, messages(10_000), chunk=chunk)
+    with own.connect() as connection:
+        body = json.dumps({"parts": [{"part": "a", "chunks": 20}]}).encode()
+        connection.send(encode_request("POST", "/v1/stage/q/0/commit", body=body))
+        while own.request("GET", "/v1/stage/q").json()["committed"] is None:
+            pass
+        own.stop()
+    own.start()
+    assert commit(own, a=20).status == 200
+    assert status(own)["messages"] == 200_000
+
+
 def test_a_batch_survives_snapshots_and_segments_that_come_and_go(start_broker: StartBroker) -> None:
     settings = ("log.segment_bytes=65536", "log.snapshot_bytes=65536", "log.retention_seconds=0")
     broker = start_broker(*settings)

@@ -25,6 +25,7 @@ class Admitter:
     def __init__(self, loop: Loop, topic_queues: QueueSettings) -> None:
         self._loop = loop
         self._topic_queues = topic_queues  # What those are like that rows to topics make.
+        self._stopped = False
         self._under_way = 0  # Steps that are not durable yet.
         self._chunk: Chunk | None = None  # Whose rows are at hand.
         self._rows: StagedRows | None = None
@@ -45,8 +46,13 @@ class Admitter:
 
     def resume(self) -> None:
         """Go on with what is committed, if nobody is at it."""
-        if not self._under_way and not self._loop.failure:
+        if not (self._under_way or self._stopped or self._loop.failure):
             self._stroke()
+
+    def stop(self) -> None:
+        """The broker is about to stop: what is left follows when it starts again."""
+        self._stopped = True
+        self._give_up(Refused(Reason.UNAVAILABLE, "the broker stops"))
 
     def look_around(self) -> None:
         """Called now and then: go on where something was in the way, and drop what nobody commits any more."""

@@ -426,6 +426,7 @@ class Broker:
 
     async def _shut_down(self, listeners: list[asyncio.Server]) -> int:
         logger.info("stopping")
+        self.admitter.stop()
         for listener in listeners:
             listener.close()
         self.http.stop()
