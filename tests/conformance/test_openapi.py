@@ -17,9 +17,10 @@ from schemathesis.schemas import BaseSchema
 
 import penstock
 from tests.broker import Broker, StartBroker
+from tests.engine.effort import LONG
 from tests.history import events, make_history
 
-EXAMPLES_MAX = 40
+EXAMPLES_MAX = 400 if LONG else 15
 BUSY = "openapi-busy"  # A queue that is there, and always has a message, so that no receive waits.
 
 # What a schema cannot say, by operation.
@@ -27,8 +28,14 @@ EXCLUDED_CHECKS = {
     # A dead-letter queue must exist; and 5.0 is an integer to JSON Schema, but not to this service.
     "createQueue": ["positive_data_acceptance"],
     "updateQueue": ["positive_data_acceptance"],
-    # One message is answered without a body, several with their ids. Any body of any type is a message.
-    "publishMessages": ["content_type_conformance", "response_schema_conformance", "negative_data_rejection"],
+    # One message is answered without a body, several with their ids. Any body of any type is a message, except a
+    # batch whose parts have bytes in their headers that no header has.
+    "publishMessages": [
+        "content_type_conformance",
+        "response_schema_conformance",
+        "negative_data_rejection",
+        "positive_data_acceptance",
+    ],
     # A result is for a message that must be there, a queue of workers knows no start, and bytes are counted.
     "pullMessages": ["positive_data_acceptance"],
     "postMessages": ["positive_data_acceptance"],

@@ -101,7 +101,7 @@ def test_what_retention_has_removed_is_an_error_unless_told_otherwise(spark: Spa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"read": "queue"}, "reading from a queue is not there yet"),
+        ({"read": "queue"}, "path: not for reading a queue"),
         ({"startingOffset": "1000000"}, "offset 1000000 is behind the end of the log"),
         ({"endingOffset": "1000000"}, "endingOffset 1000000 is behind the end of the log"),
         ({"path": "/nowhere"}, "/nowhere is not a Penstock data directory"),
