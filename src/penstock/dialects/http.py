@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Protocol
@@ -151,8 +152,11 @@ def kept_header_lines(headers: bytes) -> bytes:
     return b"".join([b"%b: %b\r\n" % (KEPT_HEADERS[name], kept[name]) for name in kept if name in KEPT_HEADERS])
 
 
+_control_character = re.compile("[\x00-\x1f\x7f-\x9f]").search
+
+
 def has_control_characters(text: str) -> bool:
-    return any(ord(character) < 32 or 127 <= ord(character) < 160 for character in text)
+    return _control_character(text) is not None
 
 
 def whole_number(text: bytes, what: str, low: int, high: int) -> int:

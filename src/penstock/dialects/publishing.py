@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Annotated, cast
 
 import msgspec
@@ -227,6 +228,7 @@ def _new_message(
     )
 
 
+@lru_cache(maxsize=4096)
 def checked_object(about: str) -> str:
     """An object may be the name of a queue."""
     if "/" in about:
