@@ -11,6 +11,7 @@ from penstock.pipeline.session import JAVA_VERSION_MIN, java_version, open_sessi
 from tests.broker import Broker
 from tests.history import make_history, make_queue, publish
 from tests.pipeline.lakes import FilledLake
+from tests.pipeline.traffic import LATER_SECONDS, make_traffic
 
 
 @pytest.fixture(scope="session")
@@ -28,8 +29,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker with a log of several segments, in which nothing happens any more."""
-    broker = Broker(tmp_path_factory.mktemp("past") / "data", "log.segment_bytes=65536").start()
+    settings = ("log.segment_bytes=65536", f"topics.visibility_seconds={LATER_SECONDS}")
+    broker = Broker(tmp_path_factory.mktemp("past") / "data", *settings).start()
     make_history(broker)
+    make_traffic(broker)
     make_queue(broker, "work")
     for number in range(20):
         publish(broker, "work", *[b"%d" % number * 500] * 10)
@@ -41,7 +44,7 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 def past_lake(spark: SparkSession, past: Broker, tmp_path_factory: pytest.TempPathFactory) -> FilledLake:
     """The lake of that broker's log, filled in several batches."""
     filled = FilledLake(spark, tmp_path_factory.mktemp("past-lake") / "lake", url=url_of(past))
-    filled.fill(maxEventsPerTrigger=360)
+    filled.fill(maxEventsPerTrigger=450)
     return filled
 
 

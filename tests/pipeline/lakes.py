@@ -78,6 +78,7 @@ _KEYS = {
     "events": ("offset", "letter", "queue"),
     "messages": ("queue", "sequence"),
     "queue_minutes": ("queue", "minute"),
+    "leases": ("queue", "sequence", "offset"),
     "changes": ("offset",),
     "object_history": ("object", "key"),
 }
@@ -96,7 +97,7 @@ def _compare(name: str, ours: Row, theirs: Row) -> None:
         for one in ours["consumers"] or []:
             taken = one["confirmed"] - one["fetched"] if one["confirmed"] and one["fetched"] else None
             assert one.pop("duration_ms") == (None if taken is None else taken / timedelta(milliseconds=1))
-        ours["consumers"] = ours["consumers"] or []
+        ours |= {column: ours[column] or [] for column in ("consumers", "topics")}
     assert {column: ours[column] for column in theirs} == theirs, name
 
 

@@ -61,18 +61,34 @@ lives AS (
         min(time) FILTER (letter IN ('S', 'I', 'N')) AS processed,
         min(time) FILTER (letter = 'X') AS completed, min(time) FILTER (letter = 'E') AS failed,
         min(time) FILTER (leaves) AS gone,
-        coalesce(max(receives) FILTER (NOT kind IN (25, 26, 27)), 0) AS receives
+        coalesce(max(receives) FILTER (NOT kind IN (25, 26, 27, 30, 31, 35)), 0) AS receives,
+        max(expires_at) FILTER (letter = 'Q') AS expires_at,
+        max(to_queue) FILTER (letter IN ('E', 'M')) AS moved_queue,
+        max(to_sequence) FILTER (letter IN ('E', 'M')) AS moved_sequence,
+        bool_or(letter IN ('S', 'X')) AS success, bool_or(letter IN ('S', 'I', 'N')) AS delivered
     FROM e GROUP BY ALL
 ),
 contents AS (
-    SELECT way.queue, way.sequence, body AS message, content_type AS mime_type, e.key, object, sender, priority
+    SELECT way.queue, way.sequence, body AS message, e.key, headers, facts: {'mime_type': content_type,
+        'object': object, 'sender': sender, 'priority': priority, 'topics': topics}
     FROM way JOIN e ON e.queue = root_queue AND e.sequence = root_sequence AND letter = 'L' AND body IS NOT NULL
+),
+own AS (
+    SELECT queue, sequence, key AS own_key, kind = 29 AS unchanged, own_facts: {'mime_type': content_type,
+        'object': object, 'sender': sender, 'priority': priority, 'topics': topics}
+    FROM e WHERE letter = 'L' OR (letter = 'Q' AND kind = 28)
+),
+documents AS (
+    SELECT * REPLACE (coalesce(own_facts, facts) AS facts)
+    FROM contents LEFT JOIN own USING (queue, sequence)
 )
 SELECT lives.*, gone IS NULL AS queued, gone IS NOT NULL AS archived, completed IS NOT NULL AS confirmed,
-    origin_queue, origin_sequence, message, mime_type, object, decode(key) AS key, sender, priority,
+    origin_queue, origin_sequence, message, facts.mime_type, facts.object, facts.sender, facts.priority,
+    coalesce(string_split(nullif(facts.topics, ''), chr(10)), []) AS topics, len(topics) AS topic_count,
+    decode(coalesce(own_key, key)) AS key, CASE WHEN NOT coalesce(unchanged, false) THEN headers END AS headers,
     coalesce(confirmed_count, 0) AS confirmed_count, coalesce(consumers, []) AS consumers
 FROM lives LEFT JOIN moves USING (queue, sequence) LEFT JOIN lists USING (queue, sequence)
-    LEFT JOIN contents USING (queue, sequence)
+    LEFT JOIN documents USING (queue, sequence)
 ORDER BY queue, sequence
 """
 
@@ -116,6 +132,20 @@ FROM counted LEFT JOIN waited USING (queue, minute) LEFT JOIN taken USING (queue
 ORDER BY queue, minute
 """
 
+_LEASES = """
+SELECT queue, sequence, CASE WHEN kind = 25 THEN consumer END AS receiver, consumer, "offset", time AS fetched,
+    visible_at
+FROM e AS f
+WHERE letter = 'F' AND NOT EXISTS (
+    FROM e AS later
+    WHERE later.queue = f.queue AND later.sequence = f.sequence
+        AND (later."offset", later.rank) > (f."offset", f.rank)
+        AND (later.letter IN ('Z', 'D', 'M') OR later.kind IN (22, 35)
+            OR CASE WHEN f.kind = 25
+                THEN later.consumer = f.consumer AND (later.kind IN (25, 27) OR later.letter IN ('I', 'N'))
+                ELSE later.letter IN ('F', 'R', 'S', 'I', 'N', 'E') AND later.kind NOT IN (25, 26, 27) END))
+"""
+
 _CHANGES = """
 WITH versions AS (
     SELECT object, key, "offset", time, queue, sequence, sha256(body) AS hash,
@@ -147,6 +177,7 @@ TABLES = {
     "events": _EVENTS,
     "messages": _MESSAGES,
     "queue_minutes": _MINUTES,
+    "leases": _LEASES,
     "changes": _CHANGES,
     "object_history": _HISTORY,
 }

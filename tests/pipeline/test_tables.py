@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from penstock.errors import LakeError, SparkError
-from penstock.model import Event, NameDefined
+from penstock.model import LETTERS, Event, Kind, NameDefined
 from penstock.pipeline import compaction
 from penstock.pipeline.compaction import compact, rebuild, vacuum
 from penstock.pipeline.lake import Lake, LakeTable
@@ -23,6 +23,7 @@ from penstock.pipeline.views import view
 from tests.broker import Broker
 from tests.pipeline.lakes import FilledLake, assert_same_tables, events_of
 from tests.pipeline.offline import definitions, make_log
+from tests.pipeline.traffic import kinds_of
 from tests.storage.samples import logged
 
 OBJECTS = ("customer", "invoice")
@@ -68,6 +69,12 @@ def filled(filled_once: FilledLake, objects: Path, tmp_path: Path) -> FilledLake
 def test_the_tables_are_what_another_engine_makes_of_the_same_events(past_lake: FilledLake, past: Broker) -> None:
     assert len(past_lake.written) > 2
     assert_same_tables(past_lake, events_of(past.data))
+
+
+def test_the_traffic_that_is_compared_has_every_letter_and_every_kind(past: Broker) -> None:
+    assert set(events_of(past.data)["letter"].to_pylist()) == set("".join(LETTERS.values()))
+    of_retention = {Kind.CARRIED, Kind.RECEIVER_MOVED, Kind.RESULT_CARRIED}  # They say nothing new.
+    assert set(Kind) - kinds_of(past.data) == of_retention
 
 
 def test_objects_that_change_are_told_from_those_that_do_not(filled: FilledLake, objects: Path) -> None:

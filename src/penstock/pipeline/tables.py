@@ -93,6 +93,8 @@ _DELIVERS = "letter in ('F', 'K')"
 _SETTLES = "letter in ('S', 'I', 'N')"
 _LEAVES = f"letter in ('U', 'K', 'I', 'N', 'X', 'E', 'Z', 'D', 'M') and not {_OF_RECEIVERS}"
 _ARRIVES = f"letter = 'Q' and {_kinds(Kind.MOVED)}"
+# Whoever has the message, worker or receiver, has it no longer.
+_ENDS_FOR_ALL = f"(letter in ('Z', 'D', 'M', 'E', 'X') and not {_kinds(Kind.SUCCEEDED, Kind.EXASPERATED)})"
 _HASH = "coalesce(lower(hex(digest)), sha2(body, 256))"
 
 
@@ -129,15 +131,15 @@ EVENTS = Table(
 
 # ── messages ──────────────────────────────────────────────────────────────────────────────────────────────
 
-_FACTS: dict[str, Any] = {
-    **dict.fromkeys(("content_type", "sender", "object", "topics"), _TEXT),
-    "priority": _LONG,
-    "expires_at": _TIME,
-    **dict.fromkeys(("body", "key", "headers", "digest"), _BYTES),
-}
+# Told wherever a message enters a queue, but where it was moved to.
+_TOLD = {**dict.fromkeys(("content_type", "sender", "object", "topics"), _TEXT), "priority": _LONG}
+_CONTENT = dict.fromkeys(("body", "key", "headers", "digest"), _BYTES)  # Of what is in the log once.
+_FACTS: dict[str, Any] = {**_TOLD, "expires_at": _TIME, **_CONTENT}
 # The first time of each.
 _TIMES = dict.fromkeys(("created", "entered", "consumed", "processed", "completed", "failed", "gone"), _TIME)
 _ELSEWHERE = {"origin_queue": _INT, "origin_sequence": _LONG, "moved_queue": _INT, "moved_sequence": _LONG}
+# Where it may be one of several consumers whose deliveries are counted.
+_COUNTS_ALONE = f"({_OF_RECEIVERS} or {_kinds(Kind.INVALID, Kind.NOT_INTERESTED, Kind.COMPLETED)})"
 _CONSUMER = {"consumer": _TEXT, "fetched": _TIME, "confirmed": _TIME, "outcome": _LONG, "deliveries": _LONG}
 
 
@@ -158,8 +160,9 @@ def _messages(batch: Batch, since: int) -> DataFrame:
     )
     life = lived.agg(
         f.expr(f"max({_MOMENT}) filter (where letter <> 'M')").alias("last"),
-        f.expr(f"max(receives) filter (where not {_OF_RECEIVERS})").alias("receives"),
+        f.expr(f"max(receives) filter (where not {_COUNTS_ALONE})").alias("receives"),
         f.max("time").alias("modified"),
+        f.expr("max(expires_at) filter (where letter = 'Q')").alias("expires_at"),
         _first("letter = 'Q'").alias("entered"),
         _first(_DELIVERS).alias("consumed"),
         _first(_SETTLES).alias("processed"),
@@ -214,14 +217,17 @@ _MERGED_CONSUMERS = f"""
 
 def _see_messages(merged: DataFrame) -> DataFrame:
     """The document of a message. What was moved or copied has its content where it came from."""
-    facts = [f.coalesce(f.col(f"own.{name}"), f.col(f"root.{name}")).alias(name) for name in _FACTS]
-    rest = [name for name in merged.columns if name not in _FACTS]
-    root = merged.select(f.col("queue").alias("root_queue"), f.col("sequence").alias("root_sequence"), *_FACTS).where(
-        "body is not null"
+    told = [f"if(own.priority is null, root.{name}, own.{name}) as {name}" for name in _TOLD]
+    # What has not changed has the body of the version it equals, and nothing else of it.
+    content = [f"coalesce(own.{name}, root.{name}) as {name}" for name in _CONTENT if name != "headers"]
+    headers = "coalesce(own.headers, if(own.entered is null, null, root.headers)) as headers"
+    rest = [f"own.{name}" for name in merged.columns if name not in _TOLD | _CONTENT]
+    root = merged.where("body is not null").selectExpr(
+        "queue as root_queue", "sequence as root_sequence", *_TOLD, *_CONTENT
     )
     rooted = _with_roots(merged)
     joined = rooted.alias("own").join(root.alias("root"), ["root_queue", "root_sequence"], "left")
-    return joined.select(*[f.col(f"own.{name}") for name in rest], *facts).selectExpr(*_DOCUMENT)
+    return joined.selectExpr(*rest, *told, *content, headers).selectExpr(*_DOCUMENT)
 
 
 _HOPS_DOUBLED = 3  # So often a way is made twice as long: a message that was moved eight times is still known.
@@ -252,7 +258,7 @@ _DOCUMENT = (
     f"{_STATE} as state",
     "gone is null as queued",
     "processed is not null or exists(consumers, one -> one.confirmed is not null) as delivered",
-    f"completed is not null or {_STATE} in ('S', 'X') as success",
+    f"completed is not null or exists(consumers, one -> {_letter('one.outcome')} <=> 'S') as success",
     "gone is not null as archived",
     "completed is not null as confirmed",
     *("created", "entered", "modified", "consumed", "processed", "completed", "failed", "gone", "expires_at"),
@@ -400,17 +406,17 @@ def _paired(batch: Batch) -> DataFrame:
 
 def _leases(batch: Batch, _: int) -> DataFrame:
     forgotten = batch.newest.date() - timedelta(days=LEASE_DAYS_MAX)
-    open_ones = _paired(batch).where("letter = 'F' and next is null").drop("fetched")
-    kept = open_ones.where(f"visible_at is null or visible_at > timestamp '{forgotten}'")
-    return kept.select(
-        "queue",
-        "queue_name",
-        "sequence",
-        "receiver",
-        "consumer",
-        "offset",
-        f.col("time").alias("fetched"),
-        "visible_at",
+    last = _paired(batch).where("letter = 'F' and next is null").drop("fetched")
+    kept = last.where(f"coalesce(visible_at, time) > timestamp '{forgotten}'")
+    events = _with_departures(batch.since(batch.leased_to))
+    alone = "letter in ('I', 'N')"  # It may be one of several consumers, and says so for itself.
+    ended = events.where(f"{_ENDS_FOR_ALL} or {alone} and consumer is not null").selectExpr(
+        "queue", "sequence", "offset as end", f"if({alone}, consumer, null) as by"
+    )
+    same = (kept["queue"] == ended["queue"]) & (kept["sequence"] == ended["sequence"])
+    is_over = same & (ended["end"] >= kept["offset"]) & f.expr("by is null or by = receiver")
+    return kept.join(ended, is_over, "left_anti").selectExpr(
+        *("queue", "queue_name", "sequence", "receiver", "consumer", "offset", "time as fetched", "visible_at")
     )
 
 
