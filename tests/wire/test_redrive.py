@@ -83,7 +83,7 @@ def test_a_slow_redrive_goes_on_in_the_background_and_can_be_stopped(broker: Bro
     fall(broker, "slow", *[b"%d" % number for number in range(30)])
     began = time.monotonic()
     job = redrive(broker, 202, source="slow-dead", rate=8)
-    assert (job["state"], job["matched"] < 30) == ("running", True)
+    assert (job["state"], job["moved"] < 30) == ("running", True)
     while (found := broker.request("GET", f"/v1/redrive/{job['job']}").json())["moved"] < 20:
         assert found["state"] == "running"
     assert time.monotonic() - began >= 19 / 8

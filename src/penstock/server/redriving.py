@@ -96,6 +96,7 @@ class Job:
         self._order = order
         self._last = last  # Nothing behind this: it came later.
         self._done = done
+        self._found: list[int] = []  # Not moved yet.
         self._matched = self._moved = 0
         self._failure: Refused | BaseException | None = None
         self._after: Place | None = (0, 0)
@@ -104,12 +105,13 @@ class Job:
     def step(self) -> None:
         if self.state != "running":
             return
-        if self._after is None:
+        if self._found:
+            self._move()
+        elif self._after is None:
             self._end("done")
-            return
-        rate = self._order.rate
-        limit = REDRIVE_AT_ONCE if rate is None else min(REDRIVE_AT_ONCE, max(1, int(rate / _STEPS_PER_SECOND)))
-        Walk(self._searching, self._order.criteria, self._after, limit, self._take, bodies=False).step()
+        else:
+            criteria = self._order.criteria
+            Walk(self._searching, criteria, self._after, REDRIVE_AT_ONCE, self._take, bodies=False).step()
 
     def stop(self) -> None:
         if self.state == "running":
@@ -125,11 +127,16 @@ class Job:
         self._matched += len(sequences)
         passed = len(sequences) < len(found.messages) or (found.after is not None and found.after[1] >= self._last)
         self._after = None if passed else found.after
-        if self._order.dry_run or not sequences:
-            self.step()
-        else:
-            order = self._order
-            self._searching.ask(Redrive(order.criteria.queue, sequences, order.to), self._moved_some)
+        if not self._order.dry_run:
+            self._found = sequences
+        self.step()
+
+    def _move(self) -> None:
+        """Some of what was found: at a slow rate, few at a time."""
+        order, rate = self._order, self._order.rate
+        most = REDRIVE_AT_ONCE if rate is None else max(1, int(rate / _STEPS_PER_SECOND))
+        sequences, self._found = self._found[:most], self._found[most:]
+        self._searching.ask(Redrive(order.criteria.queue, sequences, order.to), self._moved_some)
 
     def _moved_some(self, answer: Answer) -> None:
         if not isinstance(answer, Redriven):
@@ -139,7 +146,7 @@ class Job:
         self._moved += answer.moved
         running = asyncio.get_running_loop()
         due = self._began + self._moved / self._order.rate if self._order.rate else 0.0
-        if due > running.time() and self._after is not None:
+        if due > running.time() and (self._found or self._after is not None):
             running.call_at(due, self.step)
         else:
             self.step()
