@@ -60,8 +60,19 @@ java: ## Install Java for Spark where it is missing; nothing else needs it
 run: setup java ## Start a broker on ./data, and the pipeline that fills ./lake
 	@exec $(BIN)/penstock up --data ./data --lake ./lake
 
+# Those of Spark keep Java busy, the others mostly wait for a broker: side by side they take little longer than one half.
+SPARK_TESTS := tests/pipeline tests/torture/test_spark.py
+
 test: setup java ## Run the tests
-	@$(BIN)/python -m pytest -q
+	@told=$$(mktemp)
+	$(BIN)/python -m pytest -q -p no:cacheprovider $(SPARK_TESTS) > "$$told" 2>&1 & spark=$$!
+	trap 'kill $$spark 2>/dev/null || true; rm -f "$$told"' EXIT
+	failed=0
+	$(BIN)/python -m pytest -q $(SPARK_TESTS:%=--ignore=%) || failed=1
+	echo "The tests of Spark:"
+	wait $$spark || failed=1
+	cat "$$told"
+	exit $$failed
 
 check: setup ## Format, lint, types and import contracts
 	@$(BIN)/ruff format --check .
