@@ -106,6 +106,7 @@ def test_segments_without_living_messages_are_given_back(log: SegmentLog) -> Non
         loop.on_commit.append(keeper.after_commit)
         await ask(loop, CreateQueue("work", QueueSettings()))
         await snapshots(loop, keeper, 4)
+        await until(lambda: not keeper.under_way)
         keeper.stop()
         assert log.segments[0].base_offset > 0
         assert len(log.segments) < 6
@@ -123,6 +124,7 @@ def test_the_living_messages_of_a_mostly_dead_segment_are_carried_forward(log: S
         await ask(loop, Publish("work", [NewMessage(b"the first of all")]))
         (survivor,) = await ask(loop, Fetch("work"))
         await snapshots(loop, keeper, 8, keep=50)
+        await until(lambda: not keeper.under_way)
         keeper.stop()
         assert log.segments[0].base_offset > 0
         row = loop.engine.queues[1].rows.get(survivor.sequence)
@@ -146,6 +148,7 @@ def test_results_are_carried_forward_like_messages(log: SegmentLog) -> None:
         await ask(loop, Pull("s", results=[("kept", 1, b"")]))
         before = loop.engine.queues[2].groups.result(1)
         await snapshots(loop, keeper, 8)
+        await until(lambda: not keeper.under_way)
         keeper.stop()
         assert log.segments[0].base_offset > 0
         after = loop.engine.queues[2].groups.result(1)
@@ -191,6 +194,7 @@ def test_what_workers_have_confirmed_of_several_is_carried_forward(log: SegmentL
         await ask(loop, Fetch("several"))
         await ask(loop, Finish(2, 1, result=b"done"))
         await snapshots(loop, keeper, 8)
+        await until(lambda: not keeper.under_way)
         keeper.stop()
         assert log.segments[0].base_offset > 0
         slot = loop.engine.queues[2].groups.slot(WORKERS, 1)

@@ -118,8 +118,8 @@ class Housekeeper:
 
     @property
     def under_way(self) -> bool:
-        """Is a snapshot being taken?"""
-        return self._round is not None
+        """Is a snapshot being taken, or what it found carried forward?"""
+        return self._round is not None or self._carrying
 
     def _grown(self) -> int:
         """Bytes of log since the last snapshot, or since one was tried in vain."""
