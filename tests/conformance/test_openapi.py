@@ -47,13 +47,13 @@ EXCLUDED_CHECKS = {
     "readEvents": ["positive_data_acceptance"],
     "readBatches": ["positive_data_acceptance"],
     # A queue or a message must be there, a cursor must be one that was given, and bytes are counted.
-    "searchMessages": ["positive_data_acceptance"],
+    "searchMessages": ["positive_data_acceptance", "negative_data_rejection"],
     "listScheduled": ["positive_data_acceptance"],
     "getMessage": ["positive_data_acceptance"],
     "reschedule": ["positive_data_acceptance"],
     "redrive": ["positive_data_acceptance"],
-    # Nothing is known of a key that was made up; and bytes are counted.
-    "getObject": ["positive_data_acceptance"],
+    # Nothing is known of a key that was made up; bytes are counted, and a target that is too long is 414.
+    "getObject": ["positive_data_acceptance", "negative_data_rejection", "status_code_conformance"],
     # What a commit names must be staged; and bytes are not Arrow by chance.
     "commitBatch": ["positive_data_acceptance"],
     "stageRows": ["positive_data_acceptance"],
@@ -130,7 +130,10 @@ any_queue: BaseSchema = schemathesis.openapi.from_dict(description_without_end()
 one_queue: BaseSchema = schemathesis.openapi.from_dict(description_of_one_queue())
 # Another name than the known one is no wrong name: so only right requests, as far as a schema can tell.
 one_queue.config.generation.update(modes=[GenerationMode.POSITIVE], allow_extra_parameters=False)
-checked = settings(max_examples=EXAMPLES_MAX, deadline=None, suppress_health_check=list(HealthCheck))
+# The short run asks the same each time; the long one looks for what nobody has thought of.
+checked = settings(
+    max_examples=EXAMPLES_MAX, derandomize=not LONG, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 @pytest.fixture
