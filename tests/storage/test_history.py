@@ -120,26 +120,28 @@ def test_crashes_at_any_moment_change_nothing(data: st.DataObject, tmp_path_fact
     snapshot: tuple[int, list[bytes]] = (0, [])
     expected: dict[bytes, list[tuple[bytes, int]]] = {}
     steps = st.sampled_from(["publish"] * 6 + ["settle", "snapshot", "crash"])
-    for step in data.draw(st.lists(steps, max_size=40)):
-        if step == "publish":
-            key, content = data.draw(st.sampled_from([b"1", b"2"])), data.draw(st.sampled_from([b"a", b"b"]))
-            versions = expected.setdefault(key, [])
-            changed = not versions or versions[-1][0] != content
-            assert noter.publish("object", key, content) == changed
-            if changed:
-                versions.append((content, len(noter.log)))
-        elif step == "settle":
-            noter.settle()
-        elif step == "snapshot":
-            noter.settle()  # A snapshot counts only when the history has reached it.
-            snapshot = noter.snapshot()
-        else:
-            noter = noter.again(snapshot)
-    for key, versions in expected.items():
-        assert noter.known("object", key) == (versions[-1][1], len(versions))
-        shown = [version.sequence for version in noter.history.versions("object", key, VERSIONS_SHOWN_MAX)]
-        assert shown == [sequence for _, sequence in reversed(versions)]
-    noter.history.close()
+    try:
+        for step in data.draw(st.lists(steps, max_size=40)):
+            if step == "publish":
+                key, content = data.draw(st.sampled_from([b"1", b"2"])), data.draw(st.sampled_from([b"a", b"b"]))
+                versions = expected.setdefault(key, [])
+                changed = not versions or versions[-1][0] != content
+                assert noter.publish("object", key, content) == changed
+                if changed:
+                    versions.append((content, len(noter.log)))
+            elif step == "settle":
+                noter.settle()
+            elif step == "snapshot":
+                noter.settle()  # A snapshot counts only when the history has reached it.
+                snapshot = noter.snapshot()
+            else:
+                noter = noter.again(snapshot)
+        for key, versions in expected.items():
+            assert noter.known("object", key) == (versions[-1][1], len(versions))
+            shown = [version.sequence for version in noter.history.versions("object", key, VERSIONS_SHOWN_MAX)]
+            assert shown == [sequence for _, sequence in reversed(versions)]
+    finally:
+        noter.history.close()  # Also when no more can be drawn.
 
 
 # ── What the disk must have ───────────────────────────────────────────────────────────────────────────────────
