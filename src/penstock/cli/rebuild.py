@@ -17,7 +17,7 @@ from penstock.engine.history import content_digest, note
 from penstock.errors import DamagedLogError, HistoryError
 from penstock.model import Kind, Position, Version
 from penstock.storage.batch import HEADER_BYTES, Header, extent_bounds, records_of
-from penstock.storage.directory import DataDirectory, sync_directory
+from penstock.storage.directory import DataDirectory, sync
 from penstock.storage.history import ObjectHistory, name_of
 from penstock.storage.inspect import newest_snapshot
 from penstock.storage.segment import Segment, SegmentReader, in_segments, open_segment
@@ -63,7 +63,7 @@ def _rebuild(data: DataDirectory, *, show: bool) -> list[str]:
         old.close()
     shutil.rmtree(data.history, ignore_errors=True)
     unfinished.rename(data.history)
-    sync_directory(data.path)
+    sync(data.path)
     return list(_said(keys, kept, segments, trouble))
 
 

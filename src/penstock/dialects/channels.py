@@ -16,26 +16,23 @@ from penstock.dialects.http import (
     queue_name,
 )
 from penstock.dialects.native import Submit
-from penstock.dialects.parameters import number, parameters, refusal
-from penstock.dialects.queue_documents import ChannelDocument, changed, view
+from penstock.dialects.parameters import refusal
+from penstock.dialects.queue_documents import ChannelDocument, changed, listed, view
 from penstock.errors import ProtocolError, Reason
-from penstock.limits import CHANNEL_RETRIES_MAX, INT32_MAX
+from penstock.limits import CHANNEL_RETRIES_MAX
 from penstock.model import (
     Answer,
     CreateQueue,
     DeleteQueue,
     DescribeQueue,
-    ListQueues,
     Push,
     QueueDescription,
-    QueueList,
     QueueSettings,
     Refused,
     Stage,
     UpdateQueue,
 )
 
-_PAGE_DEFAULT, _PAGE_MAX = 100, 1000
 _NEW = QueueSettings(retries=CHANNEL_RETRIES_MAX)
 
 CheckPush = Callable[[str, Push], None]  # Raises `ProtocolError` for a channel that could not be pushed so.
@@ -65,20 +62,7 @@ class Channels:
         }
 
     def _list(self, request: Request, _: bytes) -> Call:
-        given = parameters(request, "offset", "limit")
-        offset = number(given, "offset", 0, INT32_MAX, 0)
-        limit = number(given, "limit", 1, _PAGE_MAX, _PAGE_DEFAULT)
-
-        def tell(answer: Answer) -> Response:
-            if isinstance(answer, Refused):
-                return refusal(answer)
-            assert isinstance(answer, QueueList)
-            following = offset + len(answer.queues)
-            more = following if answer.queues and following < answer.total else None
-            channels = [self._view(channel) for channel in answer.queues]
-            return json_response(200, {"total": answer.total, "next": more, "channels": channels})
-
-        return Call(ListQueues(offset, limit, channels=True), tell)
+        return listed(request, "channels", self._view, channels=True)
 
     def _get(self, _: Request, segment: bytes) -> Call:
         return Call(DescribeQueue(queue_name(segment)), lambda answer: self._tell(answer, 200))

@@ -24,7 +24,7 @@ from penstock.dialects.http import (
     queue_name,
 )
 from penstock.dialects.parameters import flag, moment, number, parameters, refusal
-from penstock.dialects.queue_documents import changed, view
+from penstock.dialects.queue_documents import changed, listed, view
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import INT32_MAX, NAMES_MAX, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX
 from penstock.model import (
@@ -33,17 +33,14 @@ from penstock.model import (
     CreateQueue,
     DeleteQueue,
     DescribeQueue,
-    ListQueues,
     Nanos,
     QueueDescription,
-    QueueList,
     QueueSettings,
     Refused,
     Stage,
     UpdateQueue,
 )
 
-_PAGE_DEFAULT, _PAGE_MAX = 100, 1000
 _OFFSET_MAX = (1 << 63) - 1
 
 
@@ -117,20 +114,7 @@ class Native:
     # ── Queues ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _list_queues(self, request: Request, _: bytes) -> Call:
-        given = parameters(request, "offset", "limit")
-        offset = number(given, "offset", 0, INT32_MAX, 0)
-        limit = number(given, "limit", 1, _PAGE_MAX, _PAGE_DEFAULT)
-
-        def tell(answer: Answer) -> Response:
-            if isinstance(answer, Refused):
-                return refusal(answer)
-            assert isinstance(answer, QueueList)
-            following = offset + len(answer.queues)
-            more = following if answer.queues and following < answer.total else None
-            queues = [view(queue) for queue in answer.queues]
-            return json_response(200, {"total": answer.total, "next": more, "queues": queues})
-
-        return Call(ListQueues(offset, limit), tell)
+        return listed(request, "queues", view)
 
     def _get_queue(self, _: Request, segment: bytes) -> Call:
         return Call(DescribeQueue(queue_name(segment)), lambda answer: _tell_queue(answer, 200))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.dialects.http import checked_name, has_control_characters
+from penstock.dialects.http import Call, Request, Response, checked_name, has_control_characters, json_response
+from penstock.dialects.parameters import number, parameters, refusal
 from penstock.errors import ProtocolError
 from penstock.limits import (
     CHANNEL_RETRIES_MAX,
@@ -22,7 +24,19 @@ from penstock.limits import (
     SECOND_NS,
     TOPICS_MAX,
 )
-from penstock.model import Nanos, Push, QueueDescription, QueueSettings, RedrivePolicy
+from penstock.model import (
+    Answer,
+    ListQueues,
+    Nanos,
+    Push,
+    QueueDescription,
+    QueueList,
+    QueueSettings,
+    RedrivePolicy,
+    Refused,
+)
+
+_PAGE_DEFAULT, _PAGE_MAX = 100, 1000
 
 _Seconds = Annotated[float, Meta(ge=0, le=INT32_MAX)]
 _Lifetime = Annotated[float, Meta(gt=0, le=INT32_MAX)]
@@ -132,6 +146,26 @@ def checked_topic(topic: str) -> str:
     except ProtocolError:
         raise ProtocolError("a topic begins with the name of a queue, which is not empty and has no '/'") from None
     return topic
+
+
+def listed(
+    request: Request, word: str, shown: Callable[[QueueDescription], dict[str, Any]], *, channels: bool = False
+) -> Call:
+    """A page of all queues, or of the channels alone, under this word."""
+    given = parameters(request, "offset", "limit")
+    offset = number(given, "offset", 0, INT32_MAX, 0)
+    limit = number(given, "limit", 1, _PAGE_MAX, _PAGE_DEFAULT)
+
+    def tell(answer: Answer) -> Response:
+        if isinstance(answer, Refused):
+            return refusal(answer)
+        assert isinstance(answer, QueueList)
+        following = offset + len(answer.queues)
+        more = following if answer.queues and following < answer.total else None
+        page = [shown(queue) for queue in answer.queues]
+        return json_response(200, {"total": answer.total, "next": more, word: page})
+
+    return Call(ListQueues(offset, limit, channels), tell)
 
 
 def view(queue: QueueDescription) -> dict[str, Any]:

@@ -733,8 +733,7 @@ class Engine:
             digest = content_digest(event.body)
             note(self.history, about, key, digest, event.queue, sequence, event.time, position)
         if event.topics:
-            self.topics.note(event.topics)
-            queue.index_topics(event.topics, sequence)
+            self._index_topics(queue, event.topics, sequence)
         deadline = expires_at if state == READY else min(visible_at, expires_at)
         if deadline < queue.armed:
             self._arm(queue, deadline)
@@ -764,11 +763,15 @@ class Engine:
         queue.rows.add_run(first, rows)
         queue.enter_run(first, len(sizes), state, visible_at, event.priority, expires_at)
         if event.topics:
-            self.topics.note(event.topics)
-            queue.index_topics(event.topics, first, len(sizes))
+            self._index_topics(queue, event.topics, first, len(sizes))
         if event.keys and event.object:
             self._note_run(event, rows["position"].tolist())
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
+
+    def _index_topics(self, queue: Queue, topics: int, first: int, count: int = 1) -> None:
+        """Let messages with following sequences be found by their topics."""
+        self.topics.note(topics)
+        queue.index_topics(topics, first, count)
 
     def _note_run(self, event: LoggedRun, positions: list[Position]) -> None:
         history, about = self.history, self.names.texts[event.object]
@@ -825,8 +828,7 @@ class Engine:
             if digest and digest not in queue.digests:
                 queue.remember(digest, sequence)
         if topics:
-            self.topics.note(topics)
-            queue.index_topics(topics, sequence)
+            self._index_topics(queue, topics, sequence)
         deadline = expires_at if state == READY else min(visible_at, expires_at)
         if deadline < queue.armed:
             self._arm(queue, deadline)
@@ -862,8 +864,7 @@ class Engine:
         queue.rows.add_run(first, rows)
         queue.enter_run(first, len(rows), state, visible_at, priority, expires_at)
         if topics := event.topics[chosen.start]:
-            self.topics.note(topics)
-            queue.index_topics(topics, first, len(rows))
+            self._index_topics(queue, topics, first, len(rows))
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
 
     def _unchanged_run(self, event: UnchangedRun, _: Position) -> None:

@@ -11,7 +11,6 @@ again, whichever query writes it and however it divides the events into batches;
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -34,7 +33,7 @@ from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Tra
 from penstock.errors import LakeError
 from penstock.limits import LAKE_LOG_RETENTION_DAYS
 from penstock.pipeline.log import Extent
-from penstock.storage.directory import sync_directory, write_durably
+from penstock.storage.directory import sync, take_lock, write_durably
 
 LAKE_FORMAT = 1
 PARTITION = "date"
@@ -93,12 +92,9 @@ class Lake:
     def take(self) -> None:
         """For the one process that fills the lake; let go of when it ends, however it ends."""
         self.path.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.release()
-            raise LakeError(f"{self.path} is being filled by another process") from None
+        self._lock = take_lock(self.path / "lock")
+        if self._lock is None:
+            raise LakeError(f"{self.path} is being filled by another process")
 
     def release(self) -> None:
         if self._lock is not None:
@@ -218,14 +214,14 @@ class LakeTable:
             folder = staged.parent.relative_to(self._staging)
             path = self.path / folder / f"{first:020d}-{end:020d}-{staged.name}"
             path.parent.mkdir(parents=True, exist_ok=True)
-            _sync(staged)
+            sync(staged)
             staged.rename(path)
             folders.add(path.parent)
             when = date.fromisoformat(folder.name.removeprefix(f"{PARTITION}=")) if self.by_date else None
             place = str(path.relative_to(self.path))
             settled.append(LakeFile(place, first, end, when, path.stat().st_size, rows))
         for folder in folders:
-            sync_directory(folder)
+            sync(folder)
         shutil.rmtree(self._staging, ignore_errors=True)
         return settled
 
@@ -259,7 +255,7 @@ class LakeTable:
             )
         except DeltaError as error:
             raise LakeError(f"{self.name} was changed by somebody else meanwhile: {error}") from None
-        sync_directory(self.path / "_delta_log")
+        sync(self.path / "_delta_log")
 
     def _open(self) -> DeltaTable | None:
         if self._delta is None:
@@ -294,11 +290,3 @@ def _file(row: dict[str, Any]) -> LakeFile:
 
 def _partition(file: LakeFile) -> dict[str, str | None]:
     return {PARTITION: file.date.isoformat()} if file.date else {}
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

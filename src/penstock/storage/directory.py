@@ -60,14 +60,9 @@ class DataDirectory:
             self._lock = None
 
     def _take_lock(self) -> None:
-        # A POSIX record lock belongs to this process alone: it does not pass to a forked child, and the kernel lets
-        # go of it when the process dies, however it dies.
-        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.lockf(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.close()
-            raise DataDirectoryError(f"{self.path} is in use by another process") from None
+        self._lock = take_lock(self.path / "lock")
+        if self._lock is None:
+            raise DataDirectoryError(f"{self.path} is in use by another process")
 
     def _read_identity(self) -> Identity | None:
         try:
@@ -92,6 +87,19 @@ class DataDirectory:
         return identity
 
 
+def take_lock(path: Path) -> int | None:
+    """A lock, which closing it lets go of; None if another process has it."""
+    # A POSIX record lock belongs to this process alone: it does not pass to a forked child, and the kernel lets go of
+    # it when the process dies, however it dies.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
 def write_durably(path: Path, data: bytes) -> None:
     """Write a small file so that it is there whole, or not at all."""
     temporary = path.with_name(path.name + ".tmp")
@@ -111,11 +119,12 @@ def create_private(path: Path) -> BinaryIO:
 def publish_durably(temporary: Path, path: Path) -> None:
     """Give a written and synced file its final name, durably."""
     temporary.rename(path)
-    sync_directory(path.parent)
+    sync(path.parent)
 
 
-def sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """The content of a file, or the names in a directory."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

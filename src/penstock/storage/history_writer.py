@@ -19,7 +19,7 @@ from typing import IO
 import msgspec
 
 from penstock.errors import HistoryError
-from penstock.storage.directory import sync_directory
+from penstock.storage.directory import sync
 from penstock.storage.versions import Changes, StoredVersions
 
 _LENGTH = Struct("<Q")
@@ -111,8 +111,8 @@ def _be_the_writer(path: Path) -> None:
 def _open(path: Path) -> StoredVersions:
     path.mkdir(mode=0o700, exist_ok=True)
     stored = StoredVersions(path, writable=True)
-    sync_directory(path)
-    sync_directory(path.parent)
+    sync(path)
+    sync(path.parent)
     return stored
 
 

@@ -16,7 +16,7 @@ from penstock.errors import DamagedLogError, LogFailedError
 from penstock.limits import TAIL_BYTES_MAX
 from penstock.model import Event, Nanos, Position, Stage
 from penstock.storage.batch import Batch, events_of
-from penstock.storage.directory import DataDirectory, sync_directory
+from penstock.storage.directory import DataDirectory, sync
 from penstock.storage.port import Progress, Recovered, Section
 from penstock.storage.reader import View
 from penstock.storage.segment import (
@@ -80,7 +80,7 @@ class SegmentLog:
         self._drop_unborn_segment()
         self.segments[:] = [open_segment(path) for path in sorted(self.directory.log.glob("*.log"))]
         if self.segments:
-            _sync(self.segments[-1].path)  # What is read may have been written and never synced.
+            sync(self.segments[-1].path)  # What is read may have been written and never synced.
         self.snapshots = self._whole_snapshots()
         newest = self.snapshots[0] if self.snapshots else None
         start = newest.offset if newest else 0
@@ -291,7 +291,7 @@ class SegmentLog:
             else:
                 os.truncate(segment.path, segment.file_offset(self.durable_position))
                 break
-        sync_directory(self.directory.log)  # Or a segment cut off here could return with the next power cut.
+        sync(self.directory.log)  # Or a segment cut off here could return with the next power cut.
 
 
 class _Writer:
@@ -359,7 +359,7 @@ class _Writer:
         self._reserve(self._file, 0)
         os.pwrite(self._file, segment.header(), 0)
         os.fsync(self._file)
-        sync_directory(self._directory)
+        sync(self._directory)
         self._segments.append(segment)
         return segment
 
@@ -424,14 +424,6 @@ class _Files:
     def close_all(self) -> None:
         while self._open:
             os.close(self._open.popitem()[1])
-
-
-def _sync(path: Path) -> None:
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def cut_tail(path: Path, end: int) -> int:
