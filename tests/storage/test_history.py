@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.engine.history import content_digest, note
+from penstock.engine.history import content_digest
 from penstock.errors import HistoryError, Reason
 from penstock.limits import HISTORY_UNWRITTEN_MAX, VERSIONS_SHOWN_MAX
 from penstock.model import Version
 from penstock.storage.history import ObjectHistory, name_of
 from penstock.storage.history_writer import HistoryWriter
-from penstock.storage.versions import Changes, StoredVersions
+from penstock.storage.versions import PACKED, Changes, StoredVersions
 
 
 class Noter:
@@ -38,7 +38,8 @@ class Noter:
     def _apply(self, number: int) -> bool:
         noted = self.history.noted
         about, key, content = self.log[number - 1]
-        note(self.history, about, key, content_digest(content), 1, number, number * 1000, number * 10)
+        digest = content_digest(content)
+        self.history.note_run(about, [key], [digest], 1, number, number * 1000, [number * 10])
         return self.history.noted > noted
 
     def settle(self) -> None:
@@ -270,7 +271,7 @@ def test_a_writer_that_outlived_its_broker_changes_nothing_that_is_newer(tmp_pat
 
     def change(base: int, reached: int, versions: int) -> Changes:
         version = Version(b"", 1, versions, versions, 0, reached - 5)
-        return Changes(base, reached, 0, {name: version}, {})
+        return Changes.of(base, reached, 0, {name: PACKED.pack(*version)}, {})
 
     writer.write(change(0, 10, 1))
     writer.write(change(10, 40, 4))  # The next broker.

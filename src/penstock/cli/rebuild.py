@@ -22,7 +22,7 @@ from penstock.storage.history import ObjectHistory, name_of
 from penstock.storage.inspect import newest_snapshot
 from penstock.storage.segment import Segment, SegmentReader, in_segments, open_segment
 from penstock.storage.snapshot import read_snapshot
-from penstock.storage.versions import StoredVersions
+from penstock.storage.versions import StoredVersions, unpacked
 
 _UNFINISHED = "history.new"
 
@@ -185,7 +185,8 @@ class _Counting:
         self.get = history.get
 
     def put(self, about: str, key: bytes, version: Version) -> None:
-        known = self._old.current(name_of(about, key)) if self._old else None
+        packed = self._old.current(name_of(about, key)) if self._old else None
+        known = unpacked(packed) if packed else None
         if known and known.position == version.position:
             version = version._replace(versions=known.versions)
         self._history.put(about, key, version)

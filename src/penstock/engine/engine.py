@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from penstock.engine.claims import finish_claimed, read_claimed
 from penstock.engine.groups import WORKERS
-from penstock.engine.history import History, MemoryHistory, content_digest, note
+from penstock.engine.history import History, MemoryHistory, content_digest
 from penstock.engine.lifecycle import ALLOWED, DELAYED, KEPT, LEASED, READY
 from penstock.engine.moving import cancel, redrive, reschedule
 from penstock.engine.names import Names
@@ -731,7 +731,7 @@ class Engine:
         if key and event.object:
             about = self.names.texts[event.object]
             digest = content_digest(event.body)
-            note(self.history, about, key, digest, event.queue, sequence, event.time, position)
+            self.history.note_run(about, (key,), (digest,), event.queue, sequence, event.time, (position,))
         if event.topics:
             self._index_topics(queue, event.topics, sequence)
         deadline = expires_at if state == READY else min(visible_at, expires_at)
@@ -765,20 +765,14 @@ class Engine:
         if event.topics:
             self._index_topics(queue, event.topics, first, len(sizes))
         if event.keys and event.object:
-            self._note_run(event, rows["position"].tolist())
+            about, places = self.names.texts[event.object], rows["position"].tolist()
+            self.history.note_run(about, event.keys, event.contents, event.queue, first, event.time, places)
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
 
     def _index_topics(self, queue: Queue, topics: int, first: int, count: int = 1) -> None:
         """Let messages with following sequences be found by their topics."""
         self.topics.note(topics)
         queue.index_topics(topics, first, count)
-
-    def _note_run(self, event: LoggedRun, positions: list[Position]) -> None:
-        history, about = self.history, self.names.texts[event.object]
-        sequences = range(event.sequence, event.sequence + len(positions))
-        for key, digest, sequence, position in zip(event.keys, event.contents, sequences, positions, strict=True):
-            if key:
-                note(history, about, key, digest, event.queue, sequence, event.time, position)
 
     def _queued(self, event: Queued, _: Position) -> None:
         facts = (event.visible_at, event.expires_at, event.priority)

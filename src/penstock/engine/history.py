@@ -6,7 +6,7 @@ memory, and in the snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Protocol
 
@@ -31,6 +31,18 @@ class Noting(Protocol):
 
 
 class History(Noting, Protocol):
+    def note_run(
+        self,
+        about: str,
+        keys: Sequence[bytes],
+        digests: Sequence[bytes],
+        queue: int,
+        sequence: int,
+        time: Nanos,
+        positions: Sequence[Position],
+    ) -> None:
+        """`note` for messages with following sequences; for those that have a key."""
+
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
         """Those that can still be told, newest first."""
 
@@ -78,6 +90,20 @@ class MemoryHistory:
         versions = self._versions.setdefault((about, key), [])
         versions.append(version)
         del versions[:-HISTORY_STEPS_MAX]
+
+    def note_run(
+        self,
+        about: str,
+        keys: Sequence[bytes],
+        digests: Sequence[bytes],
+        queue: int,
+        sequence: int,
+        time: Nanos,
+        positions: Sequence[Position],
+    ) -> None:
+        for at, (key, digest, position) in enumerate(zip(keys, digests, positions, strict=True), start=sequence):
+            if key:
+                note(self, about, key, digest, queue, at, time, position)
 
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
         return self._versions.get((about, key), [])[: -most - 1 : -1]

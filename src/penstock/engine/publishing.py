@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 Place = tuple[int, int]  # Queue number and sequence.
 _Pending = tuple[int, NewMessage, bytes]  # Its index in the command, and the digest of its content if it has a key.
-_Alike = tuple[int, str, str, str, str]  # Priority, content type, sender, object, topics.
 _UNDECIDED = Published(0, 0, "Q")
 
 
@@ -101,8 +100,8 @@ class Publishing:
         self._targets: dict[tuple[tuple[str, ...], str], _Targets] = {}
         self._together: list[_Pending] = []  # Not decided yet, and where they go.
         self._to: _Targets | None = None
-        self._unchanged: list[tuple[int, bytes, Place]] = []  # Not answered yet: index, key, and what they equal.
-        self._unchanged_in: tuple[int, _Alike] | None = None  # Queue, and what they have in common.
+        self._unchanged: list[tuple[int, NewMessage, Place]] = []  # Not answered yet: index, and what they equal.
+        self._unchanged_in = 0  # The queue that they were for.
         self._deliveries = 0
 
     def decide(self) -> Decision:
@@ -111,6 +110,8 @@ class Publishing:
                 self._publish(index, message)
             self._publish_together()
             self._answer_unchanged()
+            if self._said and (reason := self._engine.history.refusal(self._new_keys)):
+                return Decision((), Refused(reason))
         except _RefusedError as error:
             return Decision((), error.refused)
         return Decision(self._events, self._answers)
@@ -186,44 +187,49 @@ class Publishing:
                 self._publish_together()
             answer = self._answers[said[1]]
             return answer.queue, answer.sequence
-        history = self._engine.history
-        known = history.get(message.object, message.key)
+        known = self._engine.history.get(message.object, message.key)
         if known and known.digest == digest:
             return known.queue, known.sequence
         self._new_keys += known is None
-        if reason := history.refusal(self._new_keys):
-            raise _RefusedError(Refused(reason))
         return None
 
     def _note_unchanged(self, index: int, message: NewMessage, number: int, place: Place) -> None:
-        names = (message.content_type, message.sender, message.object, "\n".join(message.topics))
-        alike = (number, (message.priority, *names))
         if self._together:
             self._publish_together()
-        if alike != self._unchanged_in:
+        if number != self._unchanged_in:
             self._answer_unchanged()
-            self._unchanged_in = alike
-        self._unchanged.append((index, message.key, place))
+            self._unchanged_in = number
+        self._unchanged.append((index, message, place))
 
     def _answer_unchanged(self) -> None:
-        if not self._unchanged or self._unchanged_in is None:
+        if not self._unchanged:
             return
-        messages, self._unchanged = self._unchanged, []
-        number, (priority, content_type, sender, about, topics) = self._unchanged_in
-        first = self._take(number, len(messages))
-        names = (self._number(content_type), self._number(sender), self._number(about), self._number(topics))
-        if len(messages) >= RUN_MESSAGES_MIN:
-            places = [place for _, _, place in messages]
+        pending, self._unchanged = self._unchanged, []
+        number = self._unchanged_in
+        first = self._take(number, len(pending))
+        messages = [message for _, message, _ in pending]
+        places = [place for _, _, place in pending]
+        if len(pending) >= RUN_MESSAGES_MIN and alike(messages, keyed=True):
             columns = ([queue for queue, _ in places], [sequence for _, sequence in places])
-            keys = [key for _, key, _ in messages]
-            self._events.append(UnchangedRun(self._now, number, first, priority, *names, *columns, keys))
+            keys = [message.key for message in messages]
+            facts = (self._now, number, first, messages[0].priority, *self._names(messages[0]))
+            self._events.append(UnchangedRun(*facts, *columns, keys))
         else:
-            self._events += [
-                Unchanged(self._now, number, sequence, priority, *names, *place, key)
-                for sequence, (_, key, place) in enumerate(messages, start=first)
-            ]
-        for sequence, (index, _, _) in enumerate(messages, start=first):
+            for sequence, (message, place) in enumerate(zip(messages, places, strict=True), start=first):
+                facts = (self._now, number, sequence, message.priority, *self._names(message))
+                self._events.append(Unchanged(*facts, *place, message.key))
+        for sequence, (index, _, _) in enumerate(pending, start=first):
             self._answers[index] = Published(number, sequence, "U")
+
+    def _names(self, message: NewMessage) -> tuple[int, int, int, int]:
+        """The numbers of its content type, sender, object and topics."""
+        topics = "\n".join(message.topics)
+        return (
+            self._number(message.content_type),
+            self._number(message.sender),
+            self._number(message.object),
+            self._number(topics),
+        )
 
     def _number(self, text: str) -> int:
         return self._engine.names.number(text, self._now, self._events) if text else 0

@@ -7,9 +7,11 @@ more than the log; what it knows less is replayed from the last snapshot, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,9 +23,9 @@ from penstock.limits import (
     HISTORY_STEPS_MAX,
     HISTORY_UNWRITTEN_MAX,
 )
-from penstock.model import Position, Version
+from penstock.model import Nanos, Position, Version
 from penstock.storage.history_writer import HistoryWriter
-from penstock.storage.versions import NAME_BYTES, Changes, StoredVersions
+from penstock.storage.versions import NAME_BYTES, PACKED, Changes, StoredVersions, unpacked
 
 
 class _Facts(msgspec.Struct):
@@ -32,9 +34,26 @@ class _Facts(msgspec.Struct):
     noted: Position
 
 
+class _Cut(NamedTuple):
+    """What is being written: it brings the disk from one position of the log to another."""
+
+    base: Position
+    reached: Position
+    earliest: Position
+    current: dict[bytes, bytes]
+    replaced: dict[Position, bytes]
+
+
+@lru_cache(maxsize=1024)
+def _begun(about: str) -> blake2b:
+    return blake2b(about.encode() + b"\n", digest_size=NAME_BYTES)
+
+
 def name_of(about: str, key: bytes) -> bytes:
     """What an object and a key are known by. No object has a line feed in it, so no two are taken for the same."""
-    return blake2b(b"%b\n%b" % (about.encode(), key), digest_size=NAME_BYTES).digest()
+    name = _begun(about).copy()
+    name.update(key)
+    return name.digest()
 
 
 class ObjectHistory:
@@ -45,29 +64,57 @@ class ObjectHistory:
         self._stored = StoredVersions(path) if (path / "data.mdb").exists() else None
         self.noted = self.reached  # Every version so far stands before it, and every later one does not.
         self._writer = HistoryWriter(path)
-        self._current: dict[bytes, Version] = {}  # Not written yet.
-        self._replaced: dict[Position, Version] = {}
+        # Not written yet. Versions are kept packed: they are many, and of most nobody asks but for the digest.
+        self._current: dict[bytes, bytes] = {}  # By the hash of object and key.
+        self._replaced: dict[Position, bytes] = {}  # By the position of what came after it, in the order of the log.
         self._fresh = 0  # Keys among them that are new.
-        self._cut: Changes | None = None  # Being written.
+        self._cut: _Cut | None = None
         self._fresh_cut = 0
-        self._recent: dict[tuple[str, bytes], tuple[bytes, Version | None]] = {}  # Looked up, or noted, lately.
+        self._recent: dict[tuple[str, bytes], tuple[bytes, bytes | None]] = {}  # Looked up, or noted, lately.
 
     # ── The engine's side ───────────────────────────────────────────────────────────────────────────────────
 
     def get(self, about: str, key: bytes) -> Version | None:
-        seen = self._recent.get((about, key))
-        return (seen or self._look_up(about, key))[1]
+        packed = self._seen(about, key)[1]
+        return None if packed is None else unpacked(packed)
 
     def put(self, about: str, key: bytes, version: Version) -> None:
-        assert version.position >= self.reached, "what is on the disk is noted twice"
-        self.noted = version.position + 1
-        name, known = self._recent.get((about, key)) or self._look_up(about, key)
+        self._put(about, key, *self._seen(about, key), PACKED.pack(*version), version.position)
+
+    def note_run(
+        self,
+        about: str,
+        keys: Sequence[bytes],
+        digests: Sequence[bytes],
+        queue: int,
+        sequence: int,
+        time: Nanos,
+        positions: Sequence[Position],
+    ) -> None:
+        seen, unpack, pack = self._seen, PACKED.unpack, PACKED.pack
+        for at, (key, digest, position) in enumerate(zip(keys, digests, positions, strict=True), start=sequence):
+            if not key:
+                continue
+            name, known = seen(about, key)
+            versions = 0
+            if known is not None:
+                said, _, _, versions, _, before = unpack(known)
+                if said == digest or before >= position:
+                    continue
+            packed = pack(digest, queue, at, versions + 1, time, position)
+            self._put(about, key, name, known, packed, position)
+
+    def _put(
+        self, about: str, key: bytes, name: bytes, known: bytes | None, packed: bytes, position: Position
+    ) -> None:
+        assert position >= self.noted, "what is on the disk is noted twice"
+        self.noted = position + 1
         if known is None:
             self._fresh += 1
         else:
-            self._replaced[version.position] = known
-        self._current[name] = version
-        self._recent[about, key] = (name, version)
+            self._replaced[position] = known
+        self._current[name] = packed
+        self._recent[about, key] = (name, packed)
 
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
         """The versions that are still in the log, newest first."""
@@ -97,28 +144,32 @@ class ObjectHistory:
             ends = f"ends at position {self.reached}" if self._stored else "is missing"
             raise HistoryError(f"{self.path} {ends}, and the snapshot says that it reached {noted}")
 
-    def _look_up(self, about: str, key: bytes) -> tuple[bytes, Version | None]:
+    def _seen(self, about: str, key: bytes) -> tuple[bytes, bytes | None]:
+        """The name, and the newest version."""
+        return self._recent.get((about, key)) or self._look_up(about, key)
+
+    def _look_up(self, about: str, key: bytes) -> tuple[bytes, bytes | None]:
         if len(self._recent) >= HISTORY_RECENT_MAX:
             self._recent.clear()
             if self._stored:
                 self._stored.bound_memory()
         name = name_of(about, key)
-        version = self._current.get(name)
-        if version is None and self._cut:
-            version = self._cut.current.get(name)
-        if version is None and self._stored:
-            version = self._stored.current(name)
-        seen = self._recent[about, key] = (name, version)
+        packed = self._current.get(name)
+        if packed is None and self._cut:
+            packed = self._cut.current.get(name)
+        if packed is None and self._stored:
+            packed = self._stored.current(name)
+        seen = self._recent[about, key] = (name, packed)
         return seen
 
     def _replaced_by(self, version: Version) -> Version | None:
         position = version.position
-        known = self._replaced.get(position)
-        if known is None and self._cut:
-            known = self._cut.replaced.get(position)
-        if known is None and self._stored:
-            known = self._stored.replaced(position)
-        return known
+        packed = self._replaced.get(position)
+        if packed is None and self._cut:
+            packed = self._cut.replaced.get(position)
+        if packed is None and self._stored:
+            packed = self._stored.replaced(position)
+        return None if packed is None else unpacked(packed)
 
     # ── The disk's side ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -149,14 +200,14 @@ class ObjectHistory:
     def cut(self, earliest: Position) -> None:
         """Set aside what was noted so far, to be written. The log begins at `earliest`."""
         assert not self.is_cut, "one at a time"
-        self._cut = Changes(self.reached, self.noted, earliest, self._current, self._replaced)
+        self._cut = _Cut(self.reached, self.noted, earliest, self._current, self._replaced)
         self._current, self._replaced = {}, {}
         self._fresh_cut, self._fresh = self._fresh, 0
 
     def write(self) -> None:
         """Write what was cut, which must be durable in the log. In any thread, and again if it fails."""
         assert self._cut is not None
-        self._writer.write(self._cut)
+        self._writer.write(Changes.of(*self._cut))
 
     def written(self) -> None:
         """It was."""

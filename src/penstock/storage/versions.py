@@ -14,12 +14,14 @@ import ctypes
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
 import lmdb
+import numpy as np
 from crc32c import crc32c
 
 from penstock.errors import HistoryError
@@ -32,10 +34,11 @@ from penstock.limits import (
 from penstock.model import Position, Version
 
 NAME_BYTES = 16
+PACKED = Struct("<16sIQIqQ")  # A version. On the disk a CRC-32C of the key and this follows.
 _FORMAT = 1
-_FIELDS = Struct("<16sIQIqQ")
-_VERSION = Struct("<16sIQIqQI")  # The last field is a CRC-32C of the key and the others.
 _PLACE = Struct(">Q")  # So that the order of the bytes is the order of the log.
+_PLACES = np.dtype(">u8")
+_CHECKSUM_BYTES = 4
 _FACTS = Struct("<IQ")
 _REACHED = b"reached"
 _LOADED_AT_ONCE = 100_000
@@ -45,15 +48,22 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 _MADV_DONTNEED = 4
 
 
-def encode_version(key: bytes, version: Version) -> bytes:
-    data = _FIELDS.pack(*version)
-    return data + crc32c(key + data).to_bytes(4, "little")
+_version = partial(tuple.__new__, Version)  # `_make`, without a second look.
 
 
-def decode_version(key: bytes, data: bytes) -> Version:
-    if len(data) != _VERSION.size or crc32c(key + data[:-4]) != int.from_bytes(data[-4:], "little"):
+def unpacked(packed: bytes) -> Version:
+    return _version(PACKED.unpack(packed))
+
+
+def _sealed(key: bytes, packed: bytes) -> bytes:
+    return packed + crc32c(key + packed).to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def _opened(key: bytes, data: bytes) -> bytes:
+    packed = data[:-_CHECKSUM_BYTES]
+    if len(packed) != PACKED.size or _sealed(key, packed) != data:
         raise HistoryError("an entry of the Object History is damaged")
-    return Version._make(_VERSION.unpack(data)[:-1])
+    return packed
 
 
 def place_of(position: Position) -> bytes:
@@ -61,13 +71,40 @@ def place_of(position: Position) -> bytes:
 
 
 class Changes(NamedTuple):
-    """What one transaction writes: it brings the history from one position of the log to another."""
+    """What one transaction writes: it brings the history from one position of the log to another. Names, places and
+    versions stand one after the other: a batch is many, and is handed from one process to another."""
 
     base: Position
     reached: Position
     earliest: Position  # Where the log begins: what was replaced before it goes.
-    current: dict[bytes, Version]  # By the hash of object and key.
-    replaced: dict[Position, Version]  # By the position of the version that came after it, in the order of the log.
+    names: bytes  # Hashes of objects and keys …
+    newest: bytes  # … and their newest versions.
+    places: bytes  # Where versions stand, in the order of the log …
+    replaced: bytes  # … and what they replaced.
+
+    @classmethod
+    def of(
+        cls,
+        base: Position,
+        reached: Position,
+        earliest: Position,
+        current: dict[bytes, bytes],
+        replaced: dict[Position, bytes],
+    ) -> Changes:
+        places = np.fromiter(replaced, dtype=_PLACES, count=len(replaced)).tobytes()
+        columns = (b"".join(current), b"".join(current.values()), places, b"".join(replaced.values()))
+        return cls(base, reached, earliest, *columns)
+
+
+def _entries(keys: bytes, key_bytes: int, versions: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and versions as the disk has them, in the order of the keys: so that few pages are looked for twice."""
+    bytes_of_keys = np.frombuffer(keys, dtype=np.uint8).reshape(-1, key_bytes)
+    rows = np.hstack((bytes_of_keys, np.frombuffer(versions, dtype=np.uint8).reshape(-1, PACKED.size)))
+    beginnings = np.ascontiguousarray(rows[:, : _PLACES.itemsize]).view(_PLACES)[:, 0]
+    column, size = rows[np.argsort(beginnings)].tobytes(), rows.shape[1]
+    for start in range(0, len(column), size):
+        row = column[start : start + size]
+        yield row[:key_bytes], row[key_bytes:] + crc32c(row).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def _mapping(path: Path) -> tuple[int, int]:
@@ -158,24 +195,25 @@ class StoredVersions:
 
     # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def current(self, name: bytes) -> Version | None:
+    def current(self, name: bytes) -> bytes | None:
+        """Packed, as all that is looked up."""
         try:
             data = self._get(name)
         except lmdb.Error as error:
             raise HistoryError(f"{self._path}: {error}") from error
-        return None if data is None else decode_version(name, data)
+        return None if data is None else _opened(name, data)
 
-    def replaced(self, position: Position) -> Version | None:
+    def replaced(self, position: Position) -> bytes | None:
         place = place_of(position)
         with _as_history_error(self._path):
             data = self._get(place, db=self._replaced)
-        return None if data is None else decode_version(place, data)
+        return None if data is None else _opened(place, data)
 
     def entries(self) -> Iterator[tuple[bytes, Version]]:
         """The newest version of every key, by the hash of object and key."""
         with _as_history_error(self._path), self._view.cursor(self._current) as cursor:
             for name, data in cursor:
-                yield bytes(name), decode_version(name, data)
+                yield bytes(name), unpacked(_opened(name, data))
 
     # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -194,15 +232,14 @@ class StoredVersions:
 
     def _write(self, transaction: lmdb.Transaction, changes: Changes) -> None:
         with transaction.cursor(self._current) as cursor:
-            current = iter(sorted(changes.current.items()))
+            current = _entries(changes.names, NAME_BYTES, changes.newest)
             while some := list(islice(current, _WRITTEN_AT_ONCE)):
-                cursor.putmulti([(name, encode_version(name, version)) for name, version in some])
+                cursor.putmulti(some)
                 self.bound_memory()
         with transaction.cursor(self._replaced) as cursor:
-            placed = [(place_of(position), version) for position, version in changes.replaced.items()]
-            replaced = [(place, encode_version(place, version)) for place, version in placed]
-            in_order = not replaced or not cursor.last() or bytes(cursor.key()) < replaced[0][0]
-            cursor.putmulti(replaced, append=in_order)
+            last = bytes(cursor.key()) if cursor.last() else b""
+            replaced = _entries(changes.places, _PLACE.size, changes.replaced)
+            cursor.putmulti(replaced, append=last < changes.places[: _PLACE.size])
             _trim(cursor, place_of(changes.earliest))
         transaction.put(_REACHED, _FACTS.pack(_FORMAT, changes.reached), db=self._facts)
 
@@ -215,7 +252,7 @@ class StoredVersions:
                     self._environment.begin(self._current, write=True) as transaction,
                     transaction.cursor() as cursor,
                 ):
-                    loaded = [(name, encode_version(name, version)) for name, version in batch]
+                    loaded = [(name, _sealed(name, PACKED.pack(*version))) for name, version in batch]
                     cursor.putmulti(loaded, append=True)
             self.refresh()
 
