@@ -36,6 +36,7 @@ class MessageIds:
         self._keyed = blake2b(key=key, digest_size=64)
         self.log_id = self._log_id()
         self._eight = lru_cache(maxsize=4096)(self._make_eight)
+        self._start = lru_cache(maxsize=1024)(self._make_start)
 
     def _log_id(self) -> str:
         """Tells the log of these messages from any other, and nothing of the key. No place has 24 bytes."""
@@ -50,18 +51,17 @@ class MessageIds:
         """The ids of eight neighbours: one digest serves them all, and ids are mostly asked for in order."""
         assert 0 < queue <= QUEUE_NUMBER_MAX
         assert 0 <= block <= SEQUENCE_MAX >> 3
-        start = f"{queue:06x}{block >> 17:06x}8{self.shard:03x}"
-        start = f"{start[:8]}-{start[8:12]}-{start[12:]}-8"
         keyed = self._keyed.copy()
         keyed.update(_PLACE.pack(self.shard, queue, block))
         checks = keyed.hexdigest().encode()
-        low = (block << 3) & 0xFFFFF
-        start_of_all = f"{start}{low >> 8:03x}-".encode()
-        low &= 0xFF
-        return [
-            start_of_all + _BYTES[low + index] + checks[at : at + _CHECK_DIGITS]
-            for index, at in enumerate(_CHECKS_AT)
-        ]
+        start = self._start(queue, block >> 5)
+        low = (block << 3) & 0xFF
+        return [start + _BYTES[low + index] + checks[at : at + _CHECK_DIGITS] for index, at in enumerate(_CHECKS_AT)]
+
+    def _make_start(self, queue: int, blocks: int) -> bytes:
+        """What 256 neighbours have in common."""
+        start = f"{queue:06x}{blocks >> 12:06x}8{self.shard:03x}"
+        return f"{start[:8]}-{start[8:12]}-{start[12:]}-8{blocks & 0xFFF:03x}-".encode()
 
     def find(self, text: bytes) -> tuple[int, int] | None:
         """The queue number and sequence of an id, or None if it is not one of ours."""

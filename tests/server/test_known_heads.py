@@ -76,6 +76,7 @@ def answers(reads: list[bytes], *, forgetful: bool) -> tuple[bytes, bool, int]:
         if forgetful:
             server.known_fields.clear()
             server.known_heads.clear()
+            connection._usual = None
         if not wire.ended:
             connection.data_received(read)
         most = max(most, len(server.known_fields))

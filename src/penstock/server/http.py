@@ -160,8 +160,9 @@ class HttpServer:
         if exchange.call is not None and not exchange.body:
             route = partial(_always, exchange.call)
         if route is not None:
-            facts = (exchange.method, exchange.target, exchange.headers, len(exchange.body))
-            self.known_heads[head] = _Head(*facts, route)
+            text = head + b"\r\n\r\n"
+            facts = (exchange.method, exchange.target, exchange.headers)
+            self.known_heads[head] = _Head(text, len(text) + len(exchange.body), *facts, route)
 
     def stop(self) -> None:
         """Finish what is in flight, take nothing new."""
@@ -186,10 +187,11 @@ class _Fields(Struct, gc=False):
 class _Head(Struct, gc=False):
     """The head of a request, as it was parsed and routed before."""
 
+    text: bytes  # With the empty line.
+    request_bytes: int  # With the body.
     method: bytes
     target: bytes
     headers: Headers
-    body_bytes: int
     route: Route
 
 
@@ -325,6 +327,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         "_target",
         "_transport",
         "_upgrade",
+        "_usual",
     )
 
     def __init__(self, server: HttpServer) -> None:
@@ -343,6 +346,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         self._in_head = False
         self._heads = 0  # How many were complete.
         self._latest: _Exchange | None = None  # Of the read under way.
+        self._usual: _Head | None = None  # What the last known head was: mostly the next one is the same.
         self._head_bytes = 0  # Of a head that is not complete, without the read under way.
         self._read_bytes = 0  # Of the read under way.
         self._target = b""
@@ -382,11 +386,15 @@ class HttpConnection(Pausing, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if not self._in_request:
+            usual = self._usual
+            if usual is not None and len(data) == usual.request_bytes and data.startswith(usual.text):
+                self._accept_known(usual, data)
+                return
             head_end = data.find(b"\r\n\r\n")
             head = self._server.known_heads.get(data[:head_end])
-            if head is not None and len(data) == head_end + 4 + head.body_bytes:
-                body, keep_alive, route = data[head_end + 4 :], not self._server.stopping, head.route
-                self._accept(_Exchange(head.method, head.target, head.headers, body, False, self, keep_alive, route))
+            if head is not None and len(data) == head.request_bytes:
+                self._usual = head
+                self._accept_known(head, data)
                 return
             line_end = data.find(b"\r\n")
             fields = self._server.known_fields.get(data[line_end:head_end])
@@ -400,6 +408,10 @@ class HttpConnection(Pausing, asyncio.Protocol):
                         self._server.learn_head(data[:head_end], exchange)
                     return
         self._parse(data)
+
+    def _accept_known(self, head: _Head, data: bytes) -> None:
+        body, keep_alive = data[len(head.text) :], not self._server.stopping
+        self._accept(_Exchange(head.method, head.target, head.headers, body, False, self, keep_alive, head.route))
 
     def _parse(self, data: bytes) -> None:
         heads = self._heads
@@ -585,8 +597,10 @@ class HttpConnection(Pausing, asyncio.Protocol):
                 route = exchange.route = self._server.handler.route(exchange)
             result = route(exchange)
             if type(result) is Call:
-                exchange.call = result
-                self._call(exchange, result)
+                exchange.call, exchange.tell = result, result.tell
+                if len(self._exchanges) > 1:
+                    self._server.handler.keep_order()
+                exchange.pending = self._server.submit(result.command, exchange.answer)
             elif type(result) is Response:
                 exchange.respond(result)
             elif type(result) is Calls:
@@ -599,12 +613,6 @@ class HttpConnection(Pausing, asyncio.Protocol):
         except Exception:
             logger.exception("request_failed")
             exchange.respond(error_response(500, "an internal error"))
-
-    def _call(self, exchange: _Exchange, call: Call) -> None:
-        if len(self._exchanges) > 1:
-            self._server.handler.keep_order()
-        exchange.tell = call.tell
-        exchange.pending = self._server.submit(call.command, exchange.answer)
 
     def _begin_upgrade(self, upgrade: Upgrade, exchange: _Exchange) -> None:
         """The parser is about to say that the request ends here, and where what follows it begins."""
@@ -652,6 +660,8 @@ class HttpConnection(Pausing, asyncio.Protocol):
                 head += b"Connection: close\r\n"
             if status == _NO_CONTENT:
                 transport.write(head + b"\r\n")
+            elif not body:
+                transport.write(head + b"Content-Length: 0\r\n\r\n")
             else:
                 head += b"Content-Length: %d\r\n\r\n" % len(body)
                 transport.write(head if exchange.method == b"HEAD" else head + body)

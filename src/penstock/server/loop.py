@@ -277,12 +277,12 @@ class Loop:
             return
         answer = self._carry_out(FinishMany([command for command, _, _ in finishes]))
         answers = cast("Sequence[Done | Refused]", answer)
-        self._hold_all([(reply, one, stage) for (_, reply, stage), one in zip(finishes, answers, strict=True)])
+        self._hold_all(finishes, answers)
 
     def _settle_together(self, settles: list[tuple[Settle, Reply, Stage]]) -> None:
         answer = self._carry_out(SettleMany([command for command, _, _ in settles]))
         answers = cast("Sequence[Settled]", answer)
-        self._hold_all([(reply, one, stage) for (_, reply, stage), one in zip(settles, answers, strict=True)])
+        self._hold_all(settles, answers)
 
     def _publish_topics_together(self, publishes: list[tuple[PublishTopics, Reply, Stage]]) -> None:
         for together in _grouped(publishes, lambda command: command.create):
@@ -292,7 +292,7 @@ class Loop:
                 for command, reply, stage in together:  # What is refused together may still go one by one.
                     self._hold(reply, self._carry_out(command), stage)
             else:
-                self._hold_all(_shared_out(together, answer))
+                self._hold_all(together, _shared_out(together, answer))
 
     def _publish_together(self, publishes: list[tuple[Publish, Reply, Stage]]) -> None:
         for together in _grouped(publishes, lambda command: (command.queue, command.create)):
@@ -302,7 +302,7 @@ class Loop:
                 continue
             messages = [message for command, _, _ in together for message in command.messages]
             answer = self._carry_out(Publish(first.queue, messages, first.create))
-            self._hold_all(_shared_out(together, answer))
+            self._hold_all(together, _shared_out(together, answer))
 
     def _fetch_together(self, fetches: list[tuple[Fetch, Reply, Stage, Waiter | None]]) -> None:
         for together in _grouped(fetches, lambda f: (f.queue, f.lease_ns, f.consumer, f.confirm)):
@@ -314,15 +314,17 @@ class Loop:
                 answer = self._carry_out(Fetch(first.queue, count, 0, first.lease_ns, first.consumer, first.confirm))
                 if type(answer) is not Refused:
                     deliveries = cast("Sequence[Delivery]", answer)
-            held: list[tuple[Reply, Any, Stage]] = []
+            served: list[tuple[Fetch, Reply, Stage]] = []
+            parts: list[Sequence[Delivery]] = []
             for command, reply, stage, waiter in together:
                 part = deliveries[taken : taken + command.count]
                 taken += command.count
                 if part:
-                    held.append((reply, part, stage))
+                    served.append((command, reply, stage))
+                    parts.append(part)
                 else:
                     self._fetch_alone(command, reply, stage, waiter)
-            self._hold_all(held)
+            self._hold_all(served, parts)
 
     def _fetch_alone(self, command: Fetch, reply: Reply, stage: Stage, waiter: Waiter | None) -> None:
         if not (waiter and waiter.canceled):
@@ -393,14 +395,10 @@ class Loop:
         else:
             reply(answer)
 
-    def _hold_all(self, answers: list[tuple[Reply, Any, Stage]]) -> None:
-        if not self._collecting:
-            for reply, answer, stage in answers:
-                self._hold(reply, answer, stage)
-            return
-        held = self._held_for_sync
-        for reply, answer, stage in answers:
-            if stage is _SYNC:
+    def _hold_all(self, commands: Sequence[tuple[Any, Reply, Stage]], answers: Sequence[Any]) -> None:
+        held, collecting = self._held_for_sync, self._collecting
+        for (_, reply, stage), answer in zip(commands, answers, strict=True):
+            if collecting and stage is _SYNC:
                 held.append((reply, answer))
             else:
                 self._hold(reply, answer, stage)
@@ -740,25 +738,27 @@ _MAY_WAIT = frozenset((Pull, Receive, AwaitResult))  # As a fetch, which is coll
 
 def _grouped(collected: list[Any], alike: Callable[[Any], object]) -> list[list[Any]]:
     """Commands with what belongs to them, those that are alike together, in the order in which they came."""
-    first = collected[0][0]
-    if all(entry[0] is first for entry in collected):
+    kinds = [alike(entry[0]) for entry in collected]
+    if kinds.count(kinds[0]) == len(kinds):
         return [collected]
     groups: dict[object, list[Any]] = {}
-    for entry in collected:
-        groups.setdefault(alike(entry[0]), []).append(entry)
+    for kind, entry in zip(kinds, collected, strict=True):
+        groups.setdefault(kind, []).append(entry)
     return list(groups.values())
 
 
-def _shared_out(publishes: Sequence[tuple[Any, Reply, Stage]], answer: Answer) -> list[tuple[Reply, Any, Stage]]:
-    """To each the part of the answer that is about its messages."""
-    held: list[tuple[Reply, Any, Stage]] = []
+def _shared_out(publishes: Sequence[tuple[Any, Reply, Stage]], answer: Answer) -> Sequence[Any]:
+    """For each the part of the answer that is about its messages."""
+    if type(answer) is Refused:
+        return [answer] * len(publishes)
+    receipts = cast("Sequence[Receipt | Published]", answer)
+    parts = []
     start = 0
-    for command, reply, stage in publishes:
+    for command, _, _ in publishes:
         stop = start + len(command.messages)
-        part = answer if type(answer) is Refused else cast("Sequence[Receipt | Published]", answer)[start:stop]
-        held.append((reply, part, stage))
+        parts.append(receipts[start:stop])
         start = stop
-    return held
+    return parts
 
 
 def _count(event: Event) -> int:
