@@ -109,7 +109,11 @@ def decode(
 
 
 def decode_grouped(
-    batches: Iterable[tuple[Header, bytes]], columns: Sequence[str] | None = None, names: Names | None = None
+    batches: Iterable[tuple[Header, bytes]],
+    columns: Sequence[str] | None = None,
+    names: Names | None = None,
+    *,
+    records_min: int = RECORDS_PER_GROUP,
 ) -> Iterator[pa.RecordBatch]:
     """As `decode`, over a log of any length: batches are decoded together until a group is large enough."""
     group: list[tuple[Header, bytes]] = []
@@ -118,7 +122,7 @@ def decode_grouped(
         group.append(batch)
         records += batch[0].records
         size += batch[0].heap_bytes
-        if records >= RECORDS_PER_GROUP or size >= BYTES_PER_GROUP:
+        if records >= records_min or size >= BYTES_PER_GROUP:
             yield decode(group, columns, names)
             group = []
             records = size = 0
