@@ -89,9 +89,11 @@ def _memory(progress: Progress, scratch: Path, keys: int) -> Found:
 
 
 def _processes(pid: int) -> list[int]:
-    """The broker, and its children."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return [pid, *map(int, children)]
+    """The broker, and its children. Each of its threads has its own."""
+    children = [
+        int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
+    ]
+    return [pid, *children]
 
 
 def _peak_bytes(pid: int) -> int:

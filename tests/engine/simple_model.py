@@ -172,7 +172,16 @@ class Model:
         self, messages: Sequence[NewMessage], create: QueueSettings, now: int
     ) -> tuple[list[Published], list[Place]]:
         """The answers, and every place that was filled."""
-        answers, places = [], []
+        answers: list[Published] = []
+        places = []
+        unchanged: list[tuple[int, NewMessage, Queue]] = []  # Numbered at the end, or when one of them changes.
+
+        def number_unchanged() -> None:
+            for index, _, queue in unchanged:
+                queue.last_sequence += 1
+                answers[index] = Published(queue.number, queue.last_sequence, "U")
+            unchanged.clear()
+
         for new in messages:
             named = [self._made(name, create) for name in self._roots(new)]
             wanting = [
@@ -185,9 +194,11 @@ class Model:
             if known and known[0] == new.body:
                 first, targets = targets[0], [queue for queue in targets if not queue.detects]
                 if not targets:
-                    first.last_sequence += 1
-                    answers.append(Published(first.number, first.last_sequence, "U"))
+                    unchanged.append((len(answers), new, first))
+                    answers.append(Published(first.number, 0, "U"))
                     continue
+            elif any((new.object, new.key) == (same.object, same.key) for _, same, _ in unchanged):
+                number_unchanged()
             twins = [self._twin(queue, new.body) for queue in targets if queue.settings.deduplication]
             if len(twins) == len(targets) and all(twins):
                 assert twins[0]
@@ -206,6 +217,7 @@ class Model:
             queues = tuple(queue.name for queue in targets if not queue.settings.topics)
             channels = tuple(queue.name for queue in targets if queue.settings.topics)
             answers.append(Published(first.number, first.last_sequence, "Q", queues, channels))
+        number_unchanged()
         return answers, places
 
     def _roots(self, new: NewMessage) -> list[str]:

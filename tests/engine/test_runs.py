@@ -194,6 +194,23 @@ def test_many_messages_with_keys_are_a_run_whether_they_have_changed_or_not() ->
     assert (second.keys, second.to_sequences) == (keys, list(range(1, RUN_MESSAGES_MIN + 1)))
 
 
+def test_messages_that_changed_and_messages_that_did_not_are_two_runs_unless_a_key_does_both() -> None:
+    rig = Rig()
+    settings = QueueSettings(detect_unchanged=True)
+    keys = [b"%d" % number for number in range(2 * RUN_MESSAGES_MIN)]
+    rig.do(PublishTopics([NewMessage(b"x", object="thing", key=key) for key in keys], settings))
+    bodies = [b"x" if number % 2 else b"y" for number in range(len(keys))]
+    mixed = [NewMessage(body, object="thing", key=key) for key, body in zip(keys, bodies, strict=True)]
+    changed, same = rig.engine.decide(PublishTopics(mixed, settings), rig.now()).events
+    assert isinstance(changed, LoggedRun)
+    assert isinstance(same, UnchangedRun)
+    assert (changed.keys, same.keys) == (keys[::2], keys[1::2])
+    both = [NewMessage(body, object="thing", key=keys[0]) for body in (b"y", b"y", b"x")]
+    decision = rig.engine.decide(PublishTopics(both, settings), rig.now())
+    assert [type(event) for event in decision.events] == [Logged, Unchanged, Logged]
+    assert [published.sequence - len(keys) for published in decision.answer] == [1, 2, 3]  # type: ignore[union-attr]
+
+
 def test_a_run_is_read_back_as_its_messages() -> None:
     rig = Rig()
     rig.do(CreateQueue("work", QueueSettings()))

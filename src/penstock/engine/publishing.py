@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 Place = tuple[int, int]  # Queue number and sequence.
 _Pending = tuple[int, NewMessage, bytes]  # Its index in the command, and the digest of its content if it has a key.
+_Unchanged = tuple[int, NewMessage, Place]  # Its index in the command, and what it equals.
 _UNDECIDED = Published(0, 0, "Q")
 
 
@@ -100,16 +101,16 @@ class Publishing:
         self._targets: dict[tuple[tuple[str, ...], str], _Targets] = {}
         self._together: list[_Pending] = []  # Not decided yet, and where they go.
         self._to: _Targets | None = None
-        self._unchanged: list[tuple[int, NewMessage, Place]] = []  # Not answered yet: index, and what they equal.
-        self._unchanged_in = 0  # The queue that they were for.
+        # Those are numbered after the others, as late as they can be: so both are runs.
+        self._unchanged: dict[int, list[_Unchanged]] = {}  # By queue.
+        self._unchanged_about: set[tuple[str, bytes]] = set()
         self._deliveries = 0
 
     def decide(self) -> Decision:
         try:
             for index, message in enumerate(self._command.messages):
                 self._publish(index, message)
-            self._publish_together()
-            self._answer_unchanged()
+            self._publish_all()
             if self._said and (reason := self._engine.history.refusal(self._new_keys)):
                 return Decision((), Refused(reason))
         except _RefusedError as error:
@@ -126,8 +127,11 @@ class Publishing:
             if place:
                 queue, targets = targets.queues[0], targets.not_detecting
                 if not targets.queues:
-                    self._note_unchanged(index, message, queue.number, place)
+                    self._unchanged.setdefault(queue.number, []).append((index, message, place))
+                    self._unchanged_about.add((message.object, message.key))
                     return
+            elif (message.object, message.key) in self._unchanged_about:
+                self._publish_all()  # The log tells the versions of a key in their order.
         is_logged = True
         if targets.deduplicates:
             is_logged = self._publish_once(index, message, content, targets)
@@ -135,12 +139,17 @@ class Publishing:
             if targets is not self._to:
                 self._publish_together()
                 self._to = targets
-            if self._unchanged:
-                self._answer_unchanged()
             self._together.append((index, message, content))
         if is_version and is_logged:
             # Its place is known when it is decided: before the next message that asks for it.
             self._said[message.object, message.key] = content, index
+
+    def _publish_all(self) -> None:
+        self._publish_together()
+        for number, unchanged in self._unchanged.items():
+            self._answer_unchanged(number, unchanged)
+        self._unchanged.clear()
+        self._unchanged_about.clear()
 
     # ── Where to ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -193,19 +202,7 @@ class Publishing:
         self._new_keys += known is None
         return None
 
-    def _note_unchanged(self, index: int, message: NewMessage, number: int, place: Place) -> None:
-        if self._together:
-            self._publish_together()
-        if number != self._unchanged_in:
-            self._answer_unchanged()
-            self._unchanged_in = number
-        self._unchanged.append((index, message, place))
-
-    def _answer_unchanged(self) -> None:
-        if not self._unchanged:
-            return
-        pending, self._unchanged = self._unchanged, []
-        number = self._unchanged_in
+    def _answer_unchanged(self, number: int, pending: list[_Unchanged]) -> None:
         first = self._take(number, len(pending))
         messages = [message for _, message, _ in pending]
         places = [place for _, _, place in pending]
@@ -237,7 +234,6 @@ class Publishing:
     def _publish_once(self, index: int, message: NewMessage, content: bytes, targets: _Targets) -> bool:
         """To where it is not yet, of those that have each content once. False if there is no such place."""
         self._publish_together()
-        self._answer_unchanged()
         digest = sha256(message.body).digest()
         wanting = targets.not_having(digest, self._fresh)
         if wanting.queues:
