@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.pipeline.session import JAVA_VERSION_MIN, java_version, open_session
+from penstock.pipeline.session import open_session
 from tests.broker import Broker
 from tests.history import make_history, make_queue, publish
 from tests.pipeline.lakes import FilledLake
@@ -15,10 +15,8 @@ from tests.pipeline.traffic import LATER_SECONDS, make_traffic
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session as a user has it: nothing of ours is registered by hand."""
-    if java_version() < JAVA_VERSION_MIN:
-        pytest.skip(f"Spark needs Java {JAVA_VERSION_MIN} or newer: make java installs it where it can")
     folder = tmp_path_factory.mktemp("spark")
     folders = {"spark.sql.warehouse.dir": str(folder / "warehouse"), "spark.local.dir": str(folder / "local")}
     session = open_session("penstock-tests", "local[2]", folders)

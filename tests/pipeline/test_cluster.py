@@ -16,7 +16,6 @@ import pytest
 from deltalake import DeltaTable
 
 from bench import lives
-from penstock.pipeline.session import JAVA_VERSION_MIN, java_version
 from tests.broker import Broker
 from tests.history import make_queue
 from tests.pipeline.conftest import url_of
@@ -24,13 +23,8 @@ from tests.pipeline.conftest import url_of
 MESSAGES = 4_000
 SENT_AGAIN = 500
 SECONDS_MAX = 240
-# Ten processes of Java start, and none lives long: half of their time would go into compiling well.
-ENVIRONMENT = os.environ | {"JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1", "SPARK_LOCAL_IP": "127.0.0.1"}
 
-pytestmark = [
-    pytest.mark.skipif(java_version() < JAVA_VERSION_MIN, reason="Spark needs Java"),
-    pytest.mark.timeout(500),
-]
+pytestmark = pytest.mark.timeout(500)
 
 
 class Cluster:
@@ -49,7 +43,7 @@ class Cluster:
     def _start(self, name: str, main: str, *flags: str) -> subprocess.Popen[str]:
         package = "org.apache.spark.deploy." + ("master." if main == "Master" else "")
         command = [str(Path(pyspark.__file__).parent / "bin" / "spark-class"), package + main, *flags]
-        environment = ENVIRONMENT | {"SPARK_LOCAL_DIRS": str(self._folder / "local")}
+        environment = os.environ | {"SPARK_LOCAL_DIRS": str(self._folder / "local")}
         log = (self._folder / f"{name}.log").open("w")
         child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, text=True, env=environment)
         child.log = self._folder / f"{name}.log"  # type: ignore[attr-defined]
@@ -92,7 +86,8 @@ def runs_on(child: subprocess.Popen[str]) -> bool:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster(java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     (tmp_path / "cluster").mkdir()
     cluster = Cluster(tmp_path / "cluster")
     yield cluster
@@ -113,7 +108,7 @@ def test_source_pipeline_and_sink_on_a_cluster_that_loses_its_executors(cluster:
     try:
         where = ("--lake", str(lake), "--url", url_of(broker))
         run = command("run", "--once", *where, master=cluster.url)
-        job = subprocess.Popen(run, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
+        job = subprocess.Popen(run, stdout=subprocess.PIPE, text=True)
         while not list(lake.glob("events/_staging-*")):
             assert runs_on(job)
         lost = cluster.executors()
@@ -126,7 +121,7 @@ def test_source_pipeline_and_sink_on_a_cluster_that_loses_its_executors(cluster:
         replay = command(
             "replay", "--where", f"sequence <= {SENT_AGAIN // 16}", "--to", "again", *where, master=cluster.url
         )
-        subprocess.run(replay, check=True, timeout=SECONDS_MAX, env=ENVIRONMENT)
+        subprocess.run(replay, check=True, timeout=SECONDS_MAX)
         arrived = 0
         while answer := broker.request("GET", "/messages/again", {"X-MQS-MAX-MESSAGES": "1000"}).messages():
             arrived += len(answer)

@@ -18,7 +18,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.pipeline.lake import Lake
-from penstock.pipeline.session import JAVA_VERSION_MIN, java_version
 from penstock.pipeline.stream import lake_table
 from penstock.pipeline.tables import TABLES
 from tests.broker import Broker, address, structured
@@ -28,8 +27,6 @@ from tests.pipeline.lakes import FilledLake, assert_same_tables, events_of
 LINE_SECONDS_MAX = 100.0
 KILLS = 20 if os.environ.get("TORTURE") == "long" else 1
 KILL_SECONDS_MAX = 40.0  # From one start to the next kill: before, in and behind the first batches.
-
-needs_java = pytest.mark.skipif(java_version() < JAVA_VERSION_MIN, reason="Spark needs Java")
 
 
 class Household:
@@ -109,11 +106,10 @@ def start_up(tmp_path: Path) -> Iterator[Callable[..., Household]]:
             household.stop()
 
 
-@needs_java
 @pytest.mark.torture
 @pytest.mark.timeout(300 + 200 * KILLS)  # Spark starts anew each time.
 def test_a_pipeline_that_is_killed_starts_again_and_nothing_is_lost_or_doubled(
-    start_up: Callable[..., Household], spark: SparkSession
+    spark: SparkSession, start_up: Callable[..., Household]
 ) -> None:
     household = start_up()
     broker = household.broker()

@@ -26,7 +26,6 @@ from typing import Any
 import pyspark
 import pytest
 
-from penstock.pipeline.session import JAVA_VERSION_MIN, java_version
 from tests.broker import Broker, StartBroker
 from tests.history import make_queue
 from tests.pipeline.test_sink import bodies
@@ -38,10 +37,7 @@ CLUSTER = "local-cluster[2,1,512]" if LONG else "local-cluster[1,2,512]"
 ROWS_PER_FILE = 5000
 JOB_SECONDS_MAX = 1800 if LONG else 170
 
-pytestmark = [
-    pytest.mark.torture,
-    pytest.mark.skipif(java_version() < JAVA_VERSION_MIN, reason="Spark needs Java: make java installs it"),
-]
+pytestmark = [pytest.mark.torture, pytest.mark.usefixtures("java")]
 
 
 def environment(folder: Path) -> dict[str, str]:

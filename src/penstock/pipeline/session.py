@@ -67,14 +67,18 @@ def check_java() -> None:
 
 def java_version() -> int:
     """0: there is none."""
+    match = re.search(r'version "(\d+)', java_tells())
+    return int(match[1]) if match else 0
+
+
+def java_tells() -> str:
+    """Exactly which Java there is; nothing if there is none."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     try:
-        told = subprocess.run([java or "java", "-version"], capture_output=True, check=True, text=True).stderr
+        return subprocess.run([java or "java", "-version"], capture_output=True, check=True, text=True).stderr
     except (OSError, subprocess.CalledProcessError):
-        return 0
-    match = re.search(r'version "(\d+)', told)
-    return int(match[1]) if match else 0
+        return ""
 
 
 def _cores(master: str) -> int:
