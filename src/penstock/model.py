@@ -1199,3 +1199,7 @@ class Decision(Struct, frozen=True, gc=False):
 
     events: Sequence[Event]
     answer: Answer
+
+
+def refuse(reason: Reason, detail: str = "") -> Decision:
+    return Decision((), Refused(reason, detail))

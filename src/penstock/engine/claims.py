@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from penstock.engine.leasing import delivery_of
 from penstock.engine.lifecycle import DELAYED, LEASED, READY
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
@@ -57,7 +58,7 @@ def read_claimed(engine: Engine, command: ReadClaimed, now: Nanos) -> Decision:
             row = row._replace(receives=row.receives - 1)  # A delivery counts itself.
             if row.visible_at < now + command.lease_ns // 2:
                 events.append(Extended(*facts, row.receives + 1, consumer, until))
-        answer.deliveries.append(engine.delivery(queue, sequence, row, until))
+        answer.deliveries.append(delivery_of(engine, queue, sequence, row, until))
     return Decision(events, answer)
 
 

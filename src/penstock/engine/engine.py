@@ -6,19 +6,27 @@ decision is later than the last event: two things never happen at the same momen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import sha256
 from heapq import heappop, heappush
 from typing import Any
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from penstock.engine.administration import (
+    create_queue,
+    delete_queue,
+    describe_object,
+    describe_queue,
+    list_queues,
+    update_queue,
+)
 from penstock.engine.claims import finish_claimed, read_claimed
 from penstock.engine.groups import WORKERS
 from penstock.engine.history import History, MemoryHistory, content_digest
-from penstock.engine.lifecycle import ALLOWED, DELAYED, KEPT, LEASED, READY
+from penstock.engine.leasing import fetch, finish, finish_many, release
+from penstock.engine.lifecycle import ALLOWED, DELAYED, LEASED, READY
 from penstock.engine.moving import cancel, redrive, reschedule
 from penstock.engine.names import Names
 from penstock.engine.publishing import Publishing, alike, run_of
@@ -32,10 +40,7 @@ from penstock.engine.staging import Staging
 from penstock.engine.topics import TopicNames
 from penstock.errors import Reason
 from penstock.limits import (
-    FETCH_BYTES_MAX,
     NEVER_NS,
-    QUEUE_NUMBER_MAX,
-    QUEUES_MAX,
     RUN_MESSAGES_MIN,
     TICK_EVENTS_MAX,
 )
@@ -58,7 +63,6 @@ from penstock.model import (
     DeleteQueue,
     Delivered,
     DeliveredRun,
-    Delivery,
     DescribeObject,
     DescribeQueue,
     DescribeStaged,
@@ -92,7 +96,6 @@ from penstock.model import (
     NameDefined,
     Nanos,
     NewMessage,
-    ObjectDescription,
     Position,
     Publish,
     PublishRun,
@@ -101,11 +104,8 @@ from penstock.model import (
     QueueChanged,
     QueueCreated,
     Queued,
-    QueueDescription,
     QueuedRun,
-    QueueList,
     QueueRemoved,
-    QueueSettings,
     ReadClaimed,
     Receipt,
     Receipts,
@@ -131,13 +131,12 @@ from penstock.model import (
     UnchangedRun,
     Unstaged,
     UpdateQueue,
+    refuse,
 )
 
 Place = tuple[int, int]  # Queue number and sequence.
 
 _DONE = Done()
-_DELIVERED = ("position", "body_bytes", "key_bytes", "headers_bytes", "content_type", "sender", "priority")
-_NOTHING = Decision((), ())
 
 
 class Engine:
@@ -166,10 +165,10 @@ class Engine:
             SettleMany: lambda command, now: settle_many(self, command, now),
             Extend: lambda command, now: extend(self, command, now),
             AwaitResult: lambda command, now: result_of(self, command, now),
-            Fetch: self._fetch,
-            Finish: self._finish,
-            FinishMany: self._finish_many,
-            Release: self._release,
+            Fetch: lambda command, now: fetch(self, command, now),
+            Finish: lambda command, now: finish(self, command, now),
+            FinishMany: lambda command, now: finish_many(self, command, now),
+            Release: lambda command, now: release(self, command, now),
             Tick: self._tick,
             Carry: self._carry,
             Search: lambda command, _: search(self, command),
@@ -180,12 +179,12 @@ class Engine:
             ListHeld: lambda command, _: list_held(self, command),
             LookUp: lambda command, _: look_up(self, command),
             ListScheduled: lambda command, _: scheduled(self, command),
-            CreateQueue: self._create_queue,
-            UpdateQueue: self._update_queue,
-            DeleteQueue: self._delete_queue,
-            DescribeQueue: self._describe_queue,
-            ListQueues: self._list_queues,
-            DescribeObject: self._describe_object,
+            CreateQueue: lambda command, now: create_queue(self, command, now),
+            UpdateQueue: lambda command, now: update_queue(self, command, now),
+            DeleteQueue: lambda command, now: delete_queue(self, command, now),
+            DescribeQueue: lambda command, now: describe_queue(self, command, now),
+            ListQueues: lambda command, now: list_queues(self, command, now),
+            DescribeObject: lambda command, now: describe_object(self, command, now),
             StageRows: lambda command, now: self.staging.stage(command, now, self.numbers),
             CommitBatch: self.staging.commit,
             AdmitRows: self._admit,
@@ -290,8 +289,8 @@ class Engine:
     def _publish_first(self, command: Publish, now: Nanos) -> Decision:
         """Publish to a queue that is not there: make it, if that was asked for."""
         if command.create is None:
-            return _refuse(Reason.NO_QUEUE, command.queue)
-        created = self._create_queue(CreateQueue(command.queue, command.create), now)
+            return refuse(Reason.NO_QUEUE, command.queue)
+        created = create_queue(self, CreateQueue(command.queue, command.create), now)
         if not created.events:
             return created
         queue = Queue(self.last_queue + 1, command.queue, command.create)
@@ -374,187 +373,6 @@ class Engine:
             message.body,
         )
 
-    def _fetch(self, command: Fetch, now: Nanos) -> Decision:
-        queue = self.queue(command.queue)
-        if queue is None:
-            return _refuse(Reason.NO_QUEUE, command.queue)
-        if command.count >= RUN_MESSAGES_MIN and (run := self._fetch_run(command, queue, now)):
-            return run
-        chosen = queue.next_ready(command.count, now)
-        if not chosen:
-            return _NOTHING
-        settings, number = queue.settings, queue.number
-        confirm = command.confirm and settings.confirm
-        events: list[Event] = []
-        deliveries: list[Delivery] = []
-        consumer = self.names.number(command.consumer, now, events) if command.consumer else 0
-        lease_ns = command.lease_ns
-        taken: dict[int, int] = {}
-        room = FETCH_BYTES_MAX
-        for sequence, row in chosen:
-            receives = row.receives + 1
-            room -= row.body_bytes
-            if room < 0 and deliveries:
-                break
-            visible_at = now + (row.lease_ns or settings.visibility_ns if lease_ns is None else lease_ns)
-            visible_at = min(visible_at, NEVER_NS)
-            if not confirm:
-                events.append(Kicked(now, number, sequence, row.created, receives, consumer))
-            elif settings.redrive_policy and receives >= settings.redrive_policy.max_receives:
-                leased = row._replace(receives=receives, consumer=consumer)
-                events.append(self._dead_letter(queue, sequence, leased, now, taken, held_until=visible_at))
-            else:
-                events.append(Fetched(now, number, sequence, row.created, receives, consumer, visible_at))
-            deliveries.append(self.delivery(queue, sequence, row, visible_at))
-        return Decision(events, deliveries)
-
-    def _fetch_run(self, command: Fetch, queue: Queue, now: Nanos) -> Decision | None:
-        """Many messages in one event, if all of them are in the way that most messages are."""
-        settings = queue.settings
-        if settings.redrive_policy or settings.keeps or self.origins:
-            return None
-        run = queue.ready_run(command.count, now)
-        if run is None:
-            return None
-        first, rows = run
-        own_leases = rows["lease_ns"]
-        lease_ns = int(own_leases[0]) or settings.visibility_ns if command.lease_ns is None else command.lease_ns
-        if command.lease_ns is None and (own_leases != own_leases[0]).any():
-            return None
-        if int(rows["body_bytes"].sum()) > FETCH_BYTES_MAX:
-            return None
-        events: list[Event] = []
-        consumer = self.names.number(command.consumer, now, events) if command.consumer else 0
-        visible_at = min(now + lease_ns, NEVER_NS)
-        count = len(rows)
-        receives = (rows["receives"] + 1).tolist()
-        created = rows["created"].tolist()
-        facts = (now, queue.number, list(range(first, first + count)), created, receives, [consumer] * count)
-        confirm = command.confirm and settings.confirm
-        events.append(FetchedRun(*facts, visible_at) if confirm else KickedRun(*facts))
-        sequences = range(first, first + count)
-        return Decision(events, self.deliveries(queue.number, sequences, rows, receives, created, visible_at))
-
-    def deliveries(
-        self,
-        number: int,
-        sequences: Sequence[int],
-        rows: NDArray[Any],
-        receives: list[int],
-        created: list[Nanos],
-        visible_at: Nanos,
-    ) -> list[Delivery]:
-        texts = self.names.texts
-        columns = [rows[name].tolist() for name in _DELIVERED]
-        deliveries = [
-            Delivery(
-                *(number, sequence, position, body, key, headers),
-                *(texts[content_type], texts[sender], priority, times_received, time, visible_at),
-            )
-            for sequence, position, body, key, headers, content_type, sender, priority, times_received, time in zip(
-                sequences, *columns, receives, created, strict=True
-            )
-        ]
-        if rows["topics"].any() or rows["object"].any():
-            numbers = (rows["object"].tolist(), rows["topics"].tolist())
-            for delivery, about, topics in zip(deliveries, *numbers, strict=True):
-                delivery.object, delivery.topics = texts[about], texts[topics]
-        return deliveries
-
-    def delivery(self, queue: Queue, sequence: int, row: Row, visible_at: Nanos) -> Delivery:
-        origin = self.origins.get((queue.number, sequence)) if self.origins else None
-        delivery = Delivery(
-            origin[0] if origin else queue.number,
-            origin[1] if origin else sequence,
-            row.position,
-            row.body_bytes,
-            row.key_bytes,
-            row.headers_bytes,
-            self.names.texts[row.content_type],
-            self.names.texts[row.sender],
-            row.priority,
-            row.receives + 1,
-            row.created,
-            visible_at,
-        )
-        if row.topics or row.object:
-            delivery.object, delivery.topics = self.names.texts[row.object], self.names.texts[row.topics]
-        return delivery
-
-    def _finish(self, command: Finish, now: Nanos) -> Decision:
-        found = self.find(command.queue, command.sequence)
-        if found is None or found[2].state == KEPT:
-            return _refuse(Reason.NO_MESSAGE)
-        queue, sequence, row = found
-        if not self.may_settle(row, command):
-            return _refuse(Reason.LEASE_GONE)
-        facts = (now, queue.number, sequence, row.created, row.receives, row.consumer)
-        complete = queue.settings.confirmations <= 1 or queue.completes(sequence)
-        return Decision((Succeeded(*facts, complete, command.result),), _DONE)
-
-    def _finish_many(self, command: FinishMany, now: Nanos) -> Decision:
-        if len(command.finishes) >= RUN_MESSAGES_MIN and (run := self.finish_run(command, now)):
-            return run
-        events: list[Event] = []
-        answers: list[Done | Refused] = []
-        done: set[Place] = set()
-        for finish in command.finishes:
-            place = (finish.queue, finish.sequence)
-            decision = _refuse(Reason.NO_MESSAGE) if place in done else self._finish(finish, now)
-            if decision.events:
-                done.add(place)
-            events.extend(decision.events)
-            answers.append(decision.answer)  # type: ignore[arg-type]
-        return Decision(events, answers)
-
-    def finish_run(self, command: FinishMany, now: Nanos) -> Decision | None:
-        """Many messages in one event, if all of them are leased, in one queue and finished in the plainest way."""
-        finishes = command.finishes
-        number = finishes[0].queue
-        queue = self.queues.get(number)
-        if queue is None or self.moved or queue.settings.keeps:
-            return None
-        sequences = [finish.sequence for finish in finishes]
-        rows = queue.rows.many(sequences)
-        if rows is None or (rows["state"] != LEASED).any():
-            return None
-        receives, consumers, texts = rows["receives"].tolist(), rows["consumer"].tolist(), self.names.texts
-        for finish, received, consumer in zip(finishes, receives, consumers, strict=True):
-            if finish.queue != number or finish.result:
-                return None
-            if finish.consumer is not None and finish.consumer != texts[consumer]:
-                return None
-            if finish.delivery is not None and finish.delivery != received:
-                return None
-        event = SucceededRun(now, number, sequences, rows["created"].tolist(), receives, consumers)
-        return Decision((event,), [_DONE] * len(sequences))
-
-    def _release(self, command: Release, now: Nanos) -> Decision:
-        found = self.find(command.queue, command.sequence)
-        if found is None or found[2].state == KEPT:
-            return _refuse(Reason.NO_MESSAGE)
-        queue, sequence, row = found
-        if row.state != LEASED or not self.may_settle(row, command):
-            return _refuse(Reason.LEASE_GONE)
-        return Decision((self.returned(queue, sequence, row, now, command.delay_ns, {}),), _DONE)
-
-    def may_settle(self, row: Row, command: Finish | Release | Settle | Extend) -> bool:
-        """Anyone, if no lease is named; else only the one who has the message, be it as a dead letter."""
-        consumer, delivery = command.consumer, command.delivery
-        if delivery is not None and not self._is_running(row, command.queue, delivery):
-            return False
-        taken = row.state == LEASED or (row.state == DELAYED and row.consumer != 0)
-        return consumer is None or (taken and self.names.texts[row.consumer] == consumer)
-
-    def _is_running(self, row: Row, queue: int, delivery: int) -> bool:
-        """Is it this delivery's lease that holds the message? A dead letter counts from 0 again, and is held by the
-        delivery that used up its receives."""
-        if row.state == LEASED:
-            return row.receives == delivery
-        origin = self.queues.get(queue)
-        policy = origin.settings.redrive_policy if origin else None
-        return row.state == DELAYED and row.receives == 0 and policy is not None and delivery >= policy.max_receives
-
     def _tick(self, _: Tick, now: Nanos) -> Decision:
         events: list[Event] = []
         taken: dict[int, int] = {}  # Sequences given out in dead-letter queues by this very decision.
@@ -589,11 +407,11 @@ class Engine:
         if queue.settings.retries and row.receives >= queue.settings.retries:
             if queue.settings.redrive_policy is None:
                 return _about(Exasperated, queue, sequence, row, now)
-            return self._dead_letter(queue, sequence, row, now, taken, held_until=None)
+            return self.dead_letter(queue, sequence, row, now, taken, held_until=None)
         facts = (now, queue.number, sequence, row.created, row.receives, row.consumer)
         return Retried(*facts, visible_at=min(now + delay_ns, NEVER_NS))
 
-    def _dead_letter(
+    def dead_letter(
         self, queue: Queue, sequence: int, row: Row, now: Nanos, taken: dict[int, int], held_until: Nanos | None
     ) -> DeadLettered:
         """Move a message, in one event. `held_until`: its last consumer has it until then."""
@@ -637,76 +455,12 @@ class Engine:
         """Publish, and note it, in one decision. Rows for a queue that was removed meanwhile have gone with it; what
         is refused for another reason waits until it is not."""
         if not self.staging.stands_at(command.query, command.batch, command.at):
-            return _refuse(Reason.NOT_STAGED)
+            return refuse(Reason.NOT_STAGED)
         published = self._decide[type(command.publish)](command.publish, now)
         if isinstance(published.answer, Refused) and published.answer.reason is not Reason.NO_QUEUE:
             return published
         admitted = Admitted(now, command.query, command.batch, *command.to)
         return Decision([*published.events, admitted], published.answer)
-
-    # ── Decide: queues ────────────────────────────────────────────────────────────────────────────────────
-
-    def _create_queue(self, command: CreateQueue, now: Nanos) -> Decision:
-        if command.name in self.numbers:
-            return _refuse(Reason.QUEUE_EXISTS, command.name)
-        if refused := self._check_policy(command.settings):
-            return refused
-        if len(self.queues) >= QUEUES_MAX or self.last_queue >= QUEUE_NUMBER_MAX:
-            return _refuse(Reason.TOO_MANY_QUEUES)
-        event = QueueCreated(now, self.last_queue + 1, command.name, command.settings)
-        return Decision((event,), _description(Queue(event.queue, event.name, event.settings), now))
-
-    def _update_queue(self, command: UpdateQueue, now: Nanos) -> Decision:
-        queue = self.queue(command.name)
-        if queue is None:
-            return _refuse(Reason.NO_QUEUE, command.name)
-        settings = command.settings
-        if command.fields is not None:
-            changes = {name: getattr(settings, name) for name in command.fields}
-            settings = msgspec.structs.replace(queue.settings, **changes)
-        if refused := self._check_policy(settings):
-            return refused
-        changed = QueueChanged(now, queue.number, settings)
-        return Decision((changed,), msgspec.structs.replace(_description(queue, now), settings=settings))
-
-    def _check_policy(self, settings: QueueSettings) -> Decision | None:
-        policy = settings.redrive_policy
-        if policy and policy.dead_letter_queue not in self.numbers:
-            return _refuse(Reason.NO_DEAD_LETTER_QUEUE, policy.dead_letter_queue)
-        return None
-
-    def _delete_queue(self, command: DeleteQueue, now: Nanos) -> Decision:
-        queue = self.queue(command.name)
-        if queue is None:
-            return _refuse(Reason.NO_QUEUE, command.name)
-        events: list[Event] = []
-        for other in self.queues.values():
-            policy = other.settings.redrive_policy
-            if policy and policy.dead_letter_queue == queue.name and other is not queue:
-                events.append(QueueChanged(now, other.number, _without_policy(other.settings)))
-        events.append(QueueRemoved(now, queue.number))
-        return Decision(events, _description(queue, now))
-
-    def _describe_queue(self, command: DescribeQueue, now: Nanos) -> Decision:
-        queue = self.queue(command.name)
-        if queue is None:
-            return _refuse(Reason.NO_QUEUE, command.name)
-        return Decision((), _description(queue, now))
-
-    def _list_queues(self, command: ListQueues, now: Nanos) -> Decision:
-        numbers = self.routing.all_channels() if command.channels else list(self.numbers.values())
-        stop = len(numbers) if command.limit is None else command.offset + command.limit
-        chosen = [_description(self.queues[number], now) for number in numbers[command.offset : stop]]
-        return Decision((), QueueList(len(numbers), chosen))
-
-    def _describe_object(self, command: DescribeObject, _: Nanos) -> Decision:
-        newest = self.history.get(command.object, command.key)
-        if newest is None:
-            return _refuse(Reason.NO_OBJECT)
-        versions = self.history.versions(command.object, command.key, command.limit)
-        numbers = {version.queue for version in (newest, *versions)}
-        queues = {number: self.queues[number].name for number in numbers if number in self.queues}
-        return Decision((), ObjectDescription(newest, versions, queues))
 
     # ── Evolve: messages ──────────────────────────────────────────────────────────────────────────────────
 
@@ -1103,31 +857,5 @@ class _Head(msgspec.Struct):
     names: list[str]
 
 
-def _refuse(reason: Reason, detail: str = "") -> Decision:
-    return Decision((), Refused(reason, detail))
-
-
 def _about(kind: type[MessageEvent], queue: Queue, sequence: int, row: Row, now: Nanos) -> MessageEvent:
     return kind(now, queue.number, sequence, row.created, row.receives, row.consumer)
-
-
-def _without_policy(settings: QueueSettings) -> QueueSettings:
-    return QueueSettings(
-        redrive_policy=None,
-        **{name: getattr(settings, name) for name in settings.__struct_fields__ if name != "redrive_policy"},
-    )
-
-
-def _description(queue: Queue, now: Nanos) -> QueueDescription:
-    oldest = queue.rows.oldest()
-    return QueueDescription(
-        name=queue.name,
-        settings=queue.settings,
-        messages=queue.rows.count,
-        ready=queue.ready,
-        leased=queue.leases.live,
-        delayed=queue.delayed.live,
-        oldest_age_ns=now - oldest.created if oldest else 0,
-        last_sequence=queue.last_sequence,
-        kept=queue.kept,
-    )

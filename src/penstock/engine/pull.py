@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.engine.leasing import deliveries_of
 from penstock.engine.lifecycle import DELAYED, GONE
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
@@ -380,7 +381,7 @@ def _received(engine: Engine, queue: Queue, decision: Decision, visible_at: Nano
     rows = queue.rows.many(sequences)
     assert rows is not None
     created = rows["created"].tolist()
-    deliveries = engine.deliveries(queue.number, sequences, rows, receives, created, visible_at)
+    deliveries = deliveries_of(engine, queue.number, sequences, rows, receives, created, visible_at)
     for delivery in deliveries if engine.origins else ():
         place = (queue.number, delivery.sequence)
         delivery.queue, delivery.sequence = engine.origins.get(place, place)

@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from penstock.engine.groups import AWAITED
+from penstock.engine.leasing import finish_run, may_settle
 from penstock.engine.lifecycle import DELAYED, KEPT, LEASED
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
@@ -56,7 +57,7 @@ def settle(engine: Engine, command: Settle, now: Nanos) -> Decision:
 def settle_many(engine: Engine, command: SettleMany, now: Nanos) -> Decision:
     settles = command.settles
     if len(settles) >= RUN_MESSAGES_MIN and all(each.outcome == "success" for each in settles):
-        run = engine.finish_run(FinishMany([_finish_of(each) for each in settles]), now)
+        run = finish_run(engine, FinishMany([_finish_of(each) for each in settles]), now)
         if run:
             return run
     settling = _Settling(engine, now)
@@ -99,7 +100,7 @@ class _Settling:
     def _settle_for_all(self, queue: Queue, sequence: int, row: Row, command: Settle) -> Settled:
         """By the worker that has the message, or by anyone if nobody is named."""
         retry = command.outcome == "retry"
-        if not self._engine.may_settle(row, command) or (retry and row.state != LEASED):
+        if not may_settle(self._engine, row, command) or (retry and row.state != LEASED):
             return Refused(Reason.LEASE_GONE)
         place = (queue.number, sequence)
         self._done_with.add(place)
@@ -153,7 +154,7 @@ def extend(engine: Engine, command: Extend, now: Nanos) -> Decision:
     if consumer and queue.groups.owes(consumer, sequence):
         slot = queue.groups.slot(consumer, sequence)
         facts = (now, queue.number, sequence, row.created, slot.size if slot else 0, consumer)
-    elif _is_held(row) and engine.may_settle(row, command):
+    elif _is_held(row) and may_settle(engine, row, command):
         facts = (now, queue.number, sequence, row.created, row.receives, _as_worker(queue, sequence, row))
     else:
         return Decision((), Refused(Reason.LEASE_GONE))

@@ -30,11 +30,11 @@ from penstock.model import (
     Event,
     Nanos,
     Position,
-    Refused,
     Staged,
     StagedDescription,
     StageRows,
     Unstaged,
+    refuse,
 )
 
 _DONE = Decision((), Done())
@@ -89,12 +89,12 @@ class Staging:
         if command.chunk < there:
             return _DONE
         if command.chunk > there:
-            return _refuse(Reason.NOT_STAGED, f"part {command.part} goes on with chunk {there}, not {command.chunk}")
+            return refuse(Reason.NOT_STAGED, f"part {command.part} goes on with chunk {there}, not {command.chunk}")
         if self.bytes + len(command.data) > command.bytes_max or self.chunks >= STAGED_CHUNKS_MAX:
-            return _refuse(Reason.STAGING_FULL)
+            return refuse(Reason.STAGING_FULL)
         missing = command.queues.difference(queues)
         if missing:
-            return _refuse(Reason.NO_QUEUE, min(missing))
+            return refuse(Reason.NO_QUEUE, min(missing))
         what = (command.query, command.batch, command.part, command.chunk, command.rows)
         return Decision((Staged(now, *what, now + command.lifetime_ns, command.data),), Done())
 
@@ -105,7 +105,7 @@ class Staging:
         for part, chunks in command.parts:
             there = len(batch.parts.get(part, ())) if batch else 0
             if there != chunks:
-                return _refuse(Reason.NOT_STAGED, f"part {part} has {there} chunks of {chunks}")
+                return refuse(Reason.NOT_STAGED, f"part {part} has {there} chunks of {chunks}")
         parts = tuple(part for part, chunks in command.parts if chunks)
         return Decision((BatchCommitted(now, command.query, command.batch, parts),), Done())
 
@@ -209,7 +209,3 @@ class StagingFacts(msgspec.Struct):
     committed: list[tuple[str, int]]
     batches: list[StagedBatch]
     admissions: list[Admission]
-
-
-def _refuse(reason: Reason, detail: str = "") -> Decision:
-    return Decision((), Refused(reason, detail))
