@@ -89,6 +89,18 @@ class Version(NamedTuple):
     position: Position  # Where in the log.
 
 
+class KeyedRun(NamedTuple):
+    """Messages with following sequences, about one object: what an Object History wants to know of them."""
+
+    about: str
+    keys: Sequence[bytes]  # Some may have none.
+    digests: Sequence[bytes]
+    queue: int
+    sequence: int  # Of the first.
+    time: Nanos
+    positions: Sequence[Position]
+
+
 # ── Commands: what a client can ask ───────────────────────────────────────────────────────────────────────
 
 

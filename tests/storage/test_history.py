@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from penstock.engine.history import content_digest
 from penstock.errors import HistoryError, Reason
 from penstock.limits import HISTORY_UNWRITTEN_MAX, VERSIONS_SHOWN_MAX
-from penstock.model import Version
+from penstock.model import KeyedRun, Version
 from penstock.storage.history import ObjectHistory, name_of
 from penstock.storage.history_writer import HistoryWriter
 from penstock.storage.versions import PACKED, Changes, StoredVersions
@@ -39,7 +39,7 @@ class Noter:
         noted = self.history.noted
         about, key, content = self.log[number - 1]
         digest = content_digest(content)
-        self.history.note_run(about, [key], [digest], 1, number, number * 1000, [number * 10])
+        self.history.note_run(KeyedRun(about, [key], [digest], 1, number, number * 1000, [number * 10]))
         return self.history.noted > noted
 
     def settle(self) -> None:

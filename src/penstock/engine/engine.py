@@ -82,6 +82,7 @@ from penstock.model import (
     HandedOver,
     HandedOverRun,
     Invalidated,
+    KeyedRun,
     Kicked,
     KickedRun,
     ListCandidates,
@@ -485,7 +486,7 @@ class Engine:
         if key and event.object:
             about = self.names.texts[event.object]
             digest = content_digest(event.body)
-            self.history.note_run(about, (key,), (digest,), event.queue, sequence, event.time, (position,))
+            self.history.note_run(KeyedRun(about, (key,), (digest,), event.queue, sequence, event.time, (position,)))
         if event.topics:
             self._index_topics(queue, event.topics, sequence)
         deadline = expires_at if state == READY else min(visible_at, expires_at)
@@ -520,7 +521,7 @@ class Engine:
             self._index_topics(queue, event.topics, first, len(sizes))
         if event.keys and event.object:
             about, places = self.names.texts[event.object], rows["position"].tolist()
-            self.history.note_run(about, event.keys, event.contents, event.queue, first, event.time, places)
+            self.history.note_run(KeyedRun(about, event.keys, event.contents, event.queue, first, event.time, places))
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
 
     def _index_topics(self, queue: Queue, topics: int, first: int, count: int = 1) -> None:

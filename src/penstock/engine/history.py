@@ -6,7 +6,7 @@ memory, and in the snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Protocol
 
@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.errors import Reason
 from penstock.limits import HISTORY_STEPS_MAX
-from penstock.model import Nanos, Position, Version
+from penstock.model import KeyedRun, Nanos, Position, Version
 
 VERSION_DIGEST_BYTES = 16
 _KEYS_PER_SECTION = 1000
@@ -31,17 +31,8 @@ class Noting(Protocol):
 
 
 class History(Noting, Protocol):
-    def note_run(
-        self,
-        about: str,
-        keys: Sequence[bytes],
-        digests: Sequence[bytes],
-        queue: int,
-        sequence: int,
-        time: Nanos,
-        positions: Sequence[Position],
-    ) -> None:
-        """`note` for messages with following sequences; for those that have a key."""
+    def note_run(self, run: KeyedRun) -> None:
+        """`note` for each that has a key."""
 
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
         """Those that can still be told, newest first."""
@@ -91,19 +82,11 @@ class MemoryHistory:
         versions.append(version)
         del versions[:-HISTORY_STEPS_MAX]
 
-    def note_run(
-        self,
-        about: str,
-        keys: Sequence[bytes],
-        digests: Sequence[bytes],
-        queue: int,
-        sequence: int,
-        time: Nanos,
-        positions: Sequence[Position],
-    ) -> None:
-        for at, (key, digest, position) in enumerate(zip(keys, digests, positions, strict=True), start=sequence):
+    def note_run(self, run: KeyedRun) -> None:
+        of_each = zip(run.keys, run.digests, run.positions, strict=True)
+        for sequence, (key, digest, position) in enumerate(of_each, start=run.sequence):
             if key:
-                note(self, about, key, digest, queue, at, time, position)
+                note(self, run.about, key, digest, run.queue, sequence, run.time, position)
 
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
         return self._versions.get((about, key), [])[: -most - 1 : -1]

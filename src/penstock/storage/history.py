@@ -7,7 +7,7 @@ more than the log; what it knows less is replayed from the last snapshot, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -23,7 +23,7 @@ from penstock.limits import (
     HISTORY_STEPS_MAX,
     HISTORY_UNWRITTEN_MAX,
 )
-from penstock.model import Nanos, Position, Version
+from penstock.model import KeyedRun, Position, Version
 from penstock.storage.history_writer import HistoryWriter
 from penstock.storage.versions import NAME_BYTES, PACKED, Changes, StoredVersions, unpacked
 
@@ -81,18 +81,10 @@ class ObjectHistory:
     def put(self, about: str, key: bytes, version: Version) -> None:
         self._put(about, key, *self._seen(about, key), PACKED.pack(*version), version.position)
 
-    def note_run(
-        self,
-        about: str,
-        keys: Sequence[bytes],
-        digests: Sequence[bytes],
-        queue: int,
-        sequence: int,
-        time: Nanos,
-        positions: Sequence[Position],
-    ) -> None:
+    def note_run(self, run: KeyedRun) -> None:
+        about, keys, digests, queue, first, time, positions = run
         seen, unpack, pack = self._seen, PACKED.unpack, PACKED.pack
-        for at, (key, digest, position) in enumerate(zip(keys, digests, positions, strict=True), start=sequence):
+        for sequence, (key, digest, position) in enumerate(zip(keys, digests, positions, strict=True), start=first):
             if not key:
                 continue
             name, known = seen(about, key)
@@ -101,7 +93,7 @@ class ObjectHistory:
                 said, _, _, versions, _, before = unpack(known)
                 if said == digest or before >= position:
                     continue
-            packed = pack(digest, queue, at, versions + 1, time, position)
+            packed = pack(digest, queue, sequence, versions + 1, time, position)
             self._put(about, key, name, known, packed, position)
 
     def _put(
