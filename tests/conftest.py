@@ -45,12 +45,13 @@ def start_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sta
 def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """For tests of Spark: they are skipped where there is no Java, and it starts soon where there is."""
     from penstock.pipeline.session import JAVA_VERSION_MIN, java_version
-    from tests.java import options
+    from tests.spark import environment
 
     if java_version() < JAVA_VERSION_MIN:
         pytest.skip(f"Spark needs Java {JAVA_VERSION_MIN} or newer: make java installs it where it can")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("JAVA_TOOL_OPTIONS", options(tmp_path_factory.mktemp("java")))
+        for name, value in environment(tmp_path_factory.mktemp("java")).items():
+            patch.setenv(name, value)
         yield
 
 

@@ -41,9 +41,7 @@ pytestmark = [pytest.mark.torture, pytest.mark.usefixtures("java")]
 
 
 def environment(folder: Path) -> dict[str, str]:
-    home = str(Path(pyspark.__file__).parent)
-    folders = {"SPARK_HOME": home, "SPARK_WORKER_DIR": str(folder / "workers")}
-    return os.environ | folders | {"PYSPARK_PYTHON": sys.executable}
+    return os.environ | {"SPARK_WORKER_DIR": str(folder / "workers"), "PYSPARK_PYTHON": sys.executable}
 
 
 class Job:
