@@ -198,7 +198,7 @@ def run(proxy: Proxy, folder: Path, *arguments: str) -> int:
 
 @pytest.mark.timeout(3600)
 def test_a_driver_is_killed_around_its_commits_and_every_row_is_there_once(proxy: Proxy, tmp_path: Path) -> None:
-    expected = write_files(tmp_path, DRIVER_KILLS // 2 + 2)  # Two kills a batch, and a few batches in peace.
+    expected = write_files(tmp_path, DRIVER_KILLS // 2 + 1)  # Two kills a batch, and a batch in peace.
     proxy.driver_kills_wanted = DRIVER_KILLS
     assert run(proxy, tmp_path, "local[2,4]") == DRIVER_KILLS + 1
     assert bodies(proxy.broker) == expected
