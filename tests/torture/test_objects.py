@@ -112,13 +112,14 @@ class Publisher:
 
     def _resolve(self, connection: Connection) -> None:
         """What was under way at the kill was taken as a whole, or not at all."""
-        items, self.open = self.open, []
+        items = self.open  # Still open if the broker is killed before all of its keys are looked at.
         before = {key: self.known[key] for key, _ in items}
         after = dict(before)
         for key, content in items:
             after[key] = after[key].after(content)
         found = {key: self._look(connection, key) for key in before}
         assert found in (before, after), f"{items} was half taken: {before}, then {found}, not {after}"
+        self.open = []
         if before == after:
             self.maybe += len(items)
         elif found == after:
