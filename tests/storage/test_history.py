@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -283,3 +283,93 @@ def test_a_writer_that_outlived_its_broker_changes_nothing_that_is_newer(tmp_pat
     with pytest.raises(HistoryError, match="ends at position 40, not at 50"):
         writer.write(change(50, 60, 5))
     writer.close()
+
+
+class Interrupted(StoredVersions):
+    """A writer that pauses before one of its transactions."""
+
+    before_transaction = 0
+    meanwhile: Callable[[], None]
+
+    def bound_memory(self) -> None:
+        super().bound_memory()
+        self.before_transaction -= 1
+        if self.before_transaction == 0:
+            self.meanwhile()
+
+
+def interrupted(path: Path, before_transaction: int, meanwhile: Callable[[], None]) -> Interrupted:
+    writer = Interrupted(path, writable=True)
+    writer.before_transaction, writer.meanwhile = before_transaction, meanwhile
+    return writer
+
+
+def changes_of(history: ObjectHistory) -> Changes:
+    """What is to be written next."""
+    history.cut(0)
+    assert history._cut is not None
+    return Changes.of(*history._cut)
+
+
+@pytest.mark.parametrize("before_transaction", [1, 2, 3])
+def test_a_batch_that_was_half_written_costs_nothing(
+    noter: Noter, before_transaction: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.storage.versions.HISTORY_TRANSACTION_KEYS", 2)
+    keys = [b"%d" % number for number in range(5)]
+    for content in (b"a", b"b"):
+        for key in keys:
+            noter.publish("customer", key, content)
+    noter.settle()
+    snapshot = noter.snapshot()
+    for content in (b"a", b"b", b"c"):
+        for key in (*keys, b"new"):
+            noter.publish("customer", key, content)
+
+    def end() -> None:
+        raise KeyboardInterrupt
+
+    changes = changes_of(noter.history)
+    noter.history.close()
+    writer = interrupted(noter.path, before_transaction, end)
+    with pytest.raises(KeyboardInterrupt):
+        writer.write(changes)
+    writer.close()
+    again = noter.again(snapshot)
+    assert [again.known("customer", key) for key in keys] == [(23 + at, 5) for at in range(5)]
+    assert again.known("customer", b"new") == (28, 3)
+    again.settle()
+    assert again.history.keys == 6
+    for key in (*keys, b"new"):
+        shown = [version.sequence for version in again.history.versions("customer", key, 10)]
+        at = 5 if key == b"new" else int(key)
+        assert shown == [23 + at, 17 + at, 11 + at, *([] if key == b"new" else [6 + at, 1 + at])]
+    again.history.close()
+
+
+def test_a_writer_that_outlived_its_broker_stops_when_another_one_writes(
+    noter: Noter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.storage.versions.HISTORY_TRANSACTION_KEYS", 2)
+    for key in range(6):
+        noter.publish("customer", b"%d" % key, b"a")
+    noter.settle()
+    for key in range(6):
+        noter.publish("customer", b"%d" % key, b"b")
+    left = changes_of(noter.history)
+    for key in range(6):
+        noter.publish("customer", b"%d" % key, b"c")
+    history = noter.history
+    assert history._cut is not None
+    replaced = history._cut.replaced | history._replaced
+    all_of_it = Changes.of(left.base, history.noted, 0, history._current, replaced)
+    history.close()
+    successor = HistoryWriter(noter.path)
+    writer = interrupted(noter.path, 2, lambda: successor.write(all_of_it))
+    with pytest.raises(HistoryError, match="is written by another process"):
+        writer.write(left)
+    writer.close()
+    successor.close()
+    again = noter.again((18, []))
+    assert [again.known("customer", b"%d" % key) for key in range(6)] == [(13 + key, 3) for key in range(6)]
+    again.history.close()

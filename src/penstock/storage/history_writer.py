@@ -2,7 +2,7 @@
 
 LMDB's binding lets go of the interpreter for every single key. In a thread of the broker each of them would fight
 with the event loop for it; in a process of its own nobody is disturbed. It is handed one batch at a time, ends when
-nobody can hand it another, and knows nothing else: killed at any moment it leaves the last whole batch.
+nobody can hand it another, and knows nothing else: killed at any moment it leaves what can be gone on with.
 """
 
 from __future__ import annotations
@@ -105,7 +105,10 @@ def _be_the_writer(path: Path) -> None:
             reply = b""
         except (HistoryError, OSError) as error:
             reply = str(error).encode()
-        _send(sys.stdout.buffer, reply)
+        try:
+            _send(sys.stdout.buffer, reply)
+        except BrokenPipeError:
+            os._exit(0)  # Nobody is left to be told.
 
 
 def _open(path: Path) -> StoredVersions:

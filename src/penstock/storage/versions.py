@@ -2,7 +2,8 @@
 
     current    hash of an object and a key → its newest version
     replaced   where a version stands in the log → the version that it replaced
-    facts      "reached": all versions that the log holds before this position are in here
+    facts      "reached": all versions that the log holds before this position are in here; later ones may be
+               "owner": the process that wrote last
 
 A transaction is there whole or not at all, and each entry has a checksum of its own. Versions that were replaced
 stand in the order of the log: they are appended, and leave from the front when the log gives up its oldest segments.
@@ -28,6 +29,7 @@ from penstock.errors import HistoryError
 from penstock.limits import (
     HISTORY_MAP_BYTES,
     HISTORY_MAPPED_BYTES_MAX,
+    HISTORY_TRANSACTION_KEYS,
     HISTORY_TRIMMED_MAX,
     HISTORY_WRITER_MAPPED_BYTES_MAX,
 )
@@ -42,8 +44,9 @@ _CHECKSUM_BYTES = 4
 _RESIDUE = 0x48674BC7  # The CRC-32C of anything that ends with its own CRC-32C.
 _FACTS = Struct("<IQ")
 _REACHED = b"reached"
+_OWNER = b"owner"
+_TOKEN_BYTES = 16
 _LOADED_AT_ONCE = 100_000
-_WRITTEN_AT_ONCE = 4096
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MADV_DONTNEED = 4
@@ -71,7 +74,7 @@ def place_of(position: Position) -> bytes:
 
 
 class Changes(NamedTuple):
-    """What one transaction writes: it brings the history from one position of the log to another. Names, places and
+    """What is written at once: it brings the history from one position of the log to another. Names, places and
     versions stand one after the other: a batch is many, and is handed from one process to another."""
 
     base: Position
@@ -132,6 +135,7 @@ class StoredVersions:
         self._path = path
         self._writable = writable
         self._mapped_bytes_max = HISTORY_WRITER_MAPPED_BYTES_MAX if writable else HISTORY_MAPPED_BYTES_MAX
+        self._token = os.urandom(_TOKEN_BYTES)
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._open()
 
@@ -218,30 +222,46 @@ class StoredVersions:
     # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def write(self, changes: Changes) -> None:
-        """All of it, durably, unless it is there already: a writer that lost its broker may have been first."""
-        with _as_history_error(self._path):
-            with self._environment.begin(write=True) as transaction:
-                data = transaction.get(_REACHED, db=self._facts)
-                reached = _FACTS.unpack(data)[1] if data is not None else 0
-                if reached >= changes.reached:
-                    return
-                if reached < changes.base:
-                    raise HistoryError(f"{self._path} ends at position {reached}, not at {changes.base}")
-                self._write(transaction, changes)
-            self.refresh()
+        """All of it, durably, unless it is there already: a writer that lost its broker may have been first.
 
-    def _write(self, transaction: lmdb.Transaction, changes: Changes) -> None:
-        with transaction.cursor(self._current) as cursor:
-            current = _entries(changes.names, NAME_BYTES, changes.newest)
-            while some := list(islice(current, _WRITTEN_AT_ONCE)):
-                cursor.putmulti(some)
-                self.bound_memory()
-        with transaction.cursor(self._replaced) as cursor:
-            last = bytes(cursor.key()) if cursor.last() else b""
-            replaced = _entries(changes.places, _PLACE.size, changes.replaced)
-            cursor.putmulti(replaced, append=last < changes.places[: _PLACE.size])
-            _trim(cursor, place_of(changes.earliest))
-        transaction.put(_REACHED, _FACTS.pack(_FORMAT, changes.reached), db=self._facts)
+        It takes several transactions, since one keeps every page that it touches in memory. A history that has some
+        of what follows `reached` is as good as one that has none of it: what is replayed is recognised by its
+        position. What was replaced comes first, so that no version is there without its past."""
+        with _as_history_error(self._path):
+            if self._begin(changes):
+                current = _entries(changes.names, NAME_BYTES, changes.newest)
+                while some := list(islice(current, HISTORY_TRANSACTION_KEYS)):
+                    with self._owned() as transaction, transaction.cursor(self._current) as cursor:
+                        cursor.putmulti(some)
+                    self.bound_memory()
+                with self._owned() as transaction:
+                    transaction.put(_REACHED, _FACTS.pack(_FORMAT, changes.reached), db=self._facts)
+                self.refresh()
+
+    def _begin(self, changes: Changes) -> bool:
+        """Is there anything to do? Then the history is ours, and another process that still writes it has to stop:
+        what it writes is older."""
+        with self._environment.begin(write=True) as transaction:
+            data = transaction.get(_REACHED, db=self._facts)
+            reached = _FACTS.unpack(data)[1] if data is not None else 0
+            if reached >= changes.reached:
+                return False
+            if reached < changes.base:
+                raise HistoryError(f"{self._path} ends at position {reached}, not at {changes.base}")
+            transaction.put(_OWNER, self._token, db=self._facts)
+            with transaction.cursor(self._replaced) as cursor:
+                last = bytes(cursor.key()) if cursor.last() else b""
+                replaced = _entries(changes.places, _PLACE.size, changes.replaced)
+                cursor.putmulti(replaced, append=last < changes.places[: _PLACE.size])
+                _trim(cursor, place_of(changes.earliest))
+        return True
+
+    @contextmanager
+    def _owned(self) -> Iterator[lmdb.Transaction]:
+        with self._environment.begin(write=True) as transaction:
+            if transaction.get(_OWNER, db=self._facts) != self._token:
+                raise HistoryError(f"{self._path} is written by another process")
+            yield transaction
 
     def load(self, entries: Iterable[tuple[bytes, Version]]) -> None:
         """Fill an empty history with the newest versions of keys, which come in the order of their names."""
