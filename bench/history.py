@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from hashlib import blake2b
 from itertools import count, pairwise
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 from rich.progress import Progress
@@ -30,7 +31,7 @@ KEYS = 1_000_000
 MANY = 10  # Times as many keys, for memory.
 WARM_SECONDS = 1.0
 SECONDS = 3.0
-ROUNDS = 3
+ROUNDS = 7
 MEMORY_SECONDS = 10.0
 OBJECT = "thing"
 TEXT_BYTES = 200
@@ -60,10 +61,16 @@ def _rates(progress: Progress, scratch: Path, keys: int) -> Found:
         finally:
             broker.end()
         progress.remove_task(task)
-    median = {kind: sorted(found)[ROUNDS // 2] for kind, found in rates.items()}
+    ratios = {
+        kind: [rate / plain for rate, plain in zip(found, rates["plain"], strict=True)]
+        for kind, found in rates.items()
+        if kind != "plain"
+    }
     return {
-        **{f"{kind}_per_second": rate for kind, rate in median.items()},
-        **{f"{kind}_to_plain": median[kind] / median["plain"] for kind in ("unchanged", "mixed", "changed")},
+        **{f"{kind}_per_second": median(found) for kind, found in rates.items()},
+        **{f"{kind}_to_plain": median(found) for kind, found in ratios.items()},
+        **{f"{kind}_to_plain_lowest": min(found) for kind, found in ratios.items()},
+        **{f"{kind}_to_plain_highest": max(found) for kind, found in ratios.items()},
     }
 
 
