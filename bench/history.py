@@ -87,20 +87,12 @@ def _memory(progress: Progress, scratch: Path, keys: int) -> Found:
             began, rounds = time.monotonic(), count()
             while time.monotonic() - began < MEMORY_SECONDS:
                 _right(on_load_core(publish_rate, broker.port, "changed", keys, 1000 + next(rounds)))
-                most = max(most, sum(map(_peak_bytes, _processes(broker.pid))))
+                most = max(most, sum(map(_peak_bytes, machine.processes(broker.pid))))
         finally:
             broker.end()
         progress.remove_task(task)
         size = machine.directory_bytes(directory / "data" / "history")
     return {"many_keys": keys, "many_keys_rss_bytes": most, "many_keys_directory_bytes": size}
-
-
-def _processes(pid: int) -> list[int]:
-    """The broker, and its children. Each of its threads has its own."""
-    children = [
-        int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()
-    ]
-    return [pid, *children]
 
 
 def _peak_bytes(pid: int) -> int:

@@ -1,5 +1,6 @@
 """What the figures were measured on."""
 
+import contextlib
 import datetime
 import os
 import platform
@@ -25,6 +26,16 @@ def facts(scratch: Path) -> dict[str, object]:
         "fdatasync_4k_ms": round(fdatasync_milliseconds(scratch), 3),
         "python": platform.python_version(),
     }
+
+
+def processes(pid: int) -> list[int]:
+    """A process and all that come from it, parents first. Each thread has children of its own."""
+    found = [pid]
+    for parent in found:
+        for path in Path(f"/proc/{parent}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # The thread has ended meanwhile.
+                found += map(int, path.read_text().split())
+    return found
 
 
 def filesystem(path: Path) -> str:

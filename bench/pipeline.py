@@ -2,15 +2,18 @@
 
 First a log of whole lives is there already, and the pipeline works through it: events a second over all tables,
 without the first batch, which pays for the start. Then a broker runs with a steady load, and the pipeline beside it
-with the triggers it has by default: seconds from an event to its row, and what publishers reach meanwhile.
+with the triggers it has by default: seconds from an event to its row. In the end publishers go as fast as they can:
+alone, beside the pipeline, and beside a loop that only counts, which shows what a busy core costs the other one.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -18,6 +21,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
+from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
@@ -32,6 +37,9 @@ SECONDS = 80.0
 BATCHES_TOLD = 3
 EVENTS_PER_PUBLISH = 2  # L and Q.
 CONNECTIONS = 64
+ROUNDS = 5
+ROUND_SECONDS = 4.0
+_BEHIND = ("nice", "-n", "19", "taskset", "--cpu-list", str(LOAD_CORE))
 _BATCH = re.compile(r"batch (\d+): (\d+) events up to offset \d+ in ([\d.]+) s, ([\d.]+) s after they happened")
 
 
@@ -51,7 +59,7 @@ def main() -> None:
         if asked.only in (None, "lag"):
             found |= lag(folder / "lag", asked.seconds)
         if asked.only in (None, "publishing"):
-            found |= publishing(folder / "publishing", asked.seconds)
+            found |= publishing(folder / "publishing")
         facts = {"machine": machine.facts(folder), "events": asked.events, **found}
     finally:
         shutil.rmtree(folder)
@@ -79,56 +87,90 @@ def lag(folder: Path, seconds: float) -> dict[str, float]:
     broker = Broker(folder / "data").start()
     try:
         broker.create_queue(load.QUEUE)
-        with pipeline(folder, broker) as lags:
+        with pipeline(folder, broker) as running:
             paced = (CONNECTIONS, RATE / EVENTS_PER_PUBLISH, seconds, seconds / 2)
             on_load_core(load.publish_paced, broker.http[1], *paced)
     finally:
         broker.stop()
-    assert len(lags) > BATCHES_TOLD, "the pipeline was not warm before the load ended"
-    settled = lags[-BATCHES_TOLD:]
+    assert len(running.lags) > BATCHES_TOLD, "the pipeline was not warm before the load ended"
+    settled = running.lags[-BATCHES_TOLD:]
     return {"lag_seconds_median": sorted(settled)[len(settled) // 2], "lag_seconds_highest": max(settled)}
 
 
-def publishing(folder: Path, seconds: float) -> dict[str, float]:
-    """What publishers reach on a core, alone and with the pipeline on the other one, which the load has too."""
+def publishing(folder: Path) -> dict[str, float]:
+    """What publishers reach while the broker has a core, and they have the other one alone, or share it. In turn, so
+    that the ratios are those of neighbours; what has to wait is stopped for so long."""
     with on_server_core():
         broker = Broker(folder / "data").start()
+    rates: dict[str, list[float]] = {"alone": [], "beside_counting": [], "beside_the_pipeline": []}
     try:
         broker.create_queue(load.QUEUE)
-        port = broker.http[1]
-        rates = [on_load_core(load.publish_rate, port, CONNECTIONS, 1.0, seconds / 4).per_second]
-        behind = ("nice", "-n", "19", "taskset", "--cpu-list", str(LOAD_CORE))
-        with pipeline(folder, broker, *behind) as lags:
-            wait_until(lambda: bool(lags))
-            rates.append(on_load_core(load.publish_rate, port, CONNECTIONS, 1.0, seconds / 4).per_second)
+        with counting() as counter, pipeline(folder, broker, *_BEHIND) as running:
+            wait_until(lambda: bool(running.lags))
+            for _ in range(ROUNDS):
+                with resting(counter), resting(running.pid):
+                    rates["alone"].append(_publish_rate(broker))
+                with resting(running.pid):
+                    rates["beside_counting"].append(_publish_rate(broker))
+                with resting(counter):
+                    rates["beside_the_pipeline"].append(_publish_rate(broker))
     finally:
         broker.stop()
-    alone, beside = rates
-    return {
-        "published_per_second_alone": alone,
-        "published_per_second_beside_the_pipeline": beside,
-        "published_beside_to_alone": beside / alone,
-    }
+    found = {f"published_per_second_{name}": median(each) for name, each in rates.items()}
+    for other in ("alone", "beside_counting"):
+        pairs = zip(rates["beside_the_pipeline"], rates[other], strict=True)
+        found[f"published_beside_the_pipeline_to_{other}"] = median([beside / rate for beside, rate in pairs])
+    return found
+
+
+def _publish_rate(broker: Broker) -> float:
+    return on_load_core(load.publish_rate, broker.http[1], CONNECTIONS, 1.0, ROUND_SECONDS).per_second
 
 
 @contextlib.contextmanager
-def pipeline(folder: Path, broker: Broker, *prefix: str) -> Iterator[list[float]]:
-    """A pipeline that runs; of each batch, how late its last event was."""
+def resting(pid: int) -> Iterator[None]:
+    """A process, and all that come from it, do nothing meanwhile."""
+    found = machine.processes(pid)
+    for each in found:
+        os.kill(each, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for each in found:
+            os.kill(each, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def counting() -> Iterator[int]:
+    child = subprocess.Popen([*_BEHIND, sys.executable, "-c", "while True: sum(range(10_000))"])
+    try:
+        yield child.pid
+    finally:
+        child.kill()
+        child.wait()
+
+
+class Running(NamedTuple):
+    pid: int
+    lags: list[float]  # Of each batch, how late its last event was.
+
+
+@contextlib.contextmanager
+def pipeline(folder: Path, broker: Broker, *prefix: str) -> Iterator[Running]:
     host, port = broker.http
     command = _run(folder, "--url", f"http://{host}:{port}")
-    lags: list[float] = []
     child = subprocess.Popen([*prefix, *command], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert child.stdout is not None
+    running = Running(child.pid, [])
 
     def listen() -> None:
         for line in child.stdout or ():
             match = _BATCH.match(line)
             if match:
-                lags.append(float(match[4]))
+                running.lags.append(float(match[4]))
 
     threading.Thread(target=listen, daemon=True).start()
     try:
-        yield lags
+        yield running
     finally:
         child.terminate()
         child.wait()
