@@ -82,9 +82,8 @@ class Household:
 
     def child(self, verb: str) -> int:
         """The process of one of the two."""
-        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         threads = Path(f"/proc/{self.process.pid}/task").iterdir()
-        every = {pid for thread in threads for pid in (thread / "children").read_text().split()} | set(children)
+        every = {pid for thread in threads for pid in (thread / "children").read_text().split()}
         return next(int(pid) for pid in every if verb in Path(f"/proc/{pid}/cmdline").read_text().split("\0"))
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
@@ -115,6 +114,8 @@ def test_a_pipeline_that_is_killed_starts_again_and_nothing_is_lost_or_doubled(
     broker = household.broker()
     make_history(broker, 2)
     household.hear("pipeline: batch 0: ")
+    serving, filling = [os.getpriority(os.PRIO_PROCESS, household.child(verb)) for verb in ("serve", "pipeline")]
+    assert filling > serving, "clients of the broker come first"
     for number in range(KILLS):
         publish(broker, "hopeless", b"more", b"%d" % number)
         settle(broker, "hopeless")

@@ -6,6 +6,7 @@ is started again after a pause that grows. A signal stops both, the pipeline fir
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -24,6 +25,7 @@ from penstock.limits import PIPELINE_PAUSE_SECONDS_MAX
 
 _STEADY_SECONDS = 60.0  # A pipeline that ran so long has not failed at its start: the next pause is short again.
 _STOP_SECONDS = 60.0
+_BEHIND = 10  # In priority: clients of the broker come first.
 
 
 def up(
@@ -118,6 +120,8 @@ class _Household:
             stderr=subprocess.STDOUT,
             token=self._token,
         )
+        with contextlib.suppress(ProcessLookupError):  # It may have ended at once.
+            os.setpriority(os.PRIO_PROCESS, child.pid, os.getpriority(os.PRIO_PROCESS, 0) + _BEHIND)
         if self._stopping.is_set():
             _stop(child)  # It came in between.
         assert child.stdout is not None
