@@ -59,7 +59,7 @@ def _archive() -> Path:
 
 
 def _make(archive: Path, scratch: Path) -> None:
-    """From the classes that a pipeline needs. A Java that cannot, or not soon, does without, and tests take longer."""
+    """From the classes that a pipeline needs. A Java that cannot, or not soon, does without: tests take longer."""
     for old in _HOME.glob("classes-*.jsa"):
         old.unlink(missing_ok=True)
     lives.make(scratch / "data", _MESSAGES)
