@@ -81,10 +81,13 @@ class Household:
         return broker
 
     def child(self, verb: str) -> int:
-        """The process of one of the two."""
-        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
-        every = {pid for thread in threads for pid in (thread / "children").read_text().split()}
-        return next(int(pid) for pid in every if verb in Path(f"/proc/{pid}/cmdline").read_text().split("\0"))
+        """The process of one of the two, when it is there: the pipeline starts again after a pause."""
+        while True:
+            threads = Path(f"/proc/{self.process.pid}/task").iterdir()
+            for pid in [pid for thread in threads for pid in (thread / "children").read_text().split()]:
+                if verb in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
+                    return int(pid)
+            self.listen(0.1)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         self.process.send_signal(number)
