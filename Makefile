@@ -60,19 +60,22 @@ java: ## Install Java for Spark where it is missing; nothing else needs it
 run: setup java ## Start a broker on ./data, and the pipeline that fills ./lake
 	@exec $(BIN)/penstock up --data ./data --lake ./lake
 
-# Those of Spark keep Java busy, the others mostly wait for a broker: side by side they take little longer than one half.
-# The others are more, and give way.
-SPARK_TESTS := tests/pipeline tests/torture/test_spark.py
+# Three at a time: tests of Spark in one session, those that start and kill Spark themselves, and all others, which mostly
+# wait for a broker, and give way.
+SPARK_KILLS := tests/pipeline/test_cluster.py tests/pipeline/test_up.py tests/torture/test_spark.py
+SPARK_TESTS := tests/pipeline $(SPARK_KILLS)
 
 test: setup java ## Run the tests
-	@told=$$(mktemp)
-	$(BIN)/python -m pytest -q -p no:cacheprovider $(SPARK_TESTS) > "$$told" 2>&1 & spark=$$!
-	trap 'kill $$spark 2>/dev/null || true; rm -f "$$told"' EXIT
+	@told=$$(mktemp -d)
+	trap 'kill $$(jobs -p) 2>/dev/null || true; rm -rf "$$told"' EXIT
+	$(BIN)/python -m pytest -q -p no:cacheprovider tests/pipeline $(SPARK_KILLS:%=--ignore=%) > "$$told/spark" 2>&1 & spark=$$!
+	$(BIN)/python -m pytest -q -p no:cacheprovider $(SPARK_KILLS) > "$$told/kills" 2>&1 & kills=$$!
 	failed=0
 	nice -n 10 $(BIN)/python -m pytest -q $(SPARK_TESTS:%=--ignore=%) || failed=1
-	echo "The tests of Spark:"
 	wait $$spark || failed=1
-	cat "$$told"
+	wait $$kills || failed=1
+	echo "The tests of Spark:"
+	cat "$$told/spark" "$$told/kills"
 	exit $$failed
 
 check: setup ## Format, lint, types and import contracts

@@ -9,6 +9,7 @@ All this is made once, and kept in a folder of the environment of Python that it
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -43,8 +44,10 @@ def environment(scratch: Path) -> dict[str, str]:
         if not (_HOME / name).exists():
             (_HOME / name).symlink_to(_INSTALLED / name)
     archive = _archive()
-    if not archive.exists():
-        _make(archive, scratch)
+    with (_HOME / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Two runs of tests at a time make one.
+        if not archive.exists():
+            _make(archive, scratch)
     return _environment(f"-XX:SharedArchiveFile='{archive}'")
 
 
@@ -60,10 +63,10 @@ def _archive() -> Path:
 
 def _make(archive: Path, scratch: Path) -> None:
     """From the classes that a pipeline needs. A Java that cannot, or not soon, does without: tests take longer."""
-    for old in _HOME.glob("classes-*.jsa"):
+    for old in _HOME.glob("classes-*"):
         old.unlink(missing_ok=True)
     lives.make(scratch / "data", _MESSAGES)
-    made = archive.with_name(f"{archive.name}-{os.getpid()}")  # Others may make one at the same time.
+    made = archive.with_suffix(".made")
     command = [sys.executable, "-m", "penstock.cli", "pipeline", "run", "--once", "--data", str(scratch / "data")]
     command += ["--lake", str(scratch / "lake"), "--master", "local[2]"]
     own = os.environ | _environment(f"-XX:ArchiveClassesAtExit='{made}'")
