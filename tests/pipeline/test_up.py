@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from bench.machine import processes
 from penstock.pipeline.lake import Lake
 from penstock.pipeline.stream import lake_table
 from penstock.pipeline.tables import TABLES
@@ -83,10 +84,9 @@ class Household:
     def child(self, verb: str) -> int:
         """The process of one of the two, when it is there: the pipeline starts again after a pause."""
         while True:
-            threads = Path(f"/proc/{self.process.pid}/task").iterdir()
-            for pid in [pid for thread in threads for pid in (thread / "children").read_text().split()]:
+            for pid in processes(self.process.pid):
                 if verb in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
-                    return int(pid)
+                    return pid
             self.listen(0.1)
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:

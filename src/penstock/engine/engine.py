@@ -7,6 +7,7 @@ decision is later than the last event: two things never happen at the same momen
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from hashlib import sha256
 from heapq import heappop, heappush
 from typing import Any
@@ -161,37 +162,37 @@ class Engine:
             PublishRun: self._publish_alike,
             PublishTopics: lambda command, now: Publishing(self, command, now).decide(),
             Pull: lambda command, now: Pulling(self, command, now).decide(),
-            Receive: lambda command, now: receive(self, command, now),
-            Settle: lambda command, now: settle(self, command, now),
-            SettleMany: lambda command, now: settle_many(self, command, now),
-            Extend: lambda command, now: extend(self, command, now),
-            AwaitResult: lambda command, now: result_of(self, command, now),
-            Fetch: lambda command, now: fetch(self, command, now),
-            Finish: lambda command, now: finish(self, command, now),
-            FinishMany: lambda command, now: finish_many(self, command, now),
-            Release: lambda command, now: release(self, command, now),
+            Receive: partial(receive, self),
+            Settle: partial(settle, self),
+            SettleMany: partial(settle_many, self),
+            Extend: partial(extend, self),
+            AwaitResult: partial(result_of, self),
+            Fetch: partial(fetch, self),
+            Finish: partial(finish, self),
+            FinishMany: partial(finish_many, self),
+            Release: partial(release, self),
             Tick: self._tick,
             Carry: self._carry,
             Search: lambda command, _: search(self, command),
-            Cancel: lambda command, now: cancel(self, command, now),
-            Reschedule: lambda command, now: reschedule(self, command, now),
-            Redrive: lambda command, now: redrive(self, command, now),
+            Cancel: partial(cancel, self),
+            Reschedule: partial(reschedule, self),
+            Redrive: partial(redrive, self),
             ListCandidates: lambda command, _: candidates(self, command),
             ListHeld: lambda command, _: list_held(self, command),
             LookUp: lambda command, _: look_up(self, command),
             ListScheduled: lambda command, _: scheduled(self, command),
-            CreateQueue: lambda command, now: create_queue(self, command, now),
-            UpdateQueue: lambda command, now: update_queue(self, command, now),
-            DeleteQueue: lambda command, now: delete_queue(self, command, now),
-            DescribeQueue: lambda command, now: describe_queue(self, command, now),
-            ListQueues: lambda command, now: list_queues(self, command, now),
-            DescribeObject: lambda command, now: describe_object(self, command, now),
+            CreateQueue: partial(create_queue, self),
+            UpdateQueue: partial(update_queue, self),
+            DeleteQueue: partial(delete_queue, self),
+            DescribeQueue: partial(describe_queue, self),
+            ListQueues: partial(list_queues, self),
+            DescribeObject: partial(describe_object, self),
             StageRows: lambda command, now: self.staging.stage(command, now, self.numbers),
             CommitBatch: self.staging.commit,
             AdmitRows: self._admit,
             DropStaged: self.staging.drop,
-            ReadClaimed: lambda command, now: read_claimed(self, command, now),
-            FinishClaimed: lambda command, now: finish_claimed(self, command, now),
+            ReadClaimed: partial(read_claimed, self),
+            FinishClaimed: partial(finish_claimed, self),
             DescribeStaged: lambda command, _: self.staging.describe(command),
         }
         self._evolve: dict[type[Event], Callable[[Any, Position], None]] = {
@@ -355,7 +356,6 @@ class Engine:
         settings = queue.settings
         delay_ns = settings.delay_ns if message.delay_ns is None else message.delay_ns
         expires_ns = settings.retention_ns if message.expires_ns is None else message.expires_ns
-        number = self.names.number
         return Logged(  # By position, in the order of the class: with names it takes twice as long.
             now,
             queue.number,
@@ -363,15 +363,22 @@ class Engine:
             min(now + delay_ns, NEVER_NS),
             min(now + expires_ns, NEVER_NS),
             message.priority,
-            number(message.content_type, now, events) if message.content_type else 0,
-            number(message.sender, now, events) if message.sender else 0,
-            number(message.object, now, events) if message.object else 0,
-            number("\n".join(message.topics), now, events) if message.topics else 0,
+            *self.numbers_of(message, now, events),
             message.lease_ns or 0,
             message.key,
             message.headers,
             digest,
             message.body,
+        )
+
+    def numbers_of(self, message: NewMessage, now: Nanos, events: list[Event]) -> tuple[int, int, int, int]:
+        """What its content type, sender, object and topics are known by; those that are new are defined."""
+        number = self.names.number
+        return (
+            number(message.content_type, now, events) if message.content_type else 0,
+            number(message.sender, now, events) if message.sender else 0,
+            number(message.object, now, events) if message.object else 0,
+            number("\n".join(message.topics), now, events) if message.topics else 0,
         )
 
     def _tick(self, _: Tick, now: Nanos) -> Decision:

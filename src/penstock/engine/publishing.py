@@ -209,27 +209,17 @@ class Publishing:
         if len(pending) >= RUN_MESSAGES_MIN and alike(messages, keyed=True):
             columns = ([queue for queue, _ in places], [sequence for _, sequence in places])
             keys = [message.key for message in messages]
-            facts = (self._now, number, first, messages[0].priority, *self._names(messages[0]))
+            facts = (self._now, number, first, messages[0].priority, *self._numbers(messages[0]))
             self._events.append(UnchangedRun(*facts, *columns, keys))
         else:
             for sequence, (message, place) in enumerate(zip(messages, places, strict=True), start=first):
-                facts = (self._now, number, sequence, message.priority, *self._names(message))
+                facts = (self._now, number, sequence, message.priority, *self._numbers(message))
                 self._events.append(Unchanged(*facts, *place, message.key))
         for sequence, (index, _, _) in enumerate(pending, start=first):
             self._answers[index] = Published(number, sequence, "U")
 
-    def _names(self, message: NewMessage) -> tuple[int, int, int, int]:
-        """The numbers of its content type, sender, object and topics."""
-        topics = "\n".join(message.topics)
-        return (
-            self._number(message.content_type),
-            self._number(message.sender),
-            self._number(message.object),
-            self._number(topics),
-        )
-
-    def _number(self, text: str) -> int:
-        return self._engine.names.number(text, self._now, self._events) if text else 0
+    def _numbers(self, message: NewMessage) -> tuple[int, int, int, int]:
+        return self._engine.numbers_of(message, self._now, self._events)
 
     def _publish_once(self, index: int, message: NewMessage, content: bytes, targets: _Targets) -> bool:
         """To where it is not yet, of those that have each content once. False if there is no such place."""

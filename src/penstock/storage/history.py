@@ -82,6 +82,7 @@ class ObjectHistory:
         self._put(about, key, *self._seen(about, key), PACKED.pack(*version), version.position)
 
     def note_run(self, run: KeyedRun) -> None:
+        # What `note` of the engine says, for many at a time: packed, and with one look at each.
         about, keys, digests, queue, first, time, positions = run
         seen, unpack, pack = self._seen, PACKED.unpack, PACKED.pack
         for sequence, (key, digest, position) in enumerate(zip(keys, digests, positions, strict=True), start=first):
@@ -99,7 +100,7 @@ class ObjectHistory:
     def _put(
         self, about: str, key: bytes, name: bytes, known: bytes | None, packed: bytes, position: Position
     ) -> None:
-        assert position >= self.noted, "what is on the disk is noted twice"
+        assert position >= self.noted, "versions are noted once, in the order of the log"
         self.noted = position + 1
         if known is None:
             self._fresh += 1

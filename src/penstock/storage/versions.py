@@ -59,10 +59,6 @@ def unpacked(packed: bytes) -> Version:
     return _version(PACKED.unpack(packed))
 
 
-def _sealed(key: bytes, packed: bytes) -> bytes:
-    return packed + crc32c(key + packed).to_bytes(_CHECKSUM_BYTES, "little")
-
-
 def _opened(key: bytes, data: bytes) -> bytes:
     if len(data) != PACKED.size + _CHECKSUM_BYTES or crc32c(key + data) != _RESIDUE:
         raise HistoryError("an entry of the Object History is damaged")
@@ -104,7 +100,7 @@ def _entries(keys: bytes, key_bytes: int, versions: bytes) -> Iterator[tuple[byt
     bytes_of_keys = np.frombuffer(keys, dtype=np.uint8).reshape(-1, key_bytes)
     rows = np.hstack((bytes_of_keys, np.frombuffer(versions, dtype=np.uint8).reshape(-1, PACKED.size)))
     beginnings = np.ascontiguousarray(rows[:, : _PLACES.itemsize]).view(_PLACES)[:, 0]
-    column, size = rows[np.argsort(beginnings)].tobytes(), rows.shape[1]
+    column, size = rows[np.argsort(beginnings, kind="stable")].tobytes(), rows.shape[1]
     for start in range(0, len(column), size):
         row = column[start : start + size]
         yield row[:key_bytes], row[key_bytes:] + crc32c(row).to_bytes(_CHECKSUM_BYTES, "little")
@@ -272,8 +268,9 @@ class StoredVersions:
                     self._environment.begin(self._current, write=True) as transaction,
                     transaction.cursor() as cursor,
                 ):
-                    loaded = [(name, _sealed(name, PACKED.pack(*version))) for name, version in batch]
-                    cursor.putmulti(loaded, append=True)
+                    names = b"".join([name for name, _ in batch])
+                    versions = b"".join([PACKED.pack(*version) for _, version in batch])
+                    cursor.putmulti(_entries(names, NAME_BYTES, versions), append=True)
             self.refresh()
 
 
