@@ -78,6 +78,9 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
 _LATER: dict[str, Any] = {"topics": (), "confirm": True, "push": None}
 
 
+Place = tuple[int, int]  # Of a message: queue number and sequence.
+
+
 class Version(NamedTuple):
     """What is known of an object and a key: a content, by its digest, and the message that brought it."""
 
@@ -93,7 +96,7 @@ class KeyedRun(NamedTuple):
     """Messages with following sequences, about one object: what an Object History wants to know of them."""
 
     about: str
-    keys: Sequence[bytes]  # Some may have none.
+    keys: Sequence[bytes]
     digests: Sequence[bytes]
     queue: int
     sequence: int  # Of the first.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import lmdb
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.engine.history import content_digest
@@ -19,7 +19,7 @@ from penstock.limits import HISTORY_UNWRITTEN_MAX, VERSIONS_SHOWN_MAX
 from penstock.model import KeyedRun, Version
 from penstock.storage.history import ObjectHistory, name_of
 from penstock.storage.history_writer import HistoryWriter
-from penstock.storage.versions import PACKED, Changes, StoredVersions
+from penstock.storage.versions import PACKED, Changes, Replaced, StoredVersions
 
 
 class Noter:
@@ -179,21 +179,49 @@ def test_garbage_is_refused(noter: Noter) -> None:
         ObjectHistory(noter.path)
 
 
-def test_an_entry_with_a_flipped_bit_is_not_believed(noter: Noter) -> None:
-    noter.publish("customer", b"1", b"a")
+@pytest.mark.parametrize("table", [b"current", b"replaced"])
+def test_an_entry_with_a_flipped_bit_is_not_believed(noter: Noter, table: bytes) -> None:
+    for content in (b"a", b"b", b"c"):
+        noter.publish("customer", b"1", content)
     noter.settle()
     noter.history.close()
-    name = name_of("customer", b"1")
     with lmdb.open(str(noter.path), max_dbs=3) as environment:
-        current = environment.open_db(b"current")
-        with environment.begin(current, write=True) as transaction:
-            data = bytearray(transaction.get(name) or b"")
+        damaged = environment.open_db(table)
+        with environment.begin(damaged, write=True) as transaction, transaction.cursor() as cursor:
+            assert cursor.first()
+            data = bytearray(cursor.value())
             data[0] ^= 1
-            transaction.put(name, bytes(data))
+            transaction.put(cursor.key(), bytes(data))
     again = ObjectHistory(noter.path)
     with pytest.raises(HistoryError, match="damaged"):
-        again.get("customer", b"1")
+        again.versions("customer", b"1", 10)
     again.close()
+
+
+ABOUT = st.text(st.characters(codec="utf-8", exclude_characters="\n"), min_size=1, max_size=80)
+
+
+@given(st.lists(st.tuples(ABOUT, st.binary(min_size=1, max_size=300)), unique=True))
+@example([("a", b"b" * 61), ("a", b"b" * 62), ("a", b"b" * 63), ("a", b"b" * 62 + b"c"), ("a" * 70, b"b")])
+def test_no_two_keys_have_the_same_name(keys: list[tuple[str, bytes]]) -> None:
+    names = [name_of(*key) for key in keys]
+    assert len(set(names)) == len(names)
+    assert max(map(len, names), default=0) <= 511, "or LMDB does not take it"
+
+
+def test_keys_of_any_length_are_told_apart_on_the_disk(noter: Noter) -> None:
+    keys = [b"k" * size for size in (1, 10, 54, 55, 56, 57, 300, 1024)]
+    for at, key in enumerate(keys):
+        noter.publish("customer", key, b"%d" % at)
+    noter.settle()
+    again = noter.again(noter.snapshot())
+    for at, key in enumerate(keys, start=1):
+        assert again.known("customer", key) == (at, 1)
+    assert again.history.same("customer", [*keys, b"new"], [content_digest(b"3")] * 9) == (
+        [(1, 4) if at == 3 else None for at in range(9)],
+        1,
+    )
+    again.history.close()
 
 
 # ── Bounds ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -213,11 +241,15 @@ def test_versions_of_a_key_are_shown_newest_first_and_only_those_in_the_log(note
 
 
 def test_what_was_replaced_goes_when_the_log_no_longer_has_it(noter: Noter) -> None:
-    for number in range(10):
+    for number in range(1, 201):
         noter.publish("customer", b"1", b"%d" % number)
-    noter.history.settle(60)
-    assert [version.versions for version in noter.history.versions("customer", b"1", 100)] == [10, 9, 8, 7, 6, 5]
-    assert noter.known("customer", b"1") == (10, 10)
+    everything = [version.sequence for version in noter.history.versions("customer", b"1", 300)]
+    assert everything == list(range(200, 0, -1))
+    noter.history.settle(1500)
+    left = [version.sequence for version in noter.history.versions("customer", b"1", 300)]
+    assert left == list(range(200, left[-1] - 1, -1))
+    assert 100 < left[-1] < 150, "in blocks, as soon as the log has nothing of one"
+    assert noter.known("customer", b"1") == (200, 200)
 
 
 def test_a_new_key_is_refused_when_there_are_too_many_and_a_known_one_is_not(tmp_path: Path) -> None:
@@ -271,7 +303,7 @@ def test_a_writer_that_outlived_its_broker_changes_nothing_that_is_newer(tmp_pat
 
     def change(base: int, reached: int, versions: int) -> Changes:
         version = Version(b"", 1, versions, versions, 0, reached - 5)
-        return Changes.of(base, reached, 0, {name: PACKED.pack(*version)}, {})
+        return Changes.of(base, reached, 0, {name: PACKED.pack(*version)}, Replaced())
 
     writer.write(change(0, 10, 1))
     writer.write(change(10, 40, 4))  # The next broker.
@@ -361,7 +393,9 @@ def test_a_writer_that_outlived_its_broker_stops_when_another_one_writes(
         noter.publish("customer", b"%d" % key, b"c")
     history = noter.history
     assert history._cut is not None
-    replaced = history._cut.replaced | history._replaced
+    replaced = Replaced()
+    for each in (history._cut.replaced, history._replaced):
+        replaced.rows += each.rows
     all_of_it = Changes.of(left.base, history.noted, 0, history._current, replaced)
     history.close()
     successor = HistoryWriter(noter.path)

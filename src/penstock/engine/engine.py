@@ -526,7 +526,7 @@ class Engine:
         queue.enter_run(first, len(sizes), state, visible_at, event.priority, expires_at)
         if event.topics:
             self._index_topics(queue, event.topics, first, len(sizes))
-        if event.keys and event.object:
+        if event.contents:
             about, places = self.names.texts[event.object], rows["position"].tolist()
             self.history.note_run(KeyedRun(about, event.keys, event.contents, event.queue, first, event.time, places))
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))

@@ -6,7 +6,7 @@ memory, and in the snapshots.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Protocol
 
@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.errors import Reason
 from penstock.limits import HISTORY_STEPS_MAX
-from penstock.model import KeyedRun, Nanos, Position, Version
+from penstock.model import KeyedRun, Nanos, Place, Position, Version
 
 VERSION_DIGEST_BYTES = 16
 _KEYS_PER_SECTION = 1000
@@ -31,8 +31,11 @@ class Noting(Protocol):
 
 
 class History(Noting, Protocol):
+    def same(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> tuple[list[Place | None], int]:
+        """Where the newest version of each key is, if it has this content; and of how many keys there is none."""
+
     def note_run(self, run: KeyedRun) -> None:
-        """`note` for each that has a key."""
+        """`note` for each."""
 
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
         """Those that can still be told, newest first."""
@@ -69,6 +72,10 @@ def content_digest(body: bytes) -> bytes:
     return blake2b(body, digest_size=VERSION_DIGEST_BYTES).digest()
 
 
+def content_digests(bodies: Sequence[bytes]) -> list[bytes]:
+    return [blake2b(body, digest_size=VERSION_DIGEST_BYTES).digest() for body in bodies]
+
+
 class MemoryHistory:
     def __init__(self) -> None:
         self._versions: dict[tuple[str, bytes], list[Version]] = {}
@@ -82,11 +89,18 @@ class MemoryHistory:
         versions.append(version)
         del versions[:-HISTORY_STEPS_MAX]
 
+    def same(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> tuple[list[Place | None], int]:
+        known = [self.get(about, key) for key in keys]
+        places = [
+            (version.queue, version.sequence) if version and version.digest == digest else None
+            for version, digest in zip(known, digests, strict=True)
+        ]
+        return places, known.count(None)
+
     def note_run(self, run: KeyedRun) -> None:
         of_each = zip(run.keys, run.digests, run.positions, strict=True)
         for sequence, (key, digest, position) in enumerate(of_each, start=run.sequence):
-            if key:
-                note(self, run.about, key, digest, run.queue, sequence, run.time, position)
+            note(self, run.about, key, digest, run.queue, sequence, run.time, position)
 
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
         return self._versions.get((about, key), [])[: -most - 1 : -1]

@@ -1,20 +1,22 @@
 """One publish to topics, decided: each message is logged in its first queue, and enters the others by reference.
 
-Messages that follow each other and go to the same places are decided together, so that a message for a hundred
-channels is one event for all of them, and a hundred such messages are not many more. So are those that have not
-changed.
+Messages that follow each other and differ in nothing but their bodies and keys are a run, and are looked at together.
+Runs that follow each other and go to the same places are decided together, so that a message for a hundred channels
+is one event for all of them, and a hundred such messages are not many more. So are those that have not changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING
+from itertools import chain, groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from penstock.engine.history import content_digest
+from penstock.engine.history import content_digests
 from penstock.engine.queue import Queue
 from penstock.engine.routing import roots
 from penstock.errors import Reason
@@ -27,6 +29,7 @@ from penstock.model import (
     LoggedRun,
     Nanos,
     NewMessage,
+    Place,
     Published,
     PublishTopics,
     QueueCreated,
@@ -41,10 +44,17 @@ if TYPE_CHECKING:
     from penstock.engine.engine import Engine
 
 
-Place = tuple[int, int]  # Queue number and sequence.
-_Pending = tuple[int, NewMessage, bytes]  # Its index in the command, and the digest of its content if it has a key.
-_Unchanged = tuple[int, NewMessage, Place]  # Its index in the command, and what it equals.
 _UNDECIDED = Published(0, 0, "Q")
+_place = itemgetter(3)
+
+
+class _Run(NamedTuple):
+    """Messages that differ in nothing but their bodies and keys. If they have keys, no two have the same."""
+
+    indexes: Sequence[int]  # In the command.
+    messages: Sequence[NewMessage]
+    contents: Sequence[bytes] = ()  # The digests, if they have an object and keys …
+    places: Sequence[Place | None] = ()  # … and the newest versions that say the same.
 
 
 class _Targets:
@@ -95,21 +105,23 @@ class Publishing:
         self._answers = [_UNDECIDED] * len(command.messages)
         self._made: dict[str, Queue] = {}  # Queues, by this very publish.
         self._taken: dict[int, int] = {}  # Its last sequences, by queue.
-        self._said: dict[tuple[str, bytes], tuple[bytes, int]] = {}  # Its versions: digest, and index of the message.
+        self._said: dict[str, dict[bytes, tuple[bytes, int]]] = {}  # Its versions: digest, and index of the message.
         self._new_keys = 0  # Of the Object History.
         self._fresh: set[tuple[int, bytes]] = set()  # Its contents, by queues that have each once.
         self._targets: dict[tuple[tuple[str, ...], str], _Targets] = {}
-        self._together: list[_Pending] = []  # Not decided yet, and where they go.
+        self._together: list[_Run] = []  # Not decided yet, and where they go.
         self._to: _Targets | None = None
         # Those are numbered after the others, as late as they can be: so both are runs.
-        self._unchanged: dict[int, list[_Unchanged]] = {}  # By queue.
-        self._unchanged_about: set[tuple[str, bytes]] = set()
+        self._unchanged: dict[int, list[_Run]] = {}  # By queue.
+        self._unchanged_keys: dict[str, set[bytes]] = {}  # By object.
         self._deliveries = 0
 
     def decide(self) -> Decision:
+        messages = self._command.messages
         try:
-            for index, message in enumerate(self._command.messages):
-                self._publish(index, message)
+            for start, stop in runs_of(messages):
+                for run in _cut(range(start, stop), messages[start:stop]):
+                    self._publish_run(run)
             self._publish_all()
             if self._said and (reason := self._engine.history.refusal(self._new_keys)):
                 return Decision((), Refused(reason))
@@ -117,43 +129,68 @@ class Publishing:
             return Decision((), error.refused)
         return Decision(self._events, self._answers)
 
-    def _publish(self, index: int, message: NewMessage) -> None:
-        targets = self._targets_of(message)
-        content, is_version = b"", False
-        if message.key and message.object:
-            content = content_digest(message.body)
-            place = self._place_of(message, content)
-            is_version = place is None
-            if place:
-                queue, targets = targets.queues[0], targets.not_detecting
-                if not targets.queues:
-                    self._unchanged.setdefault(queue.number, []).append((index, message, place))
-                    self._unchanged_about.add((message.object, message.key))
-                    return
-            elif (message.object, message.key) in self._unchanged_about:
-                self._publish_all()  # The log tells the versions of a key in their order.
-        is_logged = True
-        if targets.deduplicates:
-            is_logged = self._publish_once(index, message, content, targets)
+    def _publish_run(self, run: _Run) -> None:
+        targets = self._targets_of(run.messages[0], len(run.messages))
+        if not (run.messages[0].key and run.messages[0].object):
+            self._publish(targets, run)
+            return
+        run = self._compared(run)
+        if run.places.count(None) == len(run.places):
+            self._publish_new(targets, run)
+        elif targets.not_detecting.queues:
+            for is_new, some in groupby(zip(*run, strict=True), lambda each: _place(each) is None):
+                part = _Run(*zip(*some, strict=True))
+                if is_new:
+                    self._publish_new(targets, part)
+                else:
+                    self._publish(targets.not_detecting, part)
         else:
-            if targets is not self._to:
-                self._publish_together()
-                self._to = targets
-            self._together.append((index, message, content))
-        if is_version and is_logged:
-            # Its place is known when it is decided: before the next message that asks for it.
-            self._said[message.object, message.key] = content, index
+            new = [each for each in zip(*run, strict=True) if _place(each) is None]
+            if new:
+                self._publish_new(targets, _Run(*zip(*new, strict=True)))
+            same = [each for each in zip(*run, strict=True) if _place(each)]
+            self._hold_unchanged(targets, _Run(*zip(*same, strict=True)))
+
+    def _publish(self, targets: _Targets, run: _Run) -> _Run:
+        """What of it is logged: of what some queues have once, that which they do not have yet."""
+        if targets.deduplicates:
+            self._publish_together()
+            logged = [each for each in _each(run) if self._publish_once(each, targets)]
+            return _joined(logged) if logged else _Run((), ())
+        if targets is not self._to:
+            self._publish_together()
+            self._to = targets
+        self._together.append(run)
+        return run
+
+    def _publish_new(self, targets: _Targets, run: _Run) -> None:
+        about, keys = run.messages[0].object, [message.key for message in run.messages]
+        if not self._unchanged_keys.get(about, set()).isdisjoint(keys):
+            self._publish_all()  # The log tells the versions of a key in their order.
+        logged = self._publish(targets, run)
+        if logged is not run:
+            keys = [message.key for message in logged.messages]
+        # Their places are known when they are decided: before the next message that asks for them.
+        self._said.setdefault(about, {}).update(
+            zip(keys, zip(logged.contents, logged.indexes, strict=True), strict=True)
+        )
+
+    def _hold_unchanged(self, targets: _Targets, run: _Run) -> None:
+        self._unchanged.setdefault(targets.queues[0].number, []).append(run)
+        about = run.messages[0].object
+        self._unchanged_keys.setdefault(about, set()).update([message.key for message in run.messages])
 
     def _publish_all(self) -> None:
         self._publish_together()
-        for number, unchanged in self._unchanged.items():
-            self._answer_unchanged(number, unchanged)
+        for number, runs in self._unchanged.items():
+            for run in _alike(runs):
+                self._answer_unchanged(number, run)
         self._unchanged.clear()
-        self._unchanged_about.clear()
+        self._unchanged_keys.clear()
 
     # ── Where to ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _targets_of(self, message: NewMessage) -> _Targets:
+    def _targets_of(self, message: NewMessage, count: int) -> _Targets:
         key = (message.topics, "" if message.topics else message.object)
         targets = self._targets.get(key)
         if targets is None:
@@ -161,7 +198,7 @@ class Publishing:
             wanting = [self._engine.queues[number] for number in self._engine.routing.channels(message.topics)]
             queues = {queue.number: queue for queue in [*named, *wanting]}
             targets = self._targets[key] = _Targets(list(queues.values()))
-        self._deliveries += len(targets.queues)
+        self._deliveries += len(targets.queues) * count
         if self._deliveries > PUBLISH_DELIVERIES_MAX:
             raise _RefusedError(Refused(Reason.TOO_MANY_DELIVERIES, f"{PUBLISH_DELIVERIES_MAX} at most"))
         return targets
@@ -186,27 +223,39 @@ class Publishing:
 
     # ── What is known already ───────────────────────────────────────────────────────────────────────────────
 
-    def _place_of(self, message: NewMessage, digest: bytes) -> Place | None:
-        """Where the last version of its object and key is, if it has this very content."""
-        said = self._said.get((message.object, message.key))
-        if said:
-            if said[0] != digest:
-                return None
-            if self._answers[said[1]] is _UNDECIDED:
-                self._publish_together()
-            answer = self._answers[said[1]]
-            return answer.queue, answer.sequence
-        known = self._engine.history.get(message.object, message.key)
-        if known and known.digest == digest:
-            return known.queue, known.sequence
-        self._new_keys += known is None
-        return None
+    def _compared(self, run: _Run) -> _Run:
+        """With the places of the newest versions that say the same."""
+        about, keys = run.messages[0].object, [message.key for message in run.messages]
+        contents = content_digests([message.body for message in run.messages])
+        said = self._said.get(about, {})
+        if said.keys().isdisjoint(keys):
+            places, unknown = self._engine.history.same(about, keys, contents)
+        else:
+            places, unknown = self._compared_with_said(about, keys, contents)
+        self._new_keys += unknown
+        return _Run(run.indexes, run.messages, contents, places)
 
-    def _answer_unchanged(self, number: int, pending: list[_Unchanged]) -> None:
-        first = self._take(number, len(pending))
-        messages = [message for _, message, _ in pending]
-        places = [place for _, _, place in pending]
-        if len(pending) >= RUN_MESSAGES_MIN and alike(messages, keyed=True):
+    def _compared_with_said(
+        self, about: str, keys: list[bytes], contents: list[bytes]
+    ) -> tuple[list[Place | None], int]:
+        """What this very publish has said is newer than what the history knows."""
+        said = self._said[about]
+        self._publish_together()
+        places: dict[bytes, Place | None] = {}
+        for key, content in zip(keys, contents, strict=True):
+            if key in said:
+                digest, index = said[key]
+                answer = self._answers[index]
+                places[key] = (answer.queue, answer.sequence) if digest == content else None
+        asked = [(key, content) for key, content in zip(keys, contents, strict=True) if key not in said]
+        found, unknown = self._engine.history.same(about, *zip(*asked, strict=True)) if asked else ([], 0)
+        places.update(zip([key for key, _ in asked], found, strict=True))
+        return [places[key] for key in keys], unknown
+
+    def _answer_unchanged(self, number: int, run: _Run) -> None:
+        messages, places = run.messages, [place for place in run.places if place]
+        first = self._take(number, len(messages))
+        if len(messages) >= RUN_MESSAGES_MIN:
             columns = ([queue for queue, _ in places], [sequence for _, sequence in places])
             keys = [message.key for message in messages]
             facts = (self._now, number, first, messages[0].priority, *self._numbers(messages[0]))
@@ -215,21 +264,22 @@ class Publishing:
             for sequence, (message, place) in enumerate(zip(messages, places, strict=True), start=first):
                 facts = (self._now, number, sequence, message.priority, *self._numbers(message))
                 self._events.append(Unchanged(*facts, *place, message.key))
-        for sequence, (index, _, _) in enumerate(pending, start=first):
+        for sequence, index in enumerate(run.indexes, start=first):
             self._answers[index] = Published(number, sequence, "U")
 
     def _numbers(self, message: NewMessage) -> tuple[int, int, int, int]:
         return self._engine.numbers_of(message, self._now, self._events)
 
-    def _publish_once(self, index: int, message: NewMessage, content: bytes, targets: _Targets) -> bool:
-        """To where it is not yet, of those that have each content once. False if there is no such place."""
-        self._publish_together()
+    def _publish_once(self, run: _Run, targets: _Targets) -> bool:
+        """One message, to where it is not yet, of those that have each content once. False if there is no such
+        place."""
+        (index,), (message,) = run.indexes, run.messages
         digest = sha256(message.body).digest()
         wanting = targets.not_having(digest, self._fresh)
         if wanting.queues:
             self._fresh.update([(queue.number, digest) for queue in wanting.queues])
             remembers = wanting.queues[0].settings.deduplication
-            self._publish_to(wanting, [(index, message, content)], digest if remembers else b"")
+            self._publish_to(wanting, [run], digest if remembers else b"")
             return True
         queue = targets.queues[0]
         twin = queue.digests.get(digest)
@@ -246,31 +296,37 @@ class Publishing:
 
     def _publish_together(self) -> None:
         if self._together and self._to:
-            pending, self._together = self._together, []
-            self._publish_to(self._to, pending, b"")
+            runs, self._together = self._together, []
+            self._publish_to(self._to, _alike(runs), b"")
 
-    def _publish_to(self, targets: _Targets, pending: list[_Pending], digest: bytes) -> None:
-        queue, count = targets.queues[0], len(pending)
-        first = self._take(queue.number, count)
-        messages = [message for _, message, _ in pending]
-        if count >= RUN_MESSAGES_MIN and alike(messages, keyed=True):
-            logged = [self._log(messages[0], queue, first)]
-            contents = [content for _, _, content in pending]
-            keys = [message.key for message in messages]
-            bodies = [message.body for message in messages]
-            self._events.append(run_of(logged[0], bodies, keys, contents) if any(keys) else run_of(logged[0], bodies))
-            logged *= count
-        else:
-            logged = [self._log(message, queue, first + at, digest) for at, message in enumerate(messages)]
-            self._events += logged
-        if targets.others:
-            self._events.append(self._queued(targets, messages, logged, first))
+    def _publish_to(self, targets: _Targets, runs: list[_Run], digest: bytes) -> None:
+        queue, count = targets.queues[0], sum([len(run.messages) for run in runs])
+        first = sequence = self._take(queue.number, count)
         names = (targets.queue_names, targets.channel_names)
-        for sequence, (index, _, _) in enumerate(pending, start=first):
-            self._answers[index] = Published(queue.number, sequence, "Q", *names)
+        logged: list[Logged] = []
+        for run in runs:
+            logged += self._log(run, queue, sequence, digest)
+            for index in run.indexes:
+                self._answers[index] = Published(queue.number, sequence, "Q", *names)
+                sequence += 1
+        if targets.others:
+            messages = [message for run in runs for message in run.messages]
+            self._events.append(self._queued(targets, messages, logged, first))
 
-    def _log(self, message: NewMessage, queue: Queue, sequence: int, digest: bytes = b"") -> Logged:
-        return self._engine.log(message, queue, sequence, digest, self._now, self._events)
+    def _log(self, run: _Run, queue: Queue, first: int, digest: bytes) -> list[Logged]:
+        """One event for all of them, if they are many; then what it says of the first it says of each."""
+        messages, log = run.messages, self._engine.log
+        if len(messages) < RUN_MESSAGES_MIN:
+            logged = [
+                log(message, queue, sequence, digest, self._now, self._events)
+                for sequence, message in enumerate(messages, start=first)
+            ]
+            self._events += logged
+            return logged
+        of_first = log(messages[0], queue, first, digest, self._now, self._events)
+        keys = [message.key for message in messages] if messages[0].key else ()
+        self._events.append(run_of(of_first, [message.body for message in messages], keys, run.contents))
+        return [of_first] * len(messages)
 
     def _queued(self, targets: _Targets, messages: list[NewMessage], logged: list[Logged], first: int) -> QueuedRun:
         """The same messages in the other queues, queue by queue."""
@@ -332,29 +388,54 @@ def run_of(
     return LoggedRun(*facts, *names, first.lease_ns, bodies, keys, contents)
 
 
-def alike(messages: Sequence[NewMessage], *, keyed: bool = False) -> bool:
-    """Do they differ in nothing but their bodies, or, if `keyed`, in nothing but these and their keys?"""
-    first = messages[0]
-    content_type, priority, sender = first.content_type, first.priority, first.sender
-    delay_ns, expires_ns, lease_ns, topics, about = (
-        first.delay_ns,
-        first.expires_ns,
-        first.lease_ns,
-        first.topics,
-        first.object,
-    )
-    for message in messages:
-        if (
-            message.content_type != content_type
-            or message.headers
-            or (message.key and not keyed)
-            or message.priority != priority
-            or message.sender != sender
-            or message.delay_ns != delay_ns
-            or message.expires_ns != expires_ns
-            or message.lease_ns != lease_ns
-            or message.topics != topics
-            or message.object != about
-        ):
-            return False
-    return True
+def alike(messages: Sequence[NewMessage]) -> bool:
+    """Do they differ in nothing but their bodies?"""
+    return not messages[0].key and next(runs_of(messages)) == (0, len(messages))
+
+
+def runs_of(messages: Sequence[NewMessage]) -> Iterator[tuple[int, int]]:
+    """Where those begin and end that differ in nothing but their bodies and keys; of these all have one, or none has.
+    A message with headers is alone."""
+    start, before = 0, None
+    for at, each in enumerate(messages):
+        names = (each.content_type, each.sender, each.object, each.topics)
+        kind = (names, each.priority, each.delay_ns, each.expires_ns, each.lease_ns, not each.key)
+        if kind != before or each.headers or messages[start].headers:
+            if at:
+                yield start, at
+            start, before = at, kind
+    yield start, len(messages)
+
+
+def _cut(indexes: range, messages: Sequence[NewMessage]) -> Iterator[_Run]:
+    """So that no key is there twice."""
+    keys = [message.key for message in messages]
+    start = 0
+    if keys[0] and len(set(keys)) < len(keys):
+        seen: set[bytes] = set()
+        for at, key in enumerate(keys):
+            if key in seen:
+                yield _Run(indexes[start:at], messages[start:at])
+                start = at
+                seen.clear()
+            seen.add(key)
+    yield _Run(indexes[start:], messages[start:])
+
+
+def _each(run: _Run) -> list[_Run]:
+    """Runs of one."""
+    return [
+        _Run(run.indexes[at : at + 1], run.messages[at : at + 1], run.contents[at : at + 1], run.places[at : at + 1])
+        for at in range(len(run.messages))
+    ]
+
+
+def _alike(runs: list[_Run]) -> list[_Run]:
+    """Runs that are alike too, as one."""
+    if len(runs) == 1:
+        return runs
+    return [_joined(runs[start:stop]) for start, stop in runs_of([run.messages[0] for run in runs])]
+
+
+def _joined(runs: list[_Run]) -> _Run:
+    return _Run(*[list(chain.from_iterable(column)) for column in zip(*runs, strict=True)])

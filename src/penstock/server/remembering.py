@@ -19,6 +19,7 @@ from penstock.storage.segments import SegmentLog
 logger = logging.getLogger(__name__)
 
 _TRY_AGAIN_SECONDS = 1.0
+_REST_SECONDS = 60.0  # Starting a process is as much work as writing a hundred thousand versions.
 
 
 class Remembering:
@@ -32,7 +33,7 @@ class Remembering:
         self._durable_at: Position | None = None  # What was cut ends there, and is not being written yet.
         self._writing: asyncio.Future[None] | None = None
         self._threads = ThreadPoolExecutor(1, thread_name_prefix="history")
-        self._rested = True
+        self._last_write = 0.0
         self._stopped = False
 
     def after_commit(self) -> None:
@@ -52,9 +53,9 @@ class Remembering:
 
     def rest(self) -> None:
         """Called now and then: a broker whose objects do not change needs no second process."""
-        if self._rested and self._writing is None and not self._stopped:
+        rested = asyncio.get_running_loop().time() - self._last_write
+        if rested > _REST_SECONDS and self._writing is None and not self._stopped:
             self._threads.submit(self.history.rest)
-        self._rested = True
 
     async def drain(self) -> bool:
         """Write everything, once the log is idle. False: it cannot be written."""
@@ -77,7 +78,7 @@ class Remembering:
             return
         running = asyncio.get_running_loop()
         began = running.time()
-        self._rested = False
+        self._last_write = began
         self._writing = running.run_in_executor(self._threads, self.history.write)
 
         def done(writing: asyncio.Future[None]) -> None:

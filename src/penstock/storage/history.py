@@ -7,10 +7,10 @@ more than the log; what it knows less is replayed from the last snapshot, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from hashlib import blake2b
 from pathlib import Path
+from struct import Struct
 from typing import NamedTuple
 
 import msgspec
@@ -23,9 +23,20 @@ from penstock.limits import (
     HISTORY_STEPS_MAX,
     HISTORY_UNWRITTEN_MAX,
 )
-from penstock.model import KeyedRun, Position, Version
+from penstock.model import KeyedRun, Place, Position, Version
 from penstock.storage.history_writer import HistoryWriter
-from penstock.storage.versions import NAME_BYTES, PACKED, Changes, StoredVersions, unpacked
+from penstock.storage.versions import (
+    DIGEST_BYTES,
+    NAME_BYTES_MAX,
+    PACKED,
+    Changes,
+    Replaced,
+    StoredVersions,
+    shortened,
+    unpacked,
+)
+
+_PLACE = Struct("<IQ")  # In a packed version, behind its digest: queue and sequence.
 
 
 class _Facts(msgspec.Struct):
@@ -41,19 +52,24 @@ class _Cut(NamedTuple):
     reached: Position
     earliest: Position
     current: dict[bytes, bytes]
-    replaced: dict[Position, bytes]
+    replaced: Replaced
 
 
 @lru_cache(maxsize=1024)
-def _begun(about: str) -> blake2b:
-    return blake2b(about.encode() + b"\n", digest_size=NAME_BYTES)
+def _begun(about: str) -> bytes:
+    return about.encode() + b"\n"
+
+
+def names_of(about: str, keys: Sequence[bytes]) -> list[bytes]:
+    """What an object and each of some keys are known by. No object has a line feed in it, so no two are taken for the
+    same."""
+    begun = _begun(about)
+    room = NAME_BYTES_MAX - len(begun)
+    return [begun + key if len(key) <= room else shortened(begun + key) for key in keys]
 
 
 def name_of(about: str, key: bytes) -> bytes:
-    """What an object and a key are known by. No object has a line feed in it, so no two are taken for the same."""
-    name = _begun(about).copy()
-    name.update(key)
-    return name.digest()
+    return names_of(about, (key,))[0]
 
 
 class ObjectHistory:
@@ -65,49 +81,64 @@ class ObjectHistory:
         self.noted = self.reached  # Every version so far stands before it, and every later one does not.
         self._writer = HistoryWriter(path)
         # Not written yet. Versions are kept packed: they are many, and of most nobody asks but for the digest.
-        self._current: dict[bytes, bytes] = {}  # By the hash of object and key.
-        self._replaced: dict[Position, bytes] = {}  # By the position of what came after it, in the order of the log.
+        self._current: dict[bytes, bytes] = {}  # By name.
+        self._replaced = Replaced()
         self._fresh = 0  # Keys among them that are new.
         self._cut: _Cut | None = None
         self._fresh_cut = 0
-        self._recent: dict[tuple[str, bytes], tuple[bytes, bytes | None]] = {}  # Looked up, or noted, lately.
+        self._recent: dict[bytes, bytes | None] = {}  # What the disk said lately.
 
     # ── The engine's side ───────────────────────────────────────────────────────────────────────────────────
 
     def get(self, about: str, key: bytes) -> Version | None:
-        packed = self._seen(about, key)[1]
+        packed = self._newest(name_of(about, key))
         return None if packed is None else unpacked(packed)
 
+    def same(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> tuple[list[Place | None], int]:
+        places: list[Place | None] = []
+        unknown = 0
+        newest, place_in = self._newest, _PLACE.unpack_from
+        for name, digest in zip(names_of(about, keys), digests, strict=True):
+            packed = newest(name)
+            if packed is None:
+                unknown += 1
+                places.append(None)
+            else:
+                places.append(place_in(packed, DIGEST_BYTES) if packed.startswith(digest) else None)
+        return places, unknown
+
     def put(self, about: str, key: bytes, version: Version) -> None:
-        self._put(about, key, *self._seen(about, key), PACKED.pack(*version), version.position)
+        name = name_of(about, key)
+        known = self._newest(name)
+        assert version.position >= self.noted, "versions are noted once, in the order of the log"
+        self.noted = version.position + 1
+        self._fresh += known is None
+        if known is not None:
+            self._replaced.add(version.position, known)
+        self._current[name] = PACKED.pack(*version)
 
     def note_run(self, run: KeyedRun) -> None:
-        # What `note` of the engine says, for many at a time: packed, and with one look at each.
+        # What `note` of the engine says, and `put`, for many at a time: packed, and with one look at each.
         about, keys, digests, queue, first, time, positions = run
-        seen, unpack, pack = self._seen, PACKED.unpack, PACKED.pack
-        for sequence, (key, digest, position) in enumerate(zip(keys, digests, positions, strict=True), start=first):
-            if not key:
-                continue
-            name, known = seen(about, key)
+        newest, current, replace, unpack, pack = (
+            *(self._newest, self._current, self._replaced.add, PACKED.unpack, PACKED.pack),
+        )
+        noted = self.noted
+        names = names_of(about, keys)
+        for sequence, (name, digest, position) in enumerate(zip(names, digests, positions, strict=True), start=first):
+            known = newest(name)
             versions = 0
-            if known is not None:
+            if known is None:
+                self._fresh += 1
+            else:
                 said, _, _, versions, _, before = unpack(known)
                 if said == digest or before >= position:
                     continue
-            packed = pack(digest, queue, sequence, versions + 1, time, position)
-            self._put(about, key, name, known, packed, position)
-
-    def _put(
-        self, about: str, key: bytes, name: bytes, known: bytes | None, packed: bytes, position: Position
-    ) -> None:
-        assert position >= self.noted, "versions are noted once, in the order of the log"
-        self.noted = position + 1
-        if known is None:
-            self._fresh += 1
-        else:
-            self._replaced[position] = known
-        self._current[name] = packed
-        self._recent[about, key] = (name, packed)
+                replace(position, known)
+            assert position >= noted, "versions are noted once, in the order of the log"
+            noted = position + 1
+            current[name] = pack(digest, queue, sequence, versions + 1, time, position)
+        self.noted = noted
 
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
         """The versions that are still in the log, newest first."""
@@ -137,23 +168,21 @@ class ObjectHistory:
             ends = f"ends at position {self.reached}" if self._stored else "is missing"
             raise HistoryError(f"{self.path} {ends}, and the snapshot says that it reached {noted}")
 
-    def _seen(self, about: str, key: bytes) -> tuple[bytes, bytes | None]:
-        """The name, and the newest version."""
-        return self._recent.get((about, key)) or self._look_up(about, key)
-
-    def _look_up(self, about: str, key: bytes) -> tuple[bytes, bytes | None]:
-        if len(self._recent) >= HISTORY_RECENT_MAX:
-            self._recent.clear()
-            if self._stored:
-                self._stored.bound_memory()
-        name = name_of(about, key)
+    def _newest(self, name: bytes) -> bytes | None:
         packed = self._current.get(name)
         if packed is None and self._cut:
             packed = self._cut.current.get(name)
         if packed is None and self._stored:
-            packed = self._stored.current(name)
-        seen = self._recent[about, key] = (name, packed)
-        return seen
+            packed = self._recent[name] if name in self._recent else self._read(name, self._stored)
+        return packed
+
+    def _read(self, name: bytes, stored: StoredVersions) -> bytes | None:
+        """From the disk. What `decide` has asked for `evolve` is going to ask for."""
+        if len(self._recent) >= HISTORY_RECENT_MAX:
+            self._recent.clear()
+            stored.bound_memory()
+        packed = self._recent[name] = stored.current(name)
+        return packed
 
     def _replaced_by(self, version: Version) -> Version | None:
         position = version.position
@@ -194,7 +223,7 @@ class ObjectHistory:
         """Set aside what was noted so far, to be written. The log begins at `earliest`."""
         assert not self.is_cut, "one at a time"
         self._cut = _Cut(self.reached, self.noted, earliest, self._current, self._replaced)
-        self._current, self._replaced = {}, {}
+        self._current, self._replaced = {}, Replaced()
         self._fresh_cut, self._fresh = self._fresh, 0
 
     def write(self) -> None:
@@ -204,6 +233,7 @@ class ObjectHistory:
 
     def written(self) -> None:
         """It was."""
+        self._recent.clear()
         if self._stored:
             self._stored.refresh()
             self._stored.bound_memory()

@@ -1,28 +1,31 @@
 """The Object History on disk: an LMDB environment, made from the log and never ahead of it.
 
-    current    hash of an object and a key → its newest version
-    replaced   where a version stands in the log → the version that it replaced
+    current    the name of an object and a key → its newest version
+    replaced   where the last of some versions stands in the log → where each of them stands, and what it replaced
     facts      "reached": all versions that the log holds before this position are in here; later ones may be
                "owner": the process that wrote last
 
-A transaction is there whole or not at all, and each entry has a checksum of its own. Versions that were replaced
-stand in the order of the log: they are appended, and leave from the front when the log gives up its oldest segments.
+A name is the object, a line feed and the key, if that is not too long: so the keys of an object stand together, and
+next to each other those that are alike, which are often used one after the other. Versions that were replaced stand
+in blocks, in the order of the log: they are appended, and leave from the front when the log gives up its oldest
+segments. A transaction is there whole or not at all, and each entry has a checksum of its own.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
 import lmdb
-import numpy as np
 from crc32c import crc32c
 
 from penstock.errors import HistoryError
@@ -35,11 +38,16 @@ from penstock.limits import (
 )
 from penstock.model import Position, Version
 
-NAME_BYTES = 16
+NAME_BYTES_MAX = 64  # Of one that is not shortened.
+DIGEST_BYTES = 16
 PACKED = Struct("<16sIQIqQ")  # A version. On the disk a CRC-32C of the key and this follows.
-_FORMAT = 1
+_FORMAT = 2
+_BEGINNING_BYTES = 40
+_HASH_BYTES = 32
 _PLACE = Struct(">Q")  # So that the order of the bytes is the order of the log.
-_PLACES = np.dtype(">u8")
+_ROW = Struct(f">Q{PACKED.size}s")  # A place, and the version that was replaced there.
+_BLOCK_ROWS = 32  # Two blocks fill a page.
+_BLOCK_BYTES = _BLOCK_ROWS * _ROW.size
 _CHECKSUM_BYTES = 4
 _RESIDUE = 0x48674BC7  # The CRC-32C of anything that ends with its own CRC-32C.
 _FACTS = Struct("<IQ")
@@ -60,7 +68,7 @@ def unpacked(packed: bytes) -> Version:
 
 
 def _opened(key: bytes, data: bytes) -> bytes:
-    if len(data) != PACKED.size + _CHECKSUM_BYTES or crc32c(key + data) != _RESIDUE:
+    if crc32c(key + data) != _RESIDUE:
         raise HistoryError("an entry of the Object History is damaged")
     return data[:-_CHECKSUM_BYTES]
 
@@ -69,41 +77,72 @@ def place_of(position: Position) -> bytes:
     return _PLACE.pack(position)
 
 
+def shortened(name: bytes) -> bytes:
+    """Of a name that is too long: its beginning, for its neighbours' sake, and a hash. What is not too long has fewer
+    bytes."""
+    return name[:_BEGINNING_BYTES] + blake2b(name, digest_size=_HASH_BYTES).digest()
+
+
+class Replaced:
+    """Versions that were replaced, each with the place of what came after it, in the order of the log."""
+
+    def __init__(self) -> None:
+        self.rows = bytearray()
+
+    def __len__(self) -> int:
+        return len(self.rows) // _ROW.size
+
+    def add(self, position: Position, packed: bytes) -> None:
+        self.rows += _PLACE.pack(position) + packed
+
+    def get(self, position: Position) -> bytes | None:
+        return _found(self.rows, position)
+
+
+def _found(rows: bytes | bytearray, position: Position) -> bytes | None:
+    """What was replaced there."""
+    at = bisect_left(range(len(rows) // _ROW.size), position, key=lambda at: _row(rows, at)[0])
+    return _row(rows, at)[1] if at * _ROW.size < len(rows) and _row(rows, at)[0] == position else None
+
+
+def _row(rows: bytes | bytearray, at: int) -> tuple[Position, bytes]:
+    return _ROW.unpack_from(rows, at * _ROW.size)
+
+
 class Changes(NamedTuple):
-    """What is written at once: it brings the history from one position of the log to another. Names, places and
-    versions stand one after the other: a batch is many, and is handed from one process to another."""
+    """What is written at once: it brings the history from one position of the log to another. Versions stand one
+    after the other: a batch is many, and is handed from one process to another."""
 
     base: Position
     reached: Position
     earliest: Position  # Where the log begins: what was replaced before it goes.
-    names: bytes  # Hashes of objects and keys …
+    names: list[bytes]  # Of objects and keys …
     newest: bytes  # … and their newest versions.
-    places: bytes  # Where versions stand, in the order of the log …
-    replaced: bytes  # … and what they replaced.
+    replaced: bytes  # Rows, in the order of the log.
 
     @classmethod
     def of(
-        cls,
-        base: Position,
-        reached: Position,
-        earliest: Position,
-        current: dict[bytes, bytes],
-        replaced: dict[Position, bytes],
+        cls, base: Position, reached: Position, earliest: Position, current: dict[bytes, bytes], replaced: Replaced
     ) -> Changes:
-        places = np.fromiter(replaced, dtype=_PLACES, count=len(replaced)).tobytes()
-        columns = (b"".join(current), b"".join(current.values()), places, b"".join(replaced.values()))
-        return cls(base, reached, earliest, *columns)
+        return cls(base, reached, earliest, list(current), b"".join(current.values()), bytes(replaced.rows))
 
 
-def _entries(keys: bytes, key_bytes: int, versions: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and versions as the disk has them, in the order of the keys: so that few pages are looked for twice."""
-    bytes_of_keys = np.frombuffer(keys, dtype=np.uint8).reshape(-1, key_bytes)
-    rows = np.hstack((bytes_of_keys, np.frombuffer(versions, dtype=np.uint8).reshape(-1, PACKED.size)))
-    beginnings = np.ascontiguousarray(rows[:, : _PLACES.itemsize]).view(_PLACES)[:, 0]
-    column, size = rows[np.argsort(beginnings, kind="stable")].tobytes(), rows.shape[1]
-    for start in range(0, len(column), size):
-        row = column[start : start + size]
-        yield row[:key_bytes], row[key_bytes:] + crc32c(row).to_bytes(_CHECKSUM_BYTES, "little")
+def _sealed(key: bytes, data: bytes) -> bytes:
+    return data + crc32c(key + data).to_bytes(_CHECKSUM_BYTES, "little")
+
+
+def _entries(names: Sequence[bytes], versions: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """In the order of the names, so that few pages are looked for twice."""
+    for at in sorted(range(len(names)), key=names.__getitem__):
+        name = names[at]
+        yield name, _sealed(name, versions[at * PACKED.size : (at + 1) * PACKED.size])
+
+
+def _blocks(rows: bytes) -> Iterator[tuple[bytes, bytes]]:
+    for start in range(0, len(rows), _BLOCK_BYTES):
+        block = rows[start : start + _BLOCK_BYTES]
+        place = block[-_ROW.size : -PACKED.size]
+        yield place, _sealed(place, block)
 
 
 def _mapping(path: Path) -> tuple[int, int]:
@@ -204,13 +243,11 @@ class StoredVersions:
         return None if data is None else _opened(name, data)
 
     def replaced(self, position: Position) -> bytes | None:
-        place = place_of(position)
-        with _as_history_error(self._path):
-            data = self._get(place, db=self._replaced)
-        return None if data is None else _opened(place, data)
+        with _as_history_error(self._path), self._view.cursor(self._replaced) as cursor:
+            return _found(_block_at(cursor), position) if cursor.set_range(place_of(position)) else None
 
     def entries(self) -> Iterator[tuple[bytes, Version]]:
-        """The newest version of every key, by the hash of object and key."""
+        """The newest version of every key, by name."""
         with _as_history_error(self._path), self._view.cursor(self._current) as cursor:
             for name, data in cursor:
                 yield bytes(name), unpacked(_opened(name, data))
@@ -225,7 +262,7 @@ class StoredVersions:
         position. What was replaced comes first, so that no version is there without its past."""
         with _as_history_error(self._path):
             if self._begin(changes):
-                current = _entries(changes.names, NAME_BYTES, changes.newest)
+                current = _entries(changes.names, changes.newest)
                 while some := list(islice(current, HISTORY_TRANSACTION_KEYS)):
                     with self._owned() as transaction, transaction.cursor(self._current) as cursor:
                         cursor.putmulti(some)
@@ -246,9 +283,7 @@ class StoredVersions:
                 raise HistoryError(f"{self._path} ends at position {reached}, not at {changes.base}")
             transaction.put(_OWNER, self._token, db=self._facts)
             with transaction.cursor(self._replaced) as cursor:
-                last = bytes(cursor.key()) if cursor.last() else b""
-                replaced = _entries(changes.places, _PLACE.size, changes.replaced)
-                cursor.putmulti(replaced, append=last < changes.places[: _PLACE.size])
+                cursor.putmulti(_blocks(_taken_back(cursor, place_of(reached), changes.replaced)), append=True)
                 _trim(cursor, place_of(changes.earliest))
         return True
 
@@ -268,14 +303,30 @@ class StoredVersions:
                     self._environment.begin(self._current, write=True) as transaction,
                     transaction.cursor() as cursor,
                 ):
-                    names = b"".join([name for name, _ in batch])
                     versions = b"".join([PACKED.pack(*version) for _, version in batch])
-                    cursor.putmulti(_entries(names, NAME_BYTES, versions), append=True)
+                    cursor.putmulti(_entries([name for name, _ in batch], versions), append=True)
             self.refresh()
+
+
+def _taken_back(cursor: lmdb.Cursor, reached: bytes, rows: bytes) -> bytes:
+    """Rows, and those that a batch has left behind that was not finished, in the order of the log."""
+    left = b""
+    while cursor.set_range(reached):
+        left += _block_at(cursor)
+        cursor.delete()
+    return b"".join(sorted({*_rows(left), *_rows(rows)})) if left else rows
+
+
+def _block_at(cursor: lmdb.Cursor) -> bytes:
+    return _opened(bytes(cursor.key()), bytes(cursor.value()))
+
+
+def _rows(rows: bytes) -> Iterator[bytes]:
+    return (rows[start : start + _ROW.size] for start in range(0, len(rows), _ROW.size))
 
 
 def _trim(cursor: lmdb.Cursor, earliest: bytes) -> None:
     if cursor.first():
-        for _ in range(HISTORY_TRIMMED_MAX):
+        for _ in range(HISTORY_TRIMMED_MAX // _BLOCK_ROWS):
             if bytes(cursor.key()) >= earliest or not cursor.delete():
                 break
