@@ -185,7 +185,7 @@ class _Counting:
         self.get = history.get
 
     def put(self, about: str, key: bytes, version: Version) -> None:
-        packed = self._old.current(name_of(about, key)) if self._old else None
+        packed = self._old.current([name_of(about, key)])[0] if self._old else None
         known = unpacked(packed) if packed else None
         if known and known.position == version.position:
             version = version._replace(versions=known.versions)

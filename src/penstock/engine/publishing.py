@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from hashlib import sha256
-from itertools import chain, groupby
-from operator import itemgetter
+from itertools import chain, compress, groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 
 
 _UNDECIDED = Published(0, 0, "Q")
-_place = itemgetter(3)
 
 
 class _Run(NamedTuple):
@@ -55,6 +53,21 @@ class _Run(NamedTuple):
     messages: Sequence[NewMessage]
     contents: Sequence[bytes] = ()  # The digests, if they have an object and keys …
     places: Sequence[Place | None] = ()  # … and the newest versions that say the same.
+
+    def part(self, start: int, stop: int) -> _Run:
+        some = slice(start, stop)
+        return _Run(self.indexes[some], self.messages[some], self.contents[some], self.places[some])
+
+    def chosen(self, which: list[bool]) -> _Run:
+        return _Run(
+            list(compress(self.indexes, which)),
+            list(compress(self.messages, which)),
+            list(compress(self.contents, which)),
+            list(compress(self.places, which)),
+        )
+
+
+_NOTHING = _Run((), ())
 
 
 class _Targets:
@@ -135,28 +148,25 @@ class Publishing:
             self._publish(targets, run)
             return
         run = self._compared(run)
-        if run.places.count(None) == len(run.places):
-            self._publish_new(targets, run)
-        elif targets.not_detecting.queues:
-            for is_new, some in groupby(zip(*run, strict=True), lambda each: _place(each) is None):
-                part = _Run(*zip(*some, strict=True))
-                if is_new:
+        if targets.not_detecting.queues:
+            for part in _split(run):
+                if part.places[0] is None:
                     self._publish_new(targets, part)
                 else:
                     self._publish(targets.not_detecting, part)
         else:
-            new = [each for each in zip(*run, strict=True) if _place(each) is None]
-            if new:
-                self._publish_new(targets, _Run(*zip(*new, strict=True)))
-            same = [each for each in zip(*run, strict=True) if _place(each)]
-            self._hold_unchanged(targets, _Run(*zip(*same, strict=True)))
+            new, same = _parted(run)
+            if new.messages:
+                self._publish_new(targets, new)
+            if same.messages:
+                self._hold_unchanged(targets, same)
 
     def _publish(self, targets: _Targets, run: _Run) -> _Run:
         """What of it is logged: of what some queues have once, that which they do not have yet."""
         if targets.deduplicates:
             self._publish_together()
             logged = [each for each in _each(run) if self._publish_once(each, targets)]
-            return _joined(logged) if logged else _Run((), ())
+            return _joined(logged) if logged else _NOTHING
         if targets is not self._to:
             self._publish_together()
             self._to = targets
@@ -424,10 +434,27 @@ def _cut(indexes: range, messages: Sequence[NewMessage]) -> Iterator[_Run]:
 
 def _each(run: _Run) -> list[_Run]:
     """Runs of one."""
-    return [
-        _Run(run.indexes[at : at + 1], run.messages[at : at + 1], run.contents[at : at + 1], run.places[at : at + 1])
-        for at in range(len(run.messages))
-    ]
+    return [run.part(at, at + 1) for at in range(len(run.messages))]
+
+
+def _split(run: _Run) -> Iterator[_Run]:
+    """Those that follow each other and are new, or are not."""
+    start = 0
+    for _, some in groupby(run.places, lambda place: place is None):
+        stop = start + len(list(some))
+        yield run.part(start, stop)
+        start = stop
+
+
+def _parted(run: _Run) -> tuple[_Run, _Run]:
+    """Those that are new, and those that are not."""
+    new = run.places.count(None)
+    if new == len(run.places):
+        return run, _NOTHING
+    if new == 0:
+        return _NOTHING, run
+    is_new = [place is None for place in run.places]
+    return run.chosen(is_new), run.chosen([not each for each in is_new])
 
 
 def _alike(runs: list[_Run]) -> list[_Run]:

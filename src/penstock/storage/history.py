@@ -86,7 +86,7 @@ class ObjectHistory:
         self._fresh = 0  # Keys among them that are new.
         self._cut: _Cut | None = None
         self._fresh_cut = 0
-        self._recent: dict[bytes, bytes | None] = {}  # What the disk said lately.
+        self._recent: dict[bytes, bytes | None] = {}  # What was read lately.
 
     # ── The engine's side ───────────────────────────────────────────────────────────────────────────────────
 
@@ -95,11 +95,12 @@ class ObjectHistory:
         return None if packed is None else unpacked(packed)
 
     def same(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> tuple[list[Place | None], int]:
+        names = names_of(about, keys)
+        noted, older, place_in = self._current.get, self._older(names), _PLACE.unpack_from
         places: list[Place | None] = []
         unknown = 0
-        newest, place_in = self._newest, _PLACE.unpack_from
-        for name, digest in zip(names_of(about, keys), digests, strict=True):
-            packed = newest(name)
+        for name, digest in zip(names, digests, strict=True):
+            packed = noted(name) or older[name]
             if packed is None:
                 unknown += 1
                 places.append(None)
@@ -120,13 +121,12 @@ class ObjectHistory:
     def note_run(self, run: KeyedRun) -> None:
         # What `note` of the engine says, and `put`, for many at a time: packed, and with one look at each.
         about, keys, digests, queue, first, time, positions = run
-        newest, current, replace, unpack, pack = (
-            *(self._newest, self._current, self._replaced.add, PACKED.unpack, PACKED.pack),
-        )
-        noted = self.noted
         names = names_of(about, keys)
+        current, older, replace = self._current, self._older(names), self._replaced.add
+        unpack, pack = PACKED.unpack, PACKED.pack
+        noted = self.noted
         for sequence, (name, digest, position) in enumerate(zip(names, digests, positions, strict=True), start=first):
-            known = newest(name)
+            known = current.get(name) or older[name]
             versions = 0
             if known is None:
                 self._fresh += 1
@@ -169,20 +169,29 @@ class ObjectHistory:
             raise HistoryError(f"{self.path} {ends}, and the snapshot says that it reached {noted}")
 
     def _newest(self, name: bytes) -> bytes | None:
-        packed = self._current.get(name)
-        if packed is None and self._cut:
-            packed = self._cut.current.get(name)
-        if packed is None and self._stored:
-            packed = self._recent[name] if name in self._recent else self._read(name, self._stored)
-        return packed
+        return self._current.get(name) or self._older([name])[name]
 
-    def _read(self, name: bytes, stored: StoredVersions) -> bytes | None:
-        """From the disk. What `decide` has asked for `evolve` is going to ask for."""
-        if len(self._recent) >= HISTORY_RECENT_MAX:
-            self._recent.clear()
-            stored.bound_memory()
-        packed = self._recent[name] = stored.current(name)
-        return packed
+    def _older(self, names: list[bytes]) -> dict[bytes, bytes | None]:
+        """What was known of some keys before the last cut, if nothing was noted of them since; perhaps of others too.
+        It is read once: what `decide` has asked for, `evolve` asks for at once."""
+        current, recent = self._current, self._recent
+        asked = [name for name in names if name not in current]
+        unread = [name for name in asked if name not in recent]
+        if unread:
+            if len(recent) >= HISTORY_RECENT_MAX:
+                recent.clear()
+                unread = asked
+                if self._stored:
+                    self._stored.bound_memory()
+            recent.update(zip(unread, self._read(unread), strict=True))
+        return recent
+
+    def _read(self, names: list[bytes]) -> Sequence[bytes | None]:
+        stored = self._stored.current(names) if self._stored else [None] * len(names)
+        if self._cut:
+            cut = self._cut.current.get
+            return [cut(name) or packed for name, packed in zip(names, stored, strict=True)]
+        return stored
 
     def _replaced_by(self, version: Version) -> Version | None:
         position = version.position
@@ -224,6 +233,7 @@ class ObjectHistory:
         assert not self.is_cut, "one at a time"
         self._cut = _Cut(self.reached, self.noted, earliest, self._current, self._replaced)
         self._current, self._replaced = {}, Replaced()
+        self._recent.clear()
         self._fresh_cut, self._fresh = self._fresh, 0
 
     def write(self) -> None:

@@ -234,13 +234,13 @@ class StoredVersions:
 
     # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def current(self, name: bytes) -> bytes | None:
+    def current(self, names: list[bytes]) -> list[bytes | None]:
         """Packed, as all that is looked up."""
         try:
-            data = self._get(name)
+            found = list(map(self._get, names))
         except lmdb.Error as error:
             raise HistoryError(f"{self._path}: {error}") from error
-        return None if data is None else _opened(name, data)
+        return [None if data is None else _opened(name, data) for name, data in zip(names, found, strict=True)]
 
     def replaced(self, position: Position) -> bytes | None:
         with _as_history_error(self._path), self._view.cursor(self._replaced) as cursor:
