@@ -180,6 +180,59 @@ def test_runs_of_messages_with_keys_leave_the_state_the_history_and_the_bytes_of
     assert list(together.history.sections()) == list(apart.history.sections())
 
 
+ANY_MESSAGES = st.lists(
+    st.builds(
+        NewMessage,
+        body=st.sampled_from([b"a", b"b"]),
+        sender=st.sampled_from(["", "me"]),
+        topics=st.sampled_from(
+            [("detects.x",), ("once.x",), ("all.x",), ("detects.x", "all.x"), ("all.x", "once.x")]
+        ),
+        object=st.sampled_from(["thing", "other"]),
+        key=st.sampled_from([b"", b"1", b"2", b"3"]),
+        headers=st.sampled_from([b"", b"", b"", b"h"]),
+    ),
+    max_size=40,
+)
+KINDS_OF_QUEUES = {
+    "detects": QueueSettings(detect_unchanged=True),
+    "all": QueueSettings(),
+    "once": QueueSettings(deduplication=True),
+    "channel": QueueSettings(topics=("all.*",)),
+}
+
+
+@effort(150)
+@given(ANY_MESSAGES, st.data())
+def test_messages_published_together_are_the_same_as_one_after_the_other(
+    messages: list[NewMessage], data: st.DataObject
+) -> None:
+    together, apart = Rig(), Rig()
+    for name, settings in KINDS_OF_QUEUES.items():
+        together.do(CreateQueue(name, settings))
+        apart.do(CreateQueue(name, settings))
+    states: dict[Rig, str] = {together: "", apart: ""}
+    while messages:
+        some = data.draw(st.integers(1, len(messages)))
+        for rig, commands in ((together, [messages[:some]]), (apart, [[message] for message in messages[:some]])):
+            for command in commands:
+                answer = rig.do(PublishTopics(command, QueueSettings()))
+                states[rig] += "".join(published.state for published in answer)  # type: ignore[union-attr]
+        messages = messages[some:]
+    assert states[together] == states[apart]
+    for name in KINDS_OF_QUEUES:
+        assert told(together, name) == told(apart, name)
+    for about in [(about, key) for about in ("thing", "other") for key in (b"1", b"2", b"3")]:
+        versions = [rig.engine.history.get(*about) for rig in (together, apart)]
+        assert len({version and (version.digest, version.versions) for version in versions}) == 1
+
+
+def told(rig: Rig, queue: str) -> list[tuple[bytes, bytes, bytes, str]]:
+    """What a consumer gets, in its order."""
+    deliveries: list[Delivery] = rig.do(Fetch(queue, 1000))  # type: ignore[assignment]
+    return [(each.body, each.key, each.headers, each.sender) for each in deliveries]
+
+
 def test_many_messages_with_keys_are_a_run_whether_they_have_changed_or_not() -> None:
     rig = Rig()
     keys = [b"%d" % number for number in range(RUN_MESSAGES_MIN)]
