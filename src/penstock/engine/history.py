@@ -68,12 +68,20 @@ def note(
         history.put(about, key, Version(digest, queue, sequence, versions, time, position))
 
 
+_unbegun = blake2b(digest_size=VERSION_DIGEST_BYTES).copy  # To make one anew takes as long as to hash 200 bytes.
+
+
 def content_digest(body: bytes) -> bytes:
-    return blake2b(body, digest_size=VERSION_DIGEST_BYTES).digest()
+    return content_digests((body,))[0]
 
 
 def content_digests(bodies: Sequence[bytes]) -> list[bytes]:
-    return [blake2b(body, digest_size=VERSION_DIGEST_BYTES).digest() for body in bodies]
+    digests = []
+    for body in bodies:
+        digest = _unbegun()
+        digest.update(body)
+        digests.append(digest.digest())
+    return digests
 
 
 class MemoryHistory:

@@ -181,9 +181,8 @@ class Publishing:
         if logged is not run:
             keys = [message.key for message in logged.messages]
         # Their places are known when they are decided: before the next message that asks for them.
-        self._said.setdefault(about, {}).update(
-            zip(keys, zip(logged.contents, logged.indexes, strict=True), strict=True)
-        )
+        said = zip(logged.contents, logged.indexes, strict=True)
+        self._said.setdefault(about, {}).update(zip(keys, said, strict=True))
 
     def _hold_unchanged(self, targets: _Targets, run: _Run) -> None:
         self._unchanged.setdefault(targets.queues[0].number, []).append(run)

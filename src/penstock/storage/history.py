@@ -175,12 +175,11 @@ class ObjectHistory:
         """What was known of some keys before the last cut, if nothing was noted of them since; perhaps of others too.
         It is read once: what `decide` has asked for, `evolve` asks for at once."""
         current, recent = self._current, self._recent
-        asked = [name for name in names if name not in current]
-        unread = [name for name in asked if name not in recent]
+        unread = [name for name in names if name not in recent and name not in current]
         if unread:
             if len(recent) >= HISTORY_RECENT_MAX:
                 recent.clear()
-                unread = asked
+                unread = [name for name in names if name not in current]
                 if self._stored:
                     self._stored.bound_memory()
             recent.update(zip(unread, self._read(unread), strict=True))

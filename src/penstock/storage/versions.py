@@ -185,6 +185,7 @@ class StoredVersions:
                 mode=0o600,
                 max_dbs=3,
                 readahead=False,
+                metasync=False,  # Whole it is after any crash; that it is the newest is seen to when a batch is done.
             )
             self._environment.reader_check()  # A process that was killed has left its name in the table of readers.
             self._check_size()
@@ -269,6 +270,7 @@ class StoredVersions:
                     self.bound_memory()
                 with self._owned() as transaction:
                     transaction.put(_REACHED, _FACTS.pack(_FORMAT, changes.reached), db=self._facts)
+                self._environment.sync()
                 self.refresh()
 
     def _begin(self, changes: Changes) -> bool:
