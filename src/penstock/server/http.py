@@ -50,8 +50,14 @@ _KNOWN_MAX = 1024  # Heads that are remembered, and how large they may be.
 _KNOWN_BYTES_MAX = 1024
 
 
-class Cancelable(Protocol):
-    def cancel(self) -> None: ...
+class Pending(Protocol):
+    """A command that may wait for something."""
+
+    def cancel(self) -> None:
+        """The client has gone away: it is not answered."""
+
+    def give_up(self) -> None:
+        """Answer with what there is."""
 
 
 class Handler(Protocol):
@@ -63,9 +69,9 @@ class Handler(Protocol):
     def route(self, request: Request) -> Route:
         """What handles a request with this head: a function of the request alone."""
 
-    def submit(self, command: Command, reply: Callable[[Answer], None]) -> Cancelable | None:
+    def submit(self, command: Command, reply: Callable[[Answer], None]) -> Pending | None:
         """Carry out a command, and call `reply` with the answer once, now or later. What is returned is cancelled
-        if the client goes away first."""
+        if the client goes away first, and given up if it may have."""
 
     def keep_order(self) -> None:
         """Called between two requests of which the second did not wait for the first one's answer."""
@@ -203,7 +209,7 @@ class _Exchange(Request, gc=False, kw_only=False):
     route: Route | None = None
     call: Call | None = None
     tell: Callable[[Any], Response] | None = None
-    pending: Cancelable | None = None
+    pending: Pending | None = None
     response: Response | Stream | None = None
     chunked: bool = True  # The client knows chunks, as all of HTTP/1.1 do.
 
@@ -231,6 +237,11 @@ class _Exchange(Request, gc=False, kw_only=False):
             self.pending.cancel()
         if type(self.response) is Stream:
             self.response.source.close()
+
+    def give_up(self) -> None:
+        """Nobody may wait for the answer any more: it is to be what there is."""
+        if self.pending:
+            self.pending.give_up()
 
 
 class _Flow:
@@ -275,9 +286,9 @@ class _Several:
         self._answers: list[Answer | None] = [None] * len(calls.commands)
         self._missing = len(calls.commands)
         self._answer = answer
-        self._pending: list[Cancelable] = []
+        self._pending: list[Pending] = []
 
-    def submit(self, calls: Calls, submit: Callable[[Command, Callable[[Answer], None]], Cancelable | None]) -> None:
+    def submit(self, calls: Calls, submit: Callable[[Command, Callable[[Answer], None]], Pending | None]) -> None:
         for index, command in enumerate(calls.commands):
             pending = submit(command, partial(self._take, index))
             if pending:
@@ -292,6 +303,10 @@ class _Several:
     def cancel(self) -> None:
         for pending in self._pending:
             pending.cancel()
+
+    def give_up(self) -> None:
+        for pending in self._pending:
+            pending.give_up()
 
 
 class _RequestRefusedError(Exception):
@@ -309,6 +324,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         "_choked",
         "_choked_since",
         "_cut",
+        "_ended",
         "_exchanges",
         "_flow",
         "_head_bytes",
@@ -341,6 +357,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         self._paused = False
         self._choked = False  # The client does not read its answers.
         self._choked_since = (0, 0)  # Sweep, and bytes unsent, when it last read some.
+        self._ended = False  # The client has said that it sends no more.
         self._since = server.sweeps
         self._in_request = False
         self._in_head = False
@@ -439,9 +456,16 @@ class HttpConnection(Pausing, asyncio.Protocol):
             self._refuse(refused.response)
 
     def eof_received(self) -> bool:
+        """A client may close its side and still wait for its answers. But so ends one that was killed, too: nothing
+        that comes later is handed to it."""
+        self._ended = True
+        if self._exchanges:
+            self._exchanges[-1].keep_alive = False
         if self._flow and self._flow.stream.endless:
             self._flow.stream.source.finish()
-        return bool(self._exchanges)  # A client may close its side and still wait for its answers.
+        for exchange in list(self._exchanges):
+            exchange.give_up()
+        return bool(self._exchanges)
 
     def pause_writing(self) -> None:
         assert self._transport is not None
@@ -636,7 +660,10 @@ class HttpConnection(Pausing, asyncio.Protocol):
         while self._backlog and not self._choked:
             if len(self._exchanges) - len(self._backlog) >= PIPELINE_REQUESTS_MAX:
                 break
-            self._handle(self._backlog.popleft())
+            exchange = self._backlog.popleft()
+            self._handle(exchange)
+            if self._ended:
+                exchange.give_up()
         self._pumping = False
         self._pause(self._choked or bool(self._backlog))
 
@@ -696,7 +723,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
             self._flow.close()
             exchange.chunked = False
             self.end_stream()
-        elif server.stopping and stream.endless:
+        elif (server.stopping or self._ended) and stream.endless:
             stream.source.finish()
             self._flow.pull()
         elif not self._choked:

@@ -97,9 +97,10 @@ class Scheduler(Protocol):
 
 
 class Waiter:
-    """A client that waits for something. `cancel` when it has gone away, be it before it began to wait."""
+    """A client that waits for something. `cancel` when it has gone away, be it before it began to wait; `give_up` if
+    it may have."""
 
-    __slots__ = ("_loop", "canceled", "command", "reply", "stage", "timer")
+    __slots__ = ("_loop", "canceled", "command", "patient", "reply", "stage", "timer")
 
     def __init__(self, loop: Loop, command: Waiting, reply: Reply, stage: Stage) -> None:
         self._loop = loop
@@ -108,6 +109,7 @@ class Waiter:
         self.stage = stage
         self.timer: Timer | None = None
         self.canceled = False
+        self.patient = True
 
     @property
     def is_waiting(self) -> bool:
@@ -117,6 +119,11 @@ class Waiter:
     def cancel(self) -> None:
         self.canceled = True
         self._loop.forget(self)
+
+    def give_up(self) -> None:
+        """Be answered with what there is: at once, or as soon as it is decided."""
+        self.patient = False
+        self._loop.give_up(self)
 
 
 class Watch:
@@ -332,7 +339,7 @@ class Loop:
 
     def _answer_or_wait(self, command: Command, reply: Reply, stage: Stage, waiter: Waiter | None) -> None:
         answer = self._carry_out(command)
-        if waiter and not answer:
+        if waiter and waiter.patient and not answer:
             self._wait(waiter, answer)
         else:
             self._hold(reply, answer, stage)
@@ -506,10 +513,10 @@ class Loop:
             if type(command) is Pull or type(command) is Receive:
                 self._receivers.setdefault(key[0], {})[key] = None
         self.waiters += 1
-        waiter.timer = self._scheduler.after(command.wait_ns, lambda: self._give_up(waiter))
+        waiter.timer = self._scheduler.after(command.wait_ns, lambda: self.give_up(waiter))
         self._arm_retry(waiter, answer)
 
-    def _give_up(self, waiter: Waiter) -> None:
+    def give_up(self, waiter: Waiter) -> None:
         if waiter.timer:
             self.forget(waiter)
             # A fetch that found nothing has nothing to say; the others have.
@@ -543,7 +550,7 @@ class Loop:
         """Answer everyone who waits, now, with what there is: the broker stops."""
         self.decide_collected()
         for waiter in self._all_waiters():
-            self._give_up(waiter)
+            self.give_up(waiter)
 
     def _all_waiters(self) -> list[Waiter]:
         return list(dict.fromkeys(waiter for waiters in self._waiters.values() for waiter in waiters))
