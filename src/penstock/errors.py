@@ -14,6 +14,7 @@ class Reason(Enum):
 
     NO_QUEUE = "the queue does not exist"
     QUEUE_EXISTS = "a queue with this name already exists"
+    IS_CHANNEL = "a channel gets what it has subscribed to, and nothing is published to it by topic or object"
     NO_DEAD_LETTER_QUEUE = "the dead-letter queue does not exist"
     NO_MESSAGE = "the message does not exist"
     NO_OBJECT = "nothing is known of this object and key"

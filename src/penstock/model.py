@@ -442,6 +442,7 @@ class StageRows(Command, frozen=True, gc=False):
     queues: frozenset[str]  # That must be there.
     lifetime_ns: Nanos
     bytes_max: int  # Of all that is staged.
+    roots: frozenset[str] = frozenset()  # Of the topics: none may be a channel.
 
 
 class CommitBatch(Command, frozen=True, gc=False):

@@ -170,8 +170,11 @@ class Model:
 
     def publish_topics(
         self, messages: Sequence[NewMessage], create: QueueSettings, now: int
-    ) -> tuple[list[Published], list[Place]]:
+    ) -> tuple[list[Published] | Refused, list[Place]]:
         """The answers, and every place that was filled."""
+        for name in [name for new in messages for name in self._roots(new)]:
+            if (there := self.queue(name)) and there.settings.topics:
+                return Refused(Reason.IS_CHANNEL, name), []
         answers: list[Published] = []
         places = []
         unchanged: list[tuple[int, NewMessage, Queue]] = []  # Numbered at the end, or when one of them changes.

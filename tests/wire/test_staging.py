@@ -103,6 +103,8 @@ def test_rows_to_topics_reach_queues_and_channels_and_what_has_not_changed_does_
         "work": 1,
         "fruits": 20,
     }
+    refused = stage(own, {"body": ["x"], "topics": ["news\nfruits.red"]}, batch=2)
+    assert (refused.status, "fruits" in refused.json()["error"]) == (409, True), refused
 
 
 @pytest.mark.parametrize(

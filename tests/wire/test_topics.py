@@ -93,6 +93,22 @@ def test_without_a_topic_the_object_names_the_queue_and_else_it_is_the_default(b
     assert (message["message"], message["mimeType"]) == ('{"a": 1}', "application/json")
 
 
+@pytest.mark.parametrize(
+    "document", [{"topics": ["taken-root.x"]}, {"topics": ["other", "taken-root"]}, {"object": "taken-root"}]
+)
+def test_a_channel_gets_nothing_that_it_has_not_subscribed_to_though_its_name_says_so(
+    broker: Broker, document: Any
+) -> None:
+    channel(broker, "taken-root", "taken-other.*")
+    for body in (document | {"message": "m"}, [{"object": "not-made", "message": "m"}, document | {"message": "m"}]):
+        answer = call(broker, "POST", "/v1/publish", body)
+        assert (answer.status, "taken-root" in answer.json()["error"]) == (409, True)
+    assert call(broker, "GET", "/v1/queues/not-made").status == 404
+    assert take(broker, "channels/taken-root") == []
+    answer = call(broker, "PUT", "/v1/queues/taken-root", {})
+    assert (answer.status, "it is a channel" in answer.json()["error"]) == (409, True)
+
+
 def test_what_has_not_changed_is_archived_and_not_delivered(broker: Broker) -> None:
     channel(broker, "same-channel", "same.*")
     document = {"topics": ["same.a"], "key": "1", "message": "x"}

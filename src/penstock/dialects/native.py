@@ -136,7 +136,8 @@ class Native:
                     if found.settings == wanted:
                         self._submit(DescribeQueue(name), lambda answer: respond(_tell_queue(answer, 200)))
                     else:
-                        respond(error_response(409, f"{Reason.QUEUE_EXISTS.value}, with other settings: {name}"))
+                        why = "and it is a channel" if found.settings.topics else "with other settings"
+                        respond(error_response(409, f"{Reason.QUEUE_EXISTS.value}, {why}: {name}"))
                 else:
                     self._submit(CreateQueue(name, wanted), lambda answer: respond(_tell_queue(answer, 201)))
 

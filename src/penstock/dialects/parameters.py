@@ -17,6 +17,7 @@ _REPEATED = ("queue", "topic")
 _STATUS = {
     Reason.NO_QUEUE: 404,
     Reason.QUEUE_EXISTS: 409,
+    Reason.IS_CHANNEL: 409,
     Reason.NO_DEAD_LETTER_QUEUE: 400,
     Reason.NO_MESSAGE: 404,
     Reason.NO_OBJECT: 404,

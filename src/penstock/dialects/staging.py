@@ -100,6 +100,12 @@ class StagedRows:
         names = self._columns["queue"].unique().to_pylist() if "queue" in self._columns else ()
         return frozenset(name for name in names if name is not None)
 
+    @cached_property
+    def roots(self) -> frozenset[str]:
+        """The roots of all topics."""
+        texts = self._columns["topics"].unique().to_pylist() if "topics" in self._columns else ()
+        return frozenset(topic.partition(".")[0] for text in texts if text is not None for topic in _split(text))
+
     def check(self) -> None:
         """Raises `ProtocolError` for rows that cannot become messages."""
         columns = self._columns
@@ -298,7 +304,7 @@ class Staging:
         return Call(
             StageRows(
                 *(query, batch, part, chunk, rows.count, request.body),
-                *(rows.queues, self._lifetime_ns, self._bytes_max),
+                *(rows.queues, self._lifetime_ns, self._bytes_max, rows.roots),
             ),
             lambda answer: _tell(answer, 201, {"rows": rows.count}),
         )

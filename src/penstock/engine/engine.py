@@ -187,7 +187,7 @@ class Engine:
             DescribeQueue: partial(describe_queue, self),
             ListQueues: partial(list_queues, self),
             DescribeObject: partial(describe_object, self),
-            StageRows: lambda command, now: self.staging.stage(command, now, self.numbers),
+            StageRows: lambda command, now: self.staging.stage(command, now, self.numbers, self.is_channel),
             CommitBatch: self.staging.commit,
             AdmitRows: self._admit,
             DropStaged: self.staging.drop,
@@ -271,6 +271,10 @@ class Engine:
     def queue(self, name: str) -> Queue | None:
         number = self.numbers.get(name)
         return None if number is None else self.queues[number]
+
+    def is_channel(self, name: str) -> bool:
+        queue = self.queue(name)
+        return queue is not None and bool(queue.settings.topics)
 
     def find(self, queue: int, sequence: int) -> tuple[Queue, int, Row] | None:
         """A message by the place in its id, wherever it has moved."""

@@ -214,6 +214,8 @@ class Publishing:
 
     def _queue(self, name: str) -> Queue:
         """A queue that is there, or that is made for this."""
+        if self._engine.is_channel(name):
+            raise _RefusedError(Refused(Reason.IS_CHANNEL, name))
         queue = self._engine.queue(name) or self._made.get(name)
         return queue or self._make(name)
 

@@ -10,7 +10,7 @@ Staged rows stay in the log, as their sender has written them. What is in memory
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -81,7 +81,9 @@ class Staging:
 
     # Decide
 
-    def stage(self, command: StageRows, now: Nanos, queues: Iterable[str]) -> Decision:
+    def stage(
+        self, command: StageRows, now: Nanos, queues: Iterable[str], is_channel: Callable[[str], bool]
+    ) -> Decision:
         if self._is_committed(command.query, command.batch):
             return _DONE
         batch = self.batches.get((command.query, command.batch))
@@ -95,6 +97,9 @@ class Staging:
         missing = command.queues.difference(queues)
         if missing:
             return refuse(Reason.NO_QUEUE, min(missing))
+        channels = [root for root in command.roots if is_channel(root)]
+        if channels:
+            return refuse(Reason.IS_CHANNEL, min(channels))
         what = (command.query, command.batch, command.part, command.chunk, command.rows)
         return Decision((Staged(now, *what, now + command.lifetime_ns, command.data),), Done())
 
