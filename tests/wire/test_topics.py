@@ -283,6 +283,33 @@ def test_a_channel_is_made_shown_changed_and_removed(broker: Broker) -> None:
     assert publish(broker, {"topics": ["death"], "message": "x"})["channels"] == []
 
 
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ({"retries": 50}, "<= 9"),
+        ({"retries": 0}, ">= 1"),
+        ({"detect_unchanged": False}, "a channel always detects"),
+        ({"topics": ["other"]}, "unknown field `topics`"),
+    ],
+)
+def test_a_channel_is_changed_by_its_own_rules_also_as_a_queue(broker: Broker, document: Any, said: str) -> None:
+    channel(broker, "ruled", "ruled-root.*")
+    answer = call(broker, "PATCH", "/v1/queues/ruled", document)
+    assert (answer.status, said in answer.json()["error"]) == (400, True), answer
+    assert call(broker, "PATCH", "/v1/queues/ruled", {"retries": 3, "visibility_timeout": 5}).json()["retries"] == 3
+    assert call(broker, "GET", "/v1/channels/ruled").json()["topics"] == ["ruled-root.*"]
+
+
+def test_a_channel_says_that_it_detects_what_has_not_changed(broker: Broker) -> None:
+    channel(broker, "detects", "detects-root.*")
+    for where in ("channels", "queues"):
+        assert call(broker, "GET", f"/v1/{where}/detects").json()["detect_unchanged"] is True
+    channel(broker, "detects", "detects-root.*", detect_unchanged=True)
+    wanted = {"topics": ["detects-root.*"], "detect_unchanged": False}
+    answer = call(broker, "PUT", "/v1/channels/detects", wanted)
+    assert (answer.status, "a channel always detects" in answer.json()["error"]) == (400, True)
+
+
 def test_a_queue_is_no_channel_and_its_name_is_taken(broker: Broker) -> None:
     assert call(broker, "PUT", "/v1/queues/plain", {}).status == 201
     for method, target in (("GET", ""), ("DELETE", ""), ("GET", "/messages")):

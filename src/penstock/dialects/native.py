@@ -24,7 +24,7 @@ from penstock.dialects.http import (
     queue_name,
 )
 from penstock.dialects.parameters import flag, moment, number, parameters, refusal
-from penstock.dialects.queue_documents import changed, listed, view
+from penstock.dialects.queue_documents import ChannelDocument, QueueDocument, changed, listed, view
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import INT32_MAX, NAMES_MAX, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX
 from penstock.model import (
@@ -146,17 +146,23 @@ class Native:
         return Awaited(look)
 
     def _patch_queue(self, request: Request, segment: bytes) -> Awaited:
-        """Looked at and changed in one turn, so that nobody else's change is undone."""
+        """Looked at and changed in one turn, so that nobody else's change is undone. What all queues have can be
+        changed, by the rules of what is found."""
         name = queue_name(segment)
         changed(QueueSettings(), request.body)
 
         def look(respond: Callable[[Response], None]) -> None:
             def act(found: Answer) -> None:
-                if isinstance(found, QueueDescription):
-                    command = UpdateQueue(name, changed(found.settings, request.body))
-                    self._submit(command, lambda answer: respond(_tell_queue(answer, 200)))
-                else:
+                if not isinstance(found, QueueDescription):
                     respond(_tell_queue(found, 200))
+                    return
+                rules = ChannelDocument if found.settings.topics else QueueDocument
+                try:
+                    command = UpdateQueue(name, changed(found.settings, request.body, rules))
+                except ProtocolError as error:
+                    respond(error_response(400, str(error)))
+                    return
+                self._submit(command, lambda answer: respond(_tell_queue(answer, 200)))
 
             self._submit(DescribeQueue(name), act, Stage.READY)
 

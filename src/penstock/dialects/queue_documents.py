@@ -74,6 +74,10 @@ class ChannelDocument(QueueDocument, forbid_unknown_fields=True):
     confirm: bool | UnsetType = UNSET
     push: _Push | UnsetType | None = UNSET
 
+    def __post_init__(self) -> None:
+        if self.detect_unchanged is False:
+            raise ValueError("a channel always detects what has not changed - at `$.detect_unchanged`")
+
 
 _FIELDS = {
     "redrive_policy": "redrive_policy",
@@ -171,7 +175,7 @@ def listed(
 def view(queue: QueueDescription) -> dict[str, Any]:
     settings = {name: _shown(field, getattr(queue.settings, field)) for name, field in _FIELDS.items()}
     if queue.settings.topics:
-        settings |= {"topics": queue.settings.topics, "confirm": queue.settings.confirm}
+        settings |= {"topics": queue.settings.topics, "confirm": queue.settings.confirm, "detect_unchanged": True}
         settings["push"] = _shown_push(queue.settings.push)
     status = {
         "messages": queue.messages,
