@@ -311,7 +311,7 @@ class Model:
             return self._settle_alone(queue, message, outcome, consumer, delay_ns, now)
         if message.state == "kept":
             return Discarded()
-        if not self._has(message, consumer) or (outcome == "retry" and message.state != "leased"):
+        if not self._has(message, consumer) or (outcome == "retry" and not self._is_held(message)):
             return Refused(Reason.LEASE_GONE)
         if outcome == "retry":
             self._return(queue, message, now, delay_ns)
@@ -350,8 +350,7 @@ class Model:
         if slot and slot.state == "awaited":
             slot.due_at = now + lease_ns
             return LeasedUntil(slot.due_at)
-        held = message.state == "leased" or (message.state == "delayed" and message.consumer)
-        if not held or not self._has(message, consumer):
+        if not self._is_held(message) or not self._has(message, consumer):
             return Refused(Reason.LEASE_GONE)
         message.visible_at = now + lease_ns
         return LeasedUntil(message.visible_at)
@@ -395,7 +394,7 @@ class Model:
         found = self.find(place)
         if found is None or found[1].state == "kept":
             return Refused(Reason.NO_MESSAGE)
-        if found[1].state != "leased" or not self._has(found[1], consumer):
+        if not self._is_held(found[1]) or not self._has(found[1], consumer):
             return Refused(Reason.LEASE_GONE)
         self._return(*found, now, delay_ns)
         return Done()
@@ -403,8 +402,11 @@ class Model:
     def _has(self, message: Message, consumer: str | None) -> bool:
         if consumer is None:
             return True
-        taken = message.state == "leased" or (message.state == "delayed" and message.consumer != "")
-        return taken and message.consumer == consumer
+        return self._is_held(message) and message.consumer == consumer
+
+    def _is_held(self, message: Message) -> bool:
+        """Also as a dead letter."""
+        return message.state == "leased" or (message.state == "delayed" and message.consumer != "")
 
     # What operators do
 

@@ -33,7 +33,9 @@ from penstock.model import (
     RedrivePolicy,
     Refused,
     Release,
+    Rescheduled,
     Retried,
+    Settle,
     Succeeded,
     Tick,
     UpdateQueue,
@@ -576,6 +578,28 @@ def test_a_message_finished_during_its_last_lease_never_shows_in_the_dead_letter
     assert rig.describe("dead").messages == 0
     assert not rig.engine.moved
     assert not rig.engine.origins
+
+
+@pytest.mark.parametrize("command", [Release, Settle])
+def test_a_message_given_back_during_its_last_lease_is_ready_in_the_dead_letters(
+    rig: Rig, command: type[Release | Settle]
+) -> None:
+    with_dead_letters(rig)
+    options = {} if command is Release else {"outcome": "retry"}
+    for body, delay_ns in ((b"at once", 0), (b"later", 5 * SECOND_NS)):
+        rig.publish("work", body)
+        [delivery] = rig.fetch("work", consumer="me")
+        told = [type(event) for event in rig.events]
+        place = (delivery.queue, delivery.sequence)
+        assert rig.do(command(*place, consumer="you", **options)) == Refused(Reason.LEASE_GONE)  # type: ignore[arg-type]
+        given = {"consumer": "me", "delivery": 1, "delay_ns": delay_ns, **options}
+        assert rig.do(command(*place, **given)) == DONE  # type: ignore[arg-type]
+        assert [type(event) for event in rig.events] == [*told, Rescheduled]  # Its failure was told before.
+        assert rig.do(command(*place, consumer="me", **options)) == Refused(Reason.LEASE_GONE)  # type: ignore[arg-type]
+    assert rig.bodies("dead") == [b"at once"]
+    rig.wait(5)
+    assert rig.bodies("dead") == [b"later"]
+    assert state_of(rig.replayed()) == state_of(rig.engine)
 
 
 def test_the_id_of_a_moved_message_finds_it_in_either_queue(rig: Rig) -> None:

@@ -346,6 +346,21 @@ def test_retry_after_is_honoured(log: SegmentLog) -> None:
     asyncio.run(scenario())
 
 
+def test_a_message_that_fails_for_the_last_time_is_ready_in_the_dead_letters(log: SegmentLog) -> None:
+    async def scenario() -> None:
+        with Endpoint(answer(500)) as endpoint:
+            async with a_scene(log) as scene:
+                await ask(scene.loop, CreateQueue("dead", QueueSettings()))
+                policy = RedrivePolicy(max_receives=1, dead_letter_queue="dead")
+                await scene.channel(to(endpoint), redrive_policy=policy, retries=1)
+                await scene.publish(b"a")
+                dead = scene.loop.engine.queue("dead")
+                assert dead is not None
+                await scene.until(lambda: dead.ready == 1)
+
+    asyncio.run(scenario())
+
+
 def test_a_channel_without_confirmations_tries_once(log: SegmentLog) -> None:
     async def scenario() -> None:
         with Endpoint(answer(500)) as endpoint:

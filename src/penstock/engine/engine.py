@@ -416,12 +416,13 @@ class Engine:
         self, queue: Queue, sequence: int, row: Row, now: Nanos, delay_ns: Nanos, taken: dict[int, int]
     ) -> Event:
         """A lease ends without a confirmation: what becomes of the message?"""
+        if row.state == DELAYED:  # A dead letter, of which it was told before that it has failed.
+            return Rescheduled(*_facts(queue, sequence, row, now), visible_at=min(now + delay_ns, NEVER_NS))
         if queue.settings.retries and row.receives >= queue.settings.retries:
             if queue.settings.redrive_policy is None:
                 return _about(Exasperated, queue, sequence, row, now)
             return self.dead_letter(queue, sequence, row, now, taken, held_until=None)
-        facts = (now, queue.number, sequence, row.created, row.receives, row.consumer)
-        return Retried(*facts, visible_at=min(now + delay_ns, NEVER_NS))
+        return Retried(*_facts(queue, sequence, row, now), visible_at=min(now + delay_ns, NEVER_NS))
 
     def dead_letter(
         self, queue: Queue, sequence: int, row: Row, now: Nanos, taken: dict[int, int], held_until: Nanos | None
@@ -870,4 +871,8 @@ class _Head(msgspec.Struct):
 
 
 def _about(kind: type[MessageEvent], queue: Queue, sequence: int, row: Row, now: Nanos) -> MessageEvent:
-    return kind(now, queue.number, sequence, row.created, row.receives, row.consumer)
+    return kind(*_facts(queue, sequence, row, now))
+
+
+def _facts(queue: Queue, sequence: int, row: Row, now: Nanos) -> tuple[Nanos, int, int, Nanos, int, int]:
+    return now, queue.number, sequence, row.created, row.receives, row.consumer

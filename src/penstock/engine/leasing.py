@@ -212,9 +212,14 @@ def release(engine: Engine, command: Release, now: Nanos) -> Decision:
     if found is None or found[2].state == KEPT:
         return refuse(Reason.NO_MESSAGE)
     queue, sequence, row = found
-    if row.state != LEASED or not may_settle(engine, row, command):
+    if not is_held(row) or not may_settle(engine, row, command):
         return refuse(Reason.LEASE_GONE)
     return Decision((engine.returned(queue, sequence, row, now, command.delay_ns, {}),), _DONE)
+
+
+def is_held(row: Row) -> bool:
+    """Leased; or a dead letter that is still with the consumer whose delivery was the last one."""
+    return row.state == LEASED or (row.state == DELAYED and row.consumer != 0)
 
 
 def may_settle(engine: Engine, row: Row, command: Finish | Release | Settle | Extend) -> bool:
@@ -222,8 +227,7 @@ def may_settle(engine: Engine, row: Row, command: Finish | Release | Settle | Ex
     consumer, delivery = command.consumer, command.delivery
     if delivery is not None and not _is_running(engine, row, command.queue, delivery):
         return False
-    taken = row.state == LEASED or (row.state == DELAYED and row.consumer != 0)
-    return consumer is None or (taken and engine.names.texts[row.consumer] == consumer)
+    return consumer is None or (is_held(row) and engine.names.texts[row.consumer] == consumer)
 
 
 def _is_running(engine: Engine, row: Row, queue: int, delivery: int) -> bool:

@@ -11,8 +11,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from penstock.engine.groups import AWAITED
-from penstock.engine.leasing import finish_run, may_settle
-from penstock.engine.lifecycle import DELAYED, KEPT, LEASED
+from penstock.engine.leasing import finish_run, is_held, may_settle
+from penstock.engine.lifecycle import KEPT
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.errors import Reason
@@ -100,7 +100,7 @@ class _Settling:
     def _settle_for_all(self, queue: Queue, sequence: int, row: Row, command: Settle) -> Settled:
         """By the worker that has the message, or by anyone if nobody is named."""
         retry = command.outcome == "retry"
-        if not may_settle(self._engine, row, command) or (retry and row.state != LEASED):
+        if not may_settle(self._engine, row, command) or (retry and not is_held(row)):
             return Refused(Reason.LEASE_GONE)
         place = (queue.number, sequence)
         self._done_with.add(place)
@@ -154,7 +154,7 @@ def extend(engine: Engine, command: Extend, now: Nanos) -> Decision:
     if consumer and queue.groups.owes(consumer, sequence):
         slot = queue.groups.slot(consumer, sequence)
         facts = (now, queue.number, sequence, row.created, slot.size if slot else 0, consumer)
-    elif _is_held(row) and may_settle(engine, row, command):
+    elif is_held(row) and may_settle(engine, row, command):
         facts = (now, queue.number, sequence, row.created, row.receives, _as_worker(queue, sequence, row))
     else:
         return Decision((), Refused(Reason.LEASE_GONE))
@@ -164,8 +164,3 @@ def extend(engine: Engine, command: Extend, now: Nanos) -> Decision:
 def _as_worker(queue: Queue, sequence: int, row: Row) -> int:
     """Who has the lease; nobody, if the same name owes a confirmation of its own, for which it would be taken."""
     return 0 if queue.groups.owes(row.consumer, sequence) else row.consumer
-
-
-def _is_held(row: Row) -> bool:
-    """Leased; or a dead letter that is still with the consumer whose delivery was the last one."""
-    return row.state == LEASED or (row.state == DELAYED and row.consumer != 0)
