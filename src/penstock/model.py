@@ -1097,6 +1097,7 @@ class Held(Struct, gc=False):
     sender: str
     object: str
     topics: str  # Joined by line feeds.
+    is_awaited: bool = False  # Kept, because consumers have yet to confirm it.
     body: bytes = b""
     key: bytes = b""
     headers: bytes = b""

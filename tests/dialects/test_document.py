@@ -56,9 +56,9 @@ def about(time: int, consumer: int = 0, queue: int = 1, sequence: int = 1, recei
     return time, queue, sequence, 10, receives, consumer
 
 
-def told(*events: Event) -> dict[str, Any]:
-    story = fold(events)
-    facts = Told((1, 1), None, None, [], True)
+def told(*events: Event, queued: tuple[tuple[int, int], ...] = ()) -> dict[str, Any]:
+    story = fold(events, queued)
+    facts = Told((1, 1), None, {}, [], True)
     return document(story, facts, MessageIds(bytes(16)), lambda number: NAMES[number], lambda number: f"q{number}")
 
 
@@ -213,6 +213,28 @@ def test_a_redrive_takes_the_failure_back() -> None:
     assert (flags(found), found["timestamps"]["failed"]) == ("Q queued", None)
     assert [each["sequence"] for each in found["places"]] == [2]
     assert [each["state"] for each in found["consumed"]] == ["E"]
+
+
+def test_who_completes_a_dead_letter_takes_the_failure_back() -> None:
+    done = Succeeded(*about(35, ONE, 2, 7, 0), complete=True, result=b"")
+    assert told(logged(), dead(True), done)["timestamps"]["failed"] is None
+    gone = Expired(*about(50, 0, 2, 7, 0))
+    assert told(logged(), dead(True), gone)["timestamps"]["failed"] == "1970-01-01T00:00:00.000000030Z"
+
+
+@pytest.mark.parametrize("said", [Invalidated, Declined, Exasperated, Kicked])
+def test_what_a_queue_still_has_for_others_has_not_ended(said: Any) -> None:
+    found = told(logged(), F, said(*about(30, ONE)), queued=((1, 1),))
+    assert (found["queued"], found["archived"], found["timestamps"]["failed"]) == (True, False, None)
+
+
+def test_a_delivery_of_which_nothing_came_was_to_be_repeated() -> None:
+    again = Fetched(*about(40, TWO), visible_at=99)
+    assert [each["state"] for each in told(logged(), F, again)["consumed"]] == ["R", "F"]
+    deliveries = [Delivered(*about(time, who), visible_at=99) for time, who in ((20, ONE), (21, TWO), (30, ONE))]
+    assert [each["state"] for each in told(logged(), *deliveries)["consumed"]] == ["R", "F", "F"]
+    moved = Moved(*about(50), visible_at=50, expires_at=NEVER_NS, to_queue=2, to_sequence=1)
+    assert [each["state"] for each in told(logged(), *deliveries, moved)["consumed"]] == ["R", "R", "R"]
 
 
 def test_nothing_is_no_story() -> None:

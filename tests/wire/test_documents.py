@@ -255,3 +255,87 @@ def test_an_outcome_is_told(broker: Broker, outcome: str, letter: str) -> None:
     confirm(broker, {"id": message["id"], "outcome": outcome, "consumer": "me"})
     found = document(broker, message["id"])
     assert (found["state"], found["consumed"][0]["state"], found["queued"]) == (letter, letter, letter == "R")
+
+
+# ── Several queues, several consumers ─────────────────────────────────────────────────────────────────────────
+
+
+def settle_as(broker: Broker, queue: str, outcome: str, **consumer: str) -> str:
+    """Fetch the next message, and say what has become of it."""
+    (message,) = take(broker, f"queues/{queue}", **consumer)
+    confirm(broker, {"id": message["id"], "outcome": outcome, **consumer})
+    return str(message["id"])
+
+
+def test_a_message_for_two_queues_is_complete_when_it_is_in_both(broker: Broker) -> None:
+    message_id = publish_to_topics(broker, {"topics": ["both-a.x", "both-b.x"], "message": "hello"})["id"]
+    settle_as(broker, "both-a", "success")
+    found = document(broker, message_id)
+    assert (found["state"], found["status"], found["queued"], completed(found)) == ("Q", "ready", True, False)
+    take(broker, "queues/both-b")
+    assert document(broker, message_id)["status"] == "leased"
+    found = document(broker, found["places"][1]["id"])
+    assert (found["queue"], found["status"]) == ("both-b", "leased")
+    confirm(broker, {"id": found["id"], "outcome": "success"})
+    found = document(broker, message_id)
+    assert (found["state"], found["status"], found["archived"], completed(found)) == ("X", "gone", True, True)
+
+
+def test_a_message_that_was_invalid_in_one_of_two_queues_has_failed_and_is_not_complete(broker: Broker) -> None:
+    message_id = publish_to_topics(broker, {"topics": ["half-a.x", "half-b.x"], "message": "hello"})["id"]
+    settle_as(broker, "half-a", "success")
+    settle_as(broker, "half-b", "invalid")
+    found = document(broker, message_id)
+    assert (found["queued"], completed(found), failed(found)) == (False, False, True)
+
+
+def test_one_of_several_consumers_does_not_make_a_message_fail(broker: Broker) -> None:
+    make_queue(broker, "doc-majority", confirmations=2)
+    publish(broker, "doc-majority", b"x")
+    message_id = settle_as(broker, "doc-majority", "invalid", consumer="c1")
+    settle_as(broker, "doc-majority", "success", consumer="c2")
+    assert not failed(document(broker, message_id))
+    settle_as(broker, "doc-majority", "success", consumer="c3")
+    found = document(broker, message_id)
+    assert (found["state"], completed(found), failed(found)) == ("X", True, False)
+
+
+def test_a_delivery_that_one_of_several_consumers_gave_back_was_no_last_one(broker: Broker) -> None:
+    make_queue(broker, "doc-again", confirmations=2)
+    publish(broker, "doc-again", b"x")
+    said = (("c1", "retry"), ("c1", "success"), ("c2", "success"))
+    ids = [settle_as(broker, "doc-again", outcome, consumer=consumer) for consumer, outcome in said]
+    found = document(broker, ids[0])
+    assert [(each["consumerId"], each["state"]) for each in found["consumed"]] == [
+        ("c1", "R"),
+        ("c1", "S"),
+        ("c2", "S"),
+    ]
+
+
+@pytest.mark.parametrize(("outcome", "letter"), [("invalid", "I"), ("not_interested", "N")])
+def test_what_a_worker_is_done_with_is_queued_while_others_are_to_confirm_it(
+    broker: Broker, outcome: str, letter: str
+) -> None:
+    queue = f"doc-worker-{outcome}"
+    make_queue(broker, queue, confirmations=2)
+    publish(broker, queue, b"x")
+    message_id = receive(broker, queue)
+    confirm(broker, {"id": message_id, "outcome": outcome})
+    found = document(broker, message_id)
+    flags = (found["state"], found["status"], found["queued"], found["archived"], failed(found))
+    assert flags == (letter, "kept", True, False, False)
+    (listed,) = broker.request("GET", f"/v1/search?queue={queue}").json()["messages"]
+    assert (listed["status"], listed["queued"]) == ("kept", True)
+    for consumer in ("c1", "c2"):
+        settle_as(broker, queue, "success", consumer=consumer)
+    found = document(broker, message_id)
+    assert (found["state"], found["queued"], failed(found)) == ("X", False, False)
+
+
+def completed(found: Row) -> bool:
+    return found["timestamps"]["completed"] is not None
+
+
+def failed(found: Row) -> bool:
+    return found["timestamps"]["failed"] is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -57,7 +57,7 @@ def held_document(message: Held, queue: str, ids: MessageIds, *, bodies: bool) -
         "sequence": message.sequence,
         "status": status,
         "state": _letter(status, message.receives),
-        "queued": status != "kept",
+        "queued": is_queued(message),
         **payload(message.topics, message.object, message.content_type, message.sender, message.priority),
         "created": said(message.created),
         "visible_at": said(message.visible_at),
@@ -66,6 +66,11 @@ def held_document(message: Held, queue: str, ids: MessageIds, *, bodies: bool) -
         "consumer": message.consumer or None,
     }
     return document | _parts(message.body, message.key, message.headers) if bodies else document
+
+
+def is_queued(message: Held) -> bool:
+    """What is kept has been dealt with, unless several are to confirm it."""
+    return STATUS[message.state] != "kept" or message.is_awaited
 
 
 def _letter(status: str, receives: int) -> str | None:
@@ -115,6 +120,8 @@ class Stay(Struct, gc=False):
     receives: int = 0
     ended: bool = False
     moved: bool = False  # On to another queue: then it is there that it ends.
+    completed: Nanos | None = None
+    failed: Nanos | None = None
 
 
 class Consumption(Struct, gc=False):
@@ -138,20 +145,34 @@ class Story(Struct, gc=False):
     created: Nanos | None = None
     modified: Nanos | None = None
     processed: Nanos | None = None
-    completed: Nanos | None = None
-    failed: Nanos | None = None
+    queued: Collection[Place] = ()  # Where it still is, whatever one of several consumers has said of it.
 
     @property
-    def current(self) -> Stay | None:
+    def places(self) -> dict[Place, Stay]:
+        """Where it is, or where it ended."""
+        return {place: stay for place, stay in self.stays.items() if not stay.moved}
+
+    @property
+    def current(self) -> Place | None:
         """Where something happened last, of the queues it is still in; if it is in none, of all."""
-        stays = [stay for stay in self.stays.values() if not stay.moved]
-        still = [stay for stay in stays if not stay.ended] or stays
-        return max(still, key=lambda stay: stay.changed, default=None)
+        places = self.places
+        still = [place for place, stay in places.items() if not stay.ended] or places
+        return max(still, key=lambda place: places[place].changed, default=None)
+
+    @property
+    def completed(self) -> Nanos | None:
+        """When the last of its places was complete, if they all are."""
+        times = [stay.completed for stay in self.places.values()]
+        return None if None in times else max(filter(None, times), default=None)
+
+    @property
+    def failed(self) -> Nanos | None:
+        return max(filter(None, [stay.failed for stay in self.places.values()]), default=None)
 
 
-def fold(events: Iterable[Event]) -> Story:
+def fold(events: Iterable[Event], queued: Collection[Place] = ()) -> Story:
     """The story of a message, from its events in order; some of the first may be missing."""
-    story = Story()
+    story = Story(queued=queued)
     for event in events:
         if isinstance(event, Logged | Unchanged | Queued):
             _begin(story, event)
@@ -187,22 +208,22 @@ def _go_on(story: Story, event: MessageEvent) -> None:
         case Fetched() | Delivered():
             _note(story, stay, "F", event.time)
             is_worker = isinstance(event, Fetched)
-            _give_up(story, place, is_worker)
-            story.consumptions.append(Consumption(event.queue, place, event.consumer, event.time, is_worker))
+            delivery = Consumption(event.queue, place, event.consumer, event.time, is_worker)
+            _deliver(story, delivery)
             stay.receives, stay.visible_at = event.receives, event.visible_at
         case Kicked() | HandedOver():
             _note(story, stay, "K", event.time)
             is_worker = isinstance(event, Kicked)
-            _give_up(story, place, is_worker)
             delivery = Consumption(event.queue, place, event.consumer, event.time, is_worker, event.time, "K")
-            story.consumptions.append(delivery)
+            _deliver(story, delivery)
             stay.receives = event.receives
-            stay.ended = stay.ended or is_worker
+            if is_worker:
+                _end(story, place, stay)
         case Succeeded() | ResultStored() | Invalidated() | Declined():
             _settle(story, stay, event)
         case Completed():
             _note(story, stay, "X", event.time)
-            story.completed, stay.ended = event.time, True
+            _end(story, place, stay, completed=event.time)
         case Retried():
             _note(story, stay, "R", event.time)
             _settled(story, place, event, "R")
@@ -210,12 +231,12 @@ def _go_on(story: Story, event: MessageEvent) -> None:
         case Exasperated():
             _note(story, stay, "E", event.time)
             _settled(story, place, event, "E")
-            story.failed, stay.ended = event.time, True
+            _end(story, place, stay, failed=event.time)
         case DeadLettered() | Moved():
             _move(story, stay, event)
         case Expired() | Deleted():
             _note(story, stay, "Z" if isinstance(event, Expired) else "D", event.time)
-            stay.ended = True
+            _end(story, place, stay)
         case Rescheduled() | Extended():
             stay.visible_at, story.modified = event.visible_at, event.time
         case _:
@@ -226,18 +247,30 @@ def _note(story: Story, stay: Stay, letter: str, time: Nanos) -> None:
     stay.letter, stay.changed, story.modified = letter, time, time
 
 
+def _end(
+    story: Story, place: Place, stay: Stay, *, completed: Nanos | None = None, failed: Nanos | None = None
+) -> None:
+    """A dead letter has failed before, and stays so unless somebody completes it."""
+    if place in story.queued:
+        return
+    stay.ended = True
+    if completed:
+        stay.completed, stay.failed = completed, None
+    elif failed:
+        stay.failed = failed
+
+
 def _settle(story: Story, stay: Stay, event: Succeeded | ResultStored | Invalidated | Declined) -> None:
     letter = "I" if isinstance(event, Invalidated) else "N" if isinstance(event, Declined) else "S"
-    delivery = _settled(story, (event.queue, event.sequence), event, letter)
+    place = (event.queue, event.sequence)
+    delivery = _settled(story, place, event, letter)
     complete = isinstance(event, Succeeded) and event.complete
     _note(story, stay, "X" if complete else letter, event.time)
     story.processed = story.processed or event.time
     if complete:
-        story.completed = event.time
-    if isinstance(event, Invalidated):
-        story.failed = event.time
-    alone = delivery.is_worker and isinstance(event, Invalidated | Declined)
-    stay.ended = stay.ended or complete or alone
+        _end(story, place, stay, completed=event.time)
+    elif delivery.is_worker and letter in "IN":
+        _end(story, place, stay, failed=event.time if letter == "I" else None)
 
 
 def _settled(story: Story, place: Place, event: MessageEvent, letter: str) -> Consumption:
@@ -253,28 +286,37 @@ def _settled(story: Story, place: Place, event: MessageEvent, letter: str) -> Co
     return delivery
 
 
-def _give_up(story: Story, place: Place, is_worker: bool) -> None:
-    """A worker gets it, or nobody: so nothing will come of a delivery that made it a dead letter."""
-    for delivery in story.consumptions:
-        if is_worker and delivery.is_worker and delivery.place == place and delivery.letter is None:
-            delivery.letter = "E"
+def _deliver(story: Story, delivery: Consumption) -> None:
+    """Nothing will come of those before it: there is one worker at a time, and each of several consumers is one."""
+    who = None if delivery.is_worker else delivery.consumer
+    _give_up(each for each in _open(story, delivery.place) if who == (None if each.is_worker else each.consumer))
+    story.consumptions.append(delivery)
+
+
+def _open(story: Story, place: Place) -> list[Consumption]:
+    return [each for each in story.consumptions if each.place == place and each.letter is None]
+
+
+def _give_up(deliveries: Iterable[Consumption]) -> None:
+    """They are to be repeated; but for one that made the message a dead letter."""
+    for delivery in deliveries:
+        delivery.letter = "R" if delivery.queue == delivery.place[0] else "E"
 
 
 def _move(story: Story, stay: Stay, event: DeadLettered | Moved) -> None:
     place = (event.queue, event.sequence)
-    if isinstance(event, Moved):
-        _give_up(story, place, True)
+    there = (event.to_queue, event.to_sequence)
+    failed = event.time if isinstance(event, DeadLettered) else None
     if isinstance(event, DeadLettered):
         if event.fetched:
-            there = (event.to_queue, event.to_sequence)
             story.consumptions.append(Consumption(event.queue, there, event.consumer, event.time, True))
         else:
             _settled(story, place, event, "E")
         _note(story, stay, "E", event.time)
-    story.failed = event.time if isinstance(event, DeadLettered) else None
+    _give_up(_open(story, place))
     story.modified = event.time
     stay.ended = stay.moved = True
-    story.stays[event.to_queue, event.to_sequence] = Stay("Q", event.time, event.visible_at, event.expires_at)
+    story.stays[there] = Stay("Q", event.time, event.visible_at, event.expires_at, failed=failed)
 
 
 # ── Telling a story ───────────────────────────────────────────────────────────────────────────────────────────
@@ -285,17 +327,18 @@ class Told(NamedTuple):
 
     place: Place
     content: Logged | None  # Where it is not in the story: the message whose content it shares.
-    held: Held | None  # If a queue has it, read.
+    held: Mapping[Place, Held]  # By the places that have it.
     events: list[Raw]
     whole: bool
 
 
 def document(story: Story, told: Told, ids: MessageIds, name: TextOf, queue: TextOf) -> Document:
     """All there is to know of a message."""
-    stays = {place: stay for place, stay in story.stays.items() if not stay.moved}
+    stays = story.places
     settled = [delivery for delivery in story.consumptions if delivery.letter in _SETTLED]
     confirmed = [delivery for delivery in story.consumptions if delivery.letter == "S"]
-    current, held = story.current, told.held
+    current = stays[story.current] if story.current else None
+    held = told.held.get(story.current) if story.current else next(iter(told.held.values()), None)
     fetched = [delivery.fetched for delivery in story.consumptions if delivery.fetched is not None]
     ended = all(stay.ended for stay in stays.values())
     return {
@@ -307,7 +350,7 @@ def document(story: Story, told: Told, ids: MessageIds, name: TextOf, queue: Tex
         "queued": not ended,
         "delivered": bool(settled),
         "success": bool(confirmed),
-        "archived": ended and held is None,
+        "archived": ended and not told.held,
         "confirmed": bool(confirmed),
         "confirmedCount": len(confirmed),
         **_content(story.content, told, name),
@@ -335,7 +378,7 @@ _SETTLED = ("S", "I", "N", "K")
 
 def _content(content: Logged | Unchanged | Queued | None, told: Told, name: TextOf) -> Document:
     """The payload, from the record that has it, or else from what the queue holds."""
-    source, held = told.content or content, told.held
+    source, held = told.content or content, next(iter(told.held.values()), None)
     if content is None:
         facts = payload(held.topics, held.object, held.content_type, held.sender, held.priority) if held else {}
     else:

@@ -250,6 +250,7 @@ def held(engine: Engine, queue: Queue, sequence: int) -> Held:
     row = queue.rows.get(sequence)
     assert row is not None
     place, text = (queue.number, sequence), engine.names.texts
+    needed = queue.settings.confirmations
     return Held(
         *place,
         engine.origins.get(place, place),
@@ -261,4 +262,5 @@ def held(engine: Engine, queue: Queue, sequence: int) -> Held:
         *(row.body_bytes, row.key_bytes, row.headers_bytes),
         *(row.created, row.visible_at, row.expires_at),
         *(text[row.content_type], text[row.sender], text[row.object], text[row.topics]),
+        is_awaited=row.state == KEPT and needed > 1 and queue.groups.results(sequence) < needed,
     )

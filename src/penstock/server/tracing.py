@@ -10,13 +10,13 @@ from typing import Any
 
 from msgspec import Raw
 
-from penstock.dialects.document import Told, document, fold
+from penstock.dialects.document import Told, document, fold, is_queued
 from penstock.dialects.events import EventWriter
 from penstock.dialects.http import Awaited, Response, Stream, error_response, json_response
 from penstock.dialects.parameters import refusal
 from penstock.ids import MessageIds
 from penstock.limits import TRACES_MAX
-from penstock.model import Answer, Found, Held, Logged, LookUp, Refused
+from penstock.model import Answer, Found, Held, ListHeld, Logged, LookUp, Refused
 from penstock.server.loop import Loop
 from penstock.server.replay import as_events, next_index_of
 from penstock.server.searching import read_extent
@@ -50,48 +50,55 @@ class Tracing:
                 self._open -= 1
                 respond(response)
 
-            self._loop.submit(LookUp(*place), partial(self._begin, place, done))
+            self._loop.submit(LookUp(*place), partial(self._trace, place, {place}, done))
 
         return Awaited(begin)
 
-    def _begin(self, place: Place, done: Callable[[Response], None], answer: Answer) -> None:
+    def _trace(self, place: Place, asked: set[Place], done: Callable[[Response], None], answer: Answer) -> None:
+        """Queues are asked first and the log is read then, so that it tells how what they hold came to be. If it
+        tells of further places, that is done once more for all of them."""
         if isinstance(answer, Refused):
             done(refusal(answer))
             return
         assert isinstance(answer, Found)
-        held = answer.messages[0] if answer.messages else None
+        held = {(message.queue, message.sequence): message for message in answer.messages}
         self._spectators.queues.remember()
         view = self._spectators.view()
-        tracer = Tracer(self._traces, view, place, held.created if held else 0)
+        tracer = Tracer(self._traces, view, place, min([message.created for message in held.values()], default=0))
         extents = Extents(self._spectators.index, view)
 
         def go_on(result: Any) -> None:
             if isinstance(result, Response):
                 done(result)
+            elif isinstance(result, set):
+                self._loop.submit(ListHeld(sorted(result)), partial(self._trace, place, result, done))
             elif isinstance(result, BaseException):
                 logger.error("trace_failed", exc_info=result)
                 done(error_response(500, f"the message cannot be read: {result}"))
             else:
                 self._spectators.submit(work, go_on)
 
-        def work() -> Response | None:
+        def work() -> Response | set[Place] | None:
             until = time.monotonic() + _WORK_SECONDS
             while tracer.step():
                 if time.monotonic() > until:
                     return None
-            return self._told(place, tracer.trace(), held, extents)
+            trace = tracer.trace()
+            places = asked.union(held, trace.places)
+            return self._told(place, trace, held, extents) if places == asked.union(held) else places
 
         go_on(None)
 
     # ── In a thread ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _told(self, place: Place, trace: Trace, held: Held | None, extents: Extents) -> Response:
-        if not trace.events and held is None:
+    def _told(self, place: Place, trace: Trace, held: dict[Place, Held], extents: Extents) -> Response:
+        if not trace.events and not held:
             return error_response(410, _GONE)
-        story = fold(event for _, event in trace.events)
+        queued = [where for where, message in held.items() if is_queued(message)]
+        story = fold((event for _, event in trace.events), queued)
         content = trace.content if isinstance(trace.content, Logged) else None
         if held and content is None and not isinstance(story.content, Logged):
-            read_extent(held, extents)
+            read_extent(next(iter(held.values())), extents)
         spectators = self._spectators
         writer = EventWriter(self._ids, spectators.name, spectators.queues.name)
         events = [
