@@ -696,11 +696,12 @@ class Unchanged(Event, frozen=True, gc=False):
     to_queue: int
     to_sequence: int
     key: bytes
+    headers: bytes = b""
 
 
 class UnchangedRun(Event, frozen=True, gc=False):
-    """Several messages that have not changed, alike in all but their keys: the same as an `Unchanged` for each, and
-    written as such."""
+    """Several messages that have not changed, alike in all but their keys, and without headers: the same as an
+    `Unchanged` for each, and written as such."""
 
     kind: ClassVar[Kind] = Kind.UNCHANGED
     queue: int

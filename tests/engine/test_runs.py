@@ -265,6 +265,27 @@ def test_messages_that_changed_and_messages_that_did_not_are_two_runs_unless_a_k
     assert [published.sequence - len(keys) for published in decision.answer] == [1, 2, 3]  # type: ignore[union-attr]
 
 
+def test_messages_with_headers_that_have_not_changed_keep_them_and_are_alone() -> None:
+    rig = Rig()
+    settings = QueueSettings(detect_unchanged=True)
+    keys = [b"%d" % number for number in range(RUN_MESSAGES_MIN)]
+    rig.do(PublishTopics([NewMessage(b"x", object="thing", key=key) for key in keys], settings))
+    headed = [NewMessage(b"x", object="thing", key=key, headers=b"of " + key) for key in keys]
+    events = rig.engine.decide(PublishTopics(headed, settings), rig.now()).events
+    assert [event.headers for event in events if isinstance(event, Unchanged)] == [b"of " + key for key in keys]
+    assert read_back(*events) == events
+
+
+def read_back(*events: Event) -> list[Event]:
+    batch = Batch(0, 0)
+    for event in events:
+        batch.add(event)
+    data = batch.seal(1)
+    header = read_header(data)
+    assert header is not None
+    return [event for event, _ in events_of(header, data[HEADER_BYTES:])]
+
+
 def test_a_run_is_read_back_as_its_messages() -> None:
     rig = Rig()
     rig.do(CreateQueue("work", QueueSettings()))
@@ -272,12 +293,7 @@ def test_a_run_is_read_back_as_its_messages() -> None:
     decision = rig.engine.decide(Publish("work", [NewMessage(body) for body in bodies]), rig.now())
     (run,) = decision.events
     assert isinstance(run, LoggedRun)
-    batch = Batch(0, 0)
-    batch.add(run)
-    data = batch.seal(1)
-    header = read_header(data)
-    assert header is not None
-    assert [event for event, _ in events_of(header, data[HEADER_BYTES:])] == one_by_one(run)
+    assert read_back(run) == one_by_one(run)
 
 
 def test_messages_that_differ_in_more_than_their_bodies_are_logged_one_by_one() -> None:

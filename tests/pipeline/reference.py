@@ -74,8 +74,9 @@ contents AS (
     FROM way JOIN e ON e.queue = root_queue AND e.sequence = root_sequence AND letter = 'L' AND body IS NOT NULL
 ),
 own AS (
-    SELECT queue, sequence, key AS own_key, kind = 29 AS unchanged, own_facts: {'mime_type': content_type,
-        'object': object, 'sender': sender, 'priority': priority, 'topics': topics}
+    SELECT queue, sequence, key AS own_key, headers AS own_headers, kind = 29 AS unchanged,
+        own_facts: {'mime_type': content_type, 'object': object, 'sender': sender, 'priority': priority,
+            'topics': topics}
     FROM e WHERE letter = 'L' OR (letter = 'Q' AND kind = 28)
 ),
 documents AS (
@@ -85,7 +86,7 @@ documents AS (
 SELECT lives.*, gone IS NULL AS queued, gone IS NOT NULL AS archived, completed IS NOT NULL AS confirmed,
     origin_queue, origin_sequence, message, facts.mime_type, facts.object, facts.sender, facts.priority,
     coalesce(string_split(nullif(facts.topics, ''), chr(10)), []) AS topics, len(topics) AS topic_count,
-    decode(coalesce(own_key, key)) AS key, CASE WHEN NOT coalesce(unchanged, false) THEN headers END AS headers,
+    decode(coalesce(own_key, key)) AS key, if(unchanged, own_headers, headers) AS headers,
     coalesce(confirmed_count, 0) AS confirmed_count, coalesce(consumers, []) AS consumers
 FROM lives LEFT JOIN moves USING (queue, sequence) LEFT JOIN lists USING (queue, sequence)
     LEFT JOIN documents USING (queue, sequence)

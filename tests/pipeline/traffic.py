@@ -52,7 +52,8 @@ def _publish_to_topics(broker: Broker, number: int) -> None:
     states = [publish(broker, apple)["state"] for _ in range(3)]
     assert states == ["Q", "U", "U"]
     publish(broker, {"topics": ["fruit.sour"], "object": "lemon", "message": {"sour": number}, "sender": "me"})
-    publish(broker, {"topics": ["fruit.sour"], "object": "lemon", "key": "lime", "message": "as ever"})
+    lime = {"topics": ["fruit.sour"], "object": "lemon", "key": "lime", "message": "as ever"}
+    publish(broker, lime | {"timestamp": f"2026-05-07T01:01:0{number % 10}Z"})
     publish(broker, {"message": "of no topic"})
 
 

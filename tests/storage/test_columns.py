@@ -323,6 +323,15 @@ def test_a_body_is_on_its_l_row_and_a_result_on_its_s_row() -> None:
     ]
 
 
+def test_what_has_not_changed_has_a_key_and_headers_of_its_own_on_its_l_row() -> None:
+    same = Unchanged(2, 1, 7, 0, 0, 0, 3, 4, 2, 5, b"key", b"headers")
+    table = decode([seal([same, same])], ["letter", "body", "key", "headers"])
+    assert [tuple(row.values()) for row in table.to_pylist()] == [
+        ("L", None, b"key", b"headers"),
+        ("U", None, None, None),
+    ] * 2
+
+
 def test_times_are_nanoseconds_in_utc() -> None:
     table = decode([seal([logged(time=1_767_225_600_000_000_001)])], ["time"])
     assert table.schema.field("time").type == pa.timestamp("ns", tz="UTC")

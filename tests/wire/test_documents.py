@@ -234,6 +234,15 @@ def test_what_has_not_changed_tells_the_content_that_it_equals(broker: Broker) -
     assert (found["message"], found["key"], letters(found)) == ("as ever", "doc-1", "LU")
 
 
+@pytest.mark.parametrize("time", [None, "2026-05-07T02:02:00Z"])
+def test_what_has_not_changed_has_a_producers_time_of_its_own_or_none(broker: Broker, time: str | None) -> None:
+    said = {"topics": ["doc-own.a"], "object": "thing", "key": f"doc-own-{time}", "message": "as ever"}
+    publish_to_topics(broker, said | {"timestamp": "2026-05-07T01:01:00Z"})
+    again = publish_to_topics(broker, said | ({"timestamp": time} if time else {}))
+    assert again["state"] == "U"
+    assert document(broker, again["id"]).get("timestamp") == time
+
+
 def test_several_confirmations_make_a_message_complete(broker: Broker) -> None:
     make_queue(broker, "doc-several", confirmations=2)
     publish(broker, "doc-several", b"x")

@@ -386,11 +386,12 @@ def _content(content: Logged | Unchanged | Queued | None, told: Told, name: Text
             name(number) or "" for number in (content.topics, content.object, content.content_type, content.sender)
         ]
         facts = payload(texts[0], texts[1], texts[2], texts[3], content.priority)
+    if isinstance(content, Unchanged):  # Only the body is the same as that of the version it equals.
+        body = source.body if isinstance(source, Logged) else None
+        return facts | _parts(body, content.key, content.headers)
     if isinstance(source, Logged):
         return facts | _parts(source.body, source.key, source.headers)
-    if held:
-        return facts | _parts(held.body, held.key, held.headers)
-    return facts | (_parts(None, content.key, b"") if isinstance(content, Unchanged) else {})
+    return facts | (_parts(held.body, held.key, held.headers) if held else {})
 
 
 def _parts(body: bytes | None, key: bytes, headers: bytes) -> Document:

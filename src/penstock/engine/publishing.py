@@ -274,7 +274,7 @@ class Publishing:
         else:
             for sequence, (message, place) in enumerate(zip(messages, places, strict=True), start=first):
                 facts = (self._now, number, sequence, message.priority, *self._numbers(message))
-                self._events.append(Unchanged(*facts, *place, message.key))
+                self._events.append(Unchanged(*facts, *place, message.key, message.headers))
         for sequence, index in enumerate(run.indexes, start=first):
             self._answers[index] = Published(number, sequence, "U")
 

@@ -305,10 +305,11 @@ def _encode_queued_run(event: QueuedRun, _: bytearray, records: bytearray) -> No
 
 def _encode_unchanged(event: Unchanged, heap: bytearray, records: bytearray) -> None:
     heap += event.key
+    heap += event.headers
     records += _RECORD.pack(
         *(event.kind, 0, len(event.key), event.queue, event.sequence, event.time, event.time),
-        *(0, 0, event.priority, 0, 0),
-        *(event.content_type, event.sender, event.object, event.topics, event.to_queue, event.to_sequence, 0, 0),
+        *(0, 0, event.priority, 0, 0, event.content_type, event.sender, event.object, event.topics),
+        *(event.to_queue, event.to_sequence, 0, len(event.headers)),
     )
 
 
@@ -547,7 +548,8 @@ def _decode_unchanged(record: _Record, extent: bytes) -> Event:
     queue, sequence, priority = record[3], record[4], record[9]
     content_type, sender, about, topics, to_queue, to_sequence = record[12:18]
     names = (content_type, sender, about, topics)
-    return Unchanged(record[5], queue, sequence, priority, *names, to_queue, to_sequence, extent)
+    key, headers = extent[: record[2]], extent[record[2] :]
+    return Unchanged(record[5], queue, sequence, priority, *names, to_queue, to_sequence, key, headers)
 
 
 def _facts(record: _Record) -> tuple[int, int, int, int, int, int]:

@@ -213,7 +213,7 @@ def _are(chosen: Callable[[_Form], bool]) -> NDArray[np.bool_]:
 
 _HAS_FACTS = _are(lambda form: form.kind in (Kind.LOGGED, Kind.QUEUED, Kind.UNCHANGED))
 _HAS_CONTENT = _are(lambda form: form.kind is Kind.LOGGED and form.letter == "L")
-_HAS_KEY = _are(lambda form: form.kind in (Kind.LOGGED, Kind.UNCHANGED) and form.letter == "L")
+_HAS_OWN = _are(lambda form: form.kind in (Kind.LOGGED, Kind.UNCHANGED) and form.letter == "L")
 _HAS_RESULT = _are(lambda form: form.kind in (Kind.SUCCEEDED, Kind.RESULT_STORED) and form.letter == "S")
 _IS_MOVED = _are(lambda form: form.kind in (Kind.DEAD_LETTERED, Kind.MOVED) and form.letter == "Q")
 _HAS_TARGET = _are(
@@ -481,8 +481,8 @@ _BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {
     "to_sequence": _target("to_sequence", "sequence"),
     "body": _Rows.body,
     "result": lambda rows: rows.part(0, rows.result_bytes, _HAS_RESULT),
-    "key": lambda rows: rows.part(1, rows.records["key_bytes"], _HAS_KEY),
-    "headers": lambda rows: rows.part(2, rows.records["headers_bytes"], _HAS_CONTENT),
+    "key": lambda rows: rows.part(1, rows.records["key_bytes"], _HAS_OWN),
+    "headers": lambda rows: rows.part(2, rows.records["headers_bytes"], _HAS_OWN),
     "digest": lambda rows: rows.part(3, rows.records["flags"] & HAS_DIGEST, _HAS_CONTENT),
 }
 assert _BUILDERS.keys() == TYPES.keys()

@@ -416,10 +416,13 @@ def describe_receivers(queue: Queue) -> dict[str, Any]:
 
 
 def as_plain(value: msgspec.Struct) -> dict[str, Any]:
-    """A struct as JSON knows it, bytes in hexadecimal."""
+    """A struct as JSON knows it, bytes in hexadecimal; without what came later, where there is nothing of it."""
+    later = _LATER.get(type(value), ())
     fields = msgspec.structs.asdict(value)
-    later = {name for name in ("to_queue", "to_sequence") if isinstance(value, Carried) and not fields[name]}
-    return {name: as_plain_value(field) for name, field in fields.items() if name not in later}
+    return {name: as_plain_value(field) for name, field in fields.items() if field or name not in later}
+
+
+_LATER: dict[type[msgspec.Struct], tuple[str, ...]] = {Carried: ("to_queue", "to_sequence"), Unchanged: ("headers",)}
 
 
 def as_plain_value(field: Any) -> Any:
