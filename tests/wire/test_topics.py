@@ -143,6 +143,29 @@ def test_the_first_word_counts_and_a_later_one_is_discarded(broker: Broker) -> N
         assert letters(broker, f"word-{outcome}") == "LQF" + letter
 
 
+def test_of_a_list_of_confirmations_each_is_answered_for_itself(broker: Broker) -> None:
+    publish(broker, [{"topics": ["each"], "message": "1"}, {"topics": ["each"], "message": "2"}])
+    first, second = (message["id"] for message in take(broker, "queues/each", max=2, consumer="c"))
+    wrong = ["no id", "00000000-0000-0000-0000-000000000000"]
+    told = confirm(
+        broker,
+        [
+            {"id": first, "consumer": "c"},
+            {"id": wrong[0]},
+            {"id": wrong[1]},
+            {"id": second, "consumer": "c\n"},
+            {"id": second, "consumer": "c", "outcome": "invalid"},
+        ],
+    )
+    assert told[0] == {"id": first, "outcome": "success", "discarded": False}
+    assert told[1:4] == [
+        {"id": wrong[0], "error": "id: a message id is a UUID"},
+        {"id": wrong[1], "error": "the message does not exist"},
+        {"id": second, "error": "consumer has 1 to 250 bytes without control characters"},
+    ]
+    assert told[4] == {"id": second, "outcome": "invalid", "discarded": False}
+
+
 def test_only_who_has_a_message_confirms_it(broker: Broker) -> None:
     publish(broker, {"topics": ["mine"], "message": "x"})
     (message,) = take(broker, "queues/mine", consumer="me")

@@ -158,13 +158,14 @@ class Consuming:
             raise ProtocolError(str(error)) from None
         if len(given) > BATCH_MESSAGES_MAX:
             return error_response(413, f"{BATCH_MESSAGES_MAX} messages at most are confirmed in one request")
-        found = [(confirmation, self._settle(confirmation)) for confirmation in given]
         if alone:
-            confirmation, command = found[0]
+            confirmation = given[0]
+            command = self._settle(confirmation)
             if command is None:
                 return error_response(404, Reason.NO_MESSAGE.value)
             return Call(command, lambda answer: _tell_one(confirmation, answer))
-        commands = [command for _, command in found if command]
+        found = [(confirmation, self._settle_of_many(confirmation)) for confirmation in given]
+        commands = [command for _, command in found if isinstance(command, Settle)]
         if not commands:
             return json_response(200, _tell_all(found, ()))
         return Calls(commands, lambda answers: json_response(200, _tell_all(found, answers)))
@@ -179,6 +180,13 @@ class Consuming:
         if place is None:
             return None
         return Settle(*place, confirmation.outcome, consumer, confirmation.delivery, delay_ns, result)
+
+    def _settle_of_many(self, confirmation: _Confirmation) -> Settle | str:
+        """Or why it cannot be."""
+        try:
+            return self._settle(confirmation) or Reason.NO_MESSAGE.value
+        except ProtocolError as error:
+            return str(error)
 
     def _extend(self, request: Request, _: bytes) -> Response | Call:
         try:
@@ -214,14 +222,14 @@ def _tell_one(confirmation: _Confirmation, answer: Answer) -> Response:
     return json_response(200, _settled(confirmation, answer))
 
 
-def _tell_all(
-    found: Sequence[tuple[_Confirmation, Settle | None]], answers: Sequence[Answer]
-) -> list[dict[str, Any]]:
+def _tell_all(found: Sequence[tuple[_Confirmation, Settle | str]], answers: Sequence[Answer]) -> list[dict[str, Any]]:
     told = []
     remaining = iter(answers)
     for confirmation, command in found:
-        answer = next(remaining) if command else Refused(Reason.NO_MESSAGE)
-        told.append(_settled(confirmation, answer))
+        if isinstance(command, str):
+            told.append({"id": confirmation.id, "error": command})
+        else:
+            told.append(_settled(confirmation, next(remaining)))
     return told
 
 
