@@ -458,6 +458,7 @@ def test_a_follower_that_nothing_is_told_is_told_that_it_still_listens(start_bro
     make_queue(broker, "work")
     end = broker.request("GET", "/v1/log").json()["end"]
     with follow(broker, "from=now", SENT_EVENTS) as connection:
+        assert connection.read_chunk() == b"id: %d\n\n" % end
         assert connection.read_chunk() == b": beat\nid: %d\n\n" % end
     with follow(broker, "from=now") as connection:
         assert connection.read_chunk() == b"\n"
@@ -466,11 +467,27 @@ def test_a_follower_that_nothing_is_told_is_told_that_it_still_listens(start_bro
         publish(broker, "work", b"x")
 
 
+def test_a_follower_of_sent_events_that_was_told_nothing_yet_comes_back_to_its_place(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    make_queue(broker, "work")
+    with follow(broker, "from=now", SENT_EVENTS) as connection:
+        place = connection.read_chunk().decode().removeprefix("id: ").strip()
+    publish(broker, "work", b"in the gap")
+    with follow(broker, "from=now", SENT_EVENTS | {"Last-Event-ID": place}) as connection:
+        assert connection.read_chunk().decode() == f"id: {place}\n\n"
+        assert b"in the gap" in connection.read_chunk()
+    with follow(broker, f"from={place}.1", SENT_EVENTS) as connection:
+        assert connection.read_chunk().decode() == f"id: {place}.1\n\n"
+
+
 def test_a_stop_ends_followers_cleanly(start_broker: StartBroker) -> None:
     broker = start_broker()
     make_queue(broker, "work")
     publish(broker, "work", b"x")
     connections = [follow(broker, "", headers) for headers in ({}, SENT_EVENTS, ARROW)]
+    assert connections[1].read_chunk().startswith(b"id: ")
     for connection in connections:
         assert connection.read_chunk()
     began = time.monotonic()

@@ -33,6 +33,9 @@ _ALL_COLUMNS = (*_PLAIN_COLUMNS, *HEAP_COLUMNS)
 class Encoder(Protocol):
     """Rows to bytes, in one of the forms that a client can ask for."""
 
+    def begin(self, position: From) -> bytes:
+        """What is said first, if anything is."""
+
     def encode(self, rows: pa.RecordBatch, next_index: _Array) -> Iterator[bytes]:
         """The rows in bounded pieces. `next_index`: of each, which letter of its record follows; 0 for none."""
 
@@ -54,7 +57,7 @@ class EventReader:
         self._columns = _ALL_COLUMNS if query.bodies else _PLAIN_COLUMNS
         self._encoder = encoder
         self._cursor = BatchCursor(position)
-        self._pieces: Iterator[bytes] = iter(())
+        self._pieces: Iterator[bytes] = filter(None, [encoder.begin(start)])
         self._states = _letters(query.states) if query.states else None
         self._queues = _Lookup(lambda number: int(queue(number) in query.queues)) if query.queues else None
         self._topics = _Lookup(lambda number: int(_matches(name(number), query.topics))) if query.topics else None
@@ -199,6 +202,11 @@ class TextEncoder:
         self._write = writer.sent_events if sent_events else writer.lines
         self._sent_events = sent_events
 
+    def begin(self, position: From) -> bytes:
+        # So that a client that loses the connection before the first event comes back to this very place.
+        part = b".%d" % position.part if position.part else b""
+        return b"id: %d%b\n\n" % (position.offset, part) if self._sent_events else b""
+
     def encode(self, rows: pa.RecordBatch, next_index: _Array) -> Iterator[bytes]:
         piece: list[bytes] = []
         size = 0
@@ -255,6 +263,9 @@ class ArrowEncoder:
         self._schema = schema(self._columns, named=True)
         options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
         self._writer = pa.ipc.new_stream(self._buffer, self._schema, options=options)
+
+    def begin(self, _: From) -> bytes:
+        return b""
 
     def encode(self, rows: pa.RecordBatch, next_index: _Array) -> Iterator[bytes]:
         del next_index  # A record batch has whole records.
