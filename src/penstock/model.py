@@ -1184,6 +1184,12 @@ class LeasedUntil(Struct, frozen=True):
     visible_at: Nanos
 
 
+class ScheduledAt(Struct, frozen=True):
+    """When a delayed message becomes ready."""
+
+    visible_at: Nanos
+
+
 Settled = Done | Discarded | Refused
 
 
@@ -1200,6 +1206,7 @@ Answer = (
     | Sequence[Published]
     | Discarded
     | LeasedUntil
+    | ScheduledAt
     | Received
     | Receipts
     | Pulled

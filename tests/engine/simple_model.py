@@ -23,6 +23,7 @@ from penstock.model import (
     Receipt,
     Redriven,
     Refused,
+    ScheduledAt,
 )
 
 Place = tuple[int, int]
@@ -423,7 +424,7 @@ class Model:
             return found
         found[1].visible_at = max(visible_at, now)
         found[1].state = "delayed" if visible_at > now else "ready"
-        return Done()
+        return ScheduledAt(found[1].visible_at)
 
     def _delayed(self, place: Place) -> tuple[Queue, Message] | Refused:
         found = self.find(place)

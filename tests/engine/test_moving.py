@@ -20,6 +20,7 @@ from penstock.model import (
     Refused,
     Reschedule,
     Rescheduled,
+    ScheduledAt,
 )
 from tests.engine.rig import Rig, state_of
 
@@ -55,7 +56,7 @@ def test_a_delayed_message_becomes_ready_at_its_new_time(seconds: int) -> None:
     rig = Rig()
     message = delayed(rig)
     at = rig.clock + seconds * SECOND_NS
-    assert rig.do(Reschedule(message.queue, message.sequence, at)) == Done()
+    assert rig.do(Reschedule(message.queue, message.sequence, at)) == ScheduledAt(at)
     assert isinstance(rig.events[-1], Rescheduled)
     rig.clock = at - SECOND_NS
     assert rig.bodies("later") == []
@@ -66,7 +67,7 @@ def test_a_delayed_message_becomes_ready_at_its_new_time(seconds: int) -> None:
 def test_a_time_that_has_passed_is_now() -> None:
     rig = Rig()
     message = delayed(rig)
-    assert rig.do(Reschedule(message.queue, message.sequence, 5)) == Done()
+    assert rig.do(Reschedule(message.queue, message.sequence, 5)) == ScheduledAt(rig.events[-1].time)
     assert rig.bodies("later") == [b"x"]
 
 

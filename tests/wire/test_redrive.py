@@ -72,6 +72,13 @@ def test_a_filter_chooses_and_the_rest_stays(broker: Broker) -> None:
     assert [message["message"] for message in search(broker, queue="red")] == ["red apple", "red pear"]
 
 
+def test_a_filter_takes_times_as_a_search_does(broker: Broker) -> None:
+    fall(broker, "timed", b"x")
+    now = time.time()
+    for times, matched in (({"since": now - 100, "until": int(now) + 100}, 1), ({"since": f"{now + 100:.3f}"}, 0)):
+        assert redrive(broker, source="timed-dead", filter=times, dry_run=True)["matched"] == matched
+
+
 def test_what_has_nowhere_to_go_back_to_stays(broker: Broker) -> None:
     make_queue(broker, "homeless")
     publish(broker, "homeless", b"x")
@@ -120,6 +127,8 @@ def test_a_long_redrive_moves_everything_once_and_survives_a_kill(start_broker: 
         ({"from": "orders-here", "to": "orders-here"}, 400, "another queue"),
         ({"from": "orders-here", "filter": {"queue": "x"}}, 400, "queue"),
         ({"from": "orders-here", "filter": {"state": "lost"}}, 400, "state"),
+        ({"from": "orders-here", "filter": {"text": 17}}, 400, "text is text"),
+        ({"from": "orders-here", "filter": {"since": -1}}, 400, "since is a time"),
         ({"from": "orders-here", "rate": 0}, 400, "rate"),
         ({"to": "orders-here"}, 400, "from"),
         ({"from": "orders-here", "fast": True}, 400, "fast"),

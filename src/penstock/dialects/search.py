@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Protocol, TypeVar
 
 import msgspec
@@ -29,7 +29,7 @@ from penstock.dialects.parameters import Given, flag, moment, number, parameters
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import INT32_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX, NEVER_NS, SEARCH_PAGE_DEFAULT, SEARCH_PAGE_MAX
-from penstock.model import Cancel, Command, Criteria, Held, Refused, Reschedule
+from penstock.model import Answer, Cancel, Command, Criteria, Held, Refused, Reschedule, ScheduledAt
 
 CRITERIA = ("queue", "topic", "state", "object", "key", "since", "until", "text")
 STATES = ("ready", "delayed", "leased", "kept", "Q", "R", "F")
@@ -118,14 +118,18 @@ class Search:
 
     def _reschedule(self, request: Request, segment: bytes) -> Response | Call:
         place = self._ids.find(segment)
-        visible_at = _decoded(request.body, _Move).visible_at
-        nanos = time_of(visible_at if isinstance(visible_at, str) else f"{visible_at:.9f}", "visible_at")
-        document = {"id": segment.decode("latin-1").lower(), "visible_at": said(nanos)}
-        return _settled(place and Reschedule(*place, nanos), json_response(200, document))
+        nanos = time_of(_time_text(_decoded(request.body, _Move).visible_at), "visible_at")
+
+        def tell(answer: Answer) -> Response:
+            assert isinstance(answer, ScheduledAt)
+            document = {"id": segment.decode("latin-1").lower(), "visible_at": said(answer.visible_at)}
+            return json_response(200, document)
+
+        return _settled(place and Reschedule(*place, nanos), tell)
 
     def _cancel(self, _: Request, segment: bytes) -> Response | Call:
         place = self._ids.find(segment)
-        return _settled(place and Cancel(*place), Response(204))
+        return _settled(place and Cancel(*place), lambda _: Response(204))
 
     def _redrive(self, request: Request, _: bytes) -> Response | Awaited:
         order = _decoded(request.body, _Redrive)
@@ -219,7 +223,7 @@ class _Move(Struct, forbid_unknown_fields=True):
 class _Redrive(Struct, forbid_unknown_fields=True):
     source: str = field(name="from")
     to: str = ""
-    filter: dict[str, str] = {}
+    filter: dict[str, str | float] = {}
     rate: Annotated[float, Meta(gt=0, le=INT32_MAX)] | None = None
     dry_run: bool = False
 
@@ -234,15 +238,23 @@ def _decoded(body: bytes, kind: type[_Body]) -> _Body:
         raise ProtocolError(str(error)) from None
 
 
-def _as_given(criteria: dict[str, str]) -> Given:
+def _time_text(value: str | float) -> str:
+    """A time in JSON, as it is written in a parameter."""
+    return value if isinstance(value, str) else f"{value:.9f}"
+
+
+def _as_given(criteria: dict[str, str | float]) -> Given:
     """A filter in JSON, as parameters."""
     known = CRITERIA[1:]
     if unknown := criteria.keys() - set(known):
         raise ProtocolError(f"there is no filter {min(unknown)!r}; known are {', '.join(known)}")
-    return {name: [value] for name, value in criteria.items()}
+    for name in criteria.keys() - {"since", "until"}:
+        if not isinstance(criteria[name], str):
+            raise ProtocolError(f"{name} is text")
+    return {name: [_time_text(value)] for name, value in criteria.items()}
 
 
-def _settled(command: Command | None, done: Response) -> Response | Call:
+def _settled(command: Command | None, tell: Callable[[Answer], Response]) -> Response | Call:
     if command is None:
         return error_response(404, "no message has this id")
-    return Call(command, lambda answer: refusal(answer) if isinstance(answer, Refused) else done)
+    return Call(command, lambda answer: refusal(answer) if isinstance(answer, Refused) else tell(answer))

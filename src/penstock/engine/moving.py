@@ -22,6 +22,7 @@ from penstock.model import (
     Refused,
     Reschedule,
     Rescheduled,
+    ScheduledAt,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ def reschedule(engine: Engine, command: Reschedule, now: Nanos) -> Decision:
     found = _delayed(engine, command)
     if isinstance(found, Refused):
         return Decision((), found)
-    return Decision((Rescheduled(*_facts(*found, now), visible_at=max(command.visible_at, now)),), Done())
+    visible_at = max(command.visible_at, now)
+    return Decision((Rescheduled(*_facts(*found, now), visible_at=visible_at),), ScheduledAt(visible_at))
 
 
 def _delayed(engine: Engine, command: Cancel | Reschedule) -> tuple[Queue, int, Row] | Refused:
