@@ -69,6 +69,13 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
         """Does a message stay when its worker is done with it? It does where others want it too."""
         return self.keep == "all" or self.confirmations > 1
 
+    @property
+    def deliveries(self) -> int:
+        """After how many a message has failed when its lease ends without a confirmation; 0: it never has. Where one
+        confirmation is enough, `max_receives` counts when a message is delivered, not when a lease ends."""
+        most = self.redrive_policy.max_receives if self.redrive_policy and self.confirmations > 1 else 0
+        return min(self.retries, most) if self.retries and most else self.retries or most
+
     def to_store(self) -> dict[str, Any]:
         """As they are written to the disk: a setting that came with a later version only if it says something."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
@@ -540,6 +547,8 @@ class Kind(IntEnum):
     RESCHEDULED = 33
     MOVED = 34
     COMPLETED = 35
+    GIVEN_BACK = 36
+    FAILED = 37
 
 
 # What a reader of the Event Log sees of each: a letter, or several that happen together. Housekeeping shows nothing.
@@ -562,6 +571,8 @@ LETTERS: dict[Kind, str] = {
     Kind.NOT_INTERESTED: "N",
     Kind.MOVED: "Q",
     Kind.COMPLETED: "X",
+    Kind.GIVEN_BACK: "R",
+    Kind.FAILED: "E",
 }
 
 
@@ -873,10 +884,12 @@ class Carried(MessageEvent, frozen=True, gc=False):
 
 
 class Delivered(MessageEvent, frozen=True, gc=False):
-    """Delivered to a receiver that is to send a result (F); without one, again from `visible_at`."""
+    """Delivered to a receiver that is to send a result (F); without one, again from `visible_at`. `leased`: to one of
+    several consumers that have to confirm it, which has it until then."""
 
     kind: ClassVar[Kind] = Kind.DELIVERED
     visible_at: Nanos
+    leased: bool = False
 
 
 class HandedOver(MessageEvent, frozen=True, gc=False):
@@ -890,12 +903,26 @@ class DeliveredRun(MessageRun, frozen=True, gc=False):
 
     kind: ClassVar[Kind] = Kind.DELIVERED
     visible_at: Nanos
+    leased: bool = False
 
 
 class HandedOverRun(MessageRun, frozen=True, gc=False):
     """Messages with following sequences, handed over to one receiver together."""
 
     kind: ClassVar[Kind] = Kind.HANDED_OVER
+
+
+class GivenBack(Retried, frozen=True, gc=False):
+    """The lease of one of several consumers ran out, or it gave the message back (R); for it again from
+    `visible_at`."""
+
+    kind: ClassVar[Kind] = Kind.GIVEN_BACK
+
+
+class Failed(Exasperated, frozen=True, gc=False):
+    """One of several consumers has used up its deliveries; the message is dropped, for all of them (E)."""
+
+    kind: ClassVar[Kind] = Kind.FAILED
 
 
 class ResultStored(MessageEvent, frozen=True, gc=False):

@@ -46,7 +46,7 @@ class Message:
 
 @dataclass
 class Slot:
-    state: Literal["awaited", "stored", "declined"]
+    state: Literal["awaited", "stored", "declined", "held"]
     deliveries: int = 0
     due_at: int = 0
 
@@ -277,7 +277,7 @@ class Model:
             message.state = "leased"
             message.consumer = command.consumer
             delivered.append(replace(message))
-            policy = queue.settings.redrive_policy
+            policy = queue.settings.redrive_policy if queue.settings.confirmations <= 1 else None
             if not (command.confirm and queue.settings.confirm):
                 message.visible_at = visible_at
                 queue.done_with(message)
@@ -301,7 +301,9 @@ class Model:
         found[0].confirm(found[1])
         return Done()
 
-    def settle_one(self, place: Place, outcome: str, consumer: str | None, delay_ns: int, now: int) -> Answer:
+    def settle_one(
+        self, place: Place, outcome: str, consumer: str | None, delivery: int | None, delay_ns: int, now: int
+    ) -> Answer:
         found = self.find(place)
         if found is None:
             home = next((queue for queue in self.queues if queue.number == place[0]), None)
@@ -309,10 +311,12 @@ class Model:
             return Discarded() if was_there else Refused(Reason.NO_MESSAGE)
         queue, message = found
         if consumer and queue.settings.confirmations > 1 and consumer in queue.cursors:
-            return self._settle_alone(queue, message, outcome, consumer, delay_ns, now)
+            return self._settle_alone(queue, message, outcome, consumer, delivery, delay_ns, now)
         if message.state == "kept":
             return Discarded()
-        if not self._has(message, consumer) or (outcome == "retry" and not self._is_held(message)):
+        if not self._has(message, consumer) or not self._runs(place, message, delivery):
+            return Refused(Reason.LEASE_GONE)
+        if outcome == "retry" and not self._is_held(message):
             return Refused(Reason.LEASE_GONE)
         if outcome == "retry":
             self._return(queue, message, now, delay_ns)
@@ -323,12 +327,19 @@ class Model:
         return Done()
 
     def _settle_alone(
-        self, queue: Queue, message: Message, outcome: str, consumer: str, delay_ns: int, now: int
+        self,
+        queue: Queue,
+        message: Message,
+        outcome: str,
+        consumer: str,
+        delivery: int | None,
+        delay_ns: int,
+        now: int,
     ) -> Answer:
         slot = message.slots.get(consumer)
-        if slot and slot.state != "awaited":
+        if slot and slot.state in ("stored", "declined"):
             return Discarded()
-        if queue.cursors[consumer] < message.sequence or (slot is None and outcome != "success"):
+        if slot is None or slot.state != "held" or delivery not in (None, slot.deliveries):
             return Refused(Reason.LEASE_GONE)
         if outcome == "success":
             complete = queue.completes(message)
@@ -336,21 +347,22 @@ class Model:
             if complete:
                 queue.done_with(message, complete)
         elif outcome == "retry":
-            assert slot
-            slot.due_at = now + delay_ns
+            self._return_alone(queue, message, consumer, now, delay_ns)
         else:
             message.slots[consumer] = Slot("declined")
         return Done()
 
-    def extend(self, place: Place, lease_ns: int, consumer: str | None, now: int) -> Answer:
+    def extend(self, place: Place, lease_ns: int, consumer: str | None, delivery: int | None, now: int) -> Answer:
         found = self.find(place)
         if found is None:
             return Refused(Reason.NO_MESSAGE)
         message = found[1]
         slot = message.slots.get(consumer) if consumer else None
-        if slot and slot.state == "awaited":
+        if slot and slot.state == "held" and delivery in (None, slot.deliveries):
             slot.due_at = now + lease_ns
             return LeasedUntil(slot.due_at)
+        if not self._runs(place, message, delivery):
+            return Refused(Reason.LEASE_GONE)
         if not self._is_held(message) or not self._has(message, consumer):
             return Refused(Reason.LEASE_GONE)
         message.visible_at = now + lease_ns
@@ -360,8 +372,6 @@ class Model:
         """Of a queue that asks for several confirmations: each with how often it was delivered to this consumer."""
         queue = self.queue(name)
         assert queue
-        again = queue.settings.retries - 1 if queue.settings.retries else 1 << 32
-        again = again if queue.settings.confirm else 0
         cursor = queue.cursors.get(consumer, 0)
         chosen: list[tuple[Message, int]] = []
         for message in sorted(queue.messages, key=lambda each: each.sequence):
@@ -369,7 +379,7 @@ class Model:
                 if message.state == "delayed" and not message.receives and message.visible_at > now:
                     break
                 chosen.append((message, 1))
-        if not chosen and again:
+        if not chosen:
             due = [
                 (message.slots[consumer].due_at, message.sequence, message)
                 for message in queue.messages
@@ -385,10 +395,7 @@ class Model:
         chosen = chosen[:count]
         for message, deliveries in chosen:
             queue.cursors[consumer] = max(queue.cursors.get(consumer, 0), message.sequence)
-            if again and deliveries <= again:
-                message.slots[consumer] = Slot("awaited", deliveries, now + lease_ns)
-            elif again:
-                message.slots.pop(consumer, None)
+            message.slots[consumer] = Slot("held", deliveries, now + lease_ns)
         return chosen
 
     def release(self, place: Place, consumer: str | None, delay_ns: int, now: int) -> Answer:
@@ -404,6 +411,17 @@ class Model:
         if consumer is None:
             return True
         return self._is_held(message) and message.consumer == consumer
+
+    def _runs(self, place: Place, message: Message, delivery: int | None) -> bool:
+        """Is it by this delivery that a worker has the message, if one is named?"""
+        if delivery is None:
+            return True
+        if message.state == "leased":
+            return message.receives == delivery
+        home = next((queue for queue in self.queues if queue.number == place[0]), None)
+        policy = home.settings.redrive_policy if home else None
+        held = message.state == "delayed" and not message.receives
+        return held and policy is not None and delivery >= policy.max_receives
 
     def _is_held(self, message: Message) -> bool:
         """Also as a dead letter."""
@@ -474,20 +492,47 @@ class Model:
             leases = [each for each in queue.messages if each.state == "leased" and each.visible_at <= now]
             for message in sorted(leases, key=lambda each: (each.visible_at, each.sequence)):
                 self._return(queue, message, now, 0)
+            held = [
+                (slot.due_at, each.sequence, consumer, each)
+                for each in queue.messages
+                for consumer, slot in each.slots.items()
+                if slot.state == "held" and slot.due_at <= now
+            ]
+            for _, _, consumer, message in sorted(held, key=lambda each: each[:3]):
+                if message in queue.messages and consumer in message.slots:  # Else it has failed with another.
+                    self._return_alone(queue, message, consumer, now, 0)
         for queue in self.queues:
             for message in queue.messages:
                 if message.state == "delayed" and message.visible_at <= now:
                     message.state, message.consumer = "ready", ""
 
     def _return(self, queue: Queue, message: Message, now: int, delay_ns: int) -> None:
-        if queue.settings.retries and message.receives >= queue.settings.retries:
-            if queue.settings.redrive_policy:
-                self._move(queue, message, now, now, "")
-            else:
-                queue.done_with(message)
-        else:
+        if not self._fails(queue, message, message.receives, now):
             message.state = "delayed" if delay_ns else "ready"
             message.visible_at, message.consumer = now + delay_ns, ""
+
+    def _return_alone(self, queue: Queue, message: Message, consumer: str, now: int, delay_ns: int) -> None:
+        """Of one of several consumers."""
+        slot = message.slots[consumer]
+        if self._fails(queue, message, slot.deliveries, now):
+            if message.slots:  # Else it has begun anew in another queue.
+                message.slots[consumer] = Slot("declined")
+        else:
+            message.slots[consumer] = Slot("awaited", slot.deliveries, now + delay_ns)
+
+    def _fails(self, queue: Queue, message: Message, deliveries: int, now: int) -> bool:
+        """Was this the last delivery? Then the message goes, for all who are to confirm it."""
+        policy = queue.settings.redrive_policy
+        limits = [queue.settings.retries]
+        if policy and queue.settings.confirmations > 1:
+            limits.append(policy.max_receives)
+        if not any(limit and deliveries >= limit for limit in limits):
+            return False
+        if policy:
+            self._move(queue, message, now, now, "")
+        else:
+            queue.done_with(message, complete=True)
+        return True
 
     def _move(self, queue: Queue, message: Message, now: int, visible_at: int, consumer: str) -> None:
         assert queue.settings.redrive_policy

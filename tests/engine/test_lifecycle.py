@@ -21,7 +21,9 @@ from penstock.model import (
     Exasperated,
     Expired,
     Extended,
+    Failed,
     Fetched,
+    GivenBack,
     HandedOver,
     Invalidated,
     Kicked,
@@ -47,6 +49,7 @@ FACTS: dict[str, Any] = {"time": NOW, "queue": 1, "sequence": 1, "created": CREA
 SIMPLE: dict[Kind, type[MessageEvent]] = {
     Kind.KICKED: Kicked,
     Kind.EXASPERATED: Exasperated,
+    Kind.FAILED: Failed,
     Kind.EXPIRED: Expired,
     Kind.DELETED: Deleted,
     Kind.HANDED_OVER: HandedOver,
@@ -90,6 +93,8 @@ def event_of(kind: Kind, visible_at: int = NOW, consumer: int = 0) -> Event:
         return Fetched(**FACTS, visible_at=NOW + 50)
     if kind is Kind.RETRIED:
         return Retried(**FACTS, visible_at=visible_at)
+    if kind is Kind.GIVEN_BACK:
+        return GivenBack(**(FACTS | {"consumer": RECEIVER}), visible_at=visible_at)
     if kind is Kind.SUCCEEDED:
         return Succeeded(**FACTS, complete=True, result=b"")
     if kind is Kind.DEAD_LETTERED:

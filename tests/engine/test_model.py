@@ -75,6 +75,7 @@ MADE = QueueSettings(detect_unchanged=True, visibility_ns=10)
 names = st.sampled_from(["a", "b", "c", "d"])
 consumers = st.sampled_from(["", "me", "you"])
 delays = st.sampled_from([0, 0, 0, 1, 5, 20])
+deliveries = st.sampled_from([None, None, 1, 2])
 picks = st.integers(0, 1 << 16)
 bodies = st.sampled_from([b"", b"same", b"other", b"x" * 300])
 settings_of_queues = st.builds(
@@ -276,11 +277,19 @@ class EngineMachine(RuleBasedStateMachine):
         assert answer == expected
         self.places += places
 
-    @rule(pick=picks, outcome=st.sampled_from(OUTCOMES), consumer=st.none() | consumers, delay_ns=delays)
-    def settle_one(self, pick: int, outcome: Outcome, consumer: str | None, delay_ns: int) -> None:
-        place = self.any_place(pick)
-        answer, now = self.do(Settle(*place, outcome, consumer, delay_ns=delay_ns))
-        assert answer == self.model.settle_one(place, outcome, consumer, delay_ns, now)
+    @rule(
+        pick=picks,
+        outcome=st.sampled_from(OUTCOMES),
+        consumer=st.none() | consumers,
+        delivery=deliveries,
+        delay_ns=delays,
+    )
+    def settle_one(
+        self, pick: int, outcome: Outcome, consumer: str | None, delivery: int | None, delay_ns: int
+    ) -> None:
+        place, consumer = self.any_taken(pick, consumer)
+        answer, now = self.do(Settle(*place, outcome, consumer, delivery, delay_ns))
+        assert answer == self.model.settle_one(place, outcome, consumer, delivery, delay_ns, now)
 
     @rule(picked=st.lists(st.tuples(picks, st.sampled_from(OUTCOMES), st.none() | consumers), max_size=4))
     def settle_several(self, picked: list[tuple[int, Outcome, str | None]]) -> None:
@@ -292,17 +301,17 @@ class EngineMachine(RuleBasedStateMachine):
         expected: list[Answer] = []
         done: set[Place] = set()
         for place, outcome, who in chosen:
-            each = self.model.settle_one(place, outcome, who, 0, now)
+            each = self.model.settle_one(place, outcome, who, None, 0, now)
             # Of a message from a queue that is gone, only who speaks at the same time knows that it was there.
             expected.append(Discarded() if each == Refused(Reason.NO_MESSAGE) and place in done else each)
             done |= {place} if each == Done() else set()
         assert answer == expected
 
-    @rule(pick=picks, consumer=st.none() | consumers, lease_ns=st.sampled_from([0, 5, 60]))
-    def extend(self, pick: int, consumer: str | None, lease_ns: int) -> None:
-        place = self.any_place(pick)
-        answer, now = self.do(Extend(*place, lease_ns, consumer))
-        assert answer == self.model.extend(place, lease_ns, consumer, now)
+    @rule(pick=picks, consumer=st.none() | consumers, delivery=deliveries, lease_ns=st.sampled_from([0, 5, 60]))
+    def extend(self, pick: int, consumer: str | None, delivery: int | None, lease_ns: int) -> None:
+        place, consumer = self.any_taken(pick, consumer)
+        answer, now = self.do(Extend(*place, lease_ns, consumer, delivery))
+        assert answer == self.model.extend(place, lease_ns, consumer, delivery, now)
 
     @rule(
         name=names,
@@ -321,6 +330,13 @@ class EngineMachine(RuleBasedStateMachine):
         assert [(*self.seen(each)[:2], each.receives) for each in answer.deliveries] == [
             (*_as_seen(message)[:2], deliveries) for message, deliveries in expected
         ]
+
+    def any_taken(self, pick: int, consumer: str | None) -> tuple[Place, str | None]:
+        """Often what one of several consumers has, and by that one."""
+        self.settle()
+        there = [message for queue in self.model.queues for message in queue.messages]
+        held = [(each.id, name) for each in there for name, slot in each.slots.items() if slot.state == "held"]
+        return held[pick // 2 % len(held)] if held and pick % 2 else (self.any_place(pick // 2), consumer)
 
     def any_place(self, pick: int) -> Place:
         """Mostly of a message that is leased."""
@@ -489,8 +505,8 @@ class EngineMachine(RuleBasedStateMachine):
             slot = mine.groups.slot(number, message.sequence) if number or not consumer else None
             assert (slot is None) == (expected is None), (consumer, message)
             if slot and expected:
-                assert slot.state == ["", "awaited", "stored", "declined"].index(expected.state)
-            if slot and expected and expected.state == "awaited":
+                assert slot.state == ["", "awaited", "stored", "declined", "held"].index(expected.state)
+            if slot and expected and expected.state in ("awaited", "held"):
                 assert (slot.size, slot.value) == (expected.deliveries, expected.due_at)
 
 
@@ -567,12 +583,13 @@ def random_step(machine: EngineMachine, random: Random) -> None:
         case 15:
             machine.publish_topics([random_message(random) for _ in range(random.randint(1, 4))])
         case 16:
-            machine.settle_one(pick, random.choice(OUTCOMES), consumer, random.choice([0, 0, 1, 5, 20]))
+            delivery, delay_ns = random.choice([None, None, 1, 2]), random.choice([0, 0, 1, 5, 20])
+            machine.settle_one(pick, random.choice(OUTCOMES), consumer, delivery, delay_ns)
         case 17:
             picked = [(random.randrange(1 << 16), random.choice(OUTCOMES), consumer) for _ in range(4)]
             machine.settle_several(picked)
         case 18:
-            machine.extend(pick, consumer, random.choice([0, 5, 60]))
+            machine.extend(pick, consumer, random.choice([None, None, 1, 2]), random.choice([0, 5, 60]))
         case 19:
             who = random.choice(["me", "you", "they"])
             machine.receive(name, who, random.randint(1, 4), random.choice([0, 7, 60]))

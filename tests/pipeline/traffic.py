@@ -29,6 +29,7 @@ def make_traffic(broker: Broker, rounds: int = 2) -> None:
     channel(broker, "picky", "fruit.sweet", retries=1)
     channel(broker, "screen", "*", confirm=False)
     make_queue(broker, "votes", confirmations=2, visibility_timeout=LATER_SECONDS)
+    make_queue(broker, "once", confirmations=2, retries=1, visibility_timeout=LATER_SECONDS)
     assert call(broker, "PATCH", "/v1/queues/rotten", {"visibility_timeout": 60}).status == 200
     for number in range(rounds):
         _publish_to_topics(broker, number)
@@ -79,7 +80,8 @@ def _settle(broker: Broker) -> None:
 
 
 def _vote(broker: Broker) -> None:
-    """Of six messages, consumers complete four; one is given back, and one is with a worker without a name."""
+    """Of six messages, consumers complete four; one is given back, and one is with a worker without a name. Of two
+    more, one fails with one consumer while another has it, and one with a worker."""
     publish(broker, [{"object": "votes", "message": f"motion {number}"} for number in range(6)])
     taken = {name: take(broker, "queues/votes", consumer=name, max=6) for name in ("ann", "bob", "cyd")}
     first, second, third, fourth, fifth, _ = [message["id"] for message in taken["ann"]]
@@ -92,6 +94,11 @@ def _vote(broker: Broker) -> None:
             confirm(broker, {"id": message["id"], "outcome": "success"})
     _say(broker, fourth, ann="success")
     take(broker, "queues/votes", consumer="ann", max=6)
+    publish(broker, [{"object": "once", "message": f"only {number}"} for number in range(2)])
+    taken = {name: take(broker, "queues/once", consumer=name, max=2) for name in ("ann", "bob")}
+    _say(broker, taken["ann"][0]["id"], ann="retry")
+    (message,) = take(broker, "queues/once")
+    confirm(broker, {"id": message["id"], "outcome": "retry"})
 
 
 def _say(broker: Broker, message: str, **outcomes: str) -> None:

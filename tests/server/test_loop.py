@@ -442,6 +442,15 @@ async def test_outcomes_in_one_turn_are_decided_in_their_order(loop: Loop) -> No
 
 
 @live
+async def test_a_consumer_that_waits_gets_again_what_it_has_not_confirmed_in_time(loop: Loop) -> None:
+    await ask(loop, CreateQueue("several", QueueSettings(confirmations=2, visibility_ns=1_000_000)))
+    await ask(loop, Publish("several", [HELLO]))
+    await ask(loop, Receive("several", "c"))
+    (again,) = (await ask(loop, Receive("several", "c", wait_ns=10**11))).deliveries
+    assert again.receives == 2
+
+
+@live
 async def test_a_consumer_that_waits_gets_what_it_gave_back_when_its_delay_is_over(loop: Loop) -> None:
     await ask(loop, CreateQueue("several", QueueSettings(confirmations=2, visibility_ns=10**15)))
     await ask(loop, Publish("several", [HELLO]))

@@ -263,6 +263,24 @@ def test_each_of_several_consumers_gets_again_what_it_gave_back(broker: Broker) 
     assert take(broker, "queues/again", consumer="other") == []
 
 
+def test_a_message_fails_for_all_consumers_when_one_has_had_it_as_often_as_it_may(broker: Broker) -> None:
+    assert call(broker, "PUT", "/v1/queues/gave-up").status == 201
+    policy = {"max_receives": 2, "dead_letter_queue": "gave-up"}
+    made = {"confirmations": 2, "visibility_timeout": 0.2, "redrive_policy": policy}
+    assert call(broker, "PUT", "/v1/queues/trying", made).status == 201
+    publish(broker, {"topics": ["trying"], "message": "x"})
+    (message,) = take(broker, "queues/trying", consumer="one")
+    wrong = call(broker, "POST", "/v1/confirm", {"id": message["id"], "consumer": "one", "delivery": 77})
+    assert wrong.status == 409
+    (again,) = take(broker, "queues/trying", consumer="one", wait=10)
+    assert again["receives"] == 2
+    (dead,) = take(broker, "queues/gave-up", wait=10)
+    assert dead["id"] == message["id"]
+    told = [(event["state"], event["receives"]) for event in events(broker, queue="trying", state="FRE")]
+    assert told == [("F", 1), ("R", 1), ("F", 2), ("E", 2)]
+    assert call(broker, "GET", "/v1/queues/trying").json()["status"]["messages"] == 0
+
+
 def test_a_worker_of_another_dialect_is_one_of_the_consumers(broker: Broker) -> None:
     assert call(broker, "PUT", "/v1/queues/mixed", {"confirmations": 2}).status == 201
     publish(broker, {"topics": ["mixed"], "message": "x"})

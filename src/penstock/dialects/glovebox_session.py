@@ -86,13 +86,15 @@ _NOTICES: dict[Kind, Notice] = {
     Kind.SUCCEEDED: "finish",
     Kind.RESULT_STORED: "finish",
     Kind.RETRIED: "retry",
+    Kind.GIVEN_BACK: "retry",
     Kind.EXASPERATED: "drop",
+    Kind.FAILED: "drop",
     Kind.DEAD_LETTERED: "drop",
     Kind.INVALID: "drop",
     Kind.NOT_INTERESTED: "drop",
 }
 # After these a sender is told nothing more of its message.
-_ENDS = frozenset(Kind) - {Kind.FETCHED, Kind.DELIVERED, Kind.RETRIED, Kind.MOVED}
+_ENDS = frozenset(Kind) - {Kind.FETCHED, Kind.DELIVERED, Kind.RETRIED, Kind.GIVEN_BACK, Kind.MOVED}
 _STAGES: dict[Firmness | None, Stage] = {
     None: Stage.SYNC,
     "ready": Stage.READY,

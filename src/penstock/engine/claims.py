@@ -57,7 +57,7 @@ def read_claimed(engine: Engine, command: ReadClaimed, now: Nanos) -> Decision:
         else:
             row = row._replace(receives=row.receives - 1)  # A delivery counts itself.
             if row.visible_at < now + command.lease_ns // 2:
-                events.append(Extended(*facts, row.receives + 1, consumer, until))
+                events.append(Extended(*facts, row.receives + 1, queue.worker(sequence, row), until))
         answer.deliveries.append(delivery_of(engine, queue, sequence, row, until))
     return Decision(events, answer)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from hashlib import sha256
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, TypeGuard
 
 import msgspec
 import numpy as np
@@ -74,12 +74,14 @@ from penstock.model import (
     Expired,
     Extend,
     Extended,
+    Failed,
     Fetch,
     Fetched,
     FetchedRun,
     Finish,
     FinishClaimed,
     FinishMany,
+    GivenBack,
     HandedOver,
     HandedOverRun,
     Invalidated,
@@ -224,6 +226,8 @@ class Engine:
             DeliveredRun: self._delivered_run,
             HandedOver: self._handed_over,
             HandedOverRun: self._handed_over_run,
+            GivenBack: self._given_back,
+            Failed: self._failed,
             ResultStored: self._result_stored,
             ResultCarried: self._result_carried,
             ReceiverMoved: self._receiver_moved,
@@ -394,9 +398,24 @@ class Engine:
             for sequence, row in queue.overdue_leases(TICK_EVENTS_MAX - len(events), now):
                 if row.expires_at > now:  # Else it expires, now or with the next tick.
                     events.append(self.returned(queue, sequence, row, now, 0, taken))
+            self._end_leases_alone(queue, now, events, taken)
             if len(events) >= TICK_EVENTS_MAX:
                 break
         return Decision(events, _DONE)
+
+    def _end_leases_alone(self, queue: Queue, now: Nanos, events: list[Event], taken: dict[int, int]) -> None:
+        """Those of consumers that are to confirm the same messages, which may fail with any of them."""
+        overdue = queue.groups.overdue(TICK_EVENTS_MAX - len(events), now)
+        failed = {each.sequence for each in events if _takes_away(each, queue)} if overdue else set()
+        for sequence, consumer, slot in overdue:
+            row = queue.rows.get(sequence)
+            if row is None or row.expires_at <= now or sequence in failed:
+                continue
+            lease = row._replace(state=LEASED, receives=slot.size, consumer=consumer)
+            event = self.returned(queue, sequence, lease, now, 0, taken, GivenBack)
+            events.append(event)
+            if _takes_away(event, queue):
+                failed.add(sequence)
 
     def _due(self, now: Nanos) -> list[Queue]:
         """The queues whose deadline has come, read from the heap without taking them out."""
@@ -413,16 +432,27 @@ class Engine:
         return list(due.values())
 
     def returned(
-        self, queue: Queue, sequence: int, row: Row, now: Nanos, delay_ns: Nanos, taken: dict[int, int]
+        self,
+        queue: Queue,
+        sequence: int,
+        row: Row,
+        now: Nanos,
+        delay_ns: Nanos,
+        taken: dict[int, int],
+        kind: type[Retried] = Retried,
     ) -> Event:
-        """A lease ends without a confirmation: what becomes of the message?"""
+        """A lease ends without a confirmation: what becomes of the message? `kind`: if it is delivered again."""
         if row.state == DELAYED:  # A dead letter, of which it was told before that it has failed.
             return Rescheduled(*_facts(queue, sequence, row, now), visible_at=min(now + delay_ns, NEVER_NS))
-        if queue.settings.retries and row.receives >= queue.settings.retries:
-            if queue.settings.redrive_policy is None:
+        settings = queue.settings
+        if settings.deliveries and row.receives >= settings.deliveries:
+            if settings.redrive_policy:
+                return self.dead_letter(queue, sequence, row, now, taken, held_until=None)
+            if kind is Retried and settings.confirmations <= 1:
                 return _about(Exasperated, queue, sequence, row, now)
-            return self.dead_letter(queue, sequence, row, now, taken, held_until=None)
-        return Retried(*_facts(queue, sequence, row, now), visible_at=min(now + delay_ns, NEVER_NS))
+            consumer = queue.worker(sequence, row) if kind is Retried else row.consumer
+            return _about(Failed, queue, sequence, row._replace(consumer=consumer), now)
+        return kind(*_facts(queue, sequence, row, now), visible_at=min(now + delay_ns, NEVER_NS))
 
     def dead_letter(
         self, queue: Queue, sequence: int, row: Row, now: Nanos, taken: dict[int, int], held_until: Nanos | None
@@ -694,11 +724,19 @@ class Engine:
     def _extended(self, event: Extended, _: Position) -> None:
         queue, row = self._message(event)
         if queue.groups.owes(event.consumer, event.sequence):
-            queue.groups.deliver(event.consumer, event.sequence, event.receives, event.visible_at)
+            self._extended_alone(queue, event)
         else:
             assert row.state in (LEASED, DELAYED), "only who has a message has it for longer"
             queue.change(event.sequence, row, row.state, event.visible_at, row.receives, row.consumer)
             self._arm(queue, event.visible_at)
+
+    def _extended_alone(self, queue: Queue, event: Extended) -> None:
+        facts = (event.consumer, event.sequence, event.receives, event.visible_at)
+        if queue.groups.has(event.consumer, event.sequence):
+            queue.groups.lend(*facts)
+            self._arm(queue, event.visible_at)
+        else:
+            queue.groups.deliver(*facts)
 
     def _rescheduled(self, event: Rescheduled, _: Position) -> None:
         queue, row = self._message(event)
@@ -752,11 +790,19 @@ class Engine:
 
     def _delivered(self, event: Delivered, _: Position) -> None:
         queue, _row = self._message(event)
-        queue.groups.deliver(event.consumer, event.sequence, event.receives, event.visible_at)
+        facts = (event.consumer, event.sequence, event.receives, event.visible_at)
+        if event.leased:
+            queue.groups.lend(*facts)
+            self._arm(queue, event.visible_at)
+        else:
+            queue.groups.deliver(*facts)
 
     def _delivered_run(self, event: DeliveredRun, _: Position) -> None:
-        groups = self.queues[event.queue].groups
-        groups.deliver_run(event.consumers[0], event.sequences[0], len(event.sequences), event.visible_at)
+        queue, time = self.queues[event.queue], event.visible_at
+        run = (event.consumers[0], event.sequences[0], len(event.sequences))
+        queue.groups.deliver_run(*run, time, lend=event.leased)
+        if event.leased:
+            self._arm(queue, time)
 
     def _handed_over(self, event: HandedOver, _: Position) -> None:
         queue, _row = self._message(event)
@@ -764,6 +810,20 @@ class Engine:
 
     def _handed_over_run(self, event: HandedOverRun, _: Position) -> None:
         self.queues[event.queue].groups.move(event.consumers[0], event.sequences[-1])
+
+    def _given_back(self, event: GivenBack, _: Position) -> None:
+        queue, _row = self._message(event)
+        queue.groups.give_back(event.consumer, event.sequence, event.receives, event.visible_at)
+
+    def _failed(self, event: Failed, _: Position) -> None:
+        """Nobody gets it again; where everything is kept, only those who have not had it or are not done with it."""
+        queue, row = self._message(event)
+        if queue.settings.keep == "finished":
+            self._remove(queue, event.sequence, row)
+            return
+        if queue.groups.has(event.consumer, event.sequence):
+            queue.groups.decline(event.consumer, event.sequence)
+        queue.keep(event.sequence, row, row.receives, row.consumer)
 
     def _result_stored(self, event: ResultStored, position: Position) -> None:
         queue, _row = self._message(event)
@@ -872,6 +932,13 @@ class _Head(msgspec.Struct):
 
 def _about(kind: type[MessageEvent], queue: Queue, sequence: int, row: Row, now: Nanos) -> MessageEvent:
     return kind(*_facts(queue, sequence, row, now))
+
+
+def _takes_away(event: Event, queue: Queue) -> TypeGuard[MessageEvent]:
+    """Is there nothing left of a message of this queue?"""
+    if isinstance(event, Exasperated):
+        return event.queue == queue.number and queue.settings.keep == "finished"
+    return isinstance(event, DeadLettered) and event.queue == queue.number
 
 
 def _facts(queue: Queue, sequence: int, row: Row, now: Nanos) -> tuple[Nanos, int, int, Nanos, int, int]:

@@ -2,9 +2,9 @@
 
 A receiver is a name with a cursor: everything up to it was delivered to that name, or passed over. A message has a
 slot of 16 bytes with a receiver only while there is something to know: that it is to be delivered again unless a
-result comes, where in the log the result is, or that there will be none. Slots live in chunks of neighbouring
-sequences, first by sequence and then by receiver, so that a message that goes takes all of its slots with it without
-asking every receiver.
+result comes, where in the log the result is, that there will be none, or until when the receiver has the message.
+Slots live in chunks of neighbouring sequences, first by sequence and then by receiver, so that a message that goes
+takes all of its slots with it without asking every receiver.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SLOT = Struct("<B3xIQ")
 SLOT_DTYPE = np.dtype([("state", "u1"), ("_", "u1", (3,)), ("size", "<u4"), ("value", "<u8")])
 assert _SLOT.size == SLOT_DTYPE.itemsize == 16
 
-_EMPTY, AWAITED, STORED, DECLINED = range(4)  # The states of a slot; the numbers are in snapshots.
+_EMPTY, AWAITED, STORED, DECLINED, HELD = range(5)  # The states of a slot; the numbers are in snapshots.
 WORKERS = 0  # The receiver that stands for all workers, where several consumers have to confirm a message.
 _SHIFT = ROWS_PER_CHUNK.bit_length() - 1
 _MASK = ROWS_PER_CHUNK - 1
@@ -40,8 +40,8 @@ _Columns = tuple[NDArray[Any], ...]
 
 class Slot(NamedTuple):
     state: int
-    size: int  # Of a result; of what is awaited, the deliveries so far.
-    value: int  # The position of a result; of what is awaited, when it is due again.
+    size: int  # Of a result; of what is awaited or held, the deliveries so far.
+    value: int  # The position of a result; of what is awaited, when it is due again; of what is held, until when.
 
 
 class Stored(NamedTuple):
@@ -61,10 +61,11 @@ class _Receiver:
 
 
 class Groups:
-    __slots__ = ("_receivers", "slots")
+    __slots__ = ("_held", "_receivers", "slots")
 
     def __init__(self) -> None:
         self._receivers: dict[int, _Receiver] = {}  # By the number of the name.
+        self._held: dict[int, Line] = {}  # What receivers hold, by when that ends; of those who hold something.
         self.slots: dict[int, dict[int, bytearray]] = {}  # In chunks, by sequence and then by receiver.
 
     # Views
@@ -108,9 +109,14 @@ class Groups:
         return slot is not None and (slot.state, slot.value) == (STORED, position)
 
     def owes(self, receiver: int, sequence: int) -> bool:
-        """Is a result of this receiver awaited?"""
+        """Is a result of this receiver awaited, be it that it has the message now?"""
         slot = self.slot(receiver, sequence) if self.slots else None
-        return slot is not None and slot.state == AWAITED
+        return slot is not None and slot.state in (AWAITED, HELD)
+
+    def has(self, receiver: int, sequence: int) -> bool:
+        """Has this receiver the message now?"""
+        slot = self.slot(receiver, sequence) if self.slots else None
+        return slot is not None and slot.state == HELD
 
     def results(self, sequence: int) -> int:
         """How many receivers have sent one."""
@@ -123,7 +129,7 @@ class Groups:
         head = known.awaited.first() if known and known.awaited else None
         if known is None or known.awaited is None or head is None or head[0] > now:
             return []
-        holds = self._holds(receiver)
+        holds = self._holds(receiver, AWAITED)
         found = known.awaited.peek(
             count, lambda time, sequence: sequence not in besides and holds(time, sequence), now
         )
@@ -133,6 +139,22 @@ class Groups:
         known = self._receivers.get(receiver)
         head = known.awaited.first() if known and known.awaited else None
         return head[0] if head else NEVER_NS
+
+    def overdue(self, count: int, now: Nanos) -> list[tuple[int, int, Slot]]:
+        """Sequence, receiver and slot of what was held until now: the longest overdue first."""
+        found: list[tuple[Nanos, int, int]] = []
+        for receiver, line in self._held.items():
+            pairs = line.peek(count, self._holds(receiver, HELD), now)
+            found += [(time, sequence, receiver) for time, sequence in pairs]
+        ended = [
+            (sequence, receiver, self.slot(receiver, sequence)) for _, sequence, receiver in sorted(found)[:count]
+        ]
+        return [(sequence, receiver, slot) for sequence, receiver, slot in ended if slot]
+
+    def next_end(self) -> Nanos:
+        """When a receiver has something no longer."""
+        heads = [line.first() for line in self._held.values()]
+        return min([head[0] for head in heads if head], default=NEVER_NS)
 
     # Changes
 
@@ -147,25 +169,32 @@ class Groups:
         if slot and slot.state == STORED:
             return
         if due_at != NEVER_NS:
-            self._set(receiver, sequence, AWAITED, deliveries, due_at)
+            self._hand(receiver, sequence, AWAITED, deliveries, due_at)
         elif slot:
             self._clear(receiver, sequence)
-        if slot:
             self._no_longer_due(receiver, sequence, slot)
-        if due_at != NEVER_NS:
-            self._line(receiver).add(due_at, sequence)
 
-    def deliver_run(self, receiver: int, first: int, count: int, due_at: Nanos) -> None:
-        """As `deliver`, for following sequences that are delivered for the first time and have no result."""
+    def lend(self, receiver: int, sequence: int, deliveries: int, until: Nanos) -> None:
+        """The receiver has the message until then, and nobody counts on a result later."""
+        self.move(receiver, sequence)
+        self._hand(receiver, sequence, HELD, deliveries, until)
+
+    def give_back(self, receiver: int, sequence: int, deliveries: int, due_at: Nanos) -> None:
+        """The receiver has the message no longer, and gets it again."""
+        self._hand(receiver, sequence, AWAITED, deliveries, due_at)
+
+    def deliver_run(self, receiver: int, first: int, count: int, due_at: Nanos, *, lend: bool) -> None:
+        """As `deliver` or `lend`, for following sequences that are delivered the first time and have no result."""
         self.move(receiver, first + count - 1)
-        if due_at == NEVER_NS:
+        if due_at == NEVER_NS and not lend:
             return
-        slot = _SLOT.pack(AWAITED, 1, due_at)
+        state = HELD if lend else AWAITED
+        slot = _SLOT.pack(state, 1, due_at)
         for number, start, stop in spans(first, count):
             chunk = self._chunk(receiver, number)
             chunk[start * _SLOT_BYTES : stop * _SLOT_BYTES] = slot * (stop - start)
             chunk[_LIVE] += stop - start
-        self._line(receiver).add_run(due_at, first, count)
+        self._line(receiver, state).add_run(due_at, first, count)
 
     def store(self, receiver: int, sequence: int, position: Position, size: int) -> None:
         """A result has come."""
@@ -195,21 +224,34 @@ class Groups:
             known = self._receivers[receiver] = _Receiver()
         return known
 
-    def _line(self, receiver: int) -> Line:
+    def _hand(self, receiver: int, sequence: int, state: int, deliveries: int, time: Nanos) -> None:
+        slot = self.slot(receiver, sequence)
+        self._set(receiver, sequence, state, deliveries, time)
+        if slot:
+            self._no_longer_due(receiver, sequence, slot)
+        self._line(receiver, state).add(time, sequence)
+
+    def _line(self, receiver: int, state: int) -> Line:
+        """The line of what is awaited, or of what is held."""
         known = self._known(receiver)
+        if state == HELD:
+            return self._held.setdefault(receiver, Line())
         if known.awaited is None:
             known.awaited = Line()
         return known.awaited
 
     def _no_longer_due(self, receiver: int, sequence: int, slot: Slot) -> None:
-        """The slot is no longer what it was; if it was awaited, it leaves the line."""
-        if slot.state == AWAITED:
-            self._line(receiver).leave(slot.value, sequence, self._holds(receiver))
+        """The slot is no longer what it was; if it was awaited or held, it leaves the line."""
+        if slot.state in (AWAITED, HELD):
+            line = self._line(receiver, slot.state)
+            line.leave(slot.value, sequence, self._holds(receiver, slot.state))
+            if slot.state == HELD and not line.live:
+                del self._held[receiver]
 
-    def _holds(self, receiver: int) -> Holds:
+    def _holds(self, receiver: int, state: int) -> Holds:
         def holds(time: Nanos, sequence: int) -> bool:
             slot = self.slot(receiver, sequence)
-            return slot is not None and slot.state == AWAITED and slot.value == time
+            return slot is not None and slot.state == state and slot.value == time
 
         return holds
 
@@ -285,10 +327,14 @@ class Groups:
 
     def line_up(self) -> None:
         """Line restored slots up again: every line is a function of the slots."""
+        self._line_up(AWAITED)
+        self._line_up(HELD)
+
+    def _line_up(self, state: int) -> None:
         pieces = [
             (pairs[waiting], slots["value"][waiting].astype(np.int64))
             for pairs, slots in self.tables()
-            if (waiting := slots["state"] == AWAITED).any()
+            if (waiting := slots["state"] == state).any()
         ]
         if not pieces:
             return
@@ -297,4 +343,4 @@ class Groups:
         pairs, times = pairs[order], times[order]
         bounds = [*np.flatnonzero(np.diff(pairs[:, 1], prepend=0)).tolist(), len(pairs)]
         for start, stop in pairwise(bounds):
-            self._line(int(pairs[start, 1])).extend(times[start:stop], pairs[start:stop, 0])
+            self._line(int(pairs[start, 1]), state).extend(times[start:stop], pairs[start:stop, 0])

@@ -59,6 +59,8 @@ def fetch(engine: Engine, command: Fetch, now: Nanos) -> Decision:
     events: list[Event] = []
     deliveries: list[Delivery] = []
     consumer = engine.names.number(command.consumer, now, events) if command.consumer else 0
+    # Where others have to confirm it too, a message stays until its last lease has ended.
+    moves_at = settings.redrive_policy.max_receives if settings.redrive_policy and settings.confirmations <= 1 else 0
     lease_ns = command.lease_ns
     taken: dict[int, int] = {}
     room = FETCH_BYTES_MAX
@@ -71,7 +73,7 @@ def fetch(engine: Engine, command: Fetch, now: Nanos) -> Decision:
         visible_at = min(visible_at, NEVER_NS)
         if not confirm:
             events.append(Kicked(now, number, sequence, row.created, receives, consumer))
-        elif settings.redrive_policy and receives >= settings.redrive_policy.max_receives:
+        elif moves_at and receives >= moves_at:
             leased = row._replace(receives=receives, consumer=consumer)
             events.append(engine.dead_letter(queue, sequence, leased, now, taken, held_until=visible_at))
         else:

@@ -55,6 +55,10 @@ TRANSITIONS: dict[tuple[State, Kind], tuple[State, ...]] = {
     (State.LEASED, Kind.DELETED): (State.GONE,),
     (State.KEPT, Kind.EXPIRED): (State.GONE,),
     (State.KEPT, Kind.DELETED): (State.GONE,),
+    # One of several consumers may use up its deliveries whatever workers do with the message.
+    (State.DELAYED, Kind.DEAD_LETTERED): (State.GONE,),
+    (State.KEPT, Kind.DEAD_LETTERED): (State.GONE,),
+    **{(state, Kind.FAILED): DONE_WITH for state in (State.READY, State.DELAYED, State.LEASED, State.KEPT)},
     **{
         (state, kind): (*DONE_WITH, state)
         for state in (State.READY, State.DELAYED, State.LEASED)
@@ -65,7 +69,7 @@ TRANSITIONS: dict[tuple[State, Kind], tuple[State, ...]] = {
     **{
         (state, kind): (state,)
         for state in (State.READY, State.DELAYED, State.LEASED, State.KEPT)
-        for kind in (Kind.DELIVERED, Kind.HANDED_OVER, Kind.RESULT_STORED, Kind.EXTENDED)
+        for kind in (Kind.DELIVERED, Kind.HANDED_OVER, Kind.GIVEN_BACK, Kind.RESULT_STORED, Kind.EXTENDED)
     },
     **{(State.KEPT, kind): (State.KEPT,) for kind in OUTCOMES},
 }

@@ -63,7 +63,7 @@ class Pulling:
         self._engine = engine
         self._command = command
         self._now = now
-        self._by_cursor = by_cursor  # Also where messages leave.
+        self._by_cursor = by_cursor  # Also where messages leave: the receiver is one of several that confirm them.
         self._events: list[Event] = []
         self._receiver = engine.names.known(command.receiver)
         self._room = FETCH_BYTES_MAX
@@ -238,7 +238,7 @@ class Pulling:
                 for index, time in enumerate(created):
                     self._deliver_one(queue, draw, first + index, time, 1)
             elif draw.retries:
-                self._events.append(DeliveredRun(*facts, consumers, due_at))
+                self._events.append(DeliveredRun(*facts, consumers, due_at, leased=self._by_cursor))
             else:
                 self._events.append(HandedOverRun(*facts, consumers))
         if runs:
@@ -262,7 +262,7 @@ class Pulling:
             self._events.append(HandedOver(*facts))
         else:
             due_at = min(self._now + draw.fail_ns, NEVER_NS) if deliveries <= draw.retries else NEVER_NS
-            self._events.append(Delivered(*facts, due_at))
+            self._events.append(Delivered(*facts, due_at, leased=self._by_cursor))
 
     def _deliver_again(self, queue: Queue, draw: Draw) -> None:
         """What was delivered long ago and has no result, now that there is nothing new."""
@@ -350,8 +350,7 @@ def receive(engine: Engine, command: Receive, now: Nanos) -> Decision:
         return _fetched(engine, command, now)
     settings = queue.settings
     lease_ns = settings.visibility_ns if command.lease_ns is None else command.lease_ns
-    again = settings.retries - 1 if settings.retries else UINT32_MAX
-    draw = Draw(command.queue, most=command.count, retries=again if settings.confirm else 0, fail_ns=lease_ns)
+    draw = Draw(command.queue, most=command.count, retries=UINT32_MAX, fail_ns=lease_ns)
     decision = Pulling(engine, Pull(command.consumer, (draw,)), now, by_cursor=True).decide()
     if not isinstance(decision.answer, Pulled):
         return decision

@@ -130,7 +130,11 @@ class Queue:
 
     def next_deadline(self) -> Nanos:
         heads = (self.delayed.first(), self.leases.first(), self.lifetimes.first())
-        return min((head[0] for head in heads if head), default=NEVER_NS)
+        return min([self.groups.next_end(), *[head[0] for head in heads if head]])
+
+    def worker(self, sequence: int, row: Row) -> int:
+        """Who has the lease; nobody, if the same name owes a confirmation of its own, for which it would be taken."""
+        return 0 if self.groups.owes(row.consumer, sequence) else row.consumer
 
     def completes(self, sequence: int, besides: int = 0) -> bool:
         """Does one more confirmation make their number full? `besides`: those that are not applied yet."""

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from penstock.engine.groups import AWAITED
+from penstock.engine.groups import AWAITED, HELD, Slot
 from penstock.engine.leasing import finish_run, is_held, may_settle
-from penstock.engine.lifecycle import KEPT
+from penstock.engine.lifecycle import KEPT, LEASED
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.errors import Reason
@@ -28,6 +28,7 @@ from penstock.model import (
     Extended,
     Finish,
     FinishMany,
+    GivenBack,
     Invalidated,
     LeasedUntil,
     Nanos,
@@ -113,19 +114,18 @@ class _Settling:
             self.events.append(Succeeded(*facts, row.consumer, complete, command.result))
         else:
             kind = Invalidated if command.outcome == "invalid" else Declined
-            self.events.append(kind(*facts, _as_worker(queue, sequence, row)))
+            self.events.append(kind(*facts, queue.worker(sequence, row)))
         return _DONE
 
     def _settle_alone(self, queue: Queue, sequence: int, row: Row, consumer: int, command: Settle) -> Settled:
         """By one of several consumers."""
         place = (queue.number, sequence)
         slot = queue.groups.slot(consumer, sequence)
-        if (slot and slot.state != AWAITED) or (place, consumer) in self._spoken:
+        if (slot and slot.state not in (AWAITED, HELD)) or (place, consumer) in self._spoken:
             return _DISCARDED
-        delivered = queue.groups.cursor(consumer) >= sequence and row.expires_at > self._now
-        if not delivered or (slot is None and command.outcome != "success"):
+        if slot is None or not _is_with(queue, slot, command) or row.expires_at <= self._now:
             return Refused(Reason.LEASE_GONE)
-        facts = (self._now, *place, row.created, slot.size if slot else 0, consumer)
+        facts = (self._now, *place, row.created, slot.size, consumer)
         self._spoken.add((place, consumer))
         if command.outcome == "success":
             self.events.append(ResultStored(*facts, command.result))
@@ -134,7 +134,12 @@ class _Settling:
                 self._done_with.add(place)
             self._confirmed[place] += 1
         elif command.outcome == "retry":
-            self.events.append(Extended(*facts, min(self._now + command.delay_ns, NEVER_NS)))
+            lease = row._replace(state=LEASED, receives=slot.size, consumer=consumer)
+            rest = (self._now, command.delay_ns, self._taken, GivenBack)
+            returned = self._engine.returned(queue, sequence, lease, *rest)
+            self.events.append(returned)
+            if type(returned) is not GivenBack:
+                self._done_with.add(place)
         else:
             self.events.append(Invalidated(*facts) if command.outcome == "invalid" else Declined(*facts))
         return _DONE
@@ -151,16 +156,17 @@ def extend(engine: Engine, command: Extend, now: Nanos) -> Decision:
     queue, sequence, row = found
     visible_at = min(now + command.lease_ns, NEVER_NS)
     consumer = engine.names.known(command.consumer or "")
-    if consumer and queue.groups.owes(consumer, sequence):
-        slot = queue.groups.slot(consumer, sequence)
-        facts = (now, queue.number, sequence, row.created, slot.size if slot else 0, consumer)
+    slot = queue.groups.slot(consumer, sequence) if consumer else None
+    if slot and _is_with(queue, slot, command):
+        facts = (now, queue.number, sequence, row.created, slot.size, consumer)
     elif is_held(row) and may_settle(engine, row, command):
-        facts = (now, queue.number, sequence, row.created, row.receives, _as_worker(queue, sequence, row))
+        facts = (now, queue.number, sequence, row.created, row.receives, queue.worker(sequence, row))
     else:
         return Decision((), Refused(Reason.LEASE_GONE))
     return Decision((Extended(*facts, visible_at),), LeasedUntil(visible_at))
 
 
-def _as_worker(queue: Queue, sequence: int, row: Row) -> int:
-    """Who has the lease; nobody, if the same name owes a confirmation of its own, for which it would be taken."""
-    return 0 if queue.groups.owes(row.consumer, sequence) else row.consumer
+def _is_with(queue: Queue, slot: Slot, command: Settle | Extend) -> bool:
+    """Has this consumer the message, and by this very delivery, if one is named? A receiver has what it owes."""
+    has = slot.state == HELD or (slot.state == AWAITED and queue.settings.confirmations <= 1)
+    return has and command.delivery in (None, slot.size)

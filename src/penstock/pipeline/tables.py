@@ -88,7 +88,7 @@ def _kinds(*kinds: Kind) -> str:
 
 
 # What receivers do changes nothing for the workers of a queue.
-_OF_RECEIVERS = _kinds(Kind.DELIVERED, Kind.HANDED_OVER, Kind.RESULT_STORED)
+_OF_RECEIVERS = _kinds(Kind.DELIVERED, Kind.HANDED_OVER, Kind.GIVEN_BACK, Kind.RESULT_STORED)
 _DELIVERS = "letter in ('F', 'K')"
 _SETTLES = "letter in ('S', 'I', 'N')"
 _LEAVES = f"letter in ('U', 'K', 'I', 'N', 'X', 'E', 'Z', 'D', 'M') and not {_OF_RECEIVERS}"
@@ -139,7 +139,7 @@ _FACTS: dict[str, Any] = {**_TOLD, "expires_at": _TIME, **_CONTENT}
 _TIMES = dict.fromkeys(("created", "entered", "consumed", "processed", "completed", "failed", "gone"), _TIME)
 _ELSEWHERE = {"origin_queue": _INT, "origin_sequence": _LONG, "moved_queue": _INT, "moved_sequence": _LONG}
 # Where it may be one of several consumers whose deliveries are counted.
-_COUNTS_ALONE = f"({_OF_RECEIVERS} or {_kinds(Kind.INVALID, Kind.NOT_INTERESTED, Kind.COMPLETED)})"
+_COUNTS_ALONE = f"({_OF_RECEIVERS} or {_kinds(Kind.INVALID, Kind.NOT_INTERESTED, Kind.COMPLETED, Kind.FAILED)})"
 _CONSUMER = {"consumer": _TEXT, "fetched": _TIME, "confirmed": _TIME, "outcome": _LONG, "deliveries": _LONG}
 
 

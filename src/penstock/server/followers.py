@@ -11,7 +11,7 @@ Place = tuple[int, int]  # Queue and sequence, as they are in the message's id.
 _ENDS = frozenset(
     (
         *(Kind.KICKED, Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.COMPLETED),
-        *(Kind.EXASPERATED, Kind.EXPIRED, Kind.DELETED),
+        *(Kind.EXASPERATED, Kind.FAILED, Kind.EXPIRED, Kind.DELETED),
     )
 )
 

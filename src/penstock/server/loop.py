@@ -73,7 +73,7 @@ _READY, _SYNC = Stage.READY, Stage.SYNC  # Looking a member up in an enum is not
 _MAKES_READY = frozenset((Kind.LOGGED, Kind.RETRIED, Kind.RESCHEDULED))
 _FIRST_OF_MESSAGES = int(Kind.LOGGED)
 _OF_QUEUES = (QueueCreated, QueueChanged, QueueRemoved)
-_FOR_RECEIVERS = frozenset((Kind.DELIVERED, Kind.HANDED_OVER, Kind.RESULT_STORED, Kind.EXTENDED))
+_FOR_RECEIVERS = frozenset((Kind.DELIVERED, Kind.HANDED_OVER, Kind.GIVEN_BACK, Kind.RESULT_STORED, Kind.EXTENDED))
 _CLEARS_THE_WAY = frozenset(  # Of what receivers stop before.
     (Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXPIRED, Kind.DELETED, Kind.MOVED)
 )
@@ -662,7 +662,7 @@ class Loop:
             key: Key = (name, event.sequence)
             if key in self._waiters:
                 self._woken.append(key)
-        elif event.kind in (Kind.DELIVERED, Kind.EXTENDED) and name in self._receivers:
+        elif event.kind in (Kind.DELIVERED, Kind.GIVEN_BACK, Kind.EXTENDED) and name in self._receivers:
             receiver = event.consumers[0] if isinstance(event, MessageRun) else event.consumer
             key = (name, self.engine.names.texts[receiver])
             if key in self._waiters and event.visible_at != NEVER_NS:

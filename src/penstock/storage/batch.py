@@ -34,8 +34,10 @@ from penstock.model import (
     Exasperated,
     Expired,
     Extended,
+    Failed,
     Fetched,
     FetchedRun,
+    GivenBack,
     HandedOver,
     HandedOverRun,
     Invalidated,
@@ -106,6 +108,7 @@ assert RECORD_BYTES == RECORD_DTYPE.itemsize == 96
 HAS_DIGEST = 1  # Flag: the extent ends with a SHA-256 of the body.
 COMPLETE = 2  # Flag: the confirmation was the last one needed.
 WAS_FETCHED = 4  # Flag: the dead-lettering record contains the delivery that caused it.
+LEASED = 8  # Flag: what was delivered is with its consumer until then.
 DIGEST_BYTES = 32
 
 
@@ -340,6 +343,7 @@ def _encode_message_run(event: MessageRun, _: bytearray, records: bytearray) -> 
     table["consumer"] = event.consumers
     if type(event) is FetchedRun or type(event) is DeliveredRun:
         table["visible_at"] = event.visible_at
+        table["flags"] = LEASED if type(event) is DeliveredRun and event.leased else 0
     elif type(event) is SucceededRun:
         table["flags"] = COMPLETE
     records += table.tobytes()
@@ -352,6 +356,10 @@ def _encode_message_event(event: Any, _: bytearray, records: bytearray) -> None:
 
 def _encode_leased(event: Any, _: bytearray, records: bytearray) -> None:
     _add_message_record(records, event, 0, event.visible_at)
+
+
+def _encode_delivered(event: Delivered, _: bytearray, records: bytearray) -> None:
+    _add_message_record(records, event, LEASED if event.leased else 0, event.visible_at)
 
 
 def _encode_succeeded(event: Succeeded, heap: bytearray, records: bytearray) -> None:
@@ -495,18 +503,18 @@ _ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
     QueueCreated: _encode_queue_created,
     QueueChanged: _encode_queue_changed,
     QueueRemoved: _encode_queue_removed,
-    **dict.fromkeys((Fetched, Retried, Extended, Rescheduled), _encode_leased),
+    **dict.fromkeys((Fetched, Retried, GivenBack, Extended, Rescheduled), _encode_leased),
     Succeeded: _encode_succeeded,
     DeadLettered: _encode_dead_lettered,
     Moved: _encode_moved,
     Carried: _encode_carried,
-    Delivered: _encode_leased,
+    Delivered: _encode_delivered,
     ResultStored: _encode_result,
     ResultCarried: _encode_result,
     ReceiverMoved: _encode_receiver_moved,
     Staged: _encode_staged,
     **dict.fromkeys((BatchCommitted, Admitted, Unstaged), _encode_as_json),
-    **dict.fromkeys((Kicked, Exasperated, Expired, Deleted, HandedOver), _encode_message_event),
+    **dict.fromkeys((Kicked, Exasperated, Failed, Expired, Deleted, HandedOver), _encode_message_event),
     **dict.fromkeys((Invalidated, Declined, Completed), _encode_message_event),
 }
 assert {event.kind for event in _ENCODERS} == set(Kind)
@@ -595,7 +603,9 @@ _DECODERS: dict[int, Callable[[_Record, bytes], Event]] = {
     Kind.EXPIRED: lambda record, _: Expired(*_facts(record)),
     Kind.DELETED: lambda record, _: Deleted(*_facts(record)),
     Kind.CARRIED: lambda record, extent: Carried(*_facts(record), extent, *record[16:18]),
-    Kind.DELIVERED: lambda record, _: Delivered(*_facts(record), visible_at=record[7]),
+    Kind.DELIVERED: lambda record, _: Delivered(*_facts(record), record[7], leased=bool(record[1] & LEASED)),
+    Kind.GIVEN_BACK: lambda record, _: GivenBack(*_facts(record), visible_at=record[7]),
+    Kind.FAILED: lambda record, _: Failed(*_facts(record)),
     Kind.HANDED_OVER: lambda record, _: HandedOver(*_facts(record)),
     Kind.RESULT_STORED: lambda record, extent: ResultStored(*_facts(record), result=extent),
     Kind.RESULT_CARRIED: lambda record, extent: ResultCarried(*_facts(record), result=extent),

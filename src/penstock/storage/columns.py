@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from penstock.errors import DamagedLogError
 from penstock.limits import INT32_MAX, NEVER_NS
 from penstock.model import LETTERS, Kind
-from penstock.storage.batch import COMPLETE, DIGEST_BYTES, HAS_DIGEST, RECORD_DTYPE, WAS_FETCHED, Header
+from penstock.storage.batch import COMPLETE, DIGEST_BYTES, HAS_DIGEST, LEASED, RECORD_DTYPE, WAS_FETCHED, Header
 
 RECORDS_PER_GROUP = 8_192  # Measured: fewer pay for the calls, more for memory that is touched for the first time.
 BYTES_PER_GROUP = 64 << 20  # Bodies bound a group earlier; Arrow's offsets have room for 2 GiB.
@@ -193,7 +193,7 @@ def _letters(kind: Kind, flags: int) -> str:
 
 
 # The first two bytes of a record, kind and flags, taken as one number, are the key of these tables.
-_FLAGS = HAS_DIGEST | COMPLETE | WAS_FETCHED
+_FLAGS = HAS_DIGEST | COMPLETE | WAS_FETCHED | LEASED
 _KEY_MASK = _FLAGS << 8 | 0xFF
 _FORMS = [_Form(kind, letter) for kind, letters in LETTERS.items() for letter in letters]
 _UNKNOWN = 255
@@ -224,7 +224,8 @@ _HAS_TARGET = _are(
 )
 _HAS_VISIBLE_AT = _are(
     lambda form: (
-        form.kind in (Kind.LOGGED, Kind.QUEUED, Kind.FETCHED, Kind.RETRIED, Kind.DELIVERED, Kind.MOVED)
+        form.kind
+        in (Kind.LOGGED, Kind.QUEUED, Kind.FETCHED, Kind.RETRIED, Kind.DELIVERED, Kind.GIVEN_BACK, Kind.MOVED)
         or (form.kind is Kind.DEAD_LETTERED and form.letter != "E")
     )
 )

@@ -33,7 +33,9 @@ from penstock.model import (
     Exasperated,
     Expired,
     Extended,
+    Failed,
     Fetched,
+    GivenBack,
     HandedOver,
     Invalidated,
     Kicked,
@@ -280,11 +282,35 @@ STAGING_COMMITS: list[list[Event]] = [
     [logged(60, 2, b"second", queue=1), Admitted(at(60), "query", 0, 1, 0)],
 ]
 
+SEVERAL_COMMITS: list[list[Event]] = [
+    [
+        QueueCreated(at(0), 1, "dead", QueueSettings()),
+        QueueCreated(at(1), 2, "votes", QueueSettings(confirmations=2, retries=2)),
+        NameDefined(at(10), 1, "first"),
+        NameDefined(at(10), 2, "second"),
+        *(logged(10 + number, number, b"vote %d" % number) for number in range(1, 5)),
+    ],
+    [
+        *(Delivered(*about(20, number, 10 + number, 1, 1), at(30_020), leased=True) for number in range(1, 4)),
+        Delivered(*about(21, 1, 11, 1, 2), at(30_021), leased=True),
+        ResultStored(*about(22, 1, 11, 1, 2), result=b"yes"),
+        GivenBack(*about(23, 2, 12, 1, 1), visible_at=at(5_000)),
+        GivenBack(*about(24, 3, 13, 1, 1), visible_at=at(24)),
+    ],
+    [Delivered(*about(30, 3, 13, 2, 1), at(30_030), leased=True), Extended(*about(31, 1, 11, 1, 1), at(60_000))],
+    [Failed(*about(40, 3, 13, 2, 1)), QueueChanged(at(41), 2, QueueSettings(confirmations=2, keep="all"))],
+    [
+        Failed(*about(50, 1, 11, 1, 1)),
+        DeadLettered(*about(51, 2, 12, 1, 1), False, at(51), NEVER_NS, to_queue=1, to_sequence=1),
+    ],
+]
+
 GOLDEN = {
     "format-1": COMMITS,
     "format-1-receivers": RECEIVERS_COMMITS,
     "format-1-topics": TOPICS_COMMITS,
     "format-1-staging": STAGING_COMMITS,
+    "format-1-several": SEVERAL_COMMITS,
 }
 """Each directory beside this file, and the events it was made of, commit by commit."""
 
@@ -422,7 +448,11 @@ def as_plain(value: msgspec.Struct) -> dict[str, Any]:
     return {name: as_plain_value(field) for name, field in fields.items() if field or name not in later}
 
 
-_LATER: dict[type[msgspec.Struct], tuple[str, ...]] = {Carried: ("to_queue", "to_sequence"), Unchanged: ("headers",)}
+_LATER: dict[type[msgspec.Struct], tuple[str, ...]] = {
+    Carried: ("to_queue", "to_sequence"),
+    Unchanged: ("headers",),
+    Delivered: ("leased",),
+}
 
 
 def as_plain_value(field: Any) -> Any:
