@@ -16,6 +16,8 @@ class Reason(Enum):
     QUEUE_EXISTS = "a queue with this name already exists"
     IS_CHANNEL = "a channel gets what it has subscribed to, and nothing is published to it by topic or object"
     NO_DEAD_LETTER_QUEUE = "the dead-letter queue does not exist"
+    NOT_TOGETHER = "these settings do not go together"
+    CONFIRMATIONS_COUNT = "confirmations cannot be lowered while consumers have messages or have settled some"
     NO_MESSAGE = "the message does not exist"
     NO_OBJECT = "nothing is known of this object and key"
     LEASE_GONE = "the message is not leased to this consumer"

@@ -116,6 +116,9 @@ class Model:
             return Refused(Reason.NO_QUEUE, name)
         if refused := self._check(settings):
             return refused
+        spoken = any(message.slots or message.state == "kept" for message in queue.messages)
+        if settings.confirmations < queue.settings.confirmations and spoken:
+            return Refused(Reason.CONFIRMATIONS_COUNT, name)
         queue.settings = settings
         return None
 
@@ -123,6 +126,8 @@ class Model:
         policy = settings.redrive_policy
         if policy and not self.queue(policy.dead_letter_queue):
             return Refused(Reason.NO_DEAD_LETTER_QUEUE, policy.dead_letter_queue)
+        if settings.confirmations > 1 and not settings.confirm:
+            return Refused(Reason.NOT_TOGETHER, "without confirm nobody is asked for confirmations")
         return None
 
     def delete(self, name: str) -> Answer | None:

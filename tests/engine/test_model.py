@@ -179,6 +179,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.create("a", QueueSettings())
         for name, dead, each in zip("bcd", "abc", settings, strict=True):
             values = {key: getattr(each, key) for key in QueueSettings.__struct_fields__}
+            values["confirm"] |= each.confirmations > 1
             self.create(name, QueueSettings(**values | {"redrive_policy": RedrivePolicy(2, dead)}))
 
     @rule(name=names, settings=settings_of_queues)

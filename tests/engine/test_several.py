@@ -12,6 +12,7 @@ from penstock.model import (
     LETTERS,
     Answer,
     Completed,
+    CreateQueue,
     Delivery,
     Discarded,
     Done,
@@ -19,12 +20,16 @@ from penstock.model import (
     LeasedUntil,
     MessageEvent,
     Outcome,
+    Push,
+    QueueDescription,
+    QueueSettings,
     Receive,
     Received,
     RedrivePolicy,
     Refused,
     ResultStored,
     Settle,
+    UpdateQueue,
 )
 from tests.engine.rig import Rig, state_of
 
@@ -204,6 +209,35 @@ def test_where_everything_is_kept_a_failed_message_stays_for_those_who_have_not_
     assert len(receive(rig, "b")) == 1
     assert settle(rig, "a") == Discarded()
     assert replays(rig)
+
+
+@pytest.mark.parametrize("settings", [{"confirm": False}, {"push": Push("http://localhost/")}])
+def test_several_confirmations_go_neither_without_any_nor_with_push(rig: Rig, settings: Any) -> None:
+    wanted = QueueSettings(confirmations=2, **settings)
+    rig.create("q", **settings)
+    for command in (CreateQueue("other", wanted), UpdateQueue("q", wanted)):
+        answer = rig.do(command)
+        assert isinstance(answer, Refused)
+        assert answer.reason is Reason.NOT_TOGETHER
+    assert rig.describe("q").settings == QueueSettings(**settings)
+
+
+def test_confirmations_are_not_lowered_once_somebody_has_had_a_message(rig: Rig) -> None:
+    several(rig, confirmations=3)
+    for confirmations in (2, 3):  # Nobody has had one so far; and more may be asked for at any time.
+        assert isinstance(lower(rig, confirmations), QueueDescription)
+    refused = Refused(Reason.CONFIRMATIONS_COUNT, "q")
+    for consumer in ("a", "b"):
+        receive(rig, consumer)
+        assert lower(rig, 2) == refused
+        settle(rig, consumer)
+        assert lower(rig, 2) == refused
+    rig.finish(rig.fetch("q")[0])
+    assert isinstance(lower(rig, 1), QueueDescription)
+
+
+def lower(rig: Rig, confirmations: int) -> Answer:
+    return rig.do(UpdateQueue("q", QueueSettings(confirmations=confirmations), ("confirmations",)))
 
 
 def test_a_message_that_expires_takes_the_leases_of_its_consumers_along(rig: Rig) -> None:

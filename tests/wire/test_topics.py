@@ -351,6 +351,28 @@ def test_a_channel_says_that_it_detects_what_has_not_changed(broker: Broker) -> 
     assert (answer.status, "a channel always detects" in answer.json()["error"]) == (400, True)
 
 
+@pytest.mark.parametrize("settings", [{"confirm": False}, {"push": {"url": "https://example.org/hook"}}])
+def test_settings_that_do_not_go_together_are_refused(broker: Broker, settings: Any) -> None:
+    wanted = {"topics": ["apart.*"], "confirmations": 2, **settings}
+    refused = call(broker, "PUT", "/v1/channels/apart", wanted)
+    assert (refused.status, refused.json()["error"].split(":")[0]) == (400, "these settings do not go together")
+    channel(broker, "apart", "apart.*", **settings)
+    assert call(broker, "PATCH", "/v1/queues/apart", {"confirmations": 2}).status == 400
+    assert call(broker, "DELETE", "/v1/channels/apart").status == 204
+
+
+def test_confirmations_are_not_lowered_while_they_count(broker: Broker) -> None:
+    assert call(broker, "PUT", "/v1/queues/lower", {"confirmations": 2}).status == 201
+    publish(broker, {"topics": ["lower"], "message": "x"})
+    (message,) = take(broker, "queues/lower", consumer="one")
+    refused = call(broker, "PATCH", "/v1/queues/lower", {"confirmations": 1})
+    assert refused.status == 409
+    assert "confirmations cannot be lowered" in refused.json()["error"]
+    confirm(broker, {"id": message["id"], "consumer": "one", "outcome": "success"})
+    confirm(broker, {"id": message["id"], "outcome": "success"})
+    assert call(broker, "PATCH", "/v1/queues/lower", {"confirmations": 1}).status == 200
+
+
 def test_a_queue_is_no_channel_and_its_name_is_taken(broker: Broker) -> None:
     assert call(broker, "PUT", "/v1/queues/plain", {}).status == 201
     for method, target in (("GET", ""), ("DELETE", ""), ("GET", "/messages")):

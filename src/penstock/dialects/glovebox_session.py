@@ -62,6 +62,8 @@ CODES: dict[Reason, Code] = {
     Reason.NO_QUEUE: "NoObject",
     Reason.QUEUE_EXISTS: "ObjectAlreadyExists",
     Reason.NO_DEAD_LETTER_QUEUE: "NoObject",
+    Reason.NOT_TOGETHER: "PermissionDenied",
+    Reason.CONFIRMATIONS_COUNT: "PermissionDenied",
     Reason.NO_MESSAGE: "NoObject",
     Reason.NO_OBJECT: "NoObject",
     Reason.LEASE_GONE: "NoObject",

@@ -61,6 +61,7 @@ _STATUS = {
     Reason.NO_QUEUE: 404,
     Reason.QUEUE_EXISTS: 409,
     Reason.NO_DEAD_LETTER_QUEUE: 400,
+    Reason.NOT_TOGETHER: 400,
     Reason.NO_MESSAGE: 404,
     Reason.LEASE_GONE: 404,
     Reason.TOO_MANY_QUEUES: 503,

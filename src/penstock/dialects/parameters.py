@@ -19,6 +19,8 @@ _STATUS = {
     Reason.QUEUE_EXISTS: 409,
     Reason.IS_CHANNEL: 409,
     Reason.NO_DEAD_LETTER_QUEUE: 400,
+    Reason.NOT_TOGETHER: 400,
+    Reason.CONFIRMATIONS_COUNT: 409,
     Reason.NO_MESSAGE: 404,
     Reason.NO_OBJECT: 404,
     Reason.LEASE_GONE: 409,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def create_queue(engine: Engine, command: CreateQueue, now: Nanos) -> Decision:
     if command.name in engine.numbers:
         return refuse(Reason.QUEUE_EXISTS, command.name)
-    if refused := _check_policy(engine, command.settings):
+    if refused := _refused(engine, command.settings):
         return refused
     if len(engine.queues) >= QUEUES_MAX or engine.last_queue >= QUEUE_NUMBER_MAX:
         return refuse(Reason.TOO_MANY_QUEUES)
@@ -52,16 +52,22 @@ def update_queue(engine: Engine, command: UpdateQueue, now: Nanos) -> Decision:
     if command.fields is not None:
         changes = {name: getattr(settings, name) for name in command.fields}
         settings = msgspec.structs.replace(queue.settings, **changes)
-    if refused := _check_policy(engine, settings):
+    if refused := _refused(engine, settings):
         return refused
+    if settings.confirmations < queue.settings.confirmations and (queue.groups.slots or queue.kept):
+        return refuse(Reason.CONFIRMATIONS_COUNT, command.name)  # What is full by now would never be completed.
     changed = QueueChanged(now, queue.number, settings)
     return Decision((changed,), msgspec.structs.replace(_description(queue, now), settings=settings))
 
 
-def _check_policy(engine: Engine, settings: QueueSettings) -> Decision | None:
+def _refused(engine: Engine, settings: QueueSettings) -> Decision | None:
     policy = settings.redrive_policy
     if policy and policy.dead_letter_queue not in engine.numbers:
         return refuse(Reason.NO_DEAD_LETTER_QUEUE, policy.dead_letter_queue)
+    if settings.confirmations > 1 and not settings.confirm:
+        return refuse(Reason.NOT_TOGETHER, "without confirm nobody is asked for confirmations")
+    if settings.confirmations > 1 and settings.push:
+        return refuse(Reason.NOT_TOGETHER, "push is one consumer, and confirmations ask for more")
     return None
 
 
