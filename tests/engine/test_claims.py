@@ -53,6 +53,18 @@ def test_what_is_leased_is_read_as_often_as_one_likes(rig: Reader) -> None:
     assert rig.read(*claimed) == Claimed([], 3)
 
 
+@pytest.mark.parametrize("count", [3, 40])
+def test_what_is_claimed_twice_is_there_once(rig: Reader, count: int) -> None:
+    rig.publish("work", *[b"x"] * count)
+    rig.claim()
+    rig.wait(20)  # Nobody has it any more: reading it leases it again.
+    twice = [(1, 1, count), (1, 2, count), (1, 1, 1)]
+    answer = rig.read(*twice)
+    assert ([each.sequence for each in answer.deliveries], answer.missing) == (list(range(1, count + 1)), count)
+    assert rig.confirm(*twice) == count
+    assert state_of(rig.replayed()) == state_of(rig.engine)
+
+
 def test_reading_lengthens_the_lease(rig: Reader) -> None:
     rig.publish("work", b"1")
     claimed = rig.claim()

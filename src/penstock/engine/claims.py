@@ -25,6 +25,7 @@ from penstock.model import (
     Finish,
     FinishClaimed,
     Nanos,
+    Place,
     ReadClaimed,
     SucceededRun,
 )
@@ -41,9 +42,10 @@ def read_claimed(engine: Engine, command: ReadClaimed, now: Nanos) -> Decision:
     consumer = engine.names.number(command.consumer, now, events)
     until = min(now + command.lease_ns, NEVER_NS)
     room = FETCH_BYTES_MAX
+    seen: set[Place] = set()
     for place in _places(command.claimed):
         found = engine.find(*place)
-        if found is None or not _is_ours(found[2], consumer) or _ends(found, now):
+        if found is None or not _is_ours(found[2], consumer) or _ends(found, now) or _is_known(found, seen):
             answer.missing += 1
             continue
         queue, sequence, row = found
@@ -65,15 +67,17 @@ def read_claimed(engine: Engine, command: ReadClaimed, now: Nanos) -> Decision:
 def finish_claimed(engine: Engine, command: FinishClaimed, now: Nanos) -> Decision:
     events: list[Event] = []
     missing = 0
+    seen: set[Place] = set()
     consumer = engine.names.known(command.consumer)
     for number, first, last in command.claimed:
         run = _finished_together(engine, number, first, last, consumer, now)
-        if run:
+        if run and seen.isdisjoint(places := list(_places([(number, first, last)]))):
             events.append(run)
+            seen.update(places)
             continue
         for sequence in range(first, last + 1):
             found = engine.find(number, sequence)
-            if found is None or not _is_ours(found[2], consumer):
+            if found is None or not _is_ours(found[2], consumer) or _is_known(found, seen):
                 missing += 1
             else:
                 events += engine.decide(Finish(number, sequence), now).events
@@ -100,6 +104,14 @@ def _places(claimed: _Ranges) -> Iterator[tuple[int, int]]:
     for queue, first, last in claimed:
         for sequence in range(first, last + 1):
             yield queue, sequence
+
+
+def _is_known(found: tuple[Queue, int, Row], seen: set[Place]) -> bool:
+    """Was it spoken of before? Ranges may overlap, and a message that was moved has two places."""
+    place = (found[0].number, found[1])
+    known = place in seen
+    seen.add(place)
+    return known
 
 
 def _is_ours(row: Row, consumer: int) -> bool:
