@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.engine.engine import Engine
@@ -134,8 +135,9 @@ def test_a_message_is_posted_with_its_facts_and_confirmed_by_200(log: SegmentLog
         with Endpoint() as endpoint:
             async with a_scene(log) as scene:
                 await scene.channel(to(endpoint))
+                kept = msgspec.msgpack.encode({b"timestamp": "1ª May, 01:01".encode()})
                 message = NewMessage(
-                    b'{"n": 1}', "application/json", 7, "pump/ä", "fruit", ("fruit.a,b", "food"), b"k 1"
+                    b'{"n": 1}', "application/json", 7, "pump/ä", "fruit", ("fruit.a,b", "food"), b"k 1", kept
                 )
                 (fate,) = await scene.publish(message)
                 pushed = await came(endpoint)
@@ -153,6 +155,7 @@ def test_a_message_is_posted_with_its_facts_and_confirmed_by_200(log: SegmentLog
             assert pushed.header("X-Penstock-Key") == "k%201"
             assert pushed.header("X-Penstock-Sender") == "pump/%C3%A4"
             assert pushed.header("X-Penstock-Priority") == "7"
+            assert pushed.header("X-Penstock-Timestamp") == "1%C2%AA May%2C 01:01"
 
     asyncio.run(scenario())
 

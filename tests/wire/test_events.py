@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import quote
 
 import hypothesis.strategies as st
+import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -36,7 +37,7 @@ Row = dict[str, Any]
 ARROW = {"Accept": "application/vnd.apache.arrow.stream"}
 SENT_EVENTS = {"Accept": "text/event-stream"}
 TIMES = ("time", "created", "visible_at", "expires_at")
-TEXTS = {"body": "message", "result": "result", "key": "key", "headers": "headers"}
+TEXTS = {"body": "message", "result": "result", "key": "key"}
 SMALL_SEGMENTS = ("log.segment_bytes=65536", "log.snapshot_bytes=65536")
 
 
@@ -82,11 +83,23 @@ def as_columns(event: Row) -> Row:
     for name in TIMES:
         row[name] = nanos(event[name]) if name in event else None
     for column, name in TEXTS.items():
-        text, encoded = event.get(name), event.get(f"{name}_base64")
-        row[column] = (
-            base64.b64decode(encoded) if encoded is not None else text.encode() if text is not None else None
-        )
+        row[column] = bytes_of(event, name)
+    row["headers"] = headers_of(event)
     return row
+
+
+def bytes_of(event: Row, name: str) -> bytes | None:
+    text, encoded = event.get(name), event.get(f"{name}_base64")
+    return base64.b64decode(encoded) if encoded is not None else text.encode() if text is not None else None
+
+
+def headers_of(event: Row) -> bytes | None:
+    """As they are stored: the producer's time is one of them."""
+    if "headers_base64" in event:
+        return bytes_of(event, "headers")
+    named = {name: event[name] for name in ("timestamp",) if name in event} | event.get("headers", {})
+    packed = {name.encode(): text.encode() for name, text in named.items()}
+    return msgspec.msgpack.encode(packed) if packed else None
 
 
 def nanos(text: str) -> int:
@@ -275,6 +288,18 @@ def test_everything_that_a_producer_says_of_a_message_is_told(start_broker: Star
     assert "expires_at" not in first
     assert second["key_base64"] == "/w=="
     assert nanos(second["expires_at"]) == nanos(second["created"]) + 10**18
+    assert arrow(broker.request("GET", "/v1/events", ARROW).body) == [as_columns(event) for event in events(broker)]
+
+
+def test_what_dialects_keep_with_a_message_is_told_by_name(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    body = {"topics": ["fruit.sweet"], "message": "hello", "timestamp": "2026-05-07T01:01:00Z"}
+    assert broker.request("POST", "/v1/publish", body=json.dumps(body).encode()).status == 201
+    traced = {"X-TRACE-ID": "00000000-0000-4000-8000-000000000000"}
+    assert broker.request("POST", "/messages/fruit", traced, b"traced").status == 201
+    first, second = events(broker, "state=L")
+    assert (first["timestamp"], "headers" in first) == ("2026-05-07T01:01:00Z", False)
+    assert (second["headers"], "timestamp" in second) == ({"x-trace-id": traced["X-TRACE-ID"]}, False)
     assert arrow(broker.request("GET", "/v1/events", ARROW).body) == [as_columns(event) for event in events(broker)]
 
 

@@ -6,10 +6,9 @@ import base64
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
 from msgspec import Raw, Struct
 
-from penstock.dialects.events import TextOf
+from penstock.dialects.events import TextOf, headers_by_name
 from penstock.dialects.times import rfc3339_nanos
 from penstock.ids import MessageIds
 from penstock.limits import NEVER_NS
@@ -43,7 +42,6 @@ from penstock.model import (
 
 Document = dict[str, Any]
 
-_decode_headers = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
 # By the number of a state, as `engine.lifecycle` has it.
 STATUS = ("gone", "ready", "delayed", "leased", "kept")
 
@@ -398,13 +396,8 @@ def _parts(body: bytes | None, key: bytes, headers: bytes) -> Document:
 
 
 def _headers(data: bytes) -> Document:
-    """What dialects keep with a message, by name. The producer's time has a field of its own."""
-    try:
-        named = {name.decode(): value.decode() for name, value in _decode_headers(data).items()}
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return text_or_base64("headers", data)
-    timestamp = {"timestamp": named.pop("timestamp")} if "timestamp" in named else {}
-    return timestamp | ({"headers": named} if named else {})
+    named = headers_by_name(data)
+    return text_or_base64("headers", data) if named is None else named
 
 
 def _consumption(delivery: Consumption, name: TextOf, queue: TextOf) -> Document:

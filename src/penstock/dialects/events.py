@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 import msgspec
 from msgspec import Struct
 
+from penstock.dialects.http import decode_kept
 from penstock.dialects.times import rfc3339_nanos
 from penstock.ids import MessageIds
 from penstock.model import Nanos
@@ -135,7 +136,7 @@ class EventWriter:
         if event.key is not None:
             text += _text("key", event.key)
         if event.headers is not None:
-            text += _text("headers", event.headers)
+            text += _headers(event.headers)
         if event.digest is not None:
             text += b',"sha256":"%b"' % event.digest.hex().encode()
         return text
@@ -156,6 +157,23 @@ class _Quoted(dict[int, bytes]):
 
 
 _QUOTED_MAX = 4096
+
+
+def headers_by_name(data: bytes) -> dict[str, str | dict[str, str]] | None:
+    """What dialects keep with a message, as fields; the producer's time has one of its own. None if it is no text."""
+    try:
+        named = {name.decode(): value.decode() for name, value in decode_kept(data).items()}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    fields: dict[str, str | dict[str, str]] = {"timestamp": named.pop("timestamp")} if "timestamp" in named else {}
+    return fields | ({"headers": named} if named else {})
+
+
+def _headers(data: bytes) -> bytes:
+    named = headers_by_name(data)
+    if named is None:
+        return _text("headers", data)
+    return b"".join([b',"%b":%b' % (name.encode(), _encode(value)) for name, value in named.items()])
 
 
 def _text(name: str, data: bytes) -> bytes:

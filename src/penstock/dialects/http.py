@@ -142,13 +142,13 @@ def checked_name(raw: bytes) -> str:
     return name
 
 
-_decode_kept = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
+decode_kept = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
 KEPT_HEADERS = {b"content-encoding": b"Content-Encoding", b"x-trace-id": b"X-TRACE-ID"}
 
 
 def kept_header_lines(headers: bytes) -> bytes:
     """Request headers that were kept with a message, to come back with it. Others belong to other dialects."""
-    kept = _decode_kept(headers)
+    kept = decode_kept(headers)
     return b"".join([b"%b: %b\r\n" % (KEPT_HEADERS[name], kept[name]) for name in kept if name in KEPT_HEADERS])
 
 

@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_from_bytes, urlsplit
 import httptools
 from msgspec import Struct
 
-from penstock.dialects.http import kept_header_lines
+from penstock.dialects.http import decode_kept, kept_header_lines
 from penstock.dialects.times import rfc3339
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
@@ -138,7 +138,7 @@ class RequestWriter:
         if message.priority:
             head += b"X-Penstock-Priority: %d\r\n" % message.priority
         if message.headers:
-            head += kept_header_lines(message.headers)
+            head += kept_header_lines(message.headers) + _timestamp_line(message.headers)
         return head + b"\r\n"
 
 
@@ -148,10 +148,18 @@ _MESSAGE_LINES = (
 )
 
 
+def _timestamp_line(headers: bytes) -> bytes:
+    timestamp = decode_kept(headers).get(b"timestamp")
+    return b"X-Penstock-Timestamp: %b\r\n" % quote_from_bytes(timestamp, _SAFE).encode("ascii") if timestamp else b""
+
+
+_SAFE = "!#$&'()*+-./:;=?@[]^_`{|}~ "
+
+
 @lru_cache(maxsize=1024)
 def _escaped(text: str) -> str:
     """As in a URL: so nothing that a producer has said can end a header line."""
-    return quote(text, safe="!#$&'()*+-./:;=?@[]^_`{|}~ ")
+    return quote(text, _SAFE)
 
 
 @lru_cache(maxsize=1024)
