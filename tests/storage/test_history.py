@@ -19,7 +19,7 @@ from penstock.limits import HISTORY_UNWRITTEN_MAX, VERSIONS_SHOWN_MAX
 from penstock.model import KeyedRun, Version
 from penstock.storage.history import ObjectHistory, name_of
 from penstock.storage.history_writer import HistoryWriter
-from penstock.storage.versions import PACKED, Changes, Replaced, StoredVersions
+from penstock.storage.versions import PACKED, Changes, StoredVersions, Unwritten
 
 
 class Noter:
@@ -302,8 +302,9 @@ def test_a_writer_that_outlived_its_broker_changes_nothing_that_is_newer(tmp_pat
     name = name_of("customer", b"1")
 
     def change(base: int, reached: int, versions: int) -> Changes:
-        version = Version(b"", 1, versions, versions, 0, reached - 5)
-        return Changes.of(base, reached, 0, {name: PACKED.pack(*version)}, Replaced())
+        noted = Unwritten()
+        noted.put(name, PACKED.pack(*Version(b"", 1, versions, versions, 0, reached - 5)))
+        return Changes.of(base, reached, 0, noted)
 
     writer.write(change(0, 10, 1))
     writer.write(change(10, 40, 4))  # The next broker.
@@ -393,10 +394,8 @@ def test_a_writer_that_outlived_its_broker_stops_when_another_one_writes(
         noter.publish("customer", b"%d" % key, b"c")
     history = noter.history
     assert history._cut is not None
-    replaced = Replaced()
-    for each in (history._cut.replaced, history._replaced):
-        replaced.rows += each.rows
-    all_of_it = Changes.of(left.base, history.noted, 0, history._current, replaced)
+    unwritten = Changes.of(left.base, history.noted, 0, history._unwritten)
+    all_of_it = unwritten._replace(replaced=left.replaced + unwritten.replaced)
     history.close()
     successor = HistoryWriter(noter.path)
     writer = interrupted(noter.path, 2, lambda: successor.write(all_of_it))

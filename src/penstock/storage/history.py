@@ -30,8 +30,9 @@ from penstock.storage.versions import (
     NAME_BYTES_MAX,
     PACKED,
     Changes,
-    Replaced,
     StoredVersions,
+    Unwritten,
+    row_of,
     shortened,
     unpacked,
 )
@@ -51,8 +52,7 @@ class _Cut(NamedTuple):
     base: Position
     reached: Position
     earliest: Position
-    current: dict[bytes, bytes]
-    replaced: Replaced
+    noted: Unwritten
 
 
 @lru_cache(maxsize=1024)
@@ -80,9 +80,7 @@ class ObjectHistory:
         self._stored = StoredVersions(path) if (path / "data.mdb").exists() else None
         self.noted = self.reached  # Every version so far stands before it, and every later one does not.
         self._writer = HistoryWriter(path)
-        # Not written yet. Versions are kept packed: they are many, and of most nobody asks but for the digest.
-        self._current: dict[bytes, bytes] = {}  # By name.
-        self._replaced = Replaced()
+        self._unwritten = Unwritten()
         self._fresh = 0  # Keys among them that are new.
         self._cut: _Cut | None = None
         self._fresh_cut = 0
@@ -96,16 +94,18 @@ class ObjectHistory:
 
     def same(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> tuple[list[Place | None], int]:
         names = names_of(about, keys)
-        noted, older, place_in = self._current.get, self._older(names), _PLACE.unpack_from
+        noted, newest, older = self._unwritten.starts.get, self._unwritten.newest, self._older(names)
         places: list[Place | None] = []
         unknown = 0
         for name, digest in zip(names, digests, strict=True):
-            packed = noted(name) or older[name]
+            start = noted(name)
+            packed, start = (older[name], 0) if start is None else (newest, start)
             if packed is None:
                 unknown += 1
                 places.append(None)
             else:
-                places.append(place_in(packed, DIGEST_BYTES) if packed.startswith(digest) else None)
+                is_same = packed.startswith(digest, start)
+                places.append(_PLACE.unpack_from(packed, start + DIGEST_BYTES) if is_same else None)
         return places, unknown
 
     def put(self, about: str, key: bytes, version: Version) -> None:
@@ -113,31 +113,40 @@ class ObjectHistory:
         known = self._newest(name)
         assert version.position >= self.noted, "versions are noted once, in the order of the log"
         self.noted = version.position + 1
-        self._fresh += known is None
-        if known is not None:
-            self._replaced.add(version.position, known)
-        self._current[name] = PACKED.pack(*version)
+        if known is None:
+            self._fresh += 1
+        else:
+            self._unwritten.replace(version.position, known)
+        self._unwritten.put(name, PACKED.pack(*version))
 
     def note_run(self, run: KeyedRun) -> None:
-        # What `note` of the engine says, and `put`, for many at a time: packed, and with one look at each.
+        # What `note` of the engine says, and `put`, for many at a time, packed and with one look at each: no message
+        # that changes something can do without it.
         about, keys, digests, queue, first, time, positions = run
         names = names_of(about, keys)
-        current, older, replace = self._current, self._older(names), self._replaced.add
-        unpack, pack = PACKED.unpack, PACKED.pack
+        starts, newest, replaced = self._unwritten.starts, self._unwritten.newest, self._unwritten.replaced
+        older, unpack_from, pack = self._older(names), PACKED.unpack_from, PACKED.pack
         noted = self.noted
         for sequence, (name, digest, position) in enumerate(zip(names, digests, positions, strict=True), start=first):
-            known = current.get(name) or older[name]
-            versions = 0
-            if known is None:
-                self._fresh += 1
-            else:
-                said, _, _, versions, _, before = unpack(known)
+            start = starts.get(name)
+            known, at = (older[name], 0) if start is None else (newest, start)
+            versions = 1
+            if known is not None:
+                said, _, _, versions, _, before = unpack_from(known, at)
                 if said == digest or before >= position:
                     continue
-                replace(position, known)
+                replaced += row_of(position, known[at : at + PACKED.size])
+                versions += 1
+            else:
+                self._fresh += 1
             assert position >= noted, "versions are noted once, in the order of the log"
             noted = position + 1
-            current[name] = pack(digest, queue, sequence, versions + 1, time, position)
+            packed = pack(digest, queue, sequence, versions, time, position)
+            if start is None:
+                starts[name] = len(newest)
+                newest += packed
+            else:
+                newest[start : start + PACKED.size] = packed
         self.noted = noted
 
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
@@ -154,7 +163,7 @@ class ObjectHistory:
 
     def refusal(self, new_keys: int) -> Reason | None:
         """Why no more versions can be taken, so many of them of new keys, if they cannot."""
-        if max(len(self._current), len(self._replaced)) >= HISTORY_UNWRITTEN_MAX:
+        if self._unwritten.count >= HISTORY_UNWRITTEN_MAX:
             return Reason.HISTORY_BEHIND
         return Reason.TOO_MANY_KEYS if new_keys and self.keys + new_keys > self._keys_max else None
 
@@ -169,17 +178,17 @@ class ObjectHistory:
             raise HistoryError(f"{self.path} {ends}, and the snapshot says that it reached {noted}")
 
     def _newest(self, name: bytes) -> bytes | None:
-        return self._current.get(name) or self._older([name])[name]
+        return self._unwritten.newest_of(name) or self._older([name])[name]
 
     def _older(self, names: list[bytes]) -> dict[bytes, bytes | None]:
         """What was known of some keys before the last cut, if nothing was noted of them since; perhaps of others too.
         It is read once: what `decide` has asked for, `evolve` asks for at once."""
-        current, recent = self._current, self._recent
-        unread = [name for name in names if name not in recent and name not in current]
+        noted, recent = self._unwritten.starts, self._recent
+        unread = [name for name in names if name not in recent and name not in noted]
         if unread:
             if len(recent) >= HISTORY_RECENT_MAX:
                 recent.clear()
-                unread = [name for name in names if name not in current]
+                unread = [name for name in names if name not in noted]
                 if self._stored:
                     self._stored.bound_memory()
             recent.update(zip(unread, self._read(unread), strict=True))
@@ -188,15 +197,15 @@ class ObjectHistory:
     def _read(self, names: list[bytes]) -> Sequence[bytes | None]:
         stored = self._stored.current(names) if self._stored else [None] * len(names)
         if self._cut:
-            cut = self._cut.current.get
+            cut = self._cut.noted.newest_of
             return [cut(name) or packed for name, packed in zip(names, stored, strict=True)]
         return stored
 
     def _replaced_by(self, version: Version) -> Version | None:
         position = version.position
-        packed = self._replaced.get(position)
+        packed = self._unwritten.replaced_by(position)
         if packed is None and self._cut:
-            packed = self._cut.replaced.get(position)
+            packed = self._cut.noted.replaced_by(position)
         if packed is None and self._stored:
             packed = self._stored.replaced(position)
         return None if packed is None else unpacked(packed)
@@ -215,12 +224,12 @@ class ObjectHistory:
     @property
     def unwritten(self) -> int:
         """Versions that were noted since the last cut."""
-        return len(self._current)
+        return len(self._unwritten.starts)
 
     @property
     def behind(self) -> bool:
         """Is it time to write?"""
-        return len(self._current) >= HISTORY_BATCH_KEYS or len(self._replaced) >= HISTORY_UNWRITTEN_MAX // 2
+        return self._unwritten.count >= HISTORY_BATCH_KEYS
 
     @property
     def is_cut(self) -> bool:
@@ -230,8 +239,8 @@ class ObjectHistory:
     def cut(self, earliest: Position) -> None:
         """Set aside what was noted so far, to be written. The log begins at `earliest`."""
         assert not self.is_cut, "one at a time"
-        self._cut = _Cut(self.reached, self.noted, earliest, self._current, self._replaced)
-        self._current, self._replaced = {}, Replaced()
+        self._cut = _Cut(self.reached, self.noted, earliest, self._unwritten)
+        self._unwritten = Unwritten()
         self._recent.clear()
         self._fresh_cut, self._fresh = self._fresh, 0
 

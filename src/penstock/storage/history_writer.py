@@ -23,7 +23,7 @@ from penstock.storage.directory import sync
 from penstock.storage.versions import Changes, StoredVersions
 
 _LENGTH = Struct("<Q")
-_NICE = 10  # Clients come first; a tenth of a core is enough to keep up with one.
+_NICE = 15  # Clients come first: beside a broker that has a core for itself, what it leaves is enough.
 
 
 class HistoryWriter:

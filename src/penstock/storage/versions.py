@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
-from itertools import islice
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -83,20 +83,41 @@ def shortened(name: bytes) -> bytes:
     return name[:_BEGINNING_BYTES] + blake2b(name, digest_size=_HASH_BYTES).digest()
 
 
-class Replaced:
-    """Versions that were replaced, each with the place of what came after it, in the order of the log."""
+class Unwritten:
+    """Versions that were noted, and what they replaced. They are many: so they stand one after the other, as the
+    process that writes them wants them, with no object for each."""
 
     def __init__(self) -> None:
-        self.rows = bytearray()
+        self.starts: dict[bytes, int] = {}  # Where versions begin in `newest`, by name.
+        self.newest = bytearray()
+        self.replaced = bytearray()  # Rows, in the order of the log.
 
-    def __len__(self) -> int:
-        return len(self.rows) // _ROW.size
+    def newest_of(self, name: bytes) -> bytes | None:
+        start = self.starts.get(name)
+        return None if start is None else bytes(self.newest[start : start + PACKED.size])
 
-    def add(self, position: Position, packed: bytes) -> None:
-        self.rows += _PLACE.pack(position) + packed
+    def replaced_by(self, position: Position) -> bytes | None:
+        return _found(self.replaced, position)
 
-    def get(self, position: Position) -> bytes | None:
-        return _found(self.rows, position)
+    def put(self, name: bytes, packed: bytes) -> None:
+        start = self.starts.get(name)
+        if start is None:
+            self.starts[name] = len(self.newest)
+            self.newest += packed
+        else:
+            self.newest[start : start + PACKED.size] = packed
+
+    def replace(self, position: Position, packed: bytes) -> None:
+        self.replaced += row_of(position, packed)
+
+    @property
+    def count(self) -> int:
+        """Of keys, or of versions that were replaced, if those are more."""
+        return max(len(self.starts), len(self.replaced) // _ROW.size)
+
+
+def row_of(position: Position, packed: bytes | bytearray) -> bytes:
+    return _ROW.pack(position, packed)
 
 
 def _found(rows: bytes | bytearray, position: Position) -> bytes | None:
@@ -116,15 +137,18 @@ class Changes(NamedTuple):
     base: Position
     reached: Position
     earliest: Position  # Where the log begins: what was replaced before it goes.
-    names: list[bytes]  # Of objects and keys …
+    names: bytes  # Of objects and keys …
+    sizes: bytes  # … how long each of them is …
     newest: bytes  # … and their newest versions.
     replaced: bytes  # Rows, in the order of the log.
 
     @classmethod
-    def of(
-        cls, base: Position, reached: Position, earliest: Position, current: dict[bytes, bytes], replaced: Replaced
-    ) -> Changes:
-        return cls(base, reached, earliest, list(current), b"".join(current.values()), bytes(replaced.rows))
+    def of(cls, base: Position, reached: Position, earliest: Position, noted: Unwritten) -> Changes:
+        names = b"".join(noted.starts), bytes(map(len, noted.starts))
+        return cls(base, reached, earliest, *names, bytes(noted.newest), bytes(noted.replaced))
+
+    def each_name(self) -> list[bytes]:
+        return [self.names[start:stop] for start, stop in pairwise(accumulate(self.sizes, initial=0))]
 
 
 def _sealed(key: bytes, data: bytes) -> bytes:
@@ -263,7 +287,7 @@ class StoredVersions:
         position. What was replaced comes first, so that no version is there without its past."""
         with _as_history_error(self._path):
             if self._begin(changes):
-                current = _entries(changes.names, changes.newest)
+                current = _entries(changes.each_name(), changes.newest)
                 while some := list(islice(current, HISTORY_TRANSACTION_KEYS)):
                     with self._owned() as transaction, transaction.cursor(self._current) as cursor:
                         cursor.putmulti(some)
