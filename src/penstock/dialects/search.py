@@ -216,14 +216,17 @@ def _cursor_text(after: tuple[int, ...]) -> str:
 # ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+_Time = str | Annotated[float, Meta(ge=0, le=INT32_MAX * 4)]
+
+
 class _Move(Struct, forbid_unknown_fields=True):
-    visible_at: str | Annotated[float, Meta(ge=0, le=INT32_MAX * 4)]
+    visible_at: _Time
 
 
 class _Redrive(Struct, forbid_unknown_fields=True):
     source: str = field(name="from")
     to: str = ""
-    filter: dict[str, str | float] = {}
+    filter: dict[str, _Time] = {}
     rate: Annotated[float, Meta(gt=0, le=INT32_MAX)] | None = None
     dry_run: bool = False
 
