@@ -25,9 +25,6 @@ FAIL_SECONDS_MAX = 365 * 86_400
 TOPICS_MAX = 100  # Of one message, and patterns of one channel.
 CHANNEL_RETRIES_MAX = 9
 CONFIRMATIONS_MAX = 1000  # That a queue may ask for, of each message.
-PUSH_URL_BYTES_MAX = 2000
-PUSH_IN_FLIGHT_MAX = 1000
-PUSH_SECONDS_MAX = 3600
 PUSH_IN_FLIGHT_DEFAULT = 8
 PUSH_SECONDS_DEFAULT = 30
 
@@ -149,6 +146,7 @@ WS_CLOSE_SECONDS_MAX = 5  # A client that does not answer a close frame is cut o
 # Push
 PUSH_URL_BYTES_MAX = 2048
 PUSH_IN_FLIGHT_MAX = 1024  # Of one channel.
+PUSH_SECONDS_MAX = 3600
 PUSH_RESPONSE_HEAD_BYTES_MAX = 32 << 10
 PUSH_RESPONSE_BODY_BYTES_MAX = 64 << 10  # More of a response is not waited for.
 PUSH_LEASE_MARGIN_SECONDS = 5  # By which a lease outlasts the request: time to give the message back.

@@ -68,8 +68,8 @@ EXCLUDED_CHECKS = {
     # Bytes of a name are counted, and control characters are none of a name.
     "takeQueueMessages": ["positive_data_acceptance"],
     "takeChannelMessages": ["positive_data_acceptance"],
-    # A message must be there, and somebody must have it.
-    "confirmMessages": ["positive_data_acceptance"],
+    # A message must be there, and somebody must have it. Of a list, each is answered for itself, also a wrong one.
+    "confirmMessages": ["positive_data_acceptance", "negative_data_rejection"],
     "extendLease": ["positive_data_acceptance"],
 }
 
@@ -208,3 +208,33 @@ def test_every_document_of_a_long_history_is_as_described(start_broker: StartBro
     page.validate(broker.request("GET", "/v1/search?limit=1000").json())
     for message_id in {event["id"] for event in events(broker)}:
         document.validate(broker.request("GET", f"/v1/messages/{message_id}").json())
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"topics": ["a"]},
+        {"message": "x", "message_base64": "eA=="},
+        {"message_base64": "not base64"},
+        {"message": "x", "topics": ["a"] * 101},
+        {"message": "x", "topics": [".a"]},
+        {"message": "x", "topics": ["a/b.c"]},
+        {"message": "x", "topics": ["a" * 251]},
+        {"message": "x", "object": "a/b"},
+        {"message": "x", "key": "k" * 1025},
+        {"message": "x", "mimeType": "é"},
+        {"message": "x", "sender": "a\nb"},
+        {"message": "x", "priority": -1},
+        {"message": "x", "expires": 0},
+    ],
+)
+def test_a_publish_that_is_refused_is_not_as_described(broker: Broker, document: Any) -> None:
+    described = jsonschema_rs.validator_for(
+        {"$ref": "#/components/schemas/TopicMessage", "components": description()["components"]}
+    )
+    right = {"message": None, "topics": ["described.a/b", "described"], "object": "o", "key": "k"}
+    assert described.is_valid(right)
+    for each, status in ((right, 201), (document, 400)):
+        assert broker.request("POST", "/v1/publish", body=json.dumps(each).encode()).status == status
+    assert not described.is_valid(document)
