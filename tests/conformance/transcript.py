@@ -14,8 +14,8 @@ A transcript is a list of steps. A step may send a request, and may expect a res
 - `on` names the connection (default `main`); a connection is opened when first named and kept to the end.
 - A step that sends and expects nothing leaves its answer unread; a later step on the same connection with
   `expect` alone reads it. That is how a long poll waits while another connection publishes.
-- `${name}` is a variable: `q` is unique to this run of the transcript, `[let]` defines more, and
-  `{ capture = "name" }` in an expectation keeps what came.
+- `${name}` is a variable: `q` is unique to this run of the transcript, `http` is the address of the broker, `[let]`
+  defines more, and `{ capture = "name" }` in an expectation keeps what came.
 - Content (a body, a variable) is text, or one of `{ hex = }`, `{ repeat = , times = }`, `{ lines = [] }`
   (joined by CRLF).
 - An expected value is exact text, or one of `{ matches = }` (a regular expression for the whole value),
@@ -130,7 +130,7 @@ class Player:
         """`talk`: the path of a WebSocket where everything is said that would else be lines over TCP."""
         self._broker = broker
         self._talk = talk
-        self._variables = {"q": f"{story}-{secrets.token_hex(4)}"}
+        self._variables = {"q": f"{story}-{secrets.token_hex(4)}", "http": "{}:{}".format(*broker.http)}
         self._connections: dict[str, Connection] = {}
         self._line_clients: dict[str, LineClient | WsClient] = {}
         self._unread: dict[str, list[tuple[str, float]]] = {}
