@@ -216,6 +216,11 @@ def test_a_redrive_takes_the_failure_back() -> None:
     assert [each["state"] for each in found["consumed"]] == ["E"]
 
 
+def test_a_dead_letter_that_was_given_back_is_with_nobody() -> None:
+    found = told(logged(), dead(True), Rescheduled(*about(35, ONE, 2, 7, 0), visible_at=35))
+    assert (flags(found), [each["state"] for each in found["consumed"]]) == ("Q queued", ["E"])
+
+
 def test_who_completes_a_dead_letter_takes_the_failure_back() -> None:
     done = Succeeded(*about(35, ONE, 2, 7, 0), complete=True, result=b"")
     assert told(logged(), dead(True), done)["failed"] is None

@@ -133,6 +133,11 @@ class Consumption(Struct, gc=False):
     settled: Nanos | None = None
     letter: str | None = None  # How it was settled: S, I, N; K if nothing was awaited; R or E if nothing came.
 
+    @property
+    def who(self) -> int | None:
+        """Who has the message, one at a time: the workers are one together."""
+        return None if self.is_worker else self.consumer
+
 
 class Story(Struct, gc=False):
     """What the events of a message add up to."""
@@ -237,6 +242,8 @@ def _go_on(story: Story, event: MessageEvent) -> None:
             _end(story, place, stay)
         case Rescheduled() | Extended():
             stay.visible_at, story.modified = event.visible_at, event.time
+            if isinstance(event, Rescheduled):  # So nobody has it: a dead letter may have been given back.
+                _give_up(each for each in _open(story, place) if each.is_worker)
         case _:
             pass  # Housekeeping.
 
@@ -285,9 +292,8 @@ def _settled(story: Story, place: Place, event: MessageEvent, letter: str) -> Co
 
 
 def _deliver(story: Story, delivery: Consumption) -> None:
-    """Nothing will come of those before it: there is one worker at a time, and each of several consumers is one."""
-    who = None if delivery.is_worker else delivery.consumer
-    _give_up(each for each in _open(story, delivery.place) if who == (None if each.is_worker else each.consumer))
+    """Nothing will come of those before it."""
+    _give_up(each for each in _open(story, delivery.place) if each.who == delivery.who)
     story.consumptions.append(delivery)
 
 
