@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from penstock.ids import MessageIds
+from penstock.model import Kind
+from penstock.storage.batch import records_of
 from tests.broker import Broker, StartBroker
 from tests.history import call, events, make_history, make_queue, publish, settle
+from tests.wire.test_events import split_batches
 from tests.wire.test_topics import channel, confirm, take
 from tests.wire.test_topics import publish as publish_to_topics
 
@@ -112,6 +115,11 @@ def test_a_message_that_went_with_its_queue_is_deleted(broker: Broker) -> None:
     assert broker.request("DELETE", "/v1/queues/doomed").status == 204
     assert (document(broker, left)["state"], document(broker, finished)["state"]) == ("D", "X")
     assert document(broker, left)["queue"] == "doomed"
+    assert "D" not in letters(document(broker, left))  # One record removes them all, which is no event of any.
+    assert events(broker, "queue=doomed&state=D") == []
+    last = events(broker, "queue=doomed")[-1]
+    batches = split_batches(broker.request("GET", f"/v1/log/batches?from={last['offset']}").body)
+    assert tuple(records_of(*batches[-1])[["kind", "queue"]][-1]) == (Kind.QUEUE_REMOVED, last["queue_number"])
 
 
 def family(told: list[Row], message_id: str) -> list[Row]:
