@@ -61,6 +61,7 @@ from penstock.model import Finish as FinishCommand
 CODES: dict[Reason, Code] = {
     Reason.NO_QUEUE: "NoObject",
     Reason.QUEUE_EXISTS: "ObjectAlreadyExists",
+    Reason.IS_CHANNEL: "PermissionDenied",
     Reason.NO_DEAD_LETTER_QUEUE: "NoObject",
     Reason.NOT_TOGETHER: "PermissionDenied",
     Reason.CONFIRMATIONS_COUNT: "PermissionDenied",
