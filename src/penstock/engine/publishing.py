@@ -119,7 +119,9 @@ class Publishing:
         self._made: dict[str, Queue] = {}  # Queues, by this very publish.
         self._taken: dict[int, int] = {}  # Its last sequences, by queue.
         self._said: dict[str, dict[bytes, tuple[bytes, int]]] = {}  # Its versions: digest, and index of the message.
-        self._new_keys = 0  # Of the Object History.
+        self._has_versions = False  # New ones, for the Object History.
+        self._new_keys = 0  # Of it.
+        self._goes_on = True  # After the run at hand: what comes may be about keys of it.
         self._fresh: set[tuple[int, bytes]] = set()  # Its contents, by queues that have each once.
         self._targets: dict[tuple[tuple[str, ...], str], _Targets] = {}
         self._together: list[_Run] = []  # Not decided yet, and where they go.
@@ -134,9 +136,10 @@ class Publishing:
         try:
             for start, stop in runs_of(messages):
                 for run in _cut(range(start, stop), messages[start:stop]):
+                    self._goes_on = run.indexes[-1] < len(messages) - 1
                     self._publish_run(run)
             self._publish_all()
-            if self._said and (reason := self._engine.history.refusal(self._new_keys)):
+            if self._has_versions and (reason := self._engine.history.refusal(self._new_keys)):
                 return Decision((), Refused(reason))
         except _RefusedError as error:
             return Decision((), error.refused)
@@ -178,16 +181,19 @@ class Publishing:
         if not self._unchanged_keys.get(about, set()).isdisjoint(keys):
             self._publish_all()  # The log tells the versions of a key in their order.
         logged = self._publish(targets, run)
-        if logged is not run:
+        self._has_versions = True
+        if self._goes_on:
+            # Their places are known when they are decided: before the next message that asks for them.
+            said = zip(logged.contents, logged.indexes, strict=True)
             keys = [message.key for message in logged.messages]
-        # Their places are known when they are decided: before the next message that asks for them.
-        said = zip(logged.contents, logged.indexes, strict=True)
-        self._said.setdefault(about, {}).update(zip(keys, said, strict=True))
+            self._said.setdefault(about, {}).update(zip(keys, said, strict=True))
 
     def _hold_unchanged(self, targets: _Targets, run: _Run) -> None:
         self._unchanged.setdefault(targets.queues[0].number, []).append(run)
-        about = run.messages[0].object
-        self._unchanged_keys.setdefault(about, set()).update([message.key for message in run.messages])
+        if self._goes_on:
+            keys = [message.key for message in run.messages]
+            self._unchanged_keys.setdefault(run.messages[0].object, set()).update(keys)
+
 
     def _publish_all(self) -> None:
         self._publish_together()

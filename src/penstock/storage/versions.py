@@ -265,7 +265,7 @@ class StoredVersions:
             found = list(map(self._get, names))
         except lmdb.Error as error:
             raise HistoryError(f"{self._path}: {error}") from error
-        return [None if data is None else _opened(name, data) for name, data in zip(names, found, strict=True)]
+        return [data and _opened(name, data) for name, data in zip(names, found, strict=True)]
 
     def replaced(self, position: Position) -> bytes | None:
         with _as_history_error(self._path), self._view.cursor(self._replaced) as cursor:
