@@ -86,11 +86,11 @@ TAIL_BYTES_MAX = 32 << 20  # Recent batches kept in memory for readers.
 # Object History
 HISTORY_KEYS_MAX = 1 << 32
 HISTORY_KEYS_DEFAULT = 100_000_000
-HISTORY_BATCH_KEYS = 131_072  # Written at once, about. More at once touch fewer pages each.
+HISTORY_BATCH_KEYS = 65_536  # Written at once, about. More at once touch fewer pages each, and leave the caches.
 HISTORY_TRANSACTION_KEYS = (
     16_384  # Of them, in one transaction: each may touch a page, which is in memory until then.
 )
-HISTORY_UNWRITTEN_MAX = 2 * HISTORY_BATCH_KEYS  # Versions that wait in memory; then publishes are refused.
+HISTORY_UNWRITTEN_MAX = 4 * HISTORY_BATCH_KEYS  # Versions that wait in memory; then publishes are refused.
 HISTORY_RECENT_MAX = 1024  # Versions that were looked up lately.
 HISTORY_MAP_BYTES = 1 << 38  # Of address space, not of memory: the file cannot grow larger.
 HISTORY_MAPPED_BYTES_MAX = 256 << 20  # Of the file, in the memory of the broker; beyond, it is dropped.

@@ -194,11 +194,13 @@ class ObjectHistory:
             recent.update(zip(unread, self._read(unread), strict=True))
         return recent
 
-    def _read(self, names: list[bytes]) -> Sequence[bytes | None]:
-        stored = self._stored.current(names) if self._stored else [None] * len(names)
+    def _read(self, names: list[bytes]) -> list[bytes | None]:
+        stored: list[bytes | None] = self._stored.current(names) if self._stored else [None] * len(names)
         if self._cut:
-            cut = self._cut.noted.newest_of
-            return [cut(name) or packed for name, packed in zip(names, stored, strict=True)]
+            cut = self._cut.noted
+            for at, name in enumerate(names):
+                if name in cut.starts:
+                    stored[at] = cut.newest_of(name)
         return stored
 
     def _replaced_by(self, version: Version) -> Version | None:
