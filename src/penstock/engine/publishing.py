@@ -194,7 +194,6 @@ class Publishing:
             keys = [message.key for message in run.messages]
             self._unchanged_keys.setdefault(run.messages[0].object, set()).update(keys)
 
-
     def _publish_all(self) -> None:
         self._publish_together()
         for number, runs in self._unchanged.items():

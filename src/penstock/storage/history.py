@@ -29,10 +29,10 @@ from penstock.storage.versions import (
     DIGEST_BYTES,
     NAME_BYTES_MAX,
     PACKED,
+    ROW,
     Changes,
     StoredVersions,
     Unwritten,
-    row_of,
     shortened,
     unpacked,
 )
@@ -125,7 +125,7 @@ class ObjectHistory:
         about, keys, digests, queue, first, time, positions = run
         names = names_of(about, keys)
         starts, newest, replaced = self._unwritten.starts, self._unwritten.newest, self._unwritten.replaced
-        older, unpack_from, pack = self._older(names), PACKED.unpack_from, PACKED.pack
+        older, unpack_from, pack, row = self._older(names), PACKED.unpack_from, PACKED.pack, ROW.pack
         noted = self.noted
         for sequence, (name, digest, position) in enumerate(zip(names, digests, positions, strict=True), start=first):
             start = starts.get(name)
@@ -135,7 +135,7 @@ class ObjectHistory:
                 said, _, _, versions, _, before = unpack_from(known, at)
                 if said == digest or before >= position:
                     continue
-                replaced += row_of(position, known[at : at + PACKED.size])
+                replaced += row(position, known[at : at + PACKED.size])
                 versions += 1
             else:
                 self._fresh += 1

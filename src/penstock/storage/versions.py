@@ -45,9 +45,9 @@ _FORMAT = 2
 _BEGINNING_BYTES = 40
 _HASH_BYTES = 32
 _PLACE = Struct(">Q")  # So that the order of the bytes is the order of the log.
-_ROW = Struct(f">Q{PACKED.size}s")  # A place, and the version that was replaced there.
-_BLOCK_ROWS = 32  # Two blocks fill a page.
-_BLOCK_BYTES = _BLOCK_ROWS * _ROW.size
+ROW = Struct(f">Q{PACKED.size}s")  # A place, and the version that was replaced there.
+_BLOCKROWS = 32  # Two blocks fill a page.
+_BLOCK_BYTES = _BLOCKROWS * ROW.size
 _CHECKSUM_BYTES = 4
 _RESIDUE = 0x48674BC7  # The CRC-32C of anything that ends with its own CRC-32C.
 _FACTS = Struct("<IQ")
@@ -108,26 +108,22 @@ class Unwritten:
             self.newest[start : start + PACKED.size] = packed
 
     def replace(self, position: Position, packed: bytes) -> None:
-        self.replaced += row_of(position, packed)
+        self.replaced += ROW.pack(position, packed)
 
     @property
     def count(self) -> int:
         """Of keys, or of versions that were replaced, if those are more."""
-        return max(len(self.starts), len(self.replaced) // _ROW.size)
-
-
-def row_of(position: Position, packed: bytes | bytearray) -> bytes:
-    return _ROW.pack(position, packed)
+        return max(len(self.starts), len(self.replaced) // ROW.size)
 
 
 def _found(rows: bytes | bytearray, position: Position) -> bytes | None:
     """What was replaced there."""
-    at = bisect_left(range(len(rows) // _ROW.size), position, key=lambda at: _row(rows, at)[0])
-    return _row(rows, at)[1] if at * _ROW.size < len(rows) and _row(rows, at)[0] == position else None
+    at = bisect_left(range(len(rows) // ROW.size), position, key=lambda at: _row(rows, at)[0])
+    return _row(rows, at)[1] if at * ROW.size < len(rows) and _row(rows, at)[0] == position else None
 
 
 def _row(rows: bytes | bytearray, at: int) -> tuple[Position, bytes]:
-    return _ROW.unpack_from(rows, at * _ROW.size)
+    return ROW.unpack_from(rows, at * ROW.size)
 
 
 class Changes(NamedTuple):
@@ -165,7 +161,7 @@ def _entries(names: Sequence[bytes], versions: bytes) -> Iterator[tuple[bytes, b
 def _blocks(rows: bytes) -> Iterator[tuple[bytes, bytes]]:
     for start in range(0, len(rows), _BLOCK_BYTES):
         block = rows[start : start + _BLOCK_BYTES]
-        place = block[-_ROW.size : -PACKED.size]
+        place = block[-ROW.size : -PACKED.size]
         yield place, _sealed(place, block)
 
 
@@ -348,11 +344,11 @@ def _block_at(cursor: lmdb.Cursor) -> bytes:
 
 
 def _rows(rows: bytes) -> Iterator[bytes]:
-    return (rows[start : start + _ROW.size] for start in range(0, len(rows), _ROW.size))
+    return (rows[start : start + ROW.size] for start in range(0, len(rows), ROW.size))
 
 
 def _trim(cursor: lmdb.Cursor, earliest: bytes) -> None:
     if cursor.first():
-        for _ in range(HISTORY_TRIMMED_MAX // _BLOCK_ROWS):
+        for _ in range(HISTORY_TRIMMED_MAX // _BLOCKROWS):
             if bytes(cursor.key()) >= earliest or not cursor.delete():
                 break
