@@ -91,7 +91,7 @@ HISTORY_TRANSACTION_KEYS = (
     16_384  # Of them, in one transaction: each may touch a page, which is in memory until then.
 )
 HISTORY_UNWRITTEN_MAX = 4 * HISTORY_BATCH_KEYS  # Versions that wait in memory; then publishes are refused.
-HISTORY_RECENT_MAX = 1024  # Versions that were looked up lately.
+HISTORY_READS_MAX = 1024  # Versions that are read before it is looked at how much of the file is mapped.
 HISTORY_MAP_BYTES = 1 << 38  # Of address space, not of memory: the file cannot grow larger.
 HISTORY_MAPPED_BYTES_MAX = 256 << 20  # Of the file, in the memory of the broker; beyond, it is dropped.
 HISTORY_WRITER_MAPPED_BYTES_MAX = 32 << 20  # The same, of the process that writes it.

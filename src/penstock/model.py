@@ -99,6 +99,14 @@ class Version(NamedTuple):
     position: Position  # Where in the log.
 
 
+class Compared(NamedTuple):
+    """Contents, compared with the newest versions of their keys."""
+
+    places: list[Place | None]  # Of versions that say the same.
+    unknown: int  # Keys that have no version.
+    seen: Sequence[bytes | None]  # What was read for this, each in the form of the history: to note them asks for it.
+
+
 class KeyedRun(NamedTuple):
     """Messages with following sequences, about one object: what an Object History wants to know of them."""
 
@@ -109,6 +117,7 @@ class KeyedRun(NamedTuple):
     sequence: int  # Of the first.
     time: Nanos
     positions: Sequence[Position]
+    seen: Sequence[bytes | None] = ()  # What it has read to compare them just before, if it has.
 
 
 # ── Commands: what a client can ask ───────────────────────────────────────────────────────────────────────
@@ -646,7 +655,8 @@ class LoggedRun(Event, frozen=True, gc=False):
     lease_ns: Nanos
     bodies: list[bytes]
     keys: Sequence[bytes] = ()  # Empty: none has one.
-    contents: Sequence[bytes] = ()  # With keys: the digest of each content, for the Object History.
+    contents: Sequence[bytes] = ()  # With keys: the digest of each content, for the Object History …
+    seen: Sequence[bytes | None] = ()  # … and what that has read to compare them. Neither is written.
 
 
 class Queued(Event, frozen=True, gc=False):

@@ -217,10 +217,9 @@ def test_keys_of_any_length_are_told_apart_on_the_disk(noter: Noter) -> None:
     again = noter.again(noter.snapshot())
     for at, key in enumerate(keys, start=1):
         assert again.known("customer", key) == (at, 1)
-    assert again.history.same("customer", [*keys, b"new"], [content_digest(b"3")] * 9) == (
-        [(1, 4) if at == 3 else None for at in range(9)],
-        1,
-    )
+    compared = again.history.compare("customer", [*keys, b"new"], [content_digest(b"3")] * 9)
+    assert compared.places == [(1, 4) if at == 3 else None for at in range(9)]
+    assert compared.unknown == 1
     again.history.close()
 
 

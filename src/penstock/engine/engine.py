@@ -563,7 +563,8 @@ class Engine:
             self._index_topics(queue, event.topics, first, len(sizes))
         if event.contents:
             about, places = self.names.texts[event.object], rows["position"].tolist()
-            self.history.note_run(KeyedRun(about, event.keys, event.contents, event.queue, first, event.time, places))
+            facts = (event.queue, first, event.time, places, event.seen)
+            self.history.note_run(KeyedRun(about, event.keys, event.contents, *facts))
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
 
     def _index_topics(self, queue: Queue, topics: int, first: int, count: int = 1) -> None:

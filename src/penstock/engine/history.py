@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.errors import Reason
 from penstock.limits import HISTORY_STEPS_MAX
-from penstock.model import KeyedRun, Nanos, Place, Position, Version
+from penstock.model import Compared, KeyedRun, Nanos, Position, Version
 
 VERSION_DIGEST_BYTES = 16
 _KEYS_PER_SECTION = 1000
@@ -31,8 +31,8 @@ class Noting(Protocol):
 
 
 class History(Noting, Protocol):
-    def same(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> tuple[list[Place | None], int]:
-        """Where the newest version of each key is, if it has this content; and of how many keys there is none."""
+    def compare(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> Compared:
+        """Do the newest versions of keys have these contents?"""
 
     def note_run(self, run: KeyedRun) -> None:
         """`note` for each."""
@@ -97,13 +97,13 @@ class MemoryHistory:
         versions.append(version)
         del versions[:-HISTORY_STEPS_MAX]
 
-    def same(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> tuple[list[Place | None], int]:
+    def compare(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> Compared:
         known = [self.get(about, key) for key in keys]
         places = [
             (version.queue, version.sequence) if version and version.digest == digest else None
             for version, digest in zip(known, digests, strict=True)
         ]
-        return places, known.count(None)
+        return Compared(places, known.count(None), ())
 
     def note_run(self, run: KeyedRun) -> None:
         of_each = zip(run.keys, run.digests, run.positions, strict=True)

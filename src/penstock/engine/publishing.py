@@ -52,11 +52,12 @@ class _Run(NamedTuple):
     indexes: Sequence[int]  # In the command.
     messages: Sequence[NewMessage]
     contents: Sequence[bytes] = ()  # The digests, if they have an object and keys …
-    places: Sequence[Place | None] = ()  # … and the newest versions that say the same.
+    places: Sequence[Place | None] = ()  # … the newest versions that say the same …
+    seen: Sequence[bytes | None] = ()  # … and what the history has read to tell.
 
     def part(self, start: int, stop: int) -> _Run:
         some = slice(start, stop)
-        return _Run(self.indexes[some], self.messages[some], self.contents[some], self.places[some])
+        return _Run(self.indexes[some], self.messages[some], self.contents[some], self.places[some], self.seen[some])
 
     def chosen(self, which: list[bool]) -> _Run:
         return _Run(
@@ -64,6 +65,7 @@ class _Run(NamedTuple):
             list(compress(self.messages, which)),
             list(compress(self.contents, which)),
             list(compress(self.places, which)),
+            list(compress(self.seen, which)),
         )
 
 
@@ -243,30 +245,26 @@ class Publishing:
         """With the places of the newest versions that say the same."""
         about, keys = run.messages[0].object, [message.key for message in run.messages]
         contents = content_digests([message.body for message in run.messages])
+        places, unknown, seen = self._engine.history.compare(about, keys, contents)
         said = self._said.get(about, {})
-        if said.keys().isdisjoint(keys):
-            places, unknown = self._engine.history.same(about, keys, contents)
-        else:
-            places, unknown = self._compared_with_said(about, keys, contents)
+        if not said.keys().isdisjoint(keys):
+            unknown = self._compare_with_said(about, keys, contents, places)
         self._new_keys += unknown
-        return _Run(run.indexes, run.messages, contents, places)
+        return _Run(run.indexes, run.messages, contents, places, seen)
 
-    def _compared_with_said(
-        self, about: str, keys: list[bytes], contents: list[bytes]
-    ) -> tuple[list[Place | None], int]:
-        """What this very publish has said is newer than what the history knows."""
+    def _compare_with_said(
+        self, about: str, keys: list[bytes], contents: list[bytes], places: list[Place | None]
+    ) -> int:
+        """What this very publish has said is newer than what the history knows. How many keys are in neither."""
         said = self._said[about]
         self._publish_together()
-        places: dict[bytes, Place | None] = {}
-        for key, content in zip(keys, contents, strict=True):
+        for at, (key, content) in enumerate(zip(keys, contents, strict=True)):
             if key in said:
                 digest, index = said[key]
                 answer = self._answers[index]
-                places[key] = (answer.queue, answer.sequence) if digest == content else None
-        asked = [(key, content) for key, content in zip(keys, contents, strict=True) if key not in said]
-        found, unknown = self._engine.history.same(about, *zip(*asked, strict=True)) if asked else ([], 0)
-        places.update(zip([key for key, _ in asked], found, strict=True))
-        return [places[key] for key in keys], unknown
+                places[at] = (answer.queue, answer.sequence) if digest == content else None
+        unsaid = [key for key in keys if key not in said]
+        return self._engine.history.compare(about, unsaid, [b""] * len(unsaid)).unknown
 
     def _answer_unchanged(self, number: int, run: _Run) -> None:
         messages, places = run.messages, [place for place in run.places if place]
@@ -341,7 +339,7 @@ class Publishing:
             return logged
         of_first = log(messages[0], queue, first, digest, self._now, self._events)
         keys = [message.key for message in messages] if messages[0].key else ()
-        self._events.append(run_of(of_first, [message.body for message in messages], keys, run.contents))
+        self._events.append(run_of(of_first, [message.body for message in messages], keys, run.contents, run.seen))
         return [of_first] * len(messages)
 
     def _queued(self, targets: _Targets, messages: list[NewMessage], logged: list[Logged], first: int) -> QueuedRun:
@@ -396,12 +394,16 @@ class Publishing:
 
 
 def run_of(
-    first: Logged, bodies: list[bytes], keys: Sequence[bytes] = (), contents: Sequence[bytes] = ()
+    first: Logged,
+    bodies: list[bytes],
+    keys: Sequence[bytes] = (),
+    contents: Sequence[bytes] = (),
+    seen: Sequence[bytes | None] = (),
 ) -> LoggedRun:
     """Messages alike in all but their bodies, and keys, as one event."""
     facts = (first.time, first.queue, first.sequence, first.visible_at, first.expires_at, first.priority)
     names = (first.content_type, first.sender, first.object, first.topics)
-    return LoggedRun(*facts, *names, first.lease_ns, bodies, keys, contents)
+    return LoggedRun(*facts, *names, first.lease_ns, bodies, keys, contents, seen)
 
 
 def alike(messages: Sequence[NewMessage]) -> bool:

@@ -19,11 +19,11 @@ from penstock.errors import HistoryError, Reason
 from penstock.limits import (
     HISTORY_BATCH_KEYS,
     HISTORY_KEYS_DEFAULT,
-    HISTORY_RECENT_MAX,
+    HISTORY_READS_MAX,
     HISTORY_STEPS_MAX,
     HISTORY_UNWRITTEN_MAX,
 )
-from penstock.model import KeyedRun, Place, Position, Version
+from penstock.model import Compared, KeyedRun, Place, Position, Version
 from penstock.storage.history_writer import HistoryWriter
 from penstock.storage.versions import (
     DIGEST_BYTES,
@@ -84,7 +84,7 @@ class ObjectHistory:
         self._fresh = 0  # Keys among them that are new.
         self._cut: _Cut | None = None
         self._fresh_cut = 0
-        self._recent: dict[bytes, bytes | None] = {}  # What was read lately.
+        self._reads = 0  # Since it was last looked at how much of the file is mapped.
 
     # ── The engine's side ───────────────────────────────────────────────────────────────────────────────────
 
@@ -92,21 +92,21 @@ class ObjectHistory:
         packed = self._newest(name_of(about, key))
         return None if packed is None else unpacked(packed)
 
-    def same(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> tuple[list[Place | None], int]:
+    def compare(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> Compared:
         names = names_of(about, keys)
         noted, newest, older = self._unwritten.starts.get, self._unwritten.newest, self._older(names)
         places: list[Place | None] = []
         unknown = 0
-        for name, digest in zip(names, digests, strict=True):
+        for name, digest, packed in zip(names, digests, older, strict=True):
             start = noted(name)
-            packed, start = (older[name], 0) if start is None else (newest, start)
-            if packed is None:
+            known, at = (packed, 0) if start is None else (newest, start)
+            if known is None:
                 unknown += 1
                 places.append(None)
             else:
-                is_same = packed.startswith(digest, start)
-                places.append(_PLACE.unpack_from(packed, start + DIGEST_BYTES) if is_same else None)
-        return places, unknown
+                is_same = known.startswith(digest, at)
+                places.append(_PLACE.unpack_from(known, at + DIGEST_BYTES) if is_same else None)
+        return Compared(places, unknown, older)
 
     def put(self, about: str, key: bytes, version: Version) -> None:
         name = name_of(about, key)
@@ -122,14 +122,15 @@ class ObjectHistory:
     def note_run(self, run: KeyedRun) -> None:
         # What `note` of the engine says, and `put`, for many at a time, packed and with one look at each: no message
         # that changes something can do without it.
-        about, keys, digests, queue, first, time, positions = run
+        about, keys, digests, queue, first, time, positions, seen = run
         names = names_of(about, keys)
         starts, newest, replaced = self._unwritten.starts, self._unwritten.newest, self._unwritten.replaced
-        older, unpack_from, pack, row = self._older(names), PACKED.unpack_from, PACKED.pack, ROW.pack
+        unpack_from, pack, row = PACKED.unpack_from, PACKED.pack, ROW.pack
         noted = self.noted
-        for sequence, (name, digest, position) in enumerate(zip(names, digests, positions, strict=True), start=first):
+        of_each = zip(names, digests, positions, seen or self._older(names), strict=True)
+        for sequence, (name, digest, position, older) in enumerate(of_each, start=first):
             start = starts.get(name)
-            known, at = (older[name], 0) if start is None else (newest, start)
+            known, at = (older, 0) if start is None else (newest, start)
             versions = 1
             if known is not None:
                 said, _, _, versions, _, before = unpack_from(known, at)
@@ -178,24 +179,27 @@ class ObjectHistory:
             raise HistoryError(f"{self.path} {ends}, and the snapshot says that it reached {noted}")
 
     def _newest(self, name: bytes) -> bytes | None:
-        return self._unwritten.newest_of(name) or self._older([name])[name]
+        return self._unwritten.newest_of(name) or self._older([name])[0]
 
-    def _older(self, names: list[bytes]) -> dict[bytes, bytes | None]:
-        """What was known of some keys before the last cut, if nothing was noted of them since; perhaps of others too.
-        It is read once: what `decide` has asked for, `evolve` asks for at once."""
-        noted, recent = self._unwritten.starts, self._recent
-        unread = [name for name in names if name not in recent and name not in noted]
-        if unread:
-            if len(recent) >= HISTORY_RECENT_MAX:
-                recent.clear()
-                unread = [name for name in names if name not in noted]
-                if self._stored:
-                    self._stored.bound_memory()
-            recent.update(zip(unread, self._read(unread), strict=True))
-        return recent
+    def _older(self, names: list[bytes]) -> list[bytes | None]:
+        """What was known of keys before the last cut; of those of which something was noted since, it need not be
+        asked."""
+        noted = self._unwritten.starts
+        unread = [name for name in names if name not in noted]
+        if len(unread) == len(names):
+            return self._read(names)
+        read = iter(self._read(unread))
+        return [None if name in noted else next(read) for name in names]
 
     def _read(self, names: list[bytes]) -> list[bytes | None]:
-        stored: list[bytes | None] = self._stored.current(names) if self._stored else [None] * len(names)
+        if not self._stored:
+            stored: list[bytes | None] = [None] * len(names)
+        else:
+            stored = self._stored.current(names)
+            self._reads += len(names)
+            if self._reads >= HISTORY_READS_MAX:
+                self._reads = 0
+                self._stored.bound_memory()
         if self._cut:
             cut = self._cut.noted
             for at, name in enumerate(names):
@@ -243,7 +247,6 @@ class ObjectHistory:
         assert not self.is_cut, "one at a time"
         self._cut = _Cut(self.reached, self.noted, earliest, self._unwritten)
         self._unwritten = Unwritten()
-        self._recent.clear()
         self._fresh_cut, self._fresh = self._fresh, 0
 
     def write(self) -> None:
@@ -253,7 +256,6 @@ class ObjectHistory:
 
     def written(self) -> None:
         """It was."""
-        self._recent.clear()
         if self._stored:
             self._stored.refresh()
             self._stored.bound_memory()

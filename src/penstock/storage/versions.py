@@ -46,8 +46,8 @@ _BEGINNING_BYTES = 40
 _HASH_BYTES = 32
 _PLACE = Struct(">Q")  # So that the order of the bytes is the order of the log.
 ROW = Struct(f">Q{PACKED.size}s")  # A place, and the version that was replaced there.
-_BLOCKROWS = 32  # Two blocks fill a page.
-_BLOCK_BYTES = _BLOCKROWS * ROW.size
+_BLOCK_ROWS = 32  # Two blocks fill a page.
+_BLOCK_BYTES = _BLOCK_ROWS * ROW.size
 _CHECKSUM_BYTES = 4
 _RESIDUE = 0x48674BC7  # The CRC-32C of anything that ends with its own CRC-32C.
 _FACTS = Struct("<IQ")
@@ -349,6 +349,6 @@ def _rows(rows: bytes) -> Iterator[bytes]:
 
 def _trim(cursor: lmdb.Cursor, earliest: bytes) -> None:
     if cursor.first():
-        for _ in range(HISTORY_TRIMMED_MAX // _BLOCKROWS):
+        for _ in range(HISTORY_TRIMMED_MAX // _BLOCK_ROWS):
             if bytes(cursor.key()) >= earliest or not cursor.delete():
                 break
