@@ -51,25 +51,28 @@ class _Run(NamedTuple):
 
     indexes: Sequence[int]  # In the command.
     messages: Sequence[NewMessage]
+    keys: Sequence[bytes]  # All empty, if they have none.
     contents: Sequence[bytes] = ()  # The digests, if they have an object and keys …
     places: Sequence[Place | None] = ()  # … the newest versions that say the same …
     seen: Sequence[bytes | None] = ()  # … and what the history has read to tell.
 
     def part(self, start: int, stop: int) -> _Run:
         some = slice(start, stop)
-        return _Run(self.indexes[some], self.messages[some], self.contents[some], self.places[some], self.seen[some])
+        columns = (self.contents[some], self.places[some], self.seen[some])
+        return _Run(self.indexes[some], self.messages[some], self.keys[some], *columns)
 
     def chosen(self, which: list[bool]) -> _Run:
         return _Run(
             list(compress(self.indexes, which)),
             list(compress(self.messages, which)),
+            list(compress(self.keys, which)),
             list(compress(self.contents, which)),
             list(compress(self.places, which)),
             list(compress(self.seen, which)),
         )
 
 
-_NOTHING = _Run((), ())
+_NOTHING = _Run((), (), ())
 
 
 class _Targets:
@@ -179,22 +182,20 @@ class Publishing:
         return run
 
     def _publish_new(self, targets: _Targets, run: _Run) -> None:
-        about, keys = run.messages[0].object, [message.key for message in run.messages]
-        if not self._unchanged_keys.get(about, set()).isdisjoint(keys):
+        about = run.messages[0].object
+        if not self._unchanged_keys.get(about, set()).isdisjoint(run.keys):
             self._publish_all()  # The log tells the versions of a key in their order.
         logged = self._publish(targets, run)
         self._has_versions = True
         if self._goes_on:
             # Their places are known when they are decided: before the next message that asks for them.
             said = zip(logged.contents, logged.indexes, strict=True)
-            keys = [message.key for message in logged.messages]
-            self._said.setdefault(about, {}).update(zip(keys, said, strict=True))
+            self._said.setdefault(about, {}).update(zip(logged.keys, said, strict=True))
 
     def _hold_unchanged(self, targets: _Targets, run: _Run) -> None:
         self._unchanged.setdefault(targets.queues[0].number, []).append(run)
         if self._goes_on:
-            keys = [message.key for message in run.messages]
-            self._unchanged_keys.setdefault(run.messages[0].object, set()).update(keys)
+            self._unchanged_keys.setdefault(run.messages[0].object, set()).update(run.keys)
 
     def _publish_all(self) -> None:
         self._publish_together()
@@ -243,17 +244,17 @@ class Publishing:
 
     def _compared(self, run: _Run) -> _Run:
         """With the places of the newest versions that say the same."""
-        about, keys = run.messages[0].object, [message.key for message in run.messages]
+        about, keys = run.messages[0].object, run.keys
         contents = content_digests([message.body for message in run.messages])
         places, unknown, seen = self._engine.history.compare(about, keys, contents)
         said = self._said.get(about, {})
         if not said.keys().isdisjoint(keys):
             unknown = self._compare_with_said(about, keys, contents, places)
         self._new_keys += unknown
-        return _Run(run.indexes, run.messages, contents, places, seen)
+        return _Run(run.indexes, run.messages, keys, contents, places, seen)
 
     def _compare_with_said(
-        self, about: str, keys: list[bytes], contents: list[bytes], places: list[Place | None]
+        self, about: str, keys: Sequence[bytes], contents: list[bytes], places: list[Place | None]
     ) -> int:
         """What this very publish has said is newer than what the history knows. How many keys are in neither."""
         said = self._said[about]
@@ -271,7 +272,7 @@ class Publishing:
         first = self._take(number, len(messages))
         if len(messages) >= RUN_MESSAGES_MIN:
             columns = ([queue for queue, _ in places], [sequence for _, sequence in places])
-            keys = [message.key for message in messages]
+            keys = list(run.keys)
             facts = (self._now, number, first, messages[0].priority, *self._numbers(messages[0]))
             self._events.append(UnchangedRun(*facts, *columns, keys))
         else:
@@ -338,7 +339,7 @@ class Publishing:
             self._events += logged
             return logged
         of_first = log(messages[0], queue, first, digest, self._now, self._events)
-        keys = [message.key for message in messages] if messages[0].key else ()
+        keys = run.keys if messages[0].key else ()
         self._events.append(run_of(of_first, [message.body for message in messages], keys, run.contents, run.seen))
         return [of_first] * len(messages)
 
@@ -433,11 +434,11 @@ def _cut(indexes: range, messages: Sequence[NewMessage]) -> Iterator[_Run]:
         seen: set[bytes] = set()
         for at, key in enumerate(keys):
             if key in seen:
-                yield _Run(indexes[start:at], messages[start:at])
+                yield _Run(indexes[start:at], messages[start:at], keys[start:at])
                 start = at
                 seen.clear()
             seen.add(key)
-    yield _Run(indexes[start:], messages[start:])
+    yield _Run(indexes[start:], messages[start:], keys[start:])
 
 
 def _each(run: _Run) -> list[_Run]:

@@ -94,11 +94,11 @@ class ObjectHistory:
 
     def compare(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> Compared:
         names = names_of(about, keys)
-        noted, newest, older = self._unwritten.starts.get, self._unwritten.newest, self._older(names)
+        starts, newest = list(map(self._unwritten.starts.get, names)), self._unwritten.newest
+        older = self._older(names, starts)
         places: list[Place | None] = []
         unknown = 0
-        for name, digest, packed in zip(names, digests, older, strict=True):
-            start = noted(name)
+        for start, digest, packed in zip(starts, digests, older, strict=True):
             known, at = (packed, 0) if start is None else (newest, start)
             if known is None:
                 unknown += 1
@@ -127,7 +127,9 @@ class ObjectHistory:
         starts, newest, replaced = self._unwritten.starts, self._unwritten.newest, self._unwritten.replaced
         unpack_from, pack, row = PACKED.unpack_from, PACKED.pack, ROW.pack
         noted = self.noted
-        of_each = zip(names, digests, positions, seen or self._older(names), strict=True)
+        if not seen:
+            seen = self._older(names, list(map(starts.get, names)))
+        of_each = zip(names, digests, positions, seen, strict=True)
         for sequence, (name, digest, position, older) in enumerate(of_each, start=first):
             start = starts.get(name)
             known, at = (older, 0) if start is None else (newest, start)
@@ -179,17 +181,15 @@ class ObjectHistory:
             raise HistoryError(f"{self.path} {ends}, and the snapshot says that it reached {noted}")
 
     def _newest(self, name: bytes) -> bytes | None:
-        return self._unwritten.newest_of(name) or self._older([name])[0]
+        return self._unwritten.newest_of(name) or self._read([name])[0]
 
-    def _older(self, names: list[bytes]) -> list[bytes | None]:
-        """What was known of keys before the last cut; of those of which something was noted since, it need not be
-        asked."""
-        noted = self._unwritten.starts
-        unread = [name for name in names if name not in noted]
-        if len(unread) == len(names):
+    def _older(self, names: list[bytes], starts: list[int | None]) -> list[bytes | None]:
+        """What was known of keys before the last cut. Those of which something was noted since need not be asked for:
+        they have a start among the unwritten."""
+        if starts.count(None) == len(names):
             return self._read(names)
-        read = iter(self._read(unread))
-        return [None if name in noted else next(read) for name in names]
+        read = iter(self._read([name for name, start in zip(names, starts, strict=True) if start is None]))
+        return [next(read) if start is None else None for start in starts]
 
     def _read(self, names: list[bytes]) -> list[bytes | None]:
         if not self._stored:

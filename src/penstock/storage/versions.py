@@ -55,6 +55,7 @@ _REACHED = b"reached"
 _OWNER = b"owner"
 _TOKEN_BYTES = 16
 _LOADED_AT_ONCE = 100_000
+_DAMAGED = "an entry of the Object History is damaged"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MADV_DONTNEED = 4
@@ -69,7 +70,7 @@ def unpacked(packed: bytes) -> Version:
 
 def _opened(key: bytes, data: bytes) -> bytes:
     if crc32c(key + data) != _RESIDUE:
-        raise HistoryError("an entry of the Object History is damaged")
+        raise HistoryError(_DAMAGED)
     return data[:-_CHECKSUM_BYTES]
 
 
@@ -147,22 +148,18 @@ class Changes(NamedTuple):
         return [self.names[start:stop] for start, stop in pairwise(accumulate(self.sizes, initial=0))]
 
 
-def _sealed(key: bytes, data: bytes) -> bytes:
-    return data + crc32c(key + data).to_bytes(_CHECKSUM_BYTES, "little")
-
-
 def _entries(names: Sequence[bytes], versions: bytes) -> Iterator[tuple[bytes, bytes]]:
     """In the order of the names, so that few pages are looked for twice."""
     for at in sorted(range(len(names)), key=names.__getitem__):
-        name = names[at]
-        yield name, _sealed(name, versions[at * PACKED.size : (at + 1) * PACKED.size])
+        name, version = names[at], versions[at * PACKED.size : (at + 1) * PACKED.size]
+        yield name, version + crc32c(name + version).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def _blocks(rows: bytes) -> Iterator[tuple[bytes, bytes]]:
     for start in range(0, len(rows), _BLOCK_BYTES):
         block = rows[start : start + _BLOCK_BYTES]
         place = block[-ROW.size : -PACKED.size]
-        yield place, _sealed(place, block)
+        yield place, block + crc32c(place + block).to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def _mapping(path: Path) -> tuple[int, int]:
@@ -261,7 +258,10 @@ class StoredVersions:
             found = list(map(self._get, names))
         except lmdb.Error as error:
             raise HistoryError(f"{self._path}: {error}") from error
-        return [data and _opened(name, data) for name, data in zip(names, found, strict=True)]
+        for name, data in zip(names, found, strict=True):
+            if data is not None and crc32c(name + data) != _RESIDUE:
+                raise HistoryError(_DAMAGED)
+        return [data and data[:-_CHECKSUM_BYTES] for data in found]
 
     def replaced(self, position: Position) -> bytes | None:
         with _as_history_error(self._path), self._view.cursor(self._replaced) as cursor:
