@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.engine.history import content_digest
+from penstock.engine.history import MemoryHistory, content_digest
 from penstock.errors import HistoryError, Reason
 from penstock.limits import HISTORY_UNWRITTEN_MAX, VERSIONS_SHOWN_MAX
 from penstock.model import KeyedRun, Version
@@ -143,6 +143,45 @@ def test_crashes_at_any_moment_change_nothing(data: st.DataObject, tmp_path_fact
             assert shown == [sequence for _, sequence in reversed(versions)]
     finally:
         noter.history.close()  # Also when no more can be drawn.
+
+
+RUN = st.lists(
+    st.tuples(st.integers(0, 30).map(b"%d".__mod__), st.sampled_from([b"a", b"b", b"c"])), min_size=1, max_size=30
+)
+FRESH = st.integers(0, 3).map(lambda turn: [(b"%d" % (30 * turn + number), b"a") for number in range(30)])
+
+
+@given(
+    runs=st.lists(
+        st.tuples(st.one_of(RUN, FRESH), st.booleans(), st.sampled_from(["", "cut", "settle"])), max_size=12
+    )
+)
+@settings(max_examples=40)
+def test_runs_are_noted_as_their_messages(
+    runs: list[tuple[list[tuple[bytes, bytes]], bool, str]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Against a history in memory; with what was read to compare them, and without."""
+    history, expected = ObjectHistory(tmp_path_factory.mktemp("runs") / "history"), MemoryHistory()
+    position = 0
+    try:
+        for run, compares, then in runs:
+            keys, digests = [key for key, _ in run], [content_digest(content) for _, content in run]
+            places = [*range(position, position + 10 * len(run), 10)]
+            position = places[-1] + 10
+            facts = (1, places[0] + 1, 1000 + position, places)
+            compared = history.compare("thing", keys, digests)
+            assert compared[:2] == expected.compare("thing", keys, digests)[:2]
+            history.note_run(KeyedRun("thing", keys, digests, *facts, compared.seen if compares else ()))
+            expected.note_run(KeyedRun("thing", keys, digests, *facts))
+            for key in dict.fromkeys(keys):
+                assert history.versions("thing", key, 10) == expected.versions("thing", key, 10)
+            if then == "settle" and not history.is_cut:
+                history.settle(0)
+            elif then == "cut" and not history.is_cut:
+                history.cut(0)
+        assert history.keys == len({key for run, _, _ in runs for key, _ in run})
+    finally:
+        history.close()
 
 
 # ── What the disk must have ───────────────────────────────────────────────────────────────────────────────────

@@ -14,6 +14,7 @@ from struct import Struct
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from penstock.errors import HistoryError, Reason
 from penstock.limits import (
@@ -22,6 +23,7 @@ from penstock.limits import (
     HISTORY_READS_MAX,
     HISTORY_STEPS_MAX,
     HISTORY_UNWRITTEN_MAX,
+    RUN_MESSAGES_MIN,
 )
 from penstock.model import Compared, KeyedRun, Place, Position, Version
 from penstock.storage.history_writer import HistoryWriter
@@ -29,7 +31,6 @@ from penstock.storage.versions import (
     DIGEST_BYTES,
     NAME_BYTES_MAX,
     PACKED,
-    ROW,
     Changes,
     StoredVersions,
     Unwritten,
@@ -38,6 +39,18 @@ from penstock.storage.versions import (
 )
 
 _PLACE = Struct("<IQ")  # In a packed version, behind its digest: queue and sequence.
+_DIGESTS = np.dtype(("<u8", 2))
+_VERSIONS = np.dtype(  # As `PACKED`.
+    [
+        ("digest", _DIGESTS),
+        ("queue", "<u4"),
+        ("sequence", "<u8"),
+        ("versions", "<u4"),
+        ("time", "<i8"),
+        ("position", "<u8"),
+    ]
+)
+_ROWS = np.dtype([("place", ">u8"), ("version", f"V{PACKED.size}")])  # As a row of what was replaced.
 
 
 class _Facts(msgspec.Struct):
@@ -111,8 +124,7 @@ class ObjectHistory:
     def put(self, about: str, key: bytes, version: Version) -> None:
         name = name_of(about, key)
         known = self._newest(name)
-        assert version.position >= self.noted, "versions are noted once, in the order of the log"
-        self.noted = version.position + 1
+        self._note(version.position)
         if known is None:
             self._fresh += 1
         else:
@@ -120,37 +132,55 @@ class ObjectHistory:
         self._unwritten.put(name, PACKED.pack(*version))
 
     def note_run(self, run: KeyedRun) -> None:
-        # What `note` of the engine says, and `put`, for many at a time, packed and with one look at each: no message
-        # that changes something can do without it.
-        about, keys, digests, queue, first, time, positions, seen = run
-        names = names_of(about, keys)
-        starts, newest, replaced = self._unwritten.starts, self._unwritten.newest, self._unwritten.replaced
-        unpack_from, pack, row = PACKED.unpack_from, PACKED.pack, ROW.pack
-        noted = self.noted
-        if not seen:
-            seen = self._older(names, list(map(starts.get, names)))
-        of_each = zip(names, digests, positions, seen, strict=True)
-        for sequence, (name, digest, position, older) in enumerate(of_each, start=first):
-            start = starts.get(name)
-            known, at = (older, 0) if start is None else (newest, start)
-            versions = 1
-            if known is not None:
-                said, _, _, versions, _, before = unpack_from(known, at)
-                if said == digest or before >= position:
-                    continue
-                replaced += row(position, known[at : at + PACKED.size])
-                versions += 1
-            else:
-                self._fresh += 1
-            assert position >= noted, "versions are noted once, in the order of the log"
-            noted = position + 1
-            packed = pack(digest, queue, sequence, versions, time, position)
-            if start is None:
-                starts[name] = len(newest)
-                newest += packed
-            else:
-                newest[start : start + PACKED.size] = packed
-        self.noted = noted
+        # What `note` of the engine says, for many at a time.
+        if len(run.keys) < RUN_MESSAGES_MIN or not self._note_table(run):
+            self._note_each(run)
+
+    def _note_each(self, run: KeyedRun) -> None:
+        of_each = zip(run.keys, run.digests, run.positions, strict=True)
+        for sequence, (key, digest, position) in enumerate(of_each, start=run.sequence):
+            known = self.get(run.about, key)
+            if known is None or (known.digest != digest and known.position < position):
+                versions = known.versions + 1 if known else 1
+                self.put(run.about, key, Version(digest, run.queue, sequence, versions, run.time, position))
+
+    def _note_table(self, run: KeyedRun) -> bool:
+        """Note them as a table, if they are the first versions of so many keys since the last cut, and all of these
+        keys were known before, or none of them."""
+        names = names_of(run.about, run.keys)
+        starts = list(map(self._unwritten.starts.get, names))
+        if starts.count(None) < len(names) or len(set(names)) < len(names):
+            return False
+        known = run.seen or self._read(names)
+        unknown = known.count(None)
+        if 0 < unknown < len(names):
+            return False
+        table = np.empty(len(names), dtype=_VERSIONS)
+        table["digest"] = np.frombuffer(b"".join(run.digests), dtype=_DIGESTS)
+        table["queue"] = run.queue
+        table["sequence"] = np.arange(run.sequence, run.sequence + len(names))
+        table["versions"] = 1
+        table["time"] = run.time
+        table["position"] = run.positions
+        if not unknown:
+            before = np.frombuffer(b"".join(known), dtype=_VERSIONS)  # type: ignore[arg-type]
+            same = (before["digest"] == table["digest"]).all(axis=1)
+            if (same | (before["position"] >= table["position"])).any():
+                return False
+            table["versions"] += before["versions"]
+            rows = np.empty(len(names), dtype=_ROWS)
+            rows["place"] = run.positions
+            rows["version"] = before.view(_ROWS["version"])
+            self._unwritten.replaced += rows.tobytes()
+        self._note(run.positions[0])
+        self.noted = run.positions[-1] + 1
+        self._fresh += unknown
+        self._unwritten.put_new(names, table.tobytes())
+        return True
+
+    def _note(self, position: Position) -> None:
+        assert position >= self.noted, "versions are noted once, in the order of the log"
+        self.noted = position + 1
 
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
         """The versions that are still in the log, newest first."""

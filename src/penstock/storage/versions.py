@@ -45,9 +45,9 @@ _FORMAT = 2
 _BEGINNING_BYTES = 40
 _HASH_BYTES = 32
 _PLACE = Struct(">Q")  # So that the order of the bytes is the order of the log.
-ROW = Struct(f">Q{PACKED.size}s")  # A place, and the version that was replaced there.
+_ROW = Struct(f">Q{PACKED.size}s")  # A place, and the version that was replaced there.
 _BLOCK_ROWS = 32  # Two blocks fill a page.
-_BLOCK_BYTES = _BLOCK_ROWS * ROW.size
+_BLOCK_BYTES = _BLOCK_ROWS * _ROW.size
 _CHECKSUM_BYTES = 4
 _RESIDUE = 0x48674BC7  # The CRC-32C of anything that ends with its own CRC-32C.
 _FACTS = Struct("<IQ")
@@ -108,23 +108,29 @@ class Unwritten:
         else:
             self.newest[start : start + PACKED.size] = packed
 
+    def put_new(self, names: Sequence[bytes], packed: bytes) -> None:
+        """Versions of keys that have none here yet."""
+        start = len(self.newest)
+        self.starts.update(zip(names, range(start, start + len(packed), PACKED.size), strict=True))
+        self.newest += packed
+
     def replace(self, position: Position, packed: bytes) -> None:
-        self.replaced += ROW.pack(position, packed)
+        self.replaced += _ROW.pack(position, packed)
 
     @property
     def count(self) -> int:
         """Of keys, or of versions that were replaced, if those are more."""
-        return max(len(self.starts), len(self.replaced) // ROW.size)
+        return max(len(self.starts), len(self.replaced) // _ROW.size)
 
 
 def _found(rows: bytes | bytearray, position: Position) -> bytes | None:
     """What was replaced there."""
-    at = bisect_left(range(len(rows) // ROW.size), position, key=lambda at: _row(rows, at)[0])
-    return _row(rows, at)[1] if at * ROW.size < len(rows) and _row(rows, at)[0] == position else None
+    at = bisect_left(range(len(rows) // _ROW.size), position, key=lambda at: _row(rows, at)[0])
+    return _row(rows, at)[1] if at * _ROW.size < len(rows) and _row(rows, at)[0] == position else None
 
 
 def _row(rows: bytes | bytearray, at: int) -> tuple[Position, bytes]:
-    return ROW.unpack_from(rows, at * ROW.size)
+    return _ROW.unpack_from(rows, at * _ROW.size)
 
 
 class Changes(NamedTuple):
@@ -158,7 +164,7 @@ def _entries(names: Sequence[bytes], versions: bytes) -> Iterator[tuple[bytes, b
 def _blocks(rows: bytes) -> Iterator[tuple[bytes, bytes]]:
     for start in range(0, len(rows), _BLOCK_BYTES):
         block = rows[start : start + _BLOCK_BYTES]
-        place = block[-ROW.size : -PACKED.size]
+        place = block[-_ROW.size : -PACKED.size]
         yield place, block + crc32c(place + block).to_bytes(_CHECKSUM_BYTES, "little")
 
 
@@ -344,7 +350,7 @@ def _block_at(cursor: lmdb.Cursor) -> bytes:
 
 
 def _rows(rows: bytes) -> Iterator[bytes]:
-    return (rows[start : start + ROW.size] for start in range(0, len(rows), ROW.size))
+    return (rows[start : start + _ROW.size] for start in range(0, len(rows), _ROW.size))
 
 
 def _trim(cursor: lmdb.Cursor, earliest: bytes) -> None:
