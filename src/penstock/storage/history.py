@@ -109,17 +109,15 @@ class ObjectHistory:
         names = names_of(about, keys)
         starts, newest = list(map(self._unwritten.starts.get, names)), self._unwritten.newest
         older = self._older(names, starts)
-        places: list[Place | None] = []
-        unknown = 0
-        for start, digest, packed in zip(starts, digests, older, strict=True):
-            known, at = (packed, 0) if start is None else (newest, start)
-            if known is None:
-                unknown += 1
-                places.append(None)
-            else:
-                is_same = known.startswith(digest, at)
-                places.append(_PLACE.unpack_from(known, at + DIGEST_BYTES) if is_same else None)
-        return Compared(places, unknown, older)
+        known: list[bytes | bytearray | None] = [*older]
+        if starts.count(None) < len(starts):
+            noted = [newest[start : start + PACKED.size] if start is not None else None for start in starts]
+            known = [new or old for new, old in zip(noted, older, strict=True)]
+        places: list[Place | None] = [
+            _PLACE.unpack_from(packed, DIGEST_BYTES) if packed and packed.startswith(digest) else None
+            for packed, digest in zip(known, digests, strict=True)
+        ]
+        return Compared(places, known.count(None), older)
 
     def put(self, about: str, key: bytes, version: Version) -> None:
         name = name_of(about, key)
@@ -230,11 +228,9 @@ class ObjectHistory:
             if self._reads >= HISTORY_READS_MAX:
                 self._reads = 0
                 self._stored.bound_memory()
-        if self._cut:
-            cut = self._cut.noted
-            for at, name in enumerate(names):
-                if name in cut.starts:
-                    stored[at] = cut.newest_of(name)
+        if self._cut and not self._cut.noted.starts.keys().isdisjoint(names):
+            cut = self._cut.noted.newest_of
+            return [cut(name) or packed for name, packed in zip(names, stored, strict=True)]
         return stored
 
     def _replaced_by(self, version: Version) -> Version | None:
