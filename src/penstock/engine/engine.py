@@ -540,8 +540,8 @@ class Engine:
         first, visible_at, expires_at = event.sequence, event.visible_at, event.expires_at
         assert first == queue.last_sequence + 1, "sequences have no gaps"
         state = READY if visible_at <= event.time else DELAYED
-        sizes = np.array([len(body) for body in event.bodies], dtype=np.int64)
-        key_sizes = np.array([len(key) for key in event.keys] if event.keys else 0, dtype=np.int64)
+        sizes = np.fromiter(map(len, event.bodies), dtype=np.int64, count=len(event.bodies))
+        key_sizes = np.fromiter(map(len, event.keys), dtype=np.int64) if event.keys else np.int64(0)
         ends = position + np.cumsum(sizes + key_sizes)
         rows = np.zeros(len(sizes), dtype=ROW_DTYPE)
         rows["key_bytes"] = key_sizes

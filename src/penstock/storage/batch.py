@@ -269,9 +269,9 @@ def _encode_logged_run(event: LoggedRun, heap: bytearray, records: bytearray) ->
     table["object"] = event.object
     table["topics"] = event.topics
     table["to_sequence"] = event.lease_ns
-    table["body_bytes"] = [len(body) for body in event.bodies]
+    table["body_bytes"] = np.fromiter(map(len, event.bodies), dtype=np.int64, count=count)
     if event.keys:
-        table["key_bytes"] = [len(key) for key in event.keys]
+        table["key_bytes"] = np.fromiter(map(len, event.keys), dtype=np.int64, count=count)
         heap += b"".join(chain.from_iterable(zip(event.bodies, event.keys, strict=True)))
     else:
         heap += b"".join(event.bodies)

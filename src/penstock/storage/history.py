@@ -159,7 +159,7 @@ class ObjectHistory:
         table["sequence"] = np.arange(run.sequence, run.sequence + len(names))
         table["versions"] = 1
         table["time"] = run.time
-        table["position"] = run.positions
+        table["position"] = positions = np.array(run.positions)
         if not unknown:
             before = np.frombuffer(b"".join(known), dtype=_VERSIONS)  # type: ignore[arg-type]
             same = (before["digest"] == table["digest"]).all(axis=1)
@@ -167,7 +167,7 @@ class ObjectHistory:
                 return False
             table["versions"] += before["versions"]
             rows = np.empty(len(names), dtype=_ROWS)
-            rows["place"] = run.positions
+            rows["place"] = positions
             rows["version"] = before.view(_ROWS["version"])
             self._unwritten.replaced += rows.tobytes()
         self._note(run.positions[0])
