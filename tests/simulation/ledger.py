@@ -33,6 +33,7 @@ from penstock.model import (
     QueueSettings,
     Receipt,
     ReceiverMoved,
+    Rescheduled,
     ResultStored,
     Retried,
     Succeeded,
@@ -130,7 +131,7 @@ class Ledger:
                 by_result = (self.queue_names[life.id[0]], life.id[1]) in self.result_asked
                 promise(by_result or life.id in self.finish_asked, f"finished, but nobody asked: {event}")
                 self.successes.add(life.id)
-            case Retried():
+            case Retried() | Rescheduled():  # The latter of a dead letter that its last consumer gives back.
                 life = self._returned(event)
                 life.leased_until = 0
             case Exasperated():
@@ -213,7 +214,7 @@ class Ledger:
         promise(life.expires_at > event.time, f"delivered after its end: {event}")
         return life
 
-    def _returned(self, event: Retried | Exasperated | DeadLettered) -> Life:
+    def _returned(self, event: Retried | Rescheduled | Exasperated | DeadLettered) -> Life:
         life = self.alive[event.queue, event.sequence]
         ended = life.leased_until <= event.time or life.id in self.release_asked
         promise(ended, f"a lease ended before its time: {event}")
