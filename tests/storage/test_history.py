@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.engine.history import MemoryHistory, content_digest
+from penstock.engine.history import MemoryHistory, content_digest, note_run
 from penstock.errors import HistoryError, Reason
 from penstock.limits import HISTORY_UNWRITTEN_MAX, VERSIONS_SHOWN_MAX
 from penstock.model import KeyedRun, Version
@@ -39,7 +39,7 @@ class Noter:
         noted = self.history.noted
         about, key, content = self.log[number - 1]
         digest = content_digest(content)
-        self.history.note_run(KeyedRun(about, [key], [digest], 1, number, number * 1000, [number * 10]))
+        note_run(self.history, KeyedRun(about, [key], [digest], 1, number, number * 1000, [number * 10]))
         return self.history.noted > noted
 
     def settle(self) -> None:
@@ -171,8 +171,8 @@ def test_runs_are_noted_as_their_messages(
             facts = (1, places[0] + 1, 1000 + position, places)
             compared = history.compare("thing", keys, digests)
             assert compared[:2] == expected.compare("thing", keys, digests)[:2]
-            history.note_run(KeyedRun("thing", keys, digests, *facts, compared.seen if compares else ()))
-            expected.note_run(KeyedRun("thing", keys, digests, *facts))
+            note_run(history, KeyedRun("thing", keys, digests, *facts, compared.seen if compares else ()))
+            note_run(expected, KeyedRun("thing", keys, digests, *facts))
             for key in dict.fromkeys(keys):
                 assert history.versions("thing", key, 10) == expected.versions("thing", key, 10)
             if then == "settle" and not history.is_cut:
@@ -354,6 +354,25 @@ def test_a_writer_that_outlived_its_broker_changes_nothing_that_is_newer(tmp_pat
     with pytest.raises(HistoryError, match="ends at position 40, not at 50"):
         writer.write(change(50, 60, 5))
     writer.close()
+
+
+def test_a_batch_that_begins_before_what_is_written_adds_what_is_not(noter: Noter) -> None:
+    """As after a broker that was killed, whose writer finished while the next one replayed the same log."""
+    for number in range(50):
+        noter.publish("customer", b"1", b"%d" % number)
+    left = changes_of(noter.history)
+    successor = Noter(noter.path, list(noter.log))  # Nothing is written yet.
+    for number in range(1, 51):
+        successor._apply(number)
+    for number in range(50):
+        successor.publish("customer", b"1", b"%d and more" % number)
+    writer = HistoryWriter(noter.path)
+    writer.write(left)
+    writer.close()
+    successor.settle()
+    versions = [version.sequence for version in successor.history.versions("customer", b"1", 200)]
+    assert versions == list(range(100, 0, -1))
+    successor.history.close()
 
 
 class Interrupted(StoredVersions):

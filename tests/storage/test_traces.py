@@ -17,6 +17,7 @@ from penstock.model import (
     Logged,
     MessageEvent,
     Moved,
+    Place,
     Queued,
     QueueRemoved,
     Succeeded,
@@ -26,7 +27,7 @@ from penstock.storage.batch import events_of
 from penstock.storage.directory import DataDirectory
 from penstock.storage.reader import BatchCursor, View
 from penstock.storage.segments import SegmentLog
-from penstock.storage.traces import Place, Tracer, Traces
+from penstock.storage.traces import Tracer, Traces
 from tests.engine.test_model import EngineMachine, random_settings, random_step
 from tests.storage.golden.make import commit
 

@@ -31,6 +31,7 @@ from penstock.model import (
     MessageEvent,
     Moved,
     Nanos,
+    Place,
     Queued,
     QueueRemoved,
     Rescheduled,
@@ -104,8 +105,6 @@ def text_or_base64(name: str, data: bytes) -> Document:
 
 
 # ── Folding events ────────────────────────────────────────────────────────────────────────────────────────────
-
-Place = tuple[int, int]  # Queue number and sequence.
 
 
 class Stay(Struct, gc=False):

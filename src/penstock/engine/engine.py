@@ -25,7 +25,7 @@ from penstock.engine.administration import (
 )
 from penstock.engine.claims import finish_claimed, read_claimed
 from penstock.engine.groups import WORKERS
-from penstock.engine.history import History, MemoryHistory, content_digest
+from penstock.engine.history import History, MemoryHistory, content_digest, note, note_run
 from penstock.engine.leasing import fetch, finish, finish_many, release
 from penstock.engine.lifecycle import ALLOWED, DELAYED, LEASED, READY
 from penstock.engine.moving import cancel, redrive, reschedule
@@ -100,6 +100,7 @@ from penstock.model import (
     NameDefined,
     Nanos,
     NewMessage,
+    Place,
     Position,
     Publish,
     PublishRun,
@@ -137,8 +138,6 @@ from penstock.model import (
     UpdateQueue,
     refuse,
 )
-
-Place = tuple[int, int]  # Queue number and sequence.
 
 _DONE = Done()
 
@@ -526,9 +525,8 @@ class Engine:
         if event.digest:
             queue.remember(event.digest, sequence)
         if key and event.object:
-            about = self.names.texts[event.object]
-            digest = content_digest(event.body)
-            self.history.note_run(KeyedRun(about, (key,), (digest,), event.queue, sequence, event.time, (position,)))
+            about, digest = self.names.texts[event.object], content_digest(event.body)
+            note(self.history, about, key, digest, event.queue, sequence, event.time, position)
         if event.topics:
             self._index_topics(queue, event.topics, sequence)
         deadline = expires_at if state == READY else min(visible_at, expires_at)
@@ -564,7 +562,7 @@ class Engine:
         if event.contents:
             about, places = self.names.texts[event.object], rows["position"].tolist()
             facts = (event.queue, first, event.time, places, event.seen)
-            self.history.note_run(KeyedRun(about, event.keys, event.contents, *facts))
+            note_run(self.history, KeyedRun(about, event.keys, event.contents, *facts))
         self._arm(queue, expires_at if state == READY else min(visible_at, expires_at))
 
     def _index_topics(self, queue: Queue, topics: int, first: int, count: int = 1) -> None:

@@ -34,8 +34,8 @@ class History(Noting, Protocol):
     def compare(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> Compared:
         """Do the newest versions of keys have these contents?"""
 
-    def note_run(self, run: KeyedRun) -> None:
-        """`note` for each."""
+    def note_table(self, run: KeyedRun) -> bool:
+        """Note all of them in one step. False, and nothing is noted: `note` has to look at each."""
 
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
         """Those that can still be told, newest first."""
@@ -66,6 +66,14 @@ def note(
     if known is None or (known.digest != digest and known.position < position):
         versions = known.versions + 1 if known else 1
         history.put(about, key, Version(digest, queue, sequence, versions, time, position))
+
+
+def note_run(history: History, run: KeyedRun) -> None:
+    if history.note_table(run):
+        return
+    of_each = zip(run.keys, run.digests, run.positions, strict=True)
+    for sequence, (key, digest, position) in enumerate(of_each, start=run.sequence):
+        note(history, run.about, key, digest, run.queue, sequence, run.time, position)
 
 
 _unbegun = blake2b(digest_size=VERSION_DIGEST_BYTES).copy  # To make one anew takes as long as to hash 200 bytes.
@@ -105,10 +113,8 @@ class MemoryHistory:
         ]
         return Compared(places, known.count(None), ())
 
-    def note_run(self, run: KeyedRun) -> None:
-        of_each = zip(run.keys, run.digests, run.positions, strict=True)
-        for sequence, (key, digest, position) in enumerate(of_each, start=run.sequence):
-            note(self, run.about, key, digest, run.queue, sequence, run.time, position)
+    def note_table(self, _: KeyedRun) -> bool:
+        return False
 
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
         return self._versions.get((about, key), [])[: -most - 1 : -1]

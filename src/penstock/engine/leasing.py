@@ -29,6 +29,7 @@ from penstock.model import (
     Kicked,
     KickedRun,
     Nanos,
+    Place,
     Refused,
     Release,
     Settle,
@@ -38,7 +39,7 @@ from penstock.model import (
 )
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine, Place
+    from penstock.engine.engine import Engine
 
 _DONE = Done()
 _NOTHING = Decision((), ())

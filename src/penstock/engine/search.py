@@ -29,6 +29,7 @@ from penstock.model import (
     ListScheduled,
     LookUp,
     Nanos,
+    Place,
     Refused,
     Search,
 )
@@ -36,7 +37,6 @@ from penstock.model import (
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
 
-Place = tuple[int, int]
 _Rows = NDArray[Any]
 _Mask = NDArray[np.bool_]
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from penstock.model import LETTERS, Event, Kind, MessageEvent, MessageRun, QueueRemoved, Refused
-
-Place = tuple[int, int]  # Queue and sequence, as they are in the message's id.
+from penstock.model import LETTERS, Event, Kind, MessageEvent, MessageRun, Place, QueueRemoved, Refused
 
 _ENDS = frozenset(
     (

@@ -17,8 +17,8 @@ from penstock.dialects.http import Awaited, Response, Stream, error_response, js
 from penstock.dialects.parameters import refusal
 from penstock.dialects.search import Order
 from penstock.limits import REDRIVE_ANSWER_SECONDS, REDRIVE_AT_ONCE, REDRIVES_MAX, REDRIVES_REMEMBERED_MAX
-from penstock.model import Answer, DescribeQueue, Found, QueueDescription, Redrive, Redriven, Refused
-from penstock.server.searching import Place, Searching, Walk, failed
+from penstock.model import Answer, DescribeQueue, Found, Place, QueueDescription, Redrive, Redriven, Refused
+from penstock.server.searching import Searching, Walk, failed
 
 logger = logging.getLogger(__name__)
 

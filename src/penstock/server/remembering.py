@@ -19,7 +19,7 @@ from penstock.storage.segments import SegmentLog
 logger = logging.getLogger(__name__)
 
 _TRY_AGAIN_SECONDS = 1.0
-_REST_SECONDS = 60.0  # Starting a process is as much work as writing a hundred thousand versions.
+_REST_SECONDS = 60.0  # Starting a process is as much work as writing tens of thousands of versions.
 
 
 class Remembering:

@@ -26,6 +26,7 @@ from penstock.model import (
     ListCandidates,
     ListHeld,
     ListScheduled,
+    Place,
     Refused,
     Search,
 )
@@ -35,7 +36,6 @@ from penstock.storage.reader import Extents
 
 logger = logging.getLogger(__name__)
 
-Place = tuple[int, int]
 Respond = Callable[[Response | Stream], None]
 
 _TRIES_MAX = 3

@@ -16,7 +16,7 @@ from penstock.dialects.http import Awaited, Response, Stream, error_response, js
 from penstock.dialects.parameters import refusal
 from penstock.ids import MessageIds
 from penstock.limits import TRACES_MAX
-from penstock.model import Answer, Found, Held, ListHeld, Logged, LookUp, Refused
+from penstock.model import Answer, Found, Held, ListHeld, Logged, LookUp, Place, Refused
 from penstock.server.loop import Loop
 from penstock.server.replay import as_events, next_index_of
 from penstock.server.searching import read_extent
@@ -26,7 +26,6 @@ from penstock.storage.traces import Trace, Tracer, Traces
 
 logger = logging.getLogger(__name__)
 
-Place = tuple[int, int]
 
 _WORK_SECONDS = 0.01  # In a thread at a time: then readers rest, if the broker is at work.
 _GONE = "nothing is left of the message: it is past the Event Log's retention"

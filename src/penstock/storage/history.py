@@ -106,13 +106,10 @@ class ObjectHistory:
         return None if packed is None else unpacked(packed)
 
     def compare(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> Compared:
-        names = names_of(about, keys)
-        starts, newest = list(map(self._unwritten.starts.get, names)), self._unwritten.newest
-        older = self._older(names, starts)
-        known: list[bytes | bytearray | None] = [*older]
-        if starts.count(None) < len(starts):
-            noted = [newest[start : start + PACKED.size] if start is not None else None for start in starts]
-            known = [new or old for new, old in zip(noted, older, strict=True)]
+        names, noted = names_of(about, keys), self._unwritten
+        known = older = self._older(names)
+        if not noted.starts.keys().isdisjoint(names):
+            known = [noted.newest_of(name) or packed for name, packed in zip(names, older, strict=True)]
         places: list[Place | None] = [
             _PLACE.unpack_from(packed, DIGEST_BYTES) if packed and packed.startswith(digest) else None
             for packed, digest in zip(known, digests, strict=True)
@@ -129,25 +126,13 @@ class ObjectHistory:
             self._unwritten.replace(version.position, known)
         self._unwritten.put(name, PACKED.pack(*version))
 
-    def note_run(self, run: KeyedRun) -> None:
-        # What `note` of the engine says, for many at a time.
-        if len(run.keys) < RUN_MESSAGES_MIN or not self._note_table(run):
-            self._note_each(run)
-
-    def _note_each(self, run: KeyedRun) -> None:
-        of_each = zip(run.keys, run.digests, run.positions, strict=True)
-        for sequence, (key, digest, position) in enumerate(of_each, start=run.sequence):
-            known = self.get(run.about, key)
-            if known is None or (known.digest != digest and known.position < position):
-                versions = known.versions + 1 if known else 1
-                self.put(run.about, key, Version(digest, run.queue, sequence, versions, run.time, position))
-
-    def _note_table(self, run: KeyedRun) -> bool:
-        """Note them as a table, if they are the first versions of so many keys since the last cut, and all of these
-        keys were known before, or none of them."""
+    def note_table(self, run: KeyedRun) -> bool:
+        # They have to be the first versions of so many keys since the last cut, and all of these keys were known
+        # before, or none of them was.
         names = names_of(run.about, run.keys)
-        starts = list(map(self._unwritten.starts.get, names))
-        if starts.count(None) < len(names) or len(set(names)) < len(names):
+        if len(names) < RUN_MESSAGES_MIN or len(set(names)) < len(names):
+            return False
+        if not self._unwritten.starts.keys().isdisjoint(names):
             return False
         known = run.seen or self._read(names)
         unknown = known.count(None)
@@ -211,13 +196,13 @@ class ObjectHistory:
     def _newest(self, name: bytes) -> bytes | None:
         return self._unwritten.newest_of(name) or self._read([name])[0]
 
-    def _older(self, names: list[bytes], starts: list[int | None]) -> list[bytes | None]:
-        """What was known of keys before the last cut. Those of which something was noted since need not be asked for:
-        they have a start among the unwritten."""
-        if starts.count(None) == len(names):
+    def _older(self, names: list[bytes]) -> list[bytes | None]:
+        """What was known of keys before the last cut; those of which something was noted since need not be read."""
+        noted = self._unwritten.starts
+        if noted.keys().isdisjoint(names):
             return self._read(names)
-        read = iter(self._read([name for name, start in zip(names, starts, strict=True) if start is None]))
-        return [next(read) if start is None else None for start in starts]
+        read = iter(self._read([name for name in names if name not in noted]))
+        return [None if name in noted else next(read) for name in names]
 
     def _read(self, names: list[bytes]) -> list[bytes | None]:
         if not self._stored:

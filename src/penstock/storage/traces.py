@@ -29,13 +29,12 @@ from penstock.limits import (
     TRACE_PLACES_MAX,
     TRACE_RECORDS_MAX,
 )
-from penstock.model import LETTERS, Event, Kind, Nanos, Position
+from penstock.model import LETTERS, Event, Kind, Nanos, Place, Position
 from penstock.storage.batch import HEADER_BYTES, RECORD_BYTES, RECORD_DTYPE, Header, events_at, records_of
 from penstock.storage.columns import decode
 from penstock.storage.reader import BatchCursor, View, end_of, walk
 from penstock.storage.segment import Segment
 
-Place = tuple[int, int]
 _Array = NDArray[Any]
 
 BLOCK_BYTES = 1 << 20

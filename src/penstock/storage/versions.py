@@ -55,7 +55,6 @@ _REACHED = b"reached"
 _OWNER = b"owner"
 _TOKEN_BYTES = 16
 _LOADED_AT_ONCE = 100_000
-_DAMAGED = "an entry of the Object History is damaged"
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _MADV_DONTNEED = 4
@@ -68,9 +67,13 @@ def unpacked(packed: bytes) -> Version:
     return _version(PACKED.unpack(packed))
 
 
-def _opened(key: bytes, data: bytes) -> bytes:
-    if crc32c(key + data) != _RESIDUE:
-        raise HistoryError(_DAMAGED)
+_VERSION_SIZES = range(PACKED.size + _CHECKSUM_BYTES, PACKED.size + _CHECKSUM_BYTES + 1)
+_BLOCK_SIZES = range(_ROW.size + _CHECKSUM_BYTES, _BLOCK_BYTES + _CHECKSUM_BYTES + 1, _ROW.size)
+
+
+def _opened(key: bytes, data: bytes, sizes: range = _VERSION_SIZES) -> bytes:
+    if len(data) not in sizes or crc32c(key + data) != _RESIDUE:
+        raise HistoryError("an entry of the Object History is damaged")
     return data[:-_CHECKSUM_BYTES]
 
 
@@ -125,8 +128,13 @@ class Unwritten:
 
 def _found(rows: bytes | bytearray, position: Position) -> bytes | None:
     """What was replaced there."""
-    at = bisect_left(range(len(rows) // _ROW.size), position, key=lambda at: _row(rows, at)[0])
+    at = _first(rows, position)
     return _row(rows, at)[1] if at * _ROW.size < len(rows) and _row(rows, at)[0] == position else None
+
+
+def _first(rows: bytes | bytearray, position: Position) -> int:
+    """Of the rows that stand there or behind it."""
+    return bisect_left(range(len(rows) // _ROW.size), position, key=lambda at: _row(rows, at)[0])
 
 
 def _row(rows: bytes | bytearray, at: int) -> tuple[Position, bytes]:
@@ -264,10 +272,7 @@ class StoredVersions:
             found = list(map(self._get, names))
         except lmdb.Error as error:
             raise HistoryError(f"{self._path}: {error}") from error
-        for name, data in zip(names, found, strict=True):
-            if data is not None and crc32c(name + data) != _RESIDUE:
-                raise HistoryError(_DAMAGED)
-        return [data and data[:-_CHECKSUM_BYTES] for data in found]
+        return [None if data is None else _opened(name, data) for name, data in zip(names, found, strict=True)]
 
     def replaced(self, position: Position) -> bytes | None:
         with _as_history_error(self._path), self._view.cursor(self._replaced) as cursor:
@@ -311,7 +316,7 @@ class StoredVersions:
                 raise HistoryError(f"{self._path} ends at position {reached}, not at {changes.base}")
             transaction.put(_OWNER, self._token, db=self._facts)
             with transaction.cursor(self._replaced) as cursor:
-                cursor.putmulti(_blocks(_taken_back(cursor, place_of(reached), changes.replaced)), append=True)
+                cursor.putmulti(_blocks(_taken_back(cursor, reached, changes.replaced)), append=True)
                 _trim(cursor, place_of(changes.earliest))
         return True
 
@@ -333,24 +338,26 @@ class StoredVersions:
                 ):
                     versions = b"".join([PACKED.pack(*version) for _, version in batch])
                     cursor.putmulti(_entries([name for name, _ in batch], versions), append=True)
+            self._environment.sync()
             self.refresh()
 
 
-def _taken_back(cursor: lmdb.Cursor, reached: bytes, rows: bytes) -> bytes:
-    """Rows, and those that a batch has left behind that was not finished, in the order of the log."""
-    left = b""
-    while cursor.set_range(reached):
+def _taken_back(cursor: lmdb.Cursor, reached: Position, rows: bytes) -> bytes:
+    """Rows that are not there yet, with those that a batch has left behind that was not finished, in the order of the
+    log: all that stand at `reached` or behind it."""
+    rows, left = rows[_first(rows, reached) * _ROW.size :], bytearray()
+    while cursor.set_range(place_of(reached)):
         left += _block_at(cursor)
         cursor.delete()
     return b"".join(sorted({*_rows(left), *_rows(rows)})) if left else rows
 
 
 def _block_at(cursor: lmdb.Cursor) -> bytes:
-    return _opened(bytes(cursor.key()), bytes(cursor.value()))
+    return _opened(bytes(cursor.key()), bytes(cursor.value()), _BLOCK_SIZES)
 
 
-def _rows(rows: bytes) -> Iterator[bytes]:
-    return (rows[start : start + _ROW.size] for start in range(0, len(rows), _ROW.size))
+def _rows(rows: bytes | bytearray) -> Iterator[bytes]:
+    return (bytes(rows[start : start + _ROW.size]) for start in range(0, len(rows), _ROW.size))
 
 
 def _trim(cursor: lmdb.Cursor, earliest: bytes) -> None:
