@@ -9,37 +9,12 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Holds a digest of the files it was built from, so that a checkout that only touches them costs nothing.
-STAMP := $(VENV)/.setup-stamp
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: ## Build .venv from requirements.lock; quick when nothing changed
-	@key=$$(cat requirements.lock pyproject.toml src/penstock/__init__.py | cksum)
-	if [[ -x $(BIN)/python && -f $(STAMP) && "$$(<$(STAMP))" == "$$key" ]]; then exit 0; fi
-	if ! $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-		found=$$($(PYTHON) --version 2>/dev/null || echo "not found")
-		echo "Penstock needs Python 3.11 or newer; $(PYTHON) is $$found." >&2
-		echo "Name another one: make setup PYTHON=python3.12" >&2
-		exit 1
-	fi
-	if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then
-		if [[ $$EUID -eq 0 ]] && command -v apt-get >/dev/null; then
-			echo "The venv module is missing; installing python3-venv."
-			apt-get install -y -qq python3-venv ||
-				{ apt-get update -qq && apt-get install -y -qq python3-venv; } || true
-		fi
-		if ! $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null; then
-			echo "$(PYTHON) has no venv module. On Debian and Ubuntu: apt-get install python3-venv" >&2
-			exit 1
-		fi
-	fi
-	$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
-	echo "Installing the locked dependencies into $(VENV)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	echo "$$key" > $(STAMP)
+setup: ## Build .venv for development from requirements-dev.lock; quick when nothing changed
+	@PYTHON=$(PYTHON) scripts/setup dev
 
 java: ## Install Java for Spark where it is missing; nothing else needs it
 	@java=$${JAVA_HOME:+$$JAVA_HOME/bin/}java
@@ -57,26 +32,12 @@ java: ## Install Java for Spark where it is missing; nothing else needs it
 		echo "Install one yourself, on Debian and Ubuntu: apt-get install default-jre-headless" >&2
 	fi
 
-run: setup java ## Start a broker on ./data, and the pipeline that fills ./lake
-	@exec $(BIN)/penstock up --data ./data --lake ./lake
+run: java ## Start a broker on ./data, and the pipeline that fills ./lake
+	@PYTHON=$(PYTHON) scripts/setup run
+	exec $(BIN)/penstock up --data ./data --lake ./lake
 
-# Three at a time: tests of Spark in one session, those that start and kill Spark themselves, and all others, which mostly
-# wait for a broker, and give way.
-SPARK_KILLS := tests/pipeline/test_cluster.py tests/pipeline/test_up.py tests/torture/test_spark.py
-SPARK_TESTS := tests/pipeline $(SPARK_KILLS)
-
-test: setup java ## Run the tests
-	@told=$$(mktemp -d)
-	trap 'kill $$(jobs -p) 2>/dev/null || true; rm -rf "$$told"' EXIT
-	$(BIN)/python -m pytest -q -p no:cacheprovider tests/pipeline $(SPARK_KILLS:%=--ignore=%) > "$$told/spark" 2>&1 & spark=$$!
-	$(BIN)/python -m pytest -q -p no:cacheprovider $(SPARK_KILLS) > "$$told/kills" 2>&1 & kills=$$!
-	failed=0
-	nice -n 10 $(BIN)/python -m pytest -q $(SPARK_TESTS:%=--ignore=%) || failed=1
-	wait $$spark || failed=1
-	wait $$kills || failed=1
-	echo "The tests of Spark:"
-	cat "$$told/spark" "$$told/kills"
-	exit $$failed
+test: setup java ## Run every test; shows progress, and the output of a part only if it fails
+	@exec $(BIN)/python -m tests
 
 check: setup ## Format, lint, types and import contracts
 	@$(BIN)/ruff format --check .
@@ -90,14 +51,18 @@ bench: setup ## Run the benchmarks
 torture: setup java ## Kill the broker 670 times under load, and Spark jobs 20 times; about 50 minutes
 	@TORTURE=long $(BIN)/python -m pytest tests/torture tests/pipeline -m torture --timeout=14400
 
-lock: ## Pin every dependency anew in requirements.lock
+lock: ## Pin every dependency anew in requirements.lock and requirements-dev.lock
 	@tool=$$(mktemp -d)
 	trap 'rm -rf "$$tool"' EXIT
 	$(PYTHON) -m venv "$$tool"
 	"$$tool/bin/pip" install --quiet --disable-pip-version-check uv
-	"$$tool/bin/uv" --no-config pip compile pyproject.toml --extra spark --extra dev --extra bench --upgrade --quiet \
-		--universal --python-version 3.11 --generate-hashes \
-		--no-header --no-emit-index-url --no-emit-find-links --output-file requirements.lock
+	compile() {
+		"$$tool/bin/uv" --no-config pip compile pyproject.toml --group build --extra spark --upgrade --quiet \
+			--universal --python-version 3.11 --generate-hashes \
+			--no-header --no-emit-index-url --no-emit-find-links "$$@"
+	}
+	compile --output-file requirements.lock
+	compile --extra dev --extra bench --constraint requirements.lock --output-file requirements-dev.lock
 
 clean: ## Remove caches and build output; .venv and data stay
 	@rm -rf build dist bench/scratch .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.broker import Broker, StartBroker
 
+_SPARK_SECONDS_MAX = 600
+
 # Timing never decides a test: a machine may be busy.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
@@ -42,17 +44,24 @@ def start_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sta
 
 
 @pytest.fixture(scope="session")
-def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """For tests of Spark: they are skipped where there is no Java, and it starts soon where there is."""
+def java() -> Iterator[None]:
+    """For tests of Spark: they are skipped where there is no Java."""
     from penstock.pipeline.session import JAVA_VERSION_MIN, java_version
     from tests.spark import environment
 
     if java_version() < JAVA_VERSION_MIN:
         pytest.skip(f"Spark needs Java {JAVA_VERSION_MIN} or newer: make java installs it where it can")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(tmp_path_factory.mktemp("java")).items():
+        for name, value in environment().items():
             patch.setenv(name, value)
         yield
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On a busy machine Spark alone takes minutes to start."""
+    for item in items:
+        if "java" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_SPARK_SECONDS_MAX))
 
 
 @pytest.hookimpl(wrapper=True)

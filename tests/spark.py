@@ -1,25 +1,28 @@
-"""Spark as the tests start it: without what only a long life of a process would repay.
+"""Spark as the tests start it: without what pays off only in a process that lives long.
 
-Half of the time of a process of Java that lives for seconds goes into compiling well, and half of the rest into
-reading the classes of Spark. So the simple compiler is enough, and the classes lie in an archive. And Spark's own
-Python comes from the installed package, which is compiled, instead of the source in a zip file that comes with it.
+A Java process that lives for seconds spends half of its time on compiling well, and half of the rest on loading
+Spark's classes. So the tests use the simple compiler and an archive of the loaded classes. And Spark's own Python
+comes from the installed package, which is compiled, instead of from the zip file that Spark ships.
 
-All this is made once, and kept in a folder of the environment of Python that it is made from.
+`make test` makes the archive once (`make_archive`) and keeps it in .venv. Tests use it if it is there and never wait
+for it: without it they only take longer.
 """
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pyspark
 
 from bench import lives
-from penstock.pipeline.session import java_tells
+from penstock.pipeline.session import JAVA_VERSION_MIN, java_tells, java_version
 
 _INSTALLED = Path(pyspark.__file__).parent
 _HOME = Path(sys.prefix, "spark-tests")
@@ -33,22 +36,31 @@ _FLAGS = " ".join(
         "-Xlog:all=error:stderr",
     )
 )
-_SECONDS_MAX = 100
+_SECONDS_MAX = 600  # A busy machine takes a few minutes.
 _MESSAGES = 100
 
 
-def environment(scratch: Path) -> dict[str, str]:
-    """For a process that starts Spark; what has to be made first is made in `scratch`."""
+def environment() -> dict[str, str]:
+    """For a process that starts Spark."""
     _HOME.mkdir(exist_ok=True)
     for name in ("bin", "jars"):  # And not `python`, where that zip file is.
-        if not (_HOME / name).exists():
+        with contextlib.suppress(FileExistsError):
             (_HOME / name).symlink_to(_INSTALLED / name)
     archive = _archive()
-    with (_HOME / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # Two runs of tests at a time make one.
-        if not archive.exists():
-            _make(archive, scratch)
-    return _environment(f"-XX:SharedArchiveFile='{archive}'")
+    return _environment(f"-XX:SharedArchiveFile='{archive}'" if archive.exists() else "-Xshare:auto")
+
+
+def make_archive() -> None:
+    """Make the archive from the classes that a pipeline loads. If Java cannot do it, the tests go on without it."""
+    if java_version() < JAVA_VERSION_MIN or _archive().exists():
+        return
+    environment()
+    for old in _HOME.glob("classes-*"):
+        old.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        problem = _make(_archive(), Path(scratch))
+    if problem:
+        print(f"Spark starts more slowly in these tests, since its classes could not be archived: {problem}")
 
 
 def _environment(flag: str) -> dict[str, str]:
@@ -56,25 +68,25 @@ def _environment(flag: str) -> dict[str, str]:
 
 
 def _archive() -> Path:
-    """Java takes no archive that is of other libraries or of another Java; so neither do we."""
+    """Java rejects an archive made from other libraries or by another Java, so its name depends on both."""
     origin = f"{java_tells()} {(_INSTALLED / 'jars').stat().st_mtime_ns}"
     return _HOME / f"classes-{hashlib.sha256(origin.encode()).hexdigest()[:16]}.jsa"
 
 
-def _make(archive: Path, scratch: Path) -> None:
-    """From the classes that a pipeline needs. A Java that cannot, or not soon, does without: tests take longer."""
-    for old in _HOME.glob("classes-*"):
-        old.unlink(missing_ok=True)
+def _make(archive: Path, scratch: Path) -> str:
+    """What went wrong, if anything."""
     lives.make(scratch / "data", _MESSAGES)
-    made = archive.with_suffix(".made")
+    made = scratch / archive.name
     command = [sys.executable, "-m", "penstock.cli", "pipeline", "run", "--once", "--data", str(scratch / "data")]
     command += ["--lake", str(scratch / "lake"), "--master", "local[2]"]
     own = os.environ | _environment(f"-XX:ArchiveClassesAtExit='{made}'")
-    # Its output ends with Java, which writes the archive after the command has ended.
+    # The output ends when Java ends, which writes the archive after the command has ended.
     try:
         ended = subprocess.run(command, env=own, capture_output=True, text=True, timeout=_SECONDS_MAX, check=False)
     except subprocess.TimeoutExpired:
-        return
-    assert ended.returncode == 0, ended.stderr
-    if made.exists():
-        made.rename(archive)
+        return f"no archive after {_SECONDS_MAX} s"
+    if ended.returncode or not made.exists():
+        return f"exit code {ended.returncode}\n{ended.stderr}"
+    shutil.copy(made, archive.with_suffix(".copy"))
+    archive.with_suffix(".copy").rename(archive)
+    return ""

@@ -1,0 +1,148 @@
+"""`python -m tests`: every test there is, in three parts side by side, as `make test` runs them.
+
+Progress is one line on a terminal, and a line now and then elsewhere. What a part printed is shown only if it failed.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from typing import IO
+
+from tests import spark
+
+_PYTEST = [sys.executable, "-m", "pytest", "-v", "--no-header", "-o", "console_output_style=count"]
+_SPARK_FOLDER = "tests/pipeline"
+_SPARK_PROCESSES = [f"{_SPARK_FOLDER}/test_cluster.py", f"{_SPARK_FOLDER}/test_up.py", "tests/torture/test_spark.py"]
+_NO_CACHE = ["-p", "no:cacheprovider"]  # One cache, one writer.
+_REFRESH_SECONDS = 0.5
+_LINE_SECONDS = 30.0
+_OUTCOMES = ("passed", "failed", "skipped", "error")
+
+
+class Part:
+    """Some of the tests, in a process of their own."""
+
+    def __init__(self, name: str, arguments: list[str], nice: int = 0) -> None:
+        self.name = name
+        self._command = ["nice", "-n", str(nice), *_PYTEST, *arguments]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - It lives as long as the part.
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=subprocess.STDOUT
+        )
+
+    def stop(self) -> None:
+        if self._process and self._process.poll() is None:
+            self._process.terminate()
+            self._process.wait()
+
+    @property
+    def running(self) -> bool:
+        return self._process is None or self._process.poll() is None
+
+    @property
+    def failed(self) -> bool:
+        return self._process is None or self._process.poll() != 0
+
+    def progress(self) -> str:
+        done = re.findall(r"\[ *(\d+/\d+)\]", self.output())
+        if not self.running:
+            return f"{self.name} {'FAILED' if self.failed else 'done'}"
+        return f"{self.name} {done[-1] if done else 'starting'}"
+
+    def output(self) -> str:
+        self._output.flush()
+        size = self._output.seek(0, 2)
+        with open(f"/proc/self/fd/{self._output.fileno()}", "rb") as copy:  # noqa: PTH123 - Its own position.
+            return copy.read(size).decode("utf-8", "replace")
+
+    def what_failed(self) -> str:
+        """From where pytest reports failures, or the end of what there is if it did not come so far."""
+        output = self.output()
+        report = re.search(r"^=+ (ERRORS|FAILURES) =+$", output, re.MULTILINE)
+        return output[report.start() :] if report else output[-10_000:]
+
+    def counts(self) -> dict[str, int]:
+        last = self.output().rstrip().rpartition("\n")[2]
+        return {name: int(number) for number, name in re.findall(r"(\d+) (passed|failed|skipped|error)", last)}
+
+    def summary(self) -> str:
+        last = self.output().rstrip().rpartition("\n")[2].strip("= ")
+        return f"{self.name}: {last if self.counts() else 'ended before its first test'}"
+
+
+class Progress:
+    """One line that changes on a terminal, a line every half a minute in a file."""
+
+    def __init__(self) -> None:
+        self._began = self._shown = time.monotonic()
+
+    def show(self, parts: list[Part]) -> None:
+        now = time.monotonic()
+        minutes, seconds = divmod(int(now - self._began), 60)
+        text = f"{minutes}:{seconds:02d}  " + "   ".join(part.progress() for part in parts)
+        if sys.stdout.isatty():
+            print(f"\r\033[K{text}", end="", flush=True)
+        elif now - self._shown >= _LINE_SECONDS:
+            self._shown = now
+            print(text, flush=True)
+
+    def end(self) -> None:
+        if sys.stdout.isatty():
+            print("\r\033[K", end="")
+
+
+def main() -> int:
+    ignored = [f"--ignore={path}" for path in (_SPARK_FOLDER, *_SPARK_PROCESSES)]
+    broker = Part(
+        "broker", ["tests", *ignored], nice=10
+    )  # Mostly waits for brokers: Spark needs the processors more.
+    spark_session = Part("spark", [*_NO_CACHE, _SPARK_FOLDER, *(f"--ignore={path}" for path in _SPARK_PROCESSES)])
+    spark_processes = Part("spark processes", [*_NO_CACHE, *_SPARK_PROCESSES])
+    parts = [broker, spark_session, spark_processes]
+    try:
+        broker.start()
+        threading.Thread(target=_start_spark, args=(spark_session, spark_processes), daemon=True).start()
+        _wait(parts)
+    finally:
+        for part in parts:
+            part.stop()
+    return _report(parts)
+
+
+def _start_spark(*parts: Part) -> None:
+    try:
+        spark.make_archive()
+    finally:
+        for part in parts:
+            part.start()
+
+
+def _wait(parts: list[Part]) -> None:
+    progress = Progress()
+    while any(part.running for part in parts):
+        progress.show(parts)
+        time.sleep(_REFRESH_SECONDS)
+    progress.end()
+
+
+def _report(parts: list[Part]) -> int:
+    failed = [part for part in parts if part.failed]
+    for part in failed:
+        print(f"\n{part.name} failed:\n{part.what_failed()}")
+    for part in parts:
+        print(part.summary())
+    counts = {name: sum(part.counts().get(name, 0) for part in parts) for name in _OUTCOMES}
+    print(f"{counts['passed']} passed, {counts['failed'] + counts['error']} failed, {counts['skipped']} skipped")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
