@@ -21,6 +21,11 @@ java: ## Install Java for Spark where it is missing; nothing else needs it
 	version() { "$$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p;T;q'; }
 	found=$$(version || true)
 	if [[ "$${found:-0}" -ge 17 ]]; then exit 0; fi
+	if [[ -n "$${JAVA_HOME:-}" ]]; then
+		echo "Spark needs Java 17 or newer, but JAVA_HOME is $$JAVA_HOME, which has $${found:-no bin/java that runs}." >&2
+		echo "Correct it or unset it. Until then the broker works, and Spark and its tests do not." >&2
+		exit 0
+	fi
 	echo "Spark needs Java 17 or newer; found: $${found:-none}. Installing default-jre-headless."
 	log=$$(mktemp)
 	if bench/install.sh default-jre-headless >"$$log" 2>&1 && found=$$(version) && [[ "$${found:-0}" -ge 17 ]]; then

@@ -130,6 +130,11 @@ class Broker:
         return True
 
     @property
+    def pid(self) -> int:
+        assert self._process is not None, "not started"
+        return self._process.pid
+
+    @property
     def running(self) -> bool:
         return self._process is not None
 

@@ -48,7 +48,11 @@ class ConfigError(PenstockError):
 
 
 class DataDirectoryError(PenstockError):
-    """The data directory cannot be used: held by another process, or not ours. The broker does not start."""
+    """The data directory cannot be used: it cannot be read or written, or is not ours. The broker does not start."""
+
+
+class InUseError(PenstockError):
+    """Another process has the port or the directory. The command does not start, and names that process."""
 
 
 class DamagedLogError(PenstockError):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pty
 import queue
 import random
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -124,7 +127,7 @@ def test_a_pipeline_that_is_killed_starts_again_and_nothing_is_lost_or_doubled(
         settle(broker, "hopeless")
         household.listen(random.uniform(0, KILL_SECONDS_MAX) if number else 0)
         os.kill(household.child("pipeline"), signal.SIGKILL)
-        household.hear("pipeline: it ended with code -9; again in ")
+        household.hear("pipeline: ended with code -9; starting it again in ")
     make_queue(broker, "later")
     publish(broker, "later", *[b"%d" % number for number in range(100)])
     household.hear("pipeline: batch ")
@@ -146,7 +149,8 @@ def test_without_java_there_is_a_broker_and_a_word_about_what_is_missing(start_u
     household = start_up(JAVA_HOME="/nowhere")
     broker = household.broker()
     household.hear(
-        "pipeline: the broker runs, and no table is filled: Spark needs Java 17 or newer, and there is none"
+        "pipeline: the broker works, but no table is filled: Spark needs Java 17 or newer,"
+        " but JAVA_HOME is /nowhere, which has no bin/java that runs: correct it or unset it"
     )
     make_queue(broker, "jobs")
     publish(broker, "jobs", b"work")
@@ -158,3 +162,23 @@ def test_a_broker_that_cannot_start_ends_everything(tmp_path: Path, start_up: Ca
     (tmp_path / "data").write_text("not a directory")
     household = start_up()
     assert household.process.wait(LINE_SECONDS_MAX) == 1
+
+
+def test_a_terminal_gets_a_banner_with_a_first_command_that_works_and_logs_to_read(tmp_path: Path) -> None:
+    terminal, end = pty.openpty()
+    command = [sys.executable, "-m", "penstock.cli", "up", "--http", "127.0.0.1:0", "--lines", "127.0.0.1:0"]
+    own = os.environ | {"JAVA_HOME": "/nowhere"}
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=end, env=own, cwd=tmp_path)
+    os.close(end)
+    said = b""
+    while b"no table is filled" not in said:
+        said += os.read(terminal, 65536)
+    text = said.decode().replace("\r\n", "\n")
+    assert re.search(r"INFO +listening http=127", text), text
+    commands = re.findall(r"^ +(curl .*)$", text, re.MULTILINE)
+    answers = [subprocess.run(shlex.split(line), capture_output=True, check=True).stdout for line in commands]
+    process.send_signal(signal.SIGINT)
+    assert process.wait(LINE_SECONDS_MAX) == 0
+    os.close(terminal)
+    assert len(answers) == 2
+    assert json.loads(answers[1])[0]["message"] == "hello"

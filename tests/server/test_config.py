@@ -61,7 +61,7 @@ def test_the_defaults() -> None:
     assert (lines.idle_seconds, lines.slow_client_seconds, lines.keepalive_seconds) == (3600, 30, 60)
     assert (config.log.segment_bytes, config.log.snapshot_bytes) == (16 << 20, 128 << 20)
     assert (config.log.retention_seconds, config.log.retention_bytes) == (7 * 24 * 3600, 10 << 30)
-    assert (config.logging.level, config.logging.format) == ("info", "json")
+    assert (config.logging.level, config.logging.format) == ("info", "auto")
     assert config.mqs.oversize == "cut"
     assert (config.nq.empty_status, config.nq.retention_seconds) == (404, 7 * 24 * 3600)
     assert (config.ws.origins, config.ws.ping_seconds) == ((), 30)
@@ -275,7 +275,7 @@ def test_a_setting_without_a_value_is_refused(flag: str) -> None:
         ("log.retention_seconds=-1", "a whole number from 0 to 3153600000"),
         ("stop_seconds=-0.5", "a number from 0 to 3600"),
         ("logging.level=loud", '"debug" or "info" or "warning" or "error"'),
-        ("logging.format=JSON", '"json" or "text"'),
+        ("logging.format=JSON", '"auto" or "json" or "text"'),
         ("mqs.oversize=sometimes", '"cut" or "reject"'),
         ("data=", "a path"),
     ],

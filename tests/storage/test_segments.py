@@ -17,7 +17,7 @@ from random import Random
 
 import pytest
 
-from penstock.errors import DamagedLogError, DataDirectoryError, LogFailedError
+from penstock.errors import DamagedLogError, DataDirectoryError, InUseError, LogFailedError
 from penstock.model import Event, Stage
 from penstock.storage import segments as storage
 from penstock.storage.batch import HEADER_BYTES, RECORD_BYTES
@@ -461,7 +461,7 @@ def test_the_lock_excludes_a_second_process_and_dies_with_the_first(tmp_path: Pa
     with holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(DataDirectoryError, match="is in use by another process"):
+        with pytest.raises(InUseError, match=f"{tmp_path} is in use by process {holder.pid}"):
             DataDirectory(tmp_path).open()
         holder.kill()
         holder.wait()

@@ -276,8 +276,9 @@ def test_what_a_lost_connection_had_fetched_comes_back(broker: Broker, queue: st
 def test_an_address_in_use_is_refused_by_name(broker: Broker, tmp_path: Path) -> None:
     taken = "{}:{}".format(*broker.lines)
     code, said = refused_start(tmp_path / "data", flags=("--lines", taken))
-    assert code == 2
-    assert f"cannot listen on {taken}" in said
+    assert code == 3
+    assert f"cannot listen on {taken}: process {broker.pid} (" in said
+    assert "Stop it, or choose another address" in said
 
 
 def test_sigterm_answers_what_is_under_way_and_closes_the_rest(start_broker: StartBroker) -> None:

@@ -98,8 +98,8 @@ def test_a_broker_without_its_history_does_not_start_until_it_is_rebuilt(
         assert {receipt["state"] for receipt in answer.json()} == {"Q"}
     before = [known(broker, str(number)) for number in range(0, 1000, 100)]
     in_use = rebuild(data)
-    assert in_use.returncode == 1
-    assert "in use by another process" in in_use.stderr
+    assert in_use.returncode == 3
+    assert f"in use by process {broker.pid}" in in_use.stderr
     broker.stop()
     if lost == "removed":
         shutil.rmtree(data / "history")

@@ -9,7 +9,7 @@ import typer
 
 from penstock import __version__
 from penstock.cli.serve import serve
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, InUseError, PenstockError
 
 app = typer.Typer(
     name="penstock",
@@ -45,6 +45,8 @@ def main() -> None:
         app()
     except ConfigError as error:
         sys.exit(_complain(error, 2))
+    except InUseError as error:
+        sys.exit(_complain(error, 3))
     except PenstockError as error:
         sys.exit(_complain(error, 1))
 

@@ -20,12 +20,29 @@ from typing import IO, Annotated
 
 import typer
 
+from penstock import __version__
 from penstock.errors import PenstockError
 from penstock.limits import PIPELINE_PAUSE_SECONDS_MAX
 
 _STEADY_SECONDS = 60.0  # A pipeline that ran so long has not failed at its start: the next pause is short again.
 _STOP_SECONDS = 60.0
 _BEHIND = 10  # In priority: clients of the broker come first.
+_BANNER = """
+  Penstock {version} is running. Press Ctrl-C to stop it.
+
+  HTTP and WebSocket   http://{http}
+  Lines of JSON        {lines}
+  Data                 {data}
+  Tables               {lake} (the first rows take about a minute)
+
+  Send a message and take it, in another terminal:
+
+    curl {header}-d 'hello' 'http://{http}/v1/publish?topic=greetings'
+    curl {header}'http://{http}/v1/queues/greetings/messages'
+
+  Read on: README.md and docs/; every call is described at http://{http}/openapi.json
+
+"""
 
 
 def up(
@@ -45,7 +62,7 @@ def up(
 
     own = {"data": data, "http.address": http, "lines.address": lines}
     given = {key: value for key, value in own.items() if value is not None}
-    tokens = load(config, os.environ, settings or [], given).auth.tokens
+    loaded = load(config, os.environ, settings or [], given)
     flags = [
         flag
         for key, value in {"--data": data, "--http": http, "--lines": lines}.items()
@@ -53,7 +70,10 @@ def up(
     ]
     flags += [flag for setting in settings or [] for flag in ("--set", setting)]
     flags += [*_flag("--config", config), *(["--insecure"] if insecure else [])]
-    raise typer.Exit(_Household(flags, ["--lake", str(lake), "--master", master], next(iter(tokens), "")).run())
+    if loaded.logging.format == "auto" and sys.stderr.isatty():
+        flags += ["--set", "logging.format=text"]  # The broker writes to a pipe, and we pass it on to a terminal.
+    token = next(iter(loaded.auth.tokens), "")
+    raise typer.Exit(_Household(flags, lake, ["--master", master], token).run())
 
 
 def _flag(name: str, value: object) -> list[str]:
@@ -61,9 +81,10 @@ def _flag(name: str, value: object) -> list[str]:
 
 
 class _Household:
-    def __init__(self, broker_flags: list[str], pipeline_flags: list[str], token: str) -> None:
+    def __init__(self, broker_flags: list[str], lake: Path, spark_flags: list[str], token: str) -> None:
         self._broker_flags = broker_flags
-        self._pipeline_flags = pipeline_flags
+        self._lake = lake
+        self._spark_flags = spark_flags
         self._token = token
         self._stopping = threading.Event()
         self._url: str | None = None
@@ -90,16 +111,22 @@ class _Household:
         for line in log:
             sys.stderr.write(line)
             sys.stderr.flush()
-            address = None if self._url else _listens_at(line)
-            if address:
-                self._url = f"http://{address}"
+            listening = {} if self._url else _listening(line)
+            if listening:
+                self._url = f"http://{_reachable(listening['http'])}"
+                self._greet(listening)
                 self._listening.set()
+
+    def _greet(self, listening: dict[str, str]) -> None:
+        if sys.stderr.isatty():
+            header = '-H "Authorization: Bearer $PENSTOCK_TOKEN" ' if self._token else ""
+            sys.stderr.write(_BANNER.format(version=__version__, lake=self._lake, header=header, **listening))
 
     def _keep_pipeline(self) -> None:
         self._listening.wait()
         missing = _missing()
         if missing:
-            _say(f"the broker runs, and no table is filled: {missing}")
+            _say(f"the broker works, but no table is filled: {missing}")
             return
         pause = 1.0
         while not self._stopping.is_set():
@@ -108,14 +135,14 @@ class _Household:
             if self._stopping.is_set():
                 return
             pause = 1.0 if time.monotonic() - began > _STEADY_SECONDS else pause
-            _say(f"it ended with code {code}; again in {pause:.0f} s")
+            _say(f"ended with code {code}; starting it again in {pause:.0f} s")
             self._stopping.wait(pause)
             pause = min(2 * pause, PIPELINE_PAUSE_SECONDS_MAX)
 
     def _run_pipeline(self) -> int:
         assert self._url is not None
         child = self._pipeline = _start(
-            *("pipeline", "run", "--url", self._url, *self._pipeline_flags),
+            *("pipeline", "run", "--url", self._url, "--lake", str(self._lake), *self._spark_flags),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             token=self._token,
@@ -157,15 +184,19 @@ def _stop(child: subprocess.Popen[str] | None) -> int:
         return child.wait()
 
 
-def _listens_at(line: str) -> str | None:
-    """The address in the broker's log line `listening`, in either format; one that can be connected to."""
+def _listening(line: str) -> dict[str, str]:
+    """What the broker's log line `listening` says, in either format; nothing if it is another line."""
     try:
         event = json.loads(line)
-        found = event["http"] if event["event"] == "listening" else None
+        return event if event["event"] == "listening" else {}
     except (ValueError, KeyError, TypeError):
-        match = re.search(r" listening http=(\S+)", line)
-        found = match[1] if match else None
-    return re.sub(r"^(0\.0\.0\.0|\[::\]):", "127.0.0.1:", found) if found else None
+        match = re.search(r" listening http=(?P<http>\S+) lines=(?P<lines>\S+) data=(?P<data>\S+)", line)
+        return match.groupdict() if match else {}
+
+
+def _reachable(address: str) -> str:
+    """An address that can be connected to."""
+    return re.sub(r"^(0\.0\.0\.0|\[::\]):", "127.0.0.1:", address)
 
 
 def _missing() -> str:
@@ -175,7 +206,7 @@ def _missing() -> str:
 
         check_java()
     except ImportError as error:
-        return f"{error.name} is not installed; pip install 'penstock[spark]' brings it"
+        return f"{error.name} is not installed; run pip install 'penstock[spark]'"
     except PenstockError as error:
         return str(error)
     return ""

@@ -30,10 +30,10 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
 
-from penstock.errors import LakeError
+from penstock.errors import InUseError, LakeError
 from penstock.limits import LAKE_LOG_RETENTION_DAYS
 from penstock.pipeline.log import Extent
-from penstock.storage.directory import sync, take_lock, write_durably
+from penstock.storage.directory import lock_holder, sync, take_lock, write_durably
 
 LAKE_FORMAT = 1
 PARTITION = "date"
@@ -94,7 +94,10 @@ class Lake:
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = take_lock(self.path / "lock")
         if self._lock is None:
-            raise LakeError(f"{self.path} is being filled by another process")
+            raise InUseError(
+                f"the lake {self.path.absolute()} is being filled by {lock_holder(self.path / 'lock')}."
+                " Stop that process, or choose another directory"
+            )
 
     def release(self) -> None:
         if self._lock is not None:

@@ -57,12 +57,20 @@ def open_session(name: str, master: str = DEFAULT_MASTER, settings: Mapping[str,
 
 def check_java() -> None:
     found = java_version()
-    if found < JAVA_VERSION_MIN:
-        has = f"Java {found} is there" if found else "there is none"
+    if found >= JAVA_VERSION_MIN:
+        return
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        has = f"has Java {found}" if found else "has no bin/java that runs"
         raise SparkError(
-            f"Spark needs Java {JAVA_VERSION_MIN} or newer, and {has}: make java installs it, or,"
-            " on Debian and Ubuntu, apt-get install default-jre-headless"
+            f"Spark needs Java {JAVA_VERSION_MIN} or newer, but JAVA_HOME is {home}, which {has}:"
+            " correct it or unset it"
         )
+    has = f"this machine has Java {found}" if found else "this machine has none"
+    raise SparkError(
+        f"Spark needs Java {JAVA_VERSION_MIN} or newer, but {has}: run make java, or,"
+        " on Debian and Ubuntu, apt-get install default-jre-headless"
+    )
 
 
 def java_version() -> int:

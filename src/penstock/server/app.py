@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import logging
 import random
@@ -43,7 +44,7 @@ from penstock.dialects.publishing import Topics
 from penstock.dialects.search import Search
 from penstock.dialects.staging import Staging
 from penstock.engine.engine import Engine
-from penstock.errors import ConfigError, DataDirectoryError, HistoryError, PenstockError, ProtocolError
+from penstock.errors import ConfigError, DataDirectoryError, HistoryError, InUseError, PenstockError, ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import SECOND_NS, SESSION_ID_MAX
 from penstock.model import Nanos, QueueSettings
@@ -54,6 +55,7 @@ from penstock.server.config import Address, Config
 from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer, Result, Route
 from penstock.server.lines import LineServer
+from penstock.server.listening import listening_process
 from penstock.server.loop import Loop, Timer
 from penstock.server.metrics import CONTENT_TYPE, Metrics
 from penstock.server.push import Pushers
@@ -343,6 +345,11 @@ class Broker:
         try:
             return await server.listen(*address)
         except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise InUseError(
+                    f"cannot listen on {address}: {listening_process(address.port)} listens there."
+                    " Stop it, or choose another address: --http HOST:PORT, --lines HOST:PORT"
+                ) from None
             raise ConfigError(f"cannot listen on {address}: {error.strerror or error}") from None
 
     # ── Start and restart ───────────────────────────────────────────────────────────────────────────────────

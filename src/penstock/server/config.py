@@ -203,8 +203,9 @@ class LoggingConfig(Struct, frozen=True, kw_only=True):
         Literal["debug", "info", "warning", "error"], Meta(description="The least important lines still logged.")
     ] = "info"
     format: Annotated[
-        Literal["json", "text"], Meta(description="A JSON object a line, or text for people to read.")
-    ] = "json"
+        Literal["auto", "json", "text"],
+        Meta(description="A JSON object per line, or text to read; `auto`: text on a terminal, else JSON."),
+    ] = "auto"
 
 
 class MqsConfig(Struct, frozen=True, kw_only=True):

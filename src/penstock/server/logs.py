@@ -20,8 +20,10 @@ _DEPTH_MAX = 8
 _RECORD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
-def set_up(level: str, format: Literal["json", "text"]) -> None:  # noqa: A002 - It is called so in the settings.
+def set_up(level: str, format: Literal["auto", "json", "text"]) -> None:  # noqa: A002 - It is called so in the settings.
     """Send what is logged to standard error. May be called again, to change either."""
+    if format == "auto":
+        format = "text" if sys.stderr.isatty() else "json"  # noqa: A001
     handler = _StandardError()
     handler.setFormatter(JsonFormatter() if format == "json" else TextFormatter())
     root = logging.getLogger()

@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from penstock.errors import DataDirectoryError
+from penstock.errors import DataDirectoryError, InUseError
 from penstock.ids import ID_KEY_BYTES
 
 DIRECTORY_FORMAT = 1
@@ -62,7 +62,10 @@ class DataDirectory:
     def _take_lock(self) -> None:
         self._lock = take_lock(self.path / "lock")
         if self._lock is None:
-            raise DataDirectoryError(f"{self.path} is in use by another process")
+            raise InUseError(
+                f"the data directory {self.path.absolute()} is in use by {lock_holder(self.path / 'lock')}."
+                " Stop that process, or choose another directory"
+            )
 
     def _read_identity(self) -> Identity | None:
         try:
@@ -88,7 +91,7 @@ class DataDirectory:
 
 
 def take_lock(path: Path) -> int | None:
-    """A lock, which closing it lets go of; None if another process has it."""
+    """A lock, released by closing the descriptor; None if another process has it. The file names who has it."""
     # A POSIX record lock belongs to this process alone: it does not pass to a forked child, and the kernel lets go of
     # it when the process dies, however it dies.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -97,7 +100,17 @@ def take_lock(path: Path) -> int | None:
     except OSError:
         os.close(descriptor)
         return None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
     return descriptor
+
+
+def lock_holder(path: Path) -> str:
+    """The process that has the lock, for a message. Call it only where the lock could not be taken."""
+    try:
+        return f"process {int(path.read_text())}"
+    except (OSError, ValueError):
+        return "another process"  # An older version has the lock: it left no number.
 
 
 def write_durably(path: Path, data: bytes) -> None:
