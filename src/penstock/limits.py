@@ -11,6 +11,8 @@ UINT32_MAX = (1 << 32) - 1
 NAME_BYTES_MAX = 250
 BODY_BYTES_MAX = 1 << 20
 KEY_BYTES_MAX = 1024
+CONTENT_TYPE_BYTES_MAX = 255
+HEADER_VALUE_BYTES_MAX = 255  # Of other request headers that come back with a message.
 HEADERS_BYTES_MAX = 16 << 10
 RESULT_BYTES_MAX = 1 << 20
 BATCH_MESSAGES_MAX = 1000
@@ -173,6 +175,7 @@ assert 5 * FETCH_BYTES_MAX < WS_UNSENT_BYTES_MAX, "what one fetch brings does no
 assert QUEUES_MAX <= PUBLISH_DELIVERIES_MAX, "one message may go to every queue there is"
 assert GATHERED_MAX <= BATCH_MESSAGES_MAX
 assert GATHERED_MAX <= WS_REQUESTS_MAX
+assert CONTENT_TYPE_BYTES_MAX <= HEADER_VALUE_BYTES_MAX < HEADERS_BYTES_MAX
 assert KEY_BYTES_MAX < 1 << 16, "a key's length is two bytes on disk"
 assert ROWS_PER_CHUNK & (ROWS_PER_CHUNK - 1) == 0
 assert ROWS_PER_CHUNK < 256, "a chunk counts its rows in a byte"

@@ -11,6 +11,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import Struct
 
+from penstock.dialects.header_values import is_header_value
 from penstock.errors import ProtocolError
 from penstock.limits import NAME_BYTES_MAX
 from penstock.model import Answer, Command
@@ -149,7 +150,13 @@ KEPT_HEADERS = {b"content-encoding": b"Content-Encoding", b"x-trace-id": b"X-TRA
 def kept_header_lines(headers: bytes) -> bytes:
     """Request headers that were kept with a message, to come back with it. Others belong to other dialects."""
     kept = decode_kept(headers)
-    return b"".join([b"%b: %b\r\n" % (KEPT_HEADERS[name], kept[name]) for name in kept if name in KEPT_HEADERS])
+    return b"".join(
+        [
+            b"%b: %b\r\n" % (KEPT_HEADERS[name], value)
+            for name, value in kept.items()
+            if name in KEPT_HEADERS and is_header_value(value)
+        ]
+    )
 
 
 _control_character = re.compile("[\x00-\x1f\x7f-\x9f]").search

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from penstock.dialects.header_values import checked_header_value, content_type_header, content_type_of
 from penstock.dialects.http import (
     KEPT_HEADERS,
     BodyRule,
@@ -68,7 +69,6 @@ _STATUS = {
     Reason.UNAVAILABLE: 503,
     Reason.DAMAGED: 500,
 }
-_OCTETS = "application/octet-stream"
 _SMALL_BODY = BodyRule(64 << 10)
 _DELETED = Response(204)
 
@@ -202,7 +202,7 @@ class Mqs:
 
     def _message_headers(self, delivery: Delivery) -> bytes:
         lines = _MESSAGE_HEADERS % (
-            _latin(delivery.content_type or _OCTETS),
+            content_type_header(delivery.content_type),
             self._ids.make(delivery.queue, delivery.sequence),
             delivery.receives,
             rfc3339(delivery.created),
@@ -254,7 +254,7 @@ _MESSAGE_HEADERS = (
 
 
 def _new_message(headers: Headers, body: bytes) -> NewMessage:
-    content_type = _content_type(headers.get(b"content-type", b""))
+    content_type = content_type_of(headers.get(b"content-type", b""))
     if b"x-trace-id" in headers or b"content-encoding" in headers:
         return NewMessage(body, content_type, headers=_kept_headers(headers))
     return NewMessage(body, content_type)
@@ -262,7 +262,11 @@ def _new_message(headers: Headers, body: bytes) -> NewMessage:
 
 def _kept_headers(headers: Headers) -> bytes:
     """Request headers that come back with the message."""
-    kept = {name: headers[name] for name in KEPT_HEADERS if name in headers}
+    kept = {
+        name: checked_header_value(headers[name], written.decode())
+        for name, written in KEPT_HEADERS.items()
+        if name in headers
+    }
     if b"x-trace-id" in kept and not is_uuid(kept[b"x-trace-id"]):
         raise ProtocolError("X-TRACE-ID is a UUID")
     return _encode_headers(kept)
@@ -369,13 +373,3 @@ def _seconds(nanos: Nanos) -> int:
 
 
 _boundary = lru_cache(maxsize=1024)(boundary_of)
-
-
-@lru_cache(maxsize=1024)
-def _content_type(given: bytes) -> str:
-    return given.decode("latin-1") or _OCTETS
-
-
-@lru_cache(maxsize=1024)
-def _latin(text: str) -> bytes:
-    return text.encode("latin-1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from penstock.dialects.header_values import is_header_value
 from penstock.dialects.http import Headers
 from penstock.errors import ProtocolError
 
@@ -49,8 +50,8 @@ def _part(piece: bytes) -> tuple[Headers, bytes]:
         name, colon, value = line.partition(b":")
         if not colon or not name.strip():
             raise ProtocolError("a part of the multipart body has a header without a name")
-        if any(mark in line for mark in b"\r\n\0"):
-            raise ProtocolError("a part of the multipart body has a header with a line end in it")
+        if not is_header_value(line):
+            raise ProtocolError("a part of the multipart body has a control character in a header")
         headers[name.strip().lower()] = value.strip()
     return headers, piece[end + 4 :]
 

@@ -10,6 +10,7 @@ from typing import Annotated, cast
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from penstock.dialects.header_values import OCTETS, checked_media_type, content_type_of
 from penstock.dialects.http import (
     JSON,
     BodyRule,
@@ -39,7 +40,6 @@ from penstock.model import Answer, NewMessage, Published, PublishTopics, QueueSe
 
 _TEXT = "text/plain; charset=utf-8"
 _JSON = "application/json"
-_OCTETS = "application/octet-stream"
 # What a body is taken for a document with, if nothing is said in the query; the last is what curl sends unasked.
 _DOCUMENTS = (b"", b"application/json", b"application/x-www-form-urlencoded")
 
@@ -148,7 +148,7 @@ def _body_of(document: _Message) -> tuple[bytes, str]:
         if raw:
             raise ProtocolError("either message or message_base64, not both")
         try:
-            return b64decode(document.message_base64, validate=True), _OCTETS
+            return b64decode(document.message_base64, validate=True), OCTETS
         except ValueError:
             raise ProtocolError("message_base64 is not base64") from None
     if not raw:
@@ -164,7 +164,7 @@ def _from_parameters(request: Request, content_type: bytes) -> NewMessage:
     )
     return _new_message(
         request.body,
-        content_type.decode("latin-1") or _OCTETS,
+        content_type_of(content_type),
         given.get("topic", []),
         _one(given, "object"),
         _one(given, "key"),
@@ -216,7 +216,7 @@ def _new_message(
         about = names[0].partition(".")[0]
     return NewMessage(
         body,
-        _checked_type(content_type),
+        checked_media_type(content_type, "mimeType"),
         priority,
         _checked_text(sender, "sender"),
         about,
@@ -234,13 +234,6 @@ def checked_object(about: str) -> str:
     if "/" in about:
         raise ProtocolError("object has no '/'")
     return _checked_text(about, "object")
-
-
-def _checked_type(text: str) -> str:
-    """A header in other dialects."""
-    if not text.isascii():
-        raise ProtocolError("mimeType is ASCII")
-    return _checked_text(text, "mimeType")
 
 
 def _checked_text(text: str, field: str) -> str:

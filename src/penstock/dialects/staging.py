@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
+from penstock.dialects.header_values import checked_media_type
 from penstock.dialects.http import (
     Awaited,
     BodyRule,
@@ -120,9 +121,10 @@ class StagedRows:
                 raise ProtocolError(f"a {name} has at most {most} bytes, one has {longest}")
         for queue in self.queues:
             checked_name(queue.encode())
-        for name in ("object", "content_type"):
-            for text in columns[name].unique().to_pylist() if name in columns else ():
-                _check_text(name, text or "")
+        for about in columns["object"].unique().to_pylist() if "object" in columns else ():
+            _check_object(about or "")
+        for text in columns["content_type"].unique().to_pylist() if "content_type" in columns else ():
+            checked_media_type(text or "", "content_type")
         _check_range(columns, "priority", UINT32_MAX)
         _check_range(columns, "delay", INT32_MAX)
         for pairs in columns["headers"].to_pylist() if "headers" in columns else ():
@@ -231,11 +233,9 @@ def _changes(array: pa.Array) -> NDArray[np.int64]:
     return np.flatnonzero(numbers[1:] != numbers[:-1]).astype(np.int64) + 1
 
 
-def _check_text(name: str, text: str) -> None:
+def _check_object(text: str) -> None:
     if len(text.encode()) > NAME_BYTES_MAX or has_control_characters(text):
-        raise ProtocolError(f"{name} has at most {NAME_BYTES_MAX} bytes and no control characters")
-    if name == "content_type" and not text.isascii():
-        raise ProtocolError("content_type is ASCII")
+        raise ProtocolError(f"object has at most {NAME_BYTES_MAX} bytes and no control characters")
 
 
 def _check_range(columns: dict[str, pa.Array], name: str, high: int) -> None:

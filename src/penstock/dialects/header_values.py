@@ -1,0 +1,53 @@
+"""Values that a client sends and that go out again as HTTP headers. They are checked in both directions.
+
+A message that an earlier version stored was not checked, so a value that is no header value is left out on its way out.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from penstock.errors import ProtocolError
+from penstock.limits import CONTENT_TYPE_BYTES_MAX, HEADER_VALUE_BYTES_MAX
+
+OCTETS = "application/octet-stream"
+
+_control_character = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search  # A tab may stand in a header.
+
+
+def is_header_value(value: bytes) -> bool:
+    return _control_character(value) is None
+
+
+def checked_header_value(value: bytes, name: str, bytes_max: int = HEADER_VALUE_BYTES_MAX) -> bytes:
+    """Raises `ProtocolError` for a value that cannot come back as a header."""
+    if len(value) > bytes_max:
+        raise ProtocolError(f"{name} has at most {bytes_max} bytes, this one has {len(value)}")
+    if not is_header_value(value):
+        raise ProtocolError(f"{name} has no control characters")
+    return value
+
+
+@lru_cache(maxsize=1024)
+def content_type_of(header: bytes) -> str:
+    """The content type that a request gives a message. Raises `ProtocolError` for what cannot be one."""
+    return checked_header_value(header, "Content-Type", CONTENT_TYPE_BYTES_MAX).decode("latin-1") or OCTETS
+
+
+def checked_media_type(text: str, field: str) -> str:
+    """A content type in a document. Raises `ProtocolError` for what cannot be a header in other dialects."""
+    if not text.isascii():
+        raise ProtocolError(f"{field} is ASCII")
+    if len(text) > CONTENT_TYPE_BYTES_MAX:
+        raise ProtocolError(f"{field} has at most {CONTENT_TYPE_BYTES_MAX} bytes, this one has {len(text)}")
+    if not text.isprintable():
+        raise ProtocolError(f"{field} has no control characters")
+    return text
+
+
+@lru_cache(maxsize=1024)
+def content_type_header(content_type: str) -> bytes:
+    """The value of a `Content-Type` header for a message."""
+    value = (content_type or OCTETS).encode("latin-1", "replace")
+    return value if is_header_value(value) else OCTETS.encode()
