@@ -16,12 +16,14 @@ HEADER_VALUE_BYTES_MAX = 255  # Of other request headers that come back with a m
 HEADERS_BYTES_MAX = 16 << 10
 RESULT_BYTES_MAX = 1 << 20
 BATCH_MESSAGES_MAX = 1000
+PART_HEADERS_MAX = 32  # Header lines of one part of a multipart body.
 FETCH_BYTES_MAX = 4 << 20  # Bodies in one answer; a single message always fits.
 LONG_POLL_SECONDS_MAX = 20
 PULL_SECONDS_MAX = 3600
 PULL_QUEUES_MAX = 1000
 POST_MESSAGES_MAX = 10_000
 RESULTS_MAX = 10_000  # In one request.
+REQUEST_KEYS_MAX = 1 << 16  # Of all JSON objects in one NQ request.
 RETRIES_MAX = 1000
 FAIL_SECONDS_MAX = 365 * 86_400
 TOPICS_MAX = 100  # Of one message, and patterns of one channel.
@@ -160,6 +162,7 @@ RETRY_AFTER_SECONDS_MAX = 86_400
 
 # glovebox
 SESSION_ID_MAX = (1 << 53) - 1  # JavaScript holds no larger whole number.
+NOTIFY_MAX = 64  # Stages that one post lists; there are seven.
 GATHERED_MAX = 256  # Requests of one connection that came together and go on as one command.
 HELD_LEASES_MAX = 10_000  # Of one session; the oldest is given back for one more.
 BLOCK_SECONDS_MAX = 86_400
@@ -169,6 +172,8 @@ LOST_SESSIONS_BYTES_MAX = 256 << 20  # What waits for clients that lost their co
 assert NAME_BYTES_MAX * 3 < REQUEST_TARGET_BYTES_MAX, "a percent-encoded name fits into a request target"
 assert BODY_BYTES_MAX + HEADERS_BYTES_MAX <= REQUEST_BODY_BYTES_MAX <= BATCH_BYTES_MAX
 assert BODY_BYTES_MAX <= FETCH_BYTES_MAX
+assert 4 * POST_MESSAGES_MAX + 100 < REQUEST_KEYS_MAX, "a post with every field of every message fits"
+assert 5 * PULL_QUEUES_MAX + 2 * RESULTS_MAX + 100 < REQUEST_KEYS_MAX, "so does a pull"
 assert BODY_BYTES_MAX + KEY_BYTES_MAX + HEADERS_BYTES_MAX + (64 << 10) <= STAGED_CHUNK_BYTES_MAX, "a row fits"
 assert 6 * (BODY_BYTES_MAX + NAME_BYTES_MAX) + 1024 <= WS_MESSAGE_BYTES_MAX, "every message can be posted as JSON"
 assert 5 * FETCH_BYTES_MAX < WS_UNSENT_BYTES_MAX, "what one fetch brings does not cut its client off"

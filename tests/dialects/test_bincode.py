@@ -129,8 +129,12 @@ def test_what_may_be_left_off_is_as_if_it_were_none() -> None:
             "timeout is from 0",
         ),
         (
-            bytes(8) + pack_bytes(b"q") + pack_bytes(b"") + bytes(12) + pack_u64(1 << 60),
+            bytes(8) + pack_bytes(b"q") + pack_bytes(b"") + bytes(12) + pack_u64(64) + bytes(4 * 63),
             "the bytes end within notify",
+        ),
+        (
+            bytes(8) + pack_bytes(b"q") + pack_bytes(b"") + bytes(12) + pack_u64(1 << 60),
+            "notify lists at most 64 stages",
         ),
         (bytes(8) + pack_u64((1 << 64) - 1) + b"q", "the bytes end within queue"),
         (bytes(8) + pack_bytes(b"q") + bytes(8 + 12) + pack_u64(1) + pack_u32(7), "there is no stage 7 - at notify"),

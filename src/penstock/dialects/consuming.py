@@ -23,6 +23,7 @@ from penstock.dialects.http import (
     queue_name,
     segments_of,
 )
+from penstock.dialects.json_bounds import longer_than
 from penstock.dialects.parameters import number, parameters, refusal
 from penstock.dialects.times import rfc3339_nanos
 from penstock.errors import ProtocolError, Reason
@@ -74,6 +75,8 @@ class _Extension(Struct, forbid_unknown_fields=True):
 
 _decode_confirmation = msgspec.json.Decoder(_Confirmation).decode
 _decode_confirmations = msgspec.json.Decoder(list[_Confirmation]).decode
+_are_too_many = longer_than(BATCH_MESSAGES_MAX)
+_TOO_MANY = error_response(413, f"{BATCH_MESSAGES_MAX} messages at most are confirmed in one request")
 _decode_extension = msgspec.json.Decoder(_Extension).decode
 _decode_headers = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
 
@@ -152,12 +155,14 @@ class Consuming:
 
     def _confirm(self, request: Request, _: bytes) -> Response | Call | Calls:
         alone = not request.body.lstrip().startswith(b"[")
+        if not alone and _are_too_many(request.body):
+            return _TOO_MANY
         try:
             given = [_decode_confirmation(request.body)] if alone else _decode_confirmations(request.body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ProtocolError(str(error)) from None
         if len(given) > BATCH_MESSAGES_MAX:
-            return error_response(413, f"{BATCH_MESSAGES_MAX} messages at most are confirmed in one request")
+            return _TOO_MANY
         if alone:
             confirmation = given[0]
             command = self._settle(confirmation)

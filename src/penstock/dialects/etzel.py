@@ -95,7 +95,7 @@ class _Authenticate(Struct, tag_field="cmd", tag="AUTH", gc=False):
 _Command = _Publish | _Fetch | _Acknowledge | _Delete | _Sleep | _Subscribe | _Authenticate
 
 _decode = msgspec.json.Decoder(_Command).decode
-_decode_any = msgspec.json.Decoder().decode
+_decode_text = msgspec.json.Decoder(str).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 _encode = msgspec.json.Encoder().encode
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -480,8 +480,8 @@ def _explained(frame: bytes) -> bytes:
     """What is wrong with a frame that could not be read as a command: looked at again, field by field."""
     try:
         fields = _decode_fields(frame)
-        name = _decode_any(fields["cmd"]) if "cmd" in fields else None
-        expected = _FIELDS.get(name) if isinstance(name, str) else None
+        command = bytes(fields.get("cmd", b""))
+        expected = _FIELDS.get(_decode_text(command)) if command.startswith(b'"') else None
         if expected is None:
             return _BAD_COMMAND
         for field in expected:

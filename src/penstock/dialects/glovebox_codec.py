@@ -9,13 +9,14 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Raw, Struct
 
 from penstock.dialects.bincode import Reader, pack_bytes, pack_u32, pack_u64
 from penstock.errors import ProtocolError
-from penstock.limits import BLOCK_SECONDS_MAX, INT32_MAX, UINT32_MAX, WORK_SECONDS_MAX
+from penstock.limits import BLOCK_SECONDS_MAX, BODY_BYTES_MAX, INT32_MAX, NOTIFY_MAX, UINT32_MAX, WORK_SECONDS_MAX
 
 UINT64_MAX = (1 << 64) - 1
+_LABEL_DIGITS_MAX = 20
 
 Notice = Literal["ready", "write", "sync", "assign", "finish", "retry", "drop"]
 Firmness = Literal["ready", "write", "sync"]
@@ -37,10 +38,10 @@ _WorkSeconds = Annotated[float, Meta(ge=0, le=WORK_SECONDS_MAX)]
 
 class Post(Struct, tag_field="type", tag="post", gc=False):
     queue: str
-    message: str | list[_Byte]  # From bincode: bytes.
+    message: str | Annotated[list[_Byte], Meta(max_length=BODY_BYTES_MAX)]  # From bincode: bytes.
     priority: _Uint32 = 0
     label: _Label = 0
-    notify: list[Notice] = []
+    notify: Annotated[list[Notice], Meta(max_length=NOTIFY_MAX)] = []
 
 
 class Fetch(Struct, tag_field="type", tag="fetch", gc=False):
@@ -88,7 +89,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Labelled(Struct):
-    label: Any = 0
+    label: Raw = Raw(b"0")  # Whatever it is, it is not built.
 
 
 _decode_label = msgspec.json.Decoder(_Labelled).decode
@@ -97,10 +98,11 @@ _decode_label = msgspec.json.Decoder(_Labelled).decode
 def label_in(frame: bytes) -> int:
     """The label of a JSON request that is wrong otherwise, so that its sender knows which it was; else 0."""
     try:
-        label = _decode_label(frame).label
+        label = bytes(_decode_label(frame).label)
     except MALFORMED:
         return 0
-    return label if type(label) is int and 0 <= label <= UINT64_MAX else 0
+    number = int(label) if label.isdigit() and len(label) <= _LABEL_DIGITS_MAX else 0
+    return number if number <= UINT64_MAX else 0
 
 
 def decode_bincode(frame: bytes) -> Request:
@@ -120,8 +122,8 @@ def _read_post(reader: Reader) -> Post:
     body: Any = reader.octets("message")
     priority, label = reader.u32("priority"), reader.u64("label")
     count = reader.u64("notify")
-    if count * 4 > reader.left:
-        raise ProtocolError("the bytes end within notify")
+    if count > NOTIFY_MAX:
+        raise ProtocolError(f"notify lists at most {NOTIFY_MAX} stages, this one lists {count}")
     return Post(queue, body, priority, label, [_notice(reader) for _ in range(count)])
 
 

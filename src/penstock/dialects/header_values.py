@@ -1,6 +1,6 @@
 """Values that a client sends and that go out again as HTTP headers. They are checked in both directions.
 
-A message that an earlier version stored was not checked, so a value that is no header value is left out on its way out.
+Messages of earlier versions were stored unchecked, so a value that is no header value is left out on its way out.
 """
 
 from __future__ import annotations

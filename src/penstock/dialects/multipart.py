@@ -7,6 +7,7 @@ import re
 from penstock.dialects.header_values import is_header_value
 from penstock.dialects.http import Headers
 from penstock.errors import ProtocolError
+from penstock.limits import PART_HEADERS_MAX
 
 _BOUNDARY = re.compile(rb"""boundary=(?:"([^"]{1,70})"|([^\s;"]{1,70}))""", re.IGNORECASE)
 
@@ -28,11 +29,11 @@ def boundary_of(content_type: bytes) -> bytes | None:
 def split_parts(body: bytes, boundary: bytes, most: int) -> list[tuple[Headers, bytes]]:
     """The parts of a body, each with its headers. Raises `ProtocolError` for what is not well formed."""
     delimiter = b"\r\n--" + boundary
-    pieces = (b"\r\n" + body).split(delimiter)
+    pieces = (b"\r\n" + body).split(delimiter, most + 2)
+    if len(pieces) - 2 > most:
+        raise ProtocolError(f"a batch has at most {most} messages, this one has more")
     if len(pieces) < 3 or pieces[-1][:2] != b"--":
         raise ProtocolError("the multipart body has no parts, or its closing boundary is missing")
-    if len(pieces) - 2 > most:
-        raise ProtocolError(f"a batch has at most {most} messages, this one has {len(pieces) - 2}")
     return [_part(piece) for piece in pieces[1:-1]]
 
 
@@ -46,7 +47,10 @@ def _part(piece: bytes) -> tuple[Headers, bytes]:
     if end < 0:
         raise ProtocolError("a part of the multipart body has no empty line after its headers")
     headers: Headers = {}
-    for line in piece[start + 2 : end].split(b"\r\n"):
+    lines = piece[start + 2 : end].split(b"\r\n", PART_HEADERS_MAX)
+    if len(lines) > PART_HEADERS_MAX:
+        raise ProtocolError(f"a part of the multipart body has at most {PART_HEADERS_MAX} headers")
+    for line in lines:
         name, colon, value = line.partition(b":")
         if not colon or not name.strip():
             raise ProtocolError("a part of the multipart body has a header without a name")

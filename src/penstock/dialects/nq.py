@@ -26,6 +26,7 @@ from penstock.dialects.http import (
     segments_of,
     whole_number,
 )
+from penstock.dialects.json_bounds import check_keys
 from penstock.dialects.times import rfc3339
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import (
@@ -36,6 +37,7 @@ from penstock.limits import (
     POST_MESSAGES_MAX,
     PULL_QUEUES_MAX,
     PULL_SECONDS_MAX,
+    REQUEST_KEYS_MAX,
     RESULT_BYTES_MAX,
     RESULTS_MAX,
     RETRIES_MAX,
@@ -167,6 +169,7 @@ class Nq:
             return _error(400, str(error))
 
     def _posted(self, body: bytes) -> Response | Call | Calls:
+        check_keys(body, REQUEST_KEYS_MAX)
         post: _Post | _MixedPost
         try:
             post = _decode_post(body)
@@ -203,6 +206,7 @@ class Nq:
 
     def _pull(self, request: Request, _: bytes) -> Response | Call:
         try:
+            check_keys(request.body, REQUEST_KEYS_MAX)
             return self._pulled(_decode_pull(request.body))
         except (ProtocolError, msgspec.DecodeError, UnicodeError) as error:
             return _error(400, str(error))

@@ -22,6 +22,7 @@ from penstock.dialects.http import (
     error_response,
     has_control_characters,
 )
+from penstock.dialects.json_bounds import longer_than
 from penstock.dialects.parameters import Given, number, parameters, refusal
 from penstock.dialects.queue_documents import checked_topic
 from penstock.errors import ProtocolError
@@ -63,6 +64,8 @@ class _Message(Struct, forbid_unknown_fields=True):
 
 _decode_one = msgspec.json.Decoder(_Message).decode
 _decode_many = msgspec.json.Decoder(list[_Message]).decode
+_are_too_many = longer_than(BATCH_MESSAGES_MAX)
+_TOO_MANY = error_response(413, f"a publish has at most {BATCH_MESSAGES_MAX} messages")
 _decode_text = msgspec.json.Decoder(str).decode
 _encode_headers = msgspec.msgpack.Encoder().encode
 _encode = msgspec.json.Encoder().encode
@@ -93,9 +96,11 @@ class Topics:
             message = _from_parameters(request, content_type)
             return Call(PublishTopics((message,), self._settings), self._tell(alone=True))
         alone = not request.body.lstrip().startswith(b"[")
+        if not alone and _are_too_many(request.body):
+            return _TOO_MANY
         documents = _documents(request.body, alone=alone)
         if len(documents) > BATCH_MESSAGES_MAX:
-            return error_response(413, f"a publish has at most {BATCH_MESSAGES_MAX} messages")
+            return _TOO_MANY
         messages = [_from_document(document, index, alone=alone) for index, document in enumerate(documents)]
         if not messages:
             return Response(201, b"[]", JSON)
