@@ -118,6 +118,8 @@ REQUEST_HEADERS_BYTES_MAX = 32 << 10
 BODY_BYTES_UNASKED = 16 << 10  # A body up to this is taken in any request, without asking who it is for.
 REQUEST_BODY_BYTES_MAX = 16 << 20  # A multipart batch; a single message is bounded by BODY_BYTES_MAX.
 PIPELINE_REQUESTS_MAX = 16  # Of one connection, under way at once; more wait their turn unread.
+KNOWN_HEADS_MAX = 1024  # Heads of requests that are remembered, so that they need not be parsed again.
+KNOWN_HEAD_BYTES_MAX = 1024  # How large the target, and the header fields, of one may be.
 
 # Lines and conversations
 LINE_ENVELOPE_BYTES_MAX = 4 << 10  # What a command has beside its body.

@@ -438,3 +438,30 @@ def test_the_metrics_keep_their_size_however_many_queues_are_asked_for(start_bro
             assert connection.request("GET", f"/queues/unknown-{number}").status == 404
         after = len(connection.request("GET", "/metrics").body.splitlines())
     assert after - before < 50
+
+
+# Pieces
+
+
+def test_a_request_inside_a_body_is_a_body_wherever_the_reads_end(broker: Broker, queue: str) -> None:
+    """The fields are known, and what has come up to the last field's CR is as long as a whole request would be."""
+    other = f"inner-{secrets.token_hex(6)}"
+    broker.create_queue(other)
+    inner = encode_request("POST", f"/messages/{other}", {}, b"executed")
+    head = f"POST /messages/{queue} HTTP/1.1\r\nHost: here\r\nX-Padding: {{}}\r\nContent-Length: 500\r\n\r\n"
+    padding = 500 + 3 - len(head.format("")) + 3
+    request = head.format("p" * padding).encode()
+    cut = len(request) - 3
+    assert cut == 500 + 3, "as long as the rest of a read would be behind a head that ends before its first byte"
+    body = inner + b"." * (500 - len(inner))
+    with broker.connect() as connection:
+        connection.send(request + body)  # Whole: so its fields are remembered.
+        assert connection.read_response().status == 201
+        connection.send(request[:cut])
+        assert broker.request("GET", "/health").status == 200  # It was read before this one.
+        connection.send(request[cut:] + body)
+        assert connection.read_response().status == 201
+        for _ in range(2):
+            assert connection.request("GET", f"/messages/{queue}").body == body
+        assert connection.request("GET", f"/messages/{queue}").status == 204
+        assert connection.request("GET", f"/messages/{other}").status == 204

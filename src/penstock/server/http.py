@@ -31,7 +31,13 @@ from penstock.dialects.http import (
     Stream,
     error_response,
 )
-from penstock.limits import BODY_BYTES_UNASKED, PIPELINE_REQUESTS_MAX, REQUEST_TARGET_BYTES_MAX
+from penstock.limits import (
+    BODY_BYTES_UNASKED,
+    KNOWN_HEAD_BYTES_MAX,
+    KNOWN_HEADS_MAX,
+    PIPELINE_REQUESTS_MAX,
+    REQUEST_TARGET_BYTES_MAX,
+)
 from penstock.model import Answer, Command
 from penstock.server.reading import Pausing
 
@@ -46,8 +52,6 @@ _METHODS = frozenset((b"GET", b"POST", b"DELETE", b"PUT", b"HEAD"))
 _PLAIN = b"/-._~%?=&+ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _REPEATED = frozenset((b"GET", b"POST"))  # Others name something new each time, as a rule.
 _SPECIAL = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
-_KNOWN_MAX = 1024  # Heads that are remembered, and how large they may be.
-_KNOWN_BYTES_MAX = 1024
 
 
 class Pending(Protocol):
@@ -124,6 +128,7 @@ class HttpServer:
         self.stopping = False
         self.sweeps = 0
         self.date = b""
+        self.known_max = KNOWN_HEADS_MAX  # With 0 nothing is remembered, and every request goes through the parser.
         self.known_fields: dict[bytes, _Fields] = {}
         self.known_heads: dict[bytes, _Head] = {}
         self._sweeper: asyncio.TimerHandle | None = None
@@ -142,33 +147,33 @@ class HttpServer:
         self._sweeper = asyncio.get_running_loop().call_later(1 / SWEEPS_PER_SECOND, self._sweep)
 
     # A client sends the same head again and again, or at least the same header fields. What was parsed, and routed,
-    # once need not be a second time.
+    # once need not be a second time. This must never change what is understood: every condition below is one under
+    # which the parser would find the same request in the same bytes.
 
     def learn(self, data: bytes, exchange: _Exchange) -> None:
-        """Remember a request that came whole in one read, if there is nothing special to it."""
-        line_end, head_end = data.find(b"\r\n"), data.find(b"\r\n\r\n")
+        """Remember the header fields of a request that came whole in one read, if there is nothing special to it."""
         headers = exchange.headers
         length = headers.get(b"content-length", b"0")
-        plain = b"host" in headers and not _SPECIAL & headers.keys() and length.isdigit()
-        plain = plain and headers.get(b"connection", b"keep-alive").lower() == b"keep-alive"
-        small = head_end - line_end <= _KNOWN_BYTES_MAX <= self.limits.header_bytes_max // 2
-        if plain and small and len(data) == head_end + 4 + int(length) and int(length) <= BODY_BYTES_UNASKED:
-            if len(self.known_fields) >= _KNOWN_MAX:
-                self.known_fields.clear()
-            self.known_fields[data[line_end:head_end]] = _Fields(headers, int(length))
+        plain = exchange.keep_alive and b"host" in headers and not _SPECIAL & headers.keys() and length.isdigit()
+        line = b"%b %b HTTP/1.1\r\n" % (exchange.method, exchange.target)
+        if not plain or not data.startswith(line):  # An empty line may come before the request line.
+            return
+        line_end, head_end = len(line) - 2, data.find(b"\r\n\r\n")
+        small = head_end - line_end <= KNOWN_HEAD_BYTES_MAX <= self.limits.header_bytes_max // 2
+        if small and len(data) == head_end + 4 + int(length) and int(length) <= BODY_BYTES_UNASKED:
+            _remember(self.known_fields, self.known_max, data[line_end:head_end], _Fields(headers, int(length)))
 
     def learn_head(self, head: bytes, exchange: _Exchange) -> None:
         """Remember the head of a request with plain fields: where it leads, and if it has no body, to which call.
         Handlers are functions of the request alone."""
-        if len(self.known_heads) >= _KNOWN_MAX:
-            self.known_heads.clear()
         route = exchange.route
         if exchange.call is not None and not exchange.body:
             route = partial(_always, exchange.call)
         if route is not None:
             text = head + b"\r\n\r\n"
             facts = (exchange.method, exchange.target, exchange.headers)
-            self.known_heads[head] = _Head(text, len(text) + len(exchange.body), *facts, route)
+            known = _Head(text, len(text) + len(exchange.body), *facts, route)
+            _remember(self.known_heads, self.known_max, head, known)
 
     def stop(self) -> None:
         """Finish what is in flight, take nothing new."""
@@ -332,6 +337,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         "_heads",
         "_in_head",
         "_in_request",
+        "_is_last_taken",
         "_latest",
         "_parser",
         "_paused",
@@ -359,7 +365,8 @@ class HttpConnection(Pausing, asyncio.Protocol):
         self._choked_since = (0, 0)  # Sweep, and bytes unsent, when it last read some.
         self._ended = False  # The client has said that it sends no more.
         self._since = server.sweeps
-        self._in_request = False
+        self._in_request = False  # The parser has seen the first byte of one, and not the last.
+        self._is_last_taken = False  # The connection ends with the answer to it: no request after it is carried out.
         self._in_head = False
         self._heads = 0  # How many were complete.
         self._latest: _Exchange | None = None  # Of the read under way.
@@ -408,23 +415,31 @@ class HttpConnection(Pausing, asyncio.Protocol):
                 self._accept_known(usual, data)
                 return
             head_end = data.find(b"\r\n\r\n")
-            head = self._server.known_heads.get(data[:head_end])
-            if head is not None and len(data) == head.request_bytes:
-                self._usual = head
-                self._accept_known(head, data)
+            if head_end > 0 and self._accept_if_known(data, head_end):
                 return
-            line_end = data.find(b"\r\n")
-            fields = self._server.known_fields.get(data[line_end:head_end])
-            if fields is not None and len(data) == head_end + 4 + fields.body_bytes:
-                words = data[:line_end].split(b" ")
-                if len(words) == 3 and words[2] == b"HTTP/1.1" and _is_plain(words[0], words[1]):
-                    body, keep_alive = data[head_end + 4 :], not self._server.stopping
-                    exchange = _Exchange(words[0], words[1], fields.headers, body, False, self, keep_alive)
-                    self._accept(exchange)
-                    if words[0] in _REPEATED:
-                        self._server.learn_head(data[:head_end], exchange)
-                    return
         self._parse(data)
+
+    def _accept_if_known(self, data: bytes, head_end: int) -> bool:
+        """Take a request whose head, or whose header fields, were seen before: one that is here whole, and alone."""
+        server = self._server
+        head = server.known_heads.get(data[:head_end])
+        if head is not None and len(data) == head.request_bytes:
+            self._usual = head
+            self._accept_known(head, data)
+            return True
+        line_end = data.find(b"\r\n")
+        fields = server.known_fields.get(data[line_end:head_end])
+        if fields is None or len(data) != head_end + 4 + fields.body_bytes:
+            return False
+        words = data[:line_end].split(b" ")
+        if len(words) != 3 or words[2] != b"HTTP/1.1" or not _is_plain(words[0], words[1]):
+            return False
+        body, keep_alive = data[head_end + 4 :], not server.stopping
+        exchange = _Exchange(words[0], words[1], fields.headers, body, False, self, keep_alive)
+        self._accept(exchange)
+        if words[0] in _REPEATED:
+            server.learn_head(data[:head_end], exchange)
+        return True
 
     def _accept_known(self, head: _Head, data: bytes) -> None:
         body, keep_alive = data[len(head.text) :], not self._server.stopping
@@ -460,7 +475,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         that comes later is handed to it."""
         self._ended = True
         if self._exchanges:
-            self._exchanges[-1].keep_alive = False
+            self._end_after_last()
         if self._flow and self._flow.stream.endless:
             self._flow.stream.source.finish()
         for exchange in list(self._exchanges):
@@ -496,21 +511,27 @@ class HttpConnection(Pausing, asyncio.Protocol):
         """The request was taken as plain HTTP/1.1, which is how an upgrade is declined; then the connection ends."""
         self._pause(True)
         if self._exchanges:
-            self._exchanges[-1].keep_alive = False
+            self._end_after_last()
         elif self._transport:
             self._transport.close()
+
+    def _end_after_last(self) -> None:
+        self._exchanges[-1].keep_alive = False
+        self._is_last_taken = True
 
     # ── The parser's side ───────────────────────────────────────────────────────────────────────────────────
     # Each callback costs as much as a good part of the engine: so there are as few as can be, and what most requests
     # do not need is left to those that do.
 
+    def on_message_begin(self) -> None:
+        """Called with the first byte of a request: from here on the parser must see every byte, to its end."""
+        self._in_request = self._in_head = True
+        self._since = self._server.sweeps
+        self._headers = {}
+
     def on_url(self, url: bytes) -> None:
-        """The first callback of a request; called again if the target comes in pieces."""
+        """Called again if the target comes in pieces."""
         self._target += url
-        if not self._in_request:
-            self._since = self._server.sweeps
-            self._in_request = self._in_head = True
-            self._headers = {}
         if len(self._target) > REQUEST_TARGET_BYTES_MAX:
             raise _RequestRefusedError(error_response(414, "the request target is too long"))
 
@@ -594,6 +615,10 @@ class HttpConnection(Pausing, asyncio.Protocol):
 
     def _accept(self, exchange: _Exchange) -> None:
         exchanges = self._exchanges
+        if self._is_last_taken:
+            return
+        if not exchange.keep_alive:
+            self._is_last_taken = True
         exchanges.append(exchange)
         if self._choked or self._backlog or len(exchanges) > PIPELINE_REQUESTS_MAX:
             self._backlog.append(exchange)
@@ -665,7 +690,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
             if self._ended:
                 exchange.give_up()
         self._pumping = False
-        self._pause(self._choked or bool(self._backlog))
+        self._pause(self._choked or bool(self._backlog) or self._is_last_taken)
 
     def drain(self) -> None:
         """Send every answer that is ready and whose turn it is."""
@@ -769,9 +794,9 @@ class HttpConnection(Pausing, asyncio.Protocol):
 
     def _refuse(self, response: Response) -> None:
         """Answer in turn, then close: what follows on this connection cannot be understood."""
-        if self._transport and not self._transport.is_closing():
-            self._choked = True  # For good: nothing more is read.
-            self._pause(True)
+        self._pause(True)
+        if self._transport and not self._transport.is_closing() and not self._is_last_taken:
+            self._is_last_taken = True
             exchange = _Exchange(b"", b"", {}, connection=self)
             self._exchanges.append(exchange)
             exchange.respond(response)
@@ -804,7 +829,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
 
     def close_if_idle(self) -> None:
         if self._exchanges:
-            self._exchanges[-1].keep_alive = False
+            self._end_after_last()
             if self._flow:
                 self._flow.stream.source.finish()
         elif not self._in_request:
@@ -817,7 +842,15 @@ class HttpConnection(Pausing, asyncio.Protocol):
 
 def _is_plain(method: bytes, target: bytes) -> bool:
     """A method and a target in which there is nothing that a parser would have to look at twice."""
-    return method in _METHODS and not target.translate(None, _PLAIN) and 0 < len(target) <= _KNOWN_BYTES_MAX
+    path = target.startswith(b"/") and len(target) <= KNOWN_HEAD_BYTES_MAX
+    return path and method in _METHODS and not target.translate(None, _PLAIN)
+
+
+def _remember(known: dict[bytes, Any], known_max: int, key: bytes, value: object) -> None:
+    if len(known) >= known_max:
+        known.clear()
+    if known_max:
+        known[key] = value
 
 
 def _always(call: Call, _: Request) -> Call:
