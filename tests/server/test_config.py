@@ -103,6 +103,7 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "auth.tokens": "secret",
     }
     numbers = {
+        "mqs.delete_status": 200,
         "nq.empty_status": 204,
         "log.segment_bytes": 65536,
         "http.body_bytes_max": 2 << 20,

@@ -27,7 +27,7 @@ from penstock.dialects.http import (
     whole_number,
 )
 from penstock.dialects.multipart import boundary_of, is_multipart, join_parts, split_parts
-from penstock.dialects.times import rfc3339
+from penstock.dialects.times import rfc3339_seconds
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
 from penstock.limits import (
@@ -70,7 +70,6 @@ _STATUS = {
     Reason.DAMAGED: 500,
 }
 _SMALL_BODY = BodyRule(64 << 10)
-_DELETED = Response(204)
 
 # ── The queue document ────────────────────────────────────────────────────────────────────────────────────
 
@@ -114,8 +113,9 @@ _encode_headers = msgspec.msgpack.Encoder().encode
 class Mqs:
     """Requests in, commands out; answers in, responses out."""
 
-    def __init__(self, ids: MessageIds, *, oversize: str, batch_bytes_max: int) -> None:
+    def __init__(self, ids: MessageIds, *, oversize: str, delete_status: int, batch_bytes_max: int) -> None:
         self._ids = ids
+        self._deleted = Response(delete_status)
         self._message_rule = BodyRule(BODY_BYTES_MAX, cut=oversize == "cut")
         self._batch_rule = BodyRule(batch_bytes_max)
         # Asked for without any wish, a receive is the same call each time.
@@ -205,8 +205,8 @@ class Mqs:
             content_type_header(delivery.content_type),
             self._ids.make(delivery.queue, delivery.sequence),
             delivery.receives,
-            rfc3339(delivery.created),
-            rfc3339(delivery.visible_at),
+            rfc3339_seconds(delivery.created),
+            rfc3339_seconds(delivery.visible_at),
         )
         if delivery.headers:
             lines += kept_header_lines(delivery.headers)
@@ -215,10 +215,13 @@ class Mqs:
     def _delete_message(self, _: Request, segment: bytes) -> Response | Call:
         place = self._ids.find(segment)
         if place is not None:
-            return Call(Finish(*place), _tell_delete)
+            return Call(Finish(*place), self._tell_delete)
         if not is_uuid(segment):
             raise ProtocolError("the message id is not a UUID")
         return error_response(404, Reason.NO_MESSAGE.value)
+
+    def _tell_delete(self, answer: Answer) -> Response:
+        return _refusal(answer) if type(answer) is Refused else self._deleted
 
     # ── Queues ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -354,10 +357,6 @@ def _tell_list(answer: Answer) -> Response:
         return _refusal(answer)
     assert isinstance(answer, QueueList)
     return json_response(200, {"total": answer.total, "queues": [_view(queue) for queue in answer.queues]})
-
-
-def _tell_delete(answer: Answer) -> Response:
-    return _refusal(answer) if type(answer) is Refused else _DELETED
 
 
 def _refusal(refused: Refused) -> Response:

@@ -16,10 +16,20 @@ def rfc3339(nanos: Nanos) -> bytes:
     return b"%b.%06dZ" % (_second(seconds), rest // 1000)
 
 
+def rfc3339_seconds(nanos: Nanos) -> bytes:
+    """To the second, rounded down."""
+    return _whole_second(nanos // SECOND_NS)
+
+
 def rfc3339_nanos(nanos: Nanos) -> bytes:
     """To the nanosecond."""
     seconds, rest = divmod(nanos, SECOND_NS)
     return b"%b.%09dZ" % (_second(seconds), rest)
+
+
+@lru_cache(maxsize=1024)
+def _whole_second(seconds: int) -> bytes:
+    return _second(seconds) + b"Z"
 
 
 @lru_cache(maxsize=1024)

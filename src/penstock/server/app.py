@@ -114,6 +114,7 @@ class Application:
         mqs = Mqs(
             ids,
             oversize=config.mqs.oversize,
+            delete_status=config.mqs.delete_status,
             batch_bytes_max=config.http.body_bytes_max,
         )
         etzel = Etzel(ids, QueueSettings())

@@ -213,6 +213,10 @@ class MqsConfig(Struct, frozen=True, kw_only=True):
         Literal["cut", "reject"],
         Meta(description="What becomes of a body over 1 MiB: cut off at that size, or refused with 413."),
     ] = "cut"
+    delete_status: Annotated[
+        Literal[204, 200],
+        Meta(description="The status for a deleted message: 204 as documented, 200 for the origin's client."),
+    ] = 204
 
 
 class GloveboxConfig(Struct, frozen=True, kw_only=True):
