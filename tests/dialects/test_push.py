@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from ipaddress import ip_address
 from itertools import pairwise
 
 import pytest
@@ -11,7 +10,6 @@ from penstock.dialects.push import (
     Reply,
     RequestWriter,
     ResponseReader,
-    is_public,
     outcome_of,
     parse_url,
     retry_after_ns,
@@ -69,49 +67,6 @@ def test_a_url_says_where_to(url: str, authority: str, port: int, target: str) -
 def test_what_is_no_url_to_push_to_is_refused_with_a_reason(url: str, reason: str) -> None:
     with pytest.raises(ProtocolError, match=reason):
         parse_url(url)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("127.0.0.1", "127.8.9.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "0.0.0.0"),
-        *("100.64.0.1", "224.0.0.1", "255.255.255.255", "192.0.2.1", "198.18.0.1"),
-        *("::1", "::", "fe80::1", "fc00::1", "fd12::1", "fec0::1", "ff02::1", "2001:db8::1"),
-        *(
-            "::ffff:127.0.0.1",
-            "::ffff:10.0.0.1",
-            "64:ff9b::7f00:1",
-            "64:ff9b::a00:1",
-            "2002:7f00:1::",
-            "2002:a00:1::",
-        ),
-        "2001:0:4136:e378:8000:63bf:f5ff:fffe",  # Teredo, with 10.0.0.1 in it.
-    ],
-)
-def test_what_is_ours_is_not_public(text: str) -> None:
-    assert not is_public(ip_address(text))
-
-
-@pytest.mark.parametrize(
-    "text", ["1.1.1.1", "93.184.216.34", "2606:4700::1111", "::ffff:1.1.1.1", "64:ff9b::101:101"]
-)
-def test_what_is_out_there_is_public(text: str) -> None:
-    assert is_public(ip_address(text))
-
-
-@pytest.mark.parametrize(
-    ("url", "private"),
-    [
-        ("http://localhost:80/", True),
-        ("http://a.localhost./", True),
-        ("http://127.0.0.1/", True),
-        ("http://[::1]/", True),
-        ("http://example.org/", False),
-        ("http://1.1.1.1/", False),
-    ],
-)
-def test_what_can_be_known_of_a_host_in_advance_is(url: str, private: bool) -> None:
-    assert parse_url(url).is_known_to_be_private == private
 
 
 # ── What is sent ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -117,6 +117,11 @@ def test_what_is_published_to_a_topic_reaches_the_endpoints_of_its_channels(star
         ("http://127.0.0.1:9/", "private_addresses"),
         ("http://[::ffff:10.0.0.1]/", "private_addresses"),
         ("http://localhost/", "private_addresses"),
+        ("http://a.localhost./", "private_addresses"),
+        ("http://192.0.0.192/", "private_addresses"),
+        ("http://168.63.129.16/", "private_addresses"),
+        ("http://[64:ff9b:1::1]/", "private_addresses"),
+        ("http://[::1.1.1.1]/", "private_addresses"),
         ("http://u:p@example.org/", "password"),
     ],
 )

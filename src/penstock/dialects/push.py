@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from urllib.parse import quote, quote_from_bytes, urlsplit
 
 import httptools
@@ -30,7 +30,6 @@ _PORTS = {"http": 80, "https": 443}
 _OCTETS = b"application/octet-stream"
 _NO_CONTENT, _UNPROCESSABLE = 204, 422
 _BODILESS = frozenset((204, 304))
-_NAT64 = IPv6Network("64:ff9b::/96")
 
 
 # ── Where to ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -57,12 +56,10 @@ class Endpoint(Struct, frozen=True):
             return None
 
     @property
-    def is_known_to_be_private(self) -> bool:
-        """What a name stands for is known when it is looked up, but for the names that are always this machine's."""
+    def is_localhost(self) -> bool:
+        """Whether the host is one of the names that are always this machine's."""
         name = self.host.rstrip(".")
-        if name == "localhost" or name.endswith(".localhost"):
-            return True
-        return self.address is not None and not is_public(self.address)
+        return name == "localhost" or name.endswith(".localhost")
 
 
 def parse_url(url: str) -> Endpoint:
@@ -86,23 +83,6 @@ def parse_url(url: str) -> Endpoint:
         raise ProtocolError("a push url has no fragment")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Endpoint(parts.scheme == "https", host, port or _PORTS[parts.scheme], target)
-
-
-def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether it is out in the internet, whatever clothes it wears: not this machine, not a network of our own."""
-    if isinstance(address, IPv6Address):
-        if inner := _inner(address):
-            return is_public(inner)
-        if address.is_site_local:
-            return False
-    return address.is_global and not address.is_multicast
-
-
-def _inner(address: IPv6Address) -> IPv4Address | None:
-    """The address that stands in another one, and to which it leads in the end."""
-    if address in _NAT64:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
 
 
 # ── What is sent ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -6,12 +6,14 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Protocol, cast
 
-from penstock.dialects.push import Endpoint, Reply, ResponseReader, is_public
+from penstock.dialects.addresses import is_public
+from penstock.dialects.push import Endpoint, Reply, ResponseReader
 from penstock.errors import ProtocolError
 from penstock.limits import PUSH_IDLE_SECONDS
+from penstock.server.own_addresses import is_own
 
 _JOINED_BYTES_MAX = 64 << 10  # A larger body is written by itself: copying it would cost more than a second write.
 
@@ -75,9 +77,12 @@ class Connections:
     async def _addresses(self) -> list[str]:
         host = self.endpoint.host
         found = [host] if self.endpoint.address else await self._resolve(host)
-        allowed = [address for address in found if self._allow_private or is_public(ip_address(address))]
+        if self._allow_private:
+            return found
+        refusals = {address: refusal_of(ip_address(address)) for address in found}
+        allowed = [address for address, refusal in refusals.items() if refusal is None]
         if found and not allowed:
-            raise ProtocolError(private_refusal(f"{host} ({found[0]})"))
+            raise ProtocolError(f"{host} ({found[0]}) {refusals[found[0]]}")
         return allowed
 
     async def _resolve(self, host: str) -> list[str]:
@@ -203,5 +208,19 @@ class Connection(asyncio.Protocol):
         exchange.answered(reply)
 
 
-def private_refusal(where: str) -> str:
-    return f'{where} is this machine or in a private network: push.private_addresses = "allow" would permit it'
+def refusal_of(address: IPv4Address | IPv6Address) -> str | None:
+    """Why nothing is sent to an address, to be said after it."""
+    if is_own(address):
+        return f"is an address of this machine; {_REMEDY}"
+    return None if is_public(address) else _PRIVATE
+
+
+def known_refusal(endpoint: Endpoint) -> str | None:
+    """The same for a host, as far as it is known before it is looked up."""
+    if endpoint.address:
+        return refusal_of(endpoint.address)
+    return _PRIVATE if endpoint.is_localhost else None
+
+
+_REMEDY = 'push.private_addresses = "allow" would permit it'
+_PRIVATE = f"is this machine or in a private or reserved network; {_REMEDY}"

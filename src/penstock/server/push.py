@@ -29,7 +29,7 @@ from penstock.limits import (
 from penstock.model import Answer, Delivery, Fetch, Nanos, Outcome, Push, Refused, Settle
 from penstock.server.circuit import Circuit, State, backoff_ns
 from penstock.server.loop import Loop, Waiter, Watch
-from penstock.server.outgoing import Connection, Connections, private_refusal
+from penstock.server.outgoing import Connection, Connections, known_refusal
 
 logger = logging.getLogger(__name__)
 
@@ -148,8 +148,8 @@ class Pushers:
             endpoint = parse_url(push.url)
         except ProtocolError as error:
             return str(error)
-        if self.limits.private_addresses == "refuse" and endpoint.is_known_to_be_private:
-            return private_refusal(endpoint.host)
+        if self.limits.private_addresses == "refuse" and (reason := known_refusal(endpoint)):
+            return f"{endpoint.host} {reason}"
         room = self._room(number)
         if push.max_in_flight > room:
             return f"push.connections_max = {self.limits.connections_max} leaves room for a max_in_flight of {room}"
