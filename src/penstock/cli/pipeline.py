@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,6 +15,7 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
+from penstock.cli.stopping import StopSignals
 from penstock.errors import BrokerError, LakeError, OptionError
 
 app = typer.Typer(help="Fill a lake of tables with the events of a log, and look after it.", no_args_is_help=True)
@@ -54,37 +52,40 @@ def run(
     from penstock.pipeline.compaction import Housekeeper
     from penstock.pipeline.lake import Lake
     from penstock.pipeline.session import open_session
-    from penstock.pipeline.stream import Filler, has_ended, start_query
+    from penstock.pipeline.stream import Filler, has_ended, start_query, stop_query
 
     source = _source(url, data, token)
     log = _log(source)
     place = Lake(lake)
     place.take()
     origin = place.open_for(log.extent())
-    with _stopped_by_signals():
+    view = _View(place.path, log)
+    with StopSignals() as signals, view:
+        view.doing("starting Spark")
         spark = open_session("penstock pipeline", master, parse_settings(conf))
+        signals.take_back()
         keeper = Housekeeper(spark, place)
-        view = _View(place.path, log)
 
         def written(what: Any) -> None:
             view.written(what)
             keeper.wake()
 
-        filler = Filler(place, origin, written)
+        filler = Filler(place, origin, written, view.doing)
         options = source | {"failOnDataLoss": str(not skip_lost).lower()}
         query = start_query(spark, place, filler, options, once=once, seconds=every)
         keeper.start()
         try:
-            with view:
-                while not has_ended(query, _REFRESH_SECONDS):
-                    view.refresh()
-        except KeyboardInterrupt:
-            pass  # As asked.
+            while not signals.asked and not has_ended(query, _REFRESH_SECONDS):
+                view.refresh()
         finally:
-            query.stop()
+            if signals.asked:
+                view.stopping()
+            stop_query(spark, query, filler, at_once=lambda: signals.asked_again)
             keeper.stop()
             spark.stop()
             place.release()
+    if signals.asked:
+        print(f"pipeline stopped at offset {filler.reached():,}; the broker's data is safe")
 
 
 @app.command()
@@ -96,20 +97,28 @@ def status(lake: LakeOption = Path("lake"), url: Url = None, data: Data = None, 
 
     place = Lake(lake)
     origin = place.origin()
-    tables = [lake_table(place, table) for table in TABLES.values()]
-    reached = {table.name: table.reached(origin) for table in tables}
+    reached = {name: lake_table(place, table).reached(origin) for name, table in TABLES.items()}
     console = Console(highlight=False)
-    console.print(
-        f"{place.path}: events up to offset {reached['events']:,} of log {origin.log}, shard {origin.shard}"
-    )
+    console.print(f"{place.path}: the tables of log {origin.log}, shard {origin.shard}")
     try:
-        extent = _log(_source(url, data, token)).extent()
+        end: int | None = _end_of(_log(_source(url, data, token)).extent(), origin)
+        console.print(f"the log ends at offset {end:,}")
     except (BrokerError, OptionError) as error:
-        console.print(f"How far the log is cannot be told: {error}")
-        return
+        end = None
+        console.print(f"the end of the log is not known: {error}")
+    grid = Grid(box=SIMPLE_HEAD)
+    grid.add_column("table")
+    grid.add_column("has events up to", justify="right")
+    grid.add_column("behind the log by", justify="right")
+    for name, offset in reached.items():
+        grid.add_row(name, f"{offset:,}", "unknown" if end is None else f"{max(0, end - offset):,} records")
+    console.print(grid)
+
+
+def _end_of(extent: Any, origin: Any) -> int:
     if extent.id != origin.log:
-        raise LakeError(f"{place.path} is the lake of another log, {origin.log}; that one is {extent.id}")
-    console.print(f"the log ends at {extent.end:,}: {max(0, extent.end - reached['events']):,} records are to come")
+        raise LakeError(f"this lake is filled from log {origin.log}, but the log named here is {extent.id}")
+    return int(extent.end)
 
 
 @app.command()
@@ -241,17 +250,6 @@ def parse_settings(conf: list[str] | None) -> dict[str, str]:
     return settings
 
 
-@contextmanager
-def _stopped_by_signals() -> Iterator[None]:
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt:
-        pass  # It came before the query ran.
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 # ── What is shown ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -264,6 +262,8 @@ class _View:
         self._console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
         self._recent: deque[Any] = deque(maxlen=_RATES)
         self._rows: dict[str, int] = {}
+        self._doing = ""
+        self._stopping = False
         self._live = Live(console=self._console, auto_refresh=False) if self._console.is_terminal else None
 
     def __enter__(self) -> _View:
@@ -278,6 +278,18 @@ class _View:
         if self._live:
             self.refresh()
             self._live.__exit__(*raised)
+
+    def doing(self, what: str) -> None:
+        """What takes time at the start. Called in any thread."""
+        if not self._live and not self._recent and not self._stopping:
+            self._console.print(what)
+        self._doing = what
+
+    def stopping(self) -> None:
+        self._stopping = True
+        self._doing = "stopping: finishing the batch under way; a second Ctrl-C drops it"
+        self._recent.clear()
+        self.refresh()
 
     def written(self, what: Any) -> None:
         """Called in the thread of the query."""
@@ -297,7 +309,7 @@ class _View:
     def _picture(self) -> Group:
         head = Text.assemble(("penstock pipeline", "bold"), f"   {self._lake}")
         if not self._recent:
-            return Group(head, Text("waiting for the first batch", style="dim"))
+            return Group(head, Text(self._doing, style="dim"))
         last = self._recent[-1]
         seconds = sum(what.seconds for what in self._recent)
         rate = sum(what.events for what in self._recent) / max(seconds, 0.001)

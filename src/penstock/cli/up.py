@@ -213,5 +213,5 @@ def _missing() -> str:
 
 
 def _say(line: str) -> None:
-    sys.stderr.write(f"pipeline: {line}\n")
+    sys.stderr.write(f"{line}\n" if line.startswith("pipeline ") else f"pipeline: {line}\n")
     sys.stderr.flush()

@@ -170,10 +170,10 @@ class LakeTable:
         return sorted(self._staging.rglob("*.parquet"))
 
     def append(self, origin: Origin, first: int, end: int, noted: dict[str, Any]) -> list[LakeFile]:
-        """Commit what is staged: the rows that the events of this range of offsets have led to."""
+        """Commit what is staged: the rows that the events of this range of offsets have led to. If there are none,
+        the table still records how far it is."""
         added = self._settle(first, end)
-        if added:  # Else there is nothing that could be added twice.
-            self._commit(self._required(), added, [], Transaction(origin.name, end), noted)
+        self._commit(self._required(), added, [], Transaction(origin.name, end), noted)
         return added
 
     def replace(

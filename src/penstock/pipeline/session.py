@@ -55,6 +55,15 @@ def open_session(name: str, master: str = DEFAULT_MASTER, settings: Mapping[str,
     return spark
 
 
+def silence(spark: SparkSession) -> None:
+    """Let Java print nothing more: what is interrupted on purpose is no error, but Spark reports it as one."""
+    spark.sparkContext.setLogLevel("OFF")
+    java = spark.sparkContext._jvm  # noqa: SLF001 - Spark has no other way to Java's standard error.
+    if java is not None:
+        nothing = java.java.io.OutputStream.nullOutputStream()
+        java.java.lang.System.setErr(java.java.io.PrintStream(nothing))
+
+
 def check_java() -> None:
     found = java_version()
     if found >= JAVA_VERSION_MIN:

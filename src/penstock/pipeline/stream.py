@@ -7,6 +7,7 @@ What a table has already is told by its own log, so a batch that comes again, or
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -21,10 +22,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.errors import SparkError
 from penstock.limits import LAKE_BYTES_PER_BATCH, LAKE_EVENTS_PER_BATCH
 from penstock.pipeline.lake import PARTITION, Lake, LakeFile, LakeTable, Origin
+from penstock.pipeline.session import silence
 from penstock.pipeline.tables import EVENTS, LEASES, TABLES, Batch, Table
 from penstock.storage.columns import COLUMNS
 
 _EVENTS_PER_FILE = 200_000
+_FINISH_SECONDS = 45.0  # The first batch of a cold start takes as long.
+_LOOK_SECONDS = 0.2
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -53,9 +57,18 @@ class Range(NamedTuple):
 class Filler:
     """Writes the batches of a query into the tables of a lake."""
 
-    def __init__(self, lake: Lake, origin: Origin, on_written: Callable[[Written], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        lake: Lake,
+        origin: Origin,
+        on_written: Callable[[Written], None] = lambda _: None,
+        on_step: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._origin = origin
         self._on_written = on_written
+        self._on_step = on_step
+        self._writing = threading.Lock()
+        self._closed = False
         self._in_order = False  # Known to go on where the table `events` ends.
         self.tables = {name: lake_table(lake, table) for name, table in TABLES.items()}
         for table in self.tables.values():
@@ -65,11 +78,29 @@ class Filler:
         """The offset from which on a table may miss something."""
         return min(table.reached(self._origin) for table in self.tables.values())
 
+    def close(self) -> None:
+        """Take no further batch. Spark gives it again after the next start."""
+        self._closed = True
+
+    def is_idle(self, seconds: float) -> bool:
+        """Whether no batch is being written, now or within so many seconds."""
+        if self._writing.acquire(timeout=seconds):
+            self._writing.release()
+            return True
+        return False
+
     def write(self, frame: DataFrame, number: int) -> None:
         """One batch: the columns of the log. Called by Spark."""
+        with self._writing:
+            if self._closed:
+                raise SparkError("the pipeline is stopping")
+            self._write_batch(frame, number)
+
+    def _write_batch(self, frame: DataFrame, number: int) -> None:
         begun = time.perf_counter()
         noted = {"batch": str(number), "query": _query_id(frame.sparkSession)}
         events_table = self.tables[EVENTS.name]
+        self._on_step(f"batch {number}: reading the log")
         if not self._in_order:
             found = ask(frame)
             if found is None:
@@ -100,7 +131,7 @@ class Filler:
         leases = self.tables[LEASES.name]
         under_way = read(events.sparkSession, leases)
         batch = Batch(events, facts.first, under_way, leases.reached(self._origin), facts.newest)
-        others = [table for table in TABLES.values() if table is not EVENTS and (facts.keys or not table.keyed)]
+        others = [table for table in TABLES.values() if table is not EVENTS]
         return {table.name: self._write(table, batch, facts, noted) for table in others}
 
     def _write(self, table: Table, batch: Batch, facts: Range, noted: dict[str, Any]) -> int:
@@ -108,7 +139,9 @@ class Filler:
         reached = target.reached(self._origin)
         if reached >= facts.end:
             return 0
-        write_files(table, target, table.parts(batch, reached), facts.rows // _EVENTS_PER_FILE + 1)
+        self._on_step(f"batch {noted['batch']}: writing {table.name}")
+        if facts.keys or not table.keyed:
+            write_files(table, target, table.parts(batch, reached), facts.rows // _EVENTS_PER_FILE + 1)
         if table.whole:
             added = target.replace(target.files(), self._origin, facts.first, facts.end, facts.end, noted)
         else:
@@ -132,6 +165,17 @@ def start_query(
     if once:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{int(seconds * 1000)} milliseconds").start()
+
+
+def stop_query(spark: SparkSession, query: StreamingQuery, filler: Filler, at_once: Callable[[], bool]) -> None:
+    """End a query after the batch under way, so that all tables end at one offset. A batch that takes too long, or is
+    to end at once, is dropped: tables that lack it take it from the log at the next start."""
+    filler.close()
+    deadline = time.monotonic() + _FINISH_SECONDS
+    while query.isActive and not filler.is_idle(_LOOK_SECONDS) and not at_once() and time.monotonic() < deadline:
+        pass
+    silence(spark)
+    query.stop()
 
 
 def has_ended(query: StreamingQuery, seconds: float) -> bool:
