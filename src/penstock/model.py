@@ -17,7 +17,7 @@ from penstock.errors import Reason
 from penstock.limits import NEVER_NS, PUSH_IN_FLIGHT_DEFAULT, PUSH_SECONDS_DEFAULT, SECOND_NS
 
 Nanos = int
-Key = str | tuple[str, str] | tuple[str, int]  # What clients wait for: see `Waiting`.
+Key = str | tuple[str, str] | tuple[str, int] | tuple[str, str, int, int]  # What clients wait for: see `Waiting`.
 Position = int  # A byte address in the log: where a message's extent (body, key, headers, digest) begins.
 
 
@@ -211,9 +211,6 @@ class Fetch(Command, frozen=True, gc=False):
     def waits_for(self) -> tuple[Key, ...]:
         return (self.queue,)
 
-    def resumed(self) -> Fetch:
-        return self
-
 
 class Finish(Command, frozen=True, gc=False):
     """Confirm a message. With a `consumer`, only if it holds the lease; with a `delivery`, which is the number of
@@ -298,6 +295,14 @@ class Draw(Struct, frozen=True, gc=False):
     retries: int = 0  # How often a message without a result is delivered again.
     fail_ns: Nanos = 0  # When it is.
     only_new: bool = False  # Nothing again that was delivered before.
+    leases: bool = False  # Where the queue's messages leave: lease them, also if `retries` is 0.
+    queue_number: int = 0  # The queue that `start` counts in: another one of that name is read from its beginning.
+
+    def key(self, receiver: str) -> Key:
+        """What a receiver waits for. Those who wait with the same key want the same messages."""
+        if self.start in (0, 1):
+            return (self.queue, receiver)
+        return (self.queue, receiver, self.start, self.queue_number)
 
 
 FROM_NEWEST = -1  # The newest message, if the receiver has not had it.
@@ -314,14 +319,7 @@ class Pull(Command, frozen=True, gc=False):
 
     @property
     def waits_for(self) -> tuple[Key, ...]:
-        return tuple([(draw.queue, self.receiver) for draw in self.draws])
-
-    def resumed(self) -> Pull:
-        """The same after the first look: results are stored, and what was to be passed over is passed over."""
-        draws = [
-            msgspec.structs.replace(draw, start=0, only_new=True) if draw.start < 0 else draw for draw in self.draws
-        ]
-        return Pull(self.receiver, draws, (), self.wait_ns)
+        return tuple([draw.key(self.receiver) for draw in self.draws])
 
 
 class Receive(Command, frozen=True, gc=False):
@@ -338,9 +336,6 @@ class Receive(Command, frozen=True, gc=False):
     def waits_for(self) -> tuple[Key, ...]:
         return ((self.queue, self.consumer),)
 
-    def resumed(self) -> Receive:
-        return self
-
 
 class AwaitResult(Command, frozen=True, gc=False):
     """The result of a message. Without a `receiver`: of any."""
@@ -353,9 +348,6 @@ class AwaitResult(Command, frozen=True, gc=False):
     @property
     def waits_for(self) -> tuple[Key, ...]:
         return ((self.queue, self.sequence),)
-
-    def resumed(self) -> AwaitResult:
-        return self
 
 
 class Carry(Command, frozen=True, gc=False):
@@ -515,7 +507,7 @@ class Tick(Command, frozen=True):
 
 
 # Commands that wait if the answer is empty, `wait_ns` at most. Each says what it waits for: a message for the workers
-# of a queue (its name), for a receiver (queue and name), or a result (queue and sequence).
+# of a queue (its name), for a receiver (queue and name, and where it starts), or a result (queue and sequence).
 Waiting = Fetch | Pull | Receive | AwaitResult
 
 

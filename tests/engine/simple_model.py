@@ -386,7 +386,7 @@ class Model:
                 chosen.append((message, 1))
         if not chosen:
             due = [
-                (message.slots[consumer].due_at, message.sequence, message)
+                message
                 for message in queue.messages
                 if consumer in message.slots
                 and message.slots[consumer].state == "awaited"
@@ -395,7 +395,7 @@ class Model:
             ]
             chosen = [
                 (message, message.slots[consumer].deliveries + 1)
-                for _, _, message in sorted(due, key=lambda each: each[:2])
+                for message in sorted(due, key=lambda each: each.sequence)
             ]
         chosen = chosen[:count]
         for message, deliveries in chosen:

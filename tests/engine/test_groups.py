@@ -36,6 +36,7 @@ from penstock.model import (
     Pulled,
     QueueSettings,
     Receipts,
+    ReceiverMoved,
     RedrivePolicy,
     Refused,
     Release,
@@ -108,8 +109,6 @@ class Model:
         there = self.messages[draw.queue]
         hidden = [each for each, message in there.items() if message.visible_at > now and not message.touched]
         if draw.start == FROM_NEXT:
-            if self.last[draw.queue] > known.cursor:
-                self.receiver(draw.queue, name).cursor = self.last[draw.queue]
             return []
         if draw.start == FROM_NEWEST:
             fresh = [each for each in sorted(there) if each > known.cursor and each not in hidden][-1:]
@@ -119,8 +118,6 @@ class Model:
                 each for each in sorted(there) if each > beginning and each < min(hidden_behind(hidden, beginning))
             ]
             fresh = fresh[: draw.most]
-            if beginning > known.cursor:
-                self.receiver(draw.queue, name).cursor = beginning
         if fresh:
             receiver = self.receiver(draw.queue, name)
             receiver.cursor = fresh[-1]
@@ -131,8 +128,7 @@ class Model:
         return self.draw_again(known, draw, now) if draw.start >= 0 and draw.retries else []
 
     def draw_again(self, receiver: Receiver, draw: Draw, now: int) -> list[int]:
-        due = sorted((time, sequence) for sequence, (time, _) in receiver.owed.items() if time <= now)
-        chosen = [sequence for _, sequence in due[: draw.most]]
+        chosen = sorted(sequence for sequence, (time, _) in receiver.owed.items() if time <= now)[: draw.most]
         for sequence in chosen:
             deliveries = receiver.owed.pop(sequence)[1] + 1
             if deliveries <= draw.retries:
@@ -479,13 +475,24 @@ def test_a_receiver_that_comes_late_finds_the_first_living_message(rig: Rig) -> 
 
 
 @pytest.mark.parametrize(
-    ("start", "expected"), [(0, [1, 2, 3, 4]), (1, [1, 2, 3, 4]), (3, [3, 4]), (FROM_NEWEST, [4]), (FROM_NEXT, [])]
+    ("start", "expected"), [(0, [1, 2, 3, 4]), (1, [1, 2, 3, 4]), (3, [3, 4]), (FROM_NEWEST, [4])]
 )
 def test_where_a_new_receiver_starts(rig: Rig, start: int, expected: list[int]) -> None:
     rig.publish("q", b"1", b"2", b"3", b"4")
     assert pulled(rig, start=start) == expected
     rig.publish("q", b"5")
     assert pulled(rig) == [5]
+
+
+@pytest.mark.parametrize("start", [FROM_NEXT, 5, 100])
+def test_a_pull_that_brings_no_message_leaves_the_cursor_where_it_was(rig: Rig, start: int) -> None:
+    rig.publish("q", b"1", b"2", b"3", b"4")
+    before = len(rig.events)
+    assert pulled(rig, start=start) == []
+    assert len(rig.events) == before
+    assert pulled(rig, most=2) == [1, 2]
+    assert pulled(rig, start=start) == []
+    assert pulled(rig) == [3, 4]
 
 
 def test_a_cursor_never_goes_back(rig: Rig) -> None:
@@ -495,9 +502,17 @@ def test_a_cursor_never_goes_back(rig: Rig) -> None:
         assert pulled(rig, start=start) == []
 
 
-def test_a_start_ahead_of_the_queue_waits_for_that_very_message(rig: Rig) -> None:
+def test_a_start_ahead_of_the_queue_gets_that_very_message_once_it_is_there(rig: Rig) -> None:
     assert pulled(rig, start=3) == []
     rig.publish("q", b"1", b"2", b"3")
+    assert pulled(rig, start=3) == [3]
+
+
+def test_a_cursor_that_an_older_version_moved_ahead_stays_there(rig: Rig) -> None:
+    rig.publish("q", b"1", b"2", b"3")
+    pulled(rig, most=1)
+    receiver = rig.engine.names.known("r")
+    rig.engine.evolve(ReceiverMoved(rig.engine.time, 1, 2, receiver), 0)
     assert pulled(rig) == [3]
 
 
@@ -526,12 +541,23 @@ def test_what_has_no_result_is_delivered_again_when_there_is_nothing_new(rig: Ri
     assert pulled(rig, **options) == [1]
     assert pulled(rig, **options) == []
     rig.wait(10)
-    assert pulled(rig, **options) == [3, 1]
+    assert pulled(rig, **options) == [1, 3]
     rig.wait(10)
     assert pulled(rig, **options) == [3]
     rig.wait(10)
     assert pulled(rig, **options) == []
     assert not list(rig.engine.queues[1].groups.tables())[1:]
+
+
+def test_what_is_due_again_leaves_by_id_whatever_fell_due_first(rig: Rig) -> None:
+    rig.publish("q", *[b"x"] * 600)
+    assert pulled(rig, most=600, retries=5, fail_ns=SECOND_NS) == list(range(1, 601))
+    rig.wait(1)
+    assert pulled(rig, most=400, retries=5, fail_ns=SECOND_NS) == list(range(1, 401))
+    rig.wait(1)
+    for first in range(1, 601, 100):
+        assert pulled(rig, most=100, retries=5, fail_ns=100 * SECOND_NS) == list(range(first, first + 100))
+    assert pulled(rig, retries=5, fail_ns=SECOND_NS) == []
 
 
 def test_without_retries_nothing_is_remembered(rig: Rig) -> None:
@@ -620,14 +646,14 @@ def test_no_small_message_overtakes_a_large_one_that_finds_no_room(rig: Rig) -> 
     assert [pulled(rig), pulled(rig)] == [[1, 2, 3], [4, 5, 7, 8]]
 
 
-def test_a_start_counts_also_where_there_is_no_room_left(rig: Rig) -> None:
+def test_a_start_counts_for_nothing_where_there_is_no_room_left(rig: Rig) -> None:
     rig.do(CreateQueue("other", KEEPS))
     rig.publish("q", b"x" * FETCH_BYTES_MAX)
     rig.publish("other", b"1", b"2", b"3")
     answer = rig.do(Pull("r", [Draw("q"), Draw("other", start=3, most=9)]))
     assert isinstance(answer, Pulled)
     assert [drawn.queue for drawn in answer.drawn] == ["q"]
-    assert pulled(rig, queue="other") == [3]
+    assert pulled(rig, queue="other") == [1, 2, 3]
 
 
 def test_a_queue_has_a_bounded_number_of_receivers(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

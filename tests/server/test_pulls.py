@@ -11,6 +11,7 @@ import pytest
 from penstock.errors import DamagedLogError, Reason
 from penstock.limits import SECOND_NS
 from penstock.model import (
+    FROM_NEWEST,
     FROM_NEXT,
     AwaitResult,
     CreateQueue,
@@ -72,8 +73,13 @@ def waiting(loop: Loop, receiver: str, *queues: str, wait_ns: int = LONG_NS, **o
     return Waiting(loop, Pull(receiver, [Draw(queue, **options) for queue in queues or ("q",)], (), wait_ns))
 
 
+async def ask_for(loop: Loop, receiver: str) -> list[int]:
+    answer = await ask(loop, Pull(receiver, [Draw("q")]))
+    return [sequence for drawn in answer.drawn for sequence in drawn.sequences]
+
+
 def nobody_waits(loop: Loop) -> bool:
-    return not (loop._waiters or loop._receivers or loop._retries or loop.waiters)
+    return not (loop._waiters or loop._receivers or loop._starts or loop._retries or loop.waiters)
 
 
 @live
@@ -188,6 +194,78 @@ async def test_a_pull_for_what_is_new_waits_on_while_something_old_is_due(loop: 
     assert not client.answered.done()
     await ask(loop, Publish("q", [HELLO]))
     assert await client.messages() == {"q": [2]}
+
+
+@live
+async def test_a_waiting_pull_for_the_newest_gets_the_newest_of_what_comes(loop: Loop) -> None:
+    await ask(loop, Publish("q", [HELLO]))
+    assert (await ask(loop, Pull("r", [Draw("q")]))).drawn
+    client = waiting(loop, "r", start=FROM_NEWEST, most=9)
+    await ask(loop, Publish("q", [HELLO] * 2))
+    assert await client.messages() == {"q": [3]}
+    assert nobody_waits(loop)
+
+
+@live
+async def test_a_waiting_pull_for_the_next_leaves_what_was_there_to_a_later_pull(loop: Loop) -> None:
+    await ask(loop, Publish("q", [HELLO] * 2))
+    given_up = waiting(loop, "r", start=FROM_NEXT)
+    given_up.waiter.give_up()
+    assert await given_up.messages() == {}
+    assert await ask_for(loop, "r") == [1]
+    client = waiting(loop, "r", start=FROM_NEXT, most=9)
+    await ask(loop, Publish("q", [HELLO] * 2))
+    assert await client.messages() == {"q": [3, 4]}
+    assert await ask_for(loop, "r") == []
+    assert nobody_waits(loop)
+
+
+@live
+async def test_waiting_pulls_of_one_name_get_what_each_wants_wherever_they_start(loop: Loop) -> None:
+    far, plain, newest, second = (waiting(loop, "r", start=start) for start in (4, 0, FROM_NEWEST, 2))
+    await ask(loop, Publish("q", [HELLO]))
+    served = [each for each in (plain, newest) if each.answered.done()]
+    assert [await each.messages() for each in served] == [{"q": [1]}]
+    assert not far.answered.done()
+    assert not second.answered.done()
+    await ask(loop, Publish("q", [HELLO]))
+    await ask(loop, Publish("q", [HELLO]))
+    numbers = [(await each.messages())["q"] for each in (plain, newest, second)]
+    assert sorted(numbers) == [[1], [2], [3]]
+    assert not far.answered.done()
+    await ask(loop, Publish("q", [HELLO]))
+    assert await far.messages() == {"q": [4]}
+    assert nobody_waits(loop)
+
+
+@live
+async def test_a_waiting_pull_with_a_start_learns_what_another_of_its_name_came_to_owe(loop: Loop) -> None:
+    far = waiting(loop, "r", start=9)
+    await ask(loop, Publish("q", [HELLO]))
+    assert not far.answered.done()
+    assert (await ask(loop, Pull("r", [Draw("q", retries=1, fail_ns=RETRY_NS)]))).drawn
+    assert await far.messages() == {"q": [1]}
+    assert nobody_waits(loop)
+
+
+@live
+async def test_a_waiting_pull_that_moves_ahead_clears_the_way_for_others_of_its_name(loop: Loop) -> None:
+    await ask(loop, Publish("q", [NewMessage(b"hidden", delay_ns=LONG_NS)]))
+    plain, ahead = waiting(loop, "r"), waiting(loop, "r", start=2)
+    await ask(loop, Publish("q", [HELLO] * 2))
+    assert await ahead.messages() == {"q": [2]}
+    assert await plain.messages() == {"q": [3]}
+    assert nobody_waits(loop)
+
+
+@live
+async def test_a_pull_for_what_is_new_outlives_its_queue(loop: Loop) -> None:
+    await ask(loop, Publish("q", [HELLO] * 5))
+    first, second = (waiting(loop, name, start=FROM_NEXT, most=9) for name in ("r", "s"))
+    await ask(loop, DeleteQueue("q"))
+    await ask(loop, Publish("q", [HELLO] * 7, KEEPS))
+    assert await first.messages() == await second.messages() == {"q": [1, 2, 3, 4, 5, 6, 7]}
+    assert nobody_waits(loop)
 
 
 @live

@@ -55,7 +55,7 @@ def test_cursors_debts_and_results_outlive_the_process(start_broker: StartBroker
     assert post(broker, "q", *map(str, range(1, 31))) == list(range(1, 31))
     assert pull(broker, "r", "q", 20) == list(range(1, 21))
     assert pull(broker, "s", "q", 5, retry_num=0) == [1, 2, 3, 4, 5]
-    assert pull(broker, "t", "q", start=-2) == []
+    assert pull(broker, "t", "q", start=30) == [30]
     assert pull(broker, "u", "q", 2, retry_num=1, fail_timeout=0.001) == [1, 2]
     assert results(broker, "r", "q", {1: "one", 2: "zwei"}).json() == {}
     for _ in range(2):

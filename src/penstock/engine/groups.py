@@ -34,6 +34,7 @@ _SLOT_BYTES = _SLOT.size
 _LIVE = ROWS_PER_CHUNK * _SLOT_BYTES  # The last byte of a chunk counts its slots in use.
 _EMPTY_CHUNK = bytes(_LIVE + 1)
 _CHUNKS_PER_TABLE = 256
+_DUE_PER_LOOK = 256
 
 _Columns = tuple[NDArray[Any], ...]
 
@@ -124,16 +125,19 @@ class Groups:
         return sum([slot is not None and slot.state == STORED for slot in slots])
 
     def due(self, receiver: int, count: int, now: Nanos, besides: Container[int]) -> list[tuple[int, int]]:
-        """What is to be delivered again, each with its deliveries so far: the longest due first."""
-        known = self._receivers.get(receiver)
-        head = known.awaited.first() if known and known.awaited else None
-        if known is None or known.awaited is None or head is None or head[0] > now:
+        """What is to be delivered again, each with its deliveries so far: by sequence."""
+        if self.next_due(receiver) > now:
             return []
-        holds = self._holds(receiver, AWAITED)
-        found = known.awaited.peek(
-            count, lambda time, sequence: sequence not in besides and holds(time, sequence), now
-        )
-        return [(sequence, slot.size) for _, sequence in found if (slot := self.slot(receiver, sequence))]
+        line = self._receivers[receiver].awaited
+        assert line is not None
+        found: dict[int, int] = {}
+        for sequence in _ascending(line.until(now), _DUE_PER_LOOK):
+            slot = self.slot(receiver, sequence)
+            if slot and slot.state == AWAITED and slot.value <= now and sequence not in besides:
+                found[sequence] = slot.size
+                if len(found) == count:
+                    break
+        return list(found.items())
 
     def next_due(self, receiver: int) -> Nanos:
         known = self._receivers.get(receiver)
@@ -344,3 +348,12 @@ class Groups:
         bounds = [*np.flatnonzero(np.diff(pairs[:, 1], prepend=0)).tolist(), len(pairs)]
         for start, stop in pairwise(bounds):
             self._line(int(pairs[start, 1]), state).extend(times[start:stop], pairs[start:stop, 0])
+
+
+def _ascending(sequences: NDArray[np.int64], piece: int) -> Iterator[int]:
+    """All of these in order, a piece at a time: whoever needs a few of many does not pay for sorting them all."""
+    while len(sequences) > piece:
+        sequences = np.partition(sequences, piece)
+        yield from np.sort(sequences[:piece]).tolist()
+        sequences = sequences[piece:]
+    yield from np.sort(sequences).tolist()

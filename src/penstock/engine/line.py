@@ -183,6 +183,19 @@ class Line:
         early = np.array([sequence for _, sequence in self._early], dtype=np.int64)
         return np.unique(np.concatenate((pairs[self._head + 1 :: 2], early)))
 
+    def until(self, time: int) -> NDArray[np.int64]:
+        """The sequences of all entries up to this time, in no order, stale ones too."""
+        early = np.array([sequence for each, sequence in self._early if each <= time], dtype=np.int64)
+        found = [early]
+        start = self._head
+        for chunk in self._chunks:
+            pairs = np.array(chunk, dtype=np.int64)[start:].reshape(-1, 2)
+            found.append(pairs[: np.searchsorted(pairs[:, 0], time, side="right"), 1])
+            if len(found[-1]) < len(pairs):
+                break
+            start = 0
+        return np.concatenate(found)
+
     def _in_order(self) -> Iterator[tuple[int, int]]:
         start = self._head
         for chunk in self._chunks:

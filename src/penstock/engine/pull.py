@@ -1,7 +1,8 @@
 """One pull of a receiver, decided: its results first, then what each of its queues has for it.
 
 A queue that keeps everything delivers by cursor: strictly in the order of sequences, stopping before a message that
-is not visible yet, passing over what has gone. What is due again comes when there is nothing new. A queue whose
+is not visible yet, passing over what has gone. What is due again comes when there is nothing new, by sequence too.
+Only a delivery moves a cursor: a pull that finds nothing changes nothing, wherever it was to start. A queue whose
 messages leave has only workers: there a pull is a fetch, and a result finishes the message. Unless it asks for
 several confirmations: then the consumers that give their names are its receivers.
 """
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from penstock.engine.leasing import deliveries_of
@@ -45,7 +47,6 @@ from penstock.model import (
     Pulled,
     Receive,
     Received,
-    ReceiverMoved,
     Refused,
     ResultStored,
     StoredResult,
@@ -161,24 +162,17 @@ class Pulling:
         if self._is_for_workers(queue):
             self._fetch(queue, draw)
             return
+        if draw.start == FROM_NEXT or self._room <= 0:
+            return
         cursor = queue.groups.cursor(self._receiver)
-        if draw.start == FROM_NEXT:
-            self._pass_over(queue, cursor, queue.last_sequence)
-        elif draw.start == FROM_NEWEST:
+        if draw.start == FROM_NEWEST:
             self._deliver(queue, draw, self._newest(queue, cursor))
-        elif self._room <= 0:
-            self._pass_over(queue, cursor, draw.start - 1)
-        else:
-            beginning = max(cursor, draw.start - 1)
-            runs = list(self._unseen(queue, beginning, draw.most))
-            self._deliver(queue, draw, runs)
-            if not runs:
-                self._pass_over(queue, cursor, beginning)
-                self._deliver_again(queue, draw)
-
-    def _pass_over(self, queue: Queue, cursor: int, sequence: int) -> None:
-        if sequence > cursor:
-            self._events.append(ReceiverMoved(self._now, queue.number, sequence, self._receiver))
+            return
+        is_same = draw.queue_number in (0, queue.number)
+        runs = list(self._unseen(queue, max(cursor, draw.start - 1) if is_same else cursor, draw.most))
+        self._deliver(queue, draw, runs)
+        if not runs:
+            self._deliver_again(queue, draw)
 
     def _unseen(self, queue: Queue, cursor: int, wanted: int) -> Iterator[tuple[int, _Table]]:
         """Runs of following messages behind the cursor, in order: each the first sequence, and the rows."""
@@ -295,7 +289,7 @@ class Pulling:
         """Of a queue whose messages leave, as a worker does."""
         if self._room <= 0:
             return
-        consumer, confirm = self._command.receiver, bool(draw.retries)
+        consumer, confirm = self._command.receiver, draw.leases or draw.retries > 0
         fetch = Fetch(queue.name, draw.most, lease_ns=draw.fail_ns, consumer=consumer, confirm=confirm)
         decision = self._engine.decide(fetch, self._now)
         moves = any(isinstance(event, DeadLettered) for event in decision.events)
@@ -341,6 +335,19 @@ def _stretches(there: _Table) -> list[list[int]]:
     edges = np.flatnonzero(np.diff(there, prepend=False, append=False))
     stretches: list[list[int]] = edges.reshape(-1, 2).tolist()
     return stretches
+
+
+def waiting(engine: Engine, command: Pull) -> Pull:
+    """The pull of a client that waits after a first look: its results are stored, and only what comes from now on is
+    new."""
+    draws = [_from_now_on(engine, draw) if draw.start == FROM_NEXT else draw for draw in command.draws]
+    return Pull(command.receiver, draws, (), command.wait_ns)
+
+
+def _from_now_on(engine: Engine, draw: Draw) -> Draw:
+    queue = engine.queue(draw.queue)
+    start, number = (queue.last_sequence + 1, queue.number) if queue else (0, 0)
+    return replace(draw, start=start, queue_number=number, only_new=True)
 
 
 def receive(engine: Engine, command: Receive, now: Nanos) -> Decision:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, cast
 
 from penstock.engine.engine import Engine
+from penstock.engine.pull import waiting
 from penstock.errors import DamagedLogError, HistoryError, Reason
 from penstock.limits import BATCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MAX, SECOND_NS, WAKES_MAX
 from penstock.model import (
@@ -178,6 +179,7 @@ class Loop:
         self._flush_is_due = False
         self._waiters: dict[Key, dict[Waiter, None]] = {}  # By what they wait for, first come first served.
         self._receivers: dict[str, dict[Key, None]] = {}  # By queue: the keys of those who wait to receive from it.
+        self._starts: dict[Key, dict[Key, None]] = {}  # By queue and receiver: the keys with a start of their own.
         self._retries: dict[Key, tuple[Nanos, Timer]] = {}  # When a waiting receiver gets something again.
         self._watches: dict[str, dict[Watch, None]] = {}
         self._woken: list[Key] = []
@@ -223,7 +225,7 @@ class Loop:
                 waiter = Waiter(self, waits, reply, stage) if waits.wait_ns else None
             self._answer_or_wait(command, reply, stage, waiter)
             if type(command) is Pull:
-                self._note_passed_over(command)
+                self._note_moved_ahead(command)
             self._wake()
             return waiter
         if many:
@@ -507,21 +509,23 @@ class Loop:
         return sum([len(self._waiters.get(key, ())) for key in keys])
 
     def _wait(self, waiter: Waiter, answer: Answer) -> None:
-        waiter.command = command = waiter.command.resumed()
+        if type(waiter.command) is Pull:
+            waiter.command = waiting(self.engine, waiter.command)
+        command = waiter.command
         for key in command.waits_for:
             self._waiters.setdefault(key, {})[waiter] = None
             if type(command) is Pull or type(command) is Receive:
                 self._receivers.setdefault(key[0], {})[key] = None
+            if len(key) == 4 and type(key) is tuple:
+                self._starts.setdefault((key[0], key[1]), {})[key] = None
         self.waiters += 1
         waiter.timer = self._scheduler.after(command.wait_ns, lambda: self.give_up(waiter))
         self._arm_retry(waiter, answer)
 
     def give_up(self, waiter: Waiter) -> None:
         if waiter.timer:
-            self.forget(waiter)
             # A fetch that found nothing has nothing to say; the others have.
-            answer = () if type(waiter.command) is Fetch else self._decided(waiter.command)
-            self._hold(waiter.reply, answer, waiter.stage)
+            self._serve(waiter, () if type(waiter.command) is Fetch else self._decided(waiter.command))
             self._wake()
 
     def forget(self, waiter: Waiter) -> None:
@@ -545,6 +549,11 @@ class Loop:
         keys = self._receivers.get(key[0]) if type(key) is tuple else None
         if keys and keys.pop(key, key) is None and not keys:
             del self._receivers[key[0]]
+        if len(key) == 4 and type(key) is tuple:
+            starts = self._starts[key[0], key[1]]
+            del starts[key]
+            if not starts:
+                del self._starts[key[0], key[1]]
 
     def release_waiters(self) -> None:
         """Answer everyone who waits, now, with what there is: the broker stops."""
@@ -585,10 +594,15 @@ class Loop:
                 continue  # It went away when another was answered.
             answer = self._decided(waiter.command)
             if answer:
-                self.forget(waiter)
-                self._hold(waiter.reply, answer, waiter.stage)
+                self._serve(waiter, answer)
             else:
                 self._arm_retry(waiter, answer)
+
+    def _serve(self, waiter: Waiter, answer: Answer) -> None:
+        self.forget(waiter)
+        self._hold(waiter.reply, answer, waiter.stage)
+        if type(waiter.command) is Pull:
+            self._note_moved_ahead(waiter.command)
 
     def _hand_over(self, command: Publish, reply: Reply) -> bool:
         """Give a message straight to a client that waits for one and confirms none: it is stored nowhere."""
@@ -651,10 +665,15 @@ class Loop:
             # The event is part of the batch that collects, or will be at once.
             self._held_for_sync += self._followers.concerned(event, self.engine.origins)
 
-    def _note_passed_over(self, command: Pull) -> None:
+    def _note_moved_ahead(self, command: Pull) -> None:
         """A start may have led past the message that others of the same name stop before."""
-        keys: list[Key] = [(draw.queue, command.receiver) for draw in command.draws if draw.start]
-        self._woken += [key for key in keys if key in self._waiters]
+        for draw in command.draws:
+            if draw.start:
+                self._woken += self._waiting_as((draw.queue, command.receiver))
+
+    def _waiting_as(self, key: Key) -> list[Key]:
+        """The keys of all who wait as this receiver of this queue, wherever they start."""
+        return [each for each in (key, *self._starts.get(key, ())) if each in self._waiters]
 
     def _observe_receiver(self, event: Any) -> None:
         name = self.engine.queues[event.queue].name
@@ -665,8 +684,8 @@ class Loop:
         elif event.kind in (Kind.DELIVERED, Kind.GIVEN_BACK, Kind.EXTENDED) and name in self._receivers:
             receiver = event.consumers[0] if isinstance(event, MessageRun) else event.consumer
             key = (name, self.engine.names.texts[receiver])
-            if key in self._waiters and event.visible_at != NEVER_NS:
-                self._arm_retry_at(key, event.visible_at)
+            for each in self._waiting_as(key) if event.visible_at != NEVER_NS else ():
+                self._arm_retry_at(each, event.visible_at)
 
     def _note_woken(self, number: int) -> None:
         name = self.engine.queues[number].name
@@ -699,8 +718,7 @@ class Loop:
                 if not answer:
                     self._arm_retry(waiter, answer)
                     break
-                self.forget(waiter)
-                self._hold(waiter.reply, answer, waiter.stage)
+                self._serve(waiter, answer)
             if type(key) is str and key in self._watches and self._has_ready(key):
                 for watch in self._watches.pop(key):
                     self._hold(watch.told, _DONE, _SYNC)
