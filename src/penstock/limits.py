@@ -26,6 +26,7 @@ RESULTS_MAX = 10_000  # In one request.
 REQUEST_KEYS_MAX = 1 << 16  # Of all JSON objects in one NQ request.
 RETRIES_MAX = 1000
 FAIL_SECONDS_MAX = 365 * 86_400
+DELAY_SECONDS_MAX = 365 * 86_400
 TOPICS_MAX = 100  # Of one message, and patterns of one channel.
 CHANNEL_RETRIES_MAX = 9
 CONFIRMATIONS_MAX = 1000  # That a queue may ask for, of each message.

@@ -286,6 +286,12 @@ class PublishRun(Command, frozen=True, gc=False):
         return Publish(self.queue, messages, self.create)
 
 
+class PublishInTurn(Command, frozen=True, gc=False):
+    """Publish to one queue after the other until one refuses. The answers as far as that, the refusal among them."""
+
+    publishes: Sequence[Publish | PublishRun]
+
+
 class Draw(Struct, frozen=True, gc=False):
     """What a receiver wants of one queue."""
 

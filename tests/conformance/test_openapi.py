@@ -219,9 +219,7 @@ def test_every_document_of_a_long_history_is_as_described(start_broker: StartBro
         {"message_base64": "not base64"},
         {"message": "x", "topics": ["a"] * 101},
         {"message": "x", "topics": [".a"]},
-        {"message": "x", "topics": ["a/b.c"]},
         {"message": "x", "topics": ["a" * 251]},
-        {"message": "x", "object": "a/b"},
         {"message": "x", "key": "k" * 1025},
         {"message": "x", "mimeType": "é"},
         {"message": "x", "sender": "a\nb"},
@@ -233,7 +231,7 @@ def test_a_publish_that_is_refused_is_not_as_described(broker: Broker, document:
     described = jsonschema_rs.validator_for(
         {"$ref": "#/components/schemas/TopicMessage", "components": description()["components"]}
     )
-    right = {"message": None, "topics": ["described.a/b", "described"], "object": "o", "key": "k"}
+    right = {"message": None, "topics": ["described/1.a/b", "described"], "object": "o/1", "key": "k"}
     assert described.is_valid(right)
     for each, status in ((right, 201), (document, 400)):
         assert broker.request("POST", "/v1/publish", body=json.dumps(each).encode()).status == status

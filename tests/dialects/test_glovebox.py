@@ -694,7 +694,7 @@ def test_every_refusal_has_a_code() -> None:
         ('{"type":"finish","queue":"work","label":7}', 7, "missing required field `sequence`"),
         ('{"type":"create","queue":"new","retry":3,"label":7}', 7, "unknown field `retry`"),
         ('{"type":"create","queue":"","label":7}', 7, "1 to 250 bytes"),
-        ('{"type":"create","queue":"a/b","label":7}', 7, "no '/'"),
+        ('{"type":"create","queue":"a\\u0000b","label":7}', 7, "no control characters"),
         ('{"type":"create","queue":"%2F","label":7}', 7, None),
     ],
 )

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.dialects.http import Call, Calls, Request, Response
-from penstock.dialects.nq import Nq
+from penstock.dialects.http import Call, Request, Response, decode_kept
+from penstock.dialects.nq import Nq, PullDefaults
 from penstock.errors import Reason
 from penstock.limits import (
     BODY_BYTES_MAX,
@@ -42,7 +42,7 @@ from tests.engine.effort import effort
 
 KEEPS = QueueSettings(keep="all")
 TEXT = "text/plain; charset=utf-8"
-NQ = Nq(settings=KEEPS, empty_status=404, request_bytes_max=1 << 24)
+NQ = Nq(settings=KEEPS, defaults=PullDefaults(), empty_status=404, request_bytes_max=1 << 24)
 CREATED = 1_767_225_600_123_456_789
 
 
@@ -64,8 +64,6 @@ def pull(value: object, nq: Nq = NQ) -> Any:
 def told(result: Any, *answers: Answer) -> tuple[int, Any]:
     if isinstance(result, Call):
         result = result.tell(*answers)
-    elif isinstance(result, Calls):
-        result = result.tell(answers)
     assert isinstance(result, Response)
     return result.status, json.loads(result.body) if result.body else None
 
@@ -97,17 +95,15 @@ def test_many_messages_are_published_as_a_run() -> None:
     assert told(call, Receipts(1, 7, 3)) == (200, {"q": [7, 8, 9]})
 
 
-def test_a_post_to_several_queues_is_told_in_their_order_whatever_failed() -> None:
-    calls = post({"messages": {"a": ["1"], "empty": [], "b": ["2"], "c": ["3"]}})
-    assert [command.queue for command in calls.commands] == ["a", "b", "c"]
+def test_an_error_half_way_through_a_post_comes_with_what_was_stored_before_it() -> None:
+    call = post({"messages": {"a": ["1"], "empty": [], "b": ["2"], "c": ["3"]}})
+    assert [publish.queue for publish in call.command.publishes] == ["a", "b", "c"]
     stored, failed = [Receipt(1, 1, True)], Refused(Reason.UNAVAILABLE, "no disk")
-    assert told(calls, stored, stored, stored) == (200, {"a": [1], "empty": [], "b": [1], "c": [1]})
-    status, body = told(calls, stored, failed, stored)
-    assert (status, {name: ids for name, ids in body.items() if name != "_error"}) == (
-        503,
-        {"a": [1], "empty": [], "c": [1]},
-    )
-    assert body["_error"] == "messages.b: the log cannot be written: no disk"
+    in_turn: Any = [stored, stored, stored]
+    assert told(call, in_turn) == (200, {"a": [1], "empty": [], "b": [1], "c": [1]})
+    in_turn = [stored, failed]
+    assert told(call, in_turn) == (503, {"a": [1], "_error": "messages.b: the log cannot be written: no disk"})
+    assert told(call, failed) == (503, {"_error": "messages.a: the log cannot be written: no disk"})
 
 
 def test_too_many_queues_is_the_brokers_limit() -> None:
@@ -115,9 +111,27 @@ def test_too_many_queues_is_the_brokers_limit() -> None:
     assert (status, body.keys()) == (503, {"_error"})
 
 
-def test_a_post_of_nothing_is_answered_with_nothing() -> None:
-    assert told(post({"messages": {}})) == (200, {})
-    assert told(post({"messages": {"q": []}})) == (200, {"q": []})
+@pytest.mark.parametrize("messages", [{}, {"q": []}, {"q": [], "r": []}])
+def test_a_post_of_nothing_is_refused(messages: object) -> None:
+    assert "messages: a post needs at least one message" in refused(post({"messages": messages}))
+
+
+@pytest.mark.parametrize(("written", "kept"), [('"4"', b"4"), ("4", b"4"), ("4.50", b"4.50"), ("-1e9", b"-1e9")])
+def test_a_tag_is_text_or_the_text_of_a_number(written: str, kept: bytes) -> None:
+    body = b'{"messages": {"q": [{"message": "x", "tag": %b}]}}' % written.encode()
+    (message,) = handled("POST", "/post", body).command.messages
+    assert decode_kept(message.headers) == {b"tag": kept}
+
+
+def test_a_delay_goes_with_the_message() -> None:
+    command = post({"messages": {"q": [{"message": "x", "delay": 1.5}, {"message": "y", "delay": 0}, "z"]}}).command
+    assert [message.delay_ns for message in command.messages] == [3 * SECOND_NS // 2, 0, None]
+
+
+@pytest.mark.parametrize("name", ["a/b", "/", "a%2Fb", "ü/🐎", "x" * 250])
+def test_any_name_that_json_can_hold_is_a_queue(name: str) -> None:
+    assert post({"messages": {name: ["x"]}}).command.queue == name
+    assert pull({"receiver": "r", "queues": {name: {}}}).command.draws[0].queue == name
 
 
 @pytest.mark.parametrize(
@@ -133,7 +147,10 @@ def test_a_post_of_nothing_is_answered_with_nothing() -> None:
         ({"messages": {"q": ["x"] * (POST_MESSAGES_MAX + 1)}}, "messages"),
         ({"messages": {"q": ["fine", "x" * (BODY_BYTES_MAX + 1)]}}, "messages.q[1]"),
         ({"messages": {"q": ["fine", {"message": "ü" * (BODY_BYTES_MAX // 2 + 1)}]}}, "messages.q[1]"),
-        ({"messages": {"a/b": ["x"]}}, "messages"),
+        ({"messages": {"q": [{"message": "x", "delay": -1}]}}, "delay"),
+        ({"messages": {"q": [{"message": "x", "tag": True}]}}, "messages.q[0].tag"),
+        ({"messages": {"q": [{"message": "x", "tag": None}]}}, "messages.q[0].tag"),
+        ({"messages": {"q": [{"message": "x", "tag": {}}]}}, "messages.q[0].tag"),
         ({"messages": {"\x7f": ["x"]}}, "messages"),
         ({"messages": {"_error": ["x"]}}, "messages"),
         ({"messages": {"ü" * 126: ["x"]}}, "messages"),
@@ -141,7 +158,7 @@ def test_a_post_of_nothing_is_answered_with_nothing() -> None:
         ({"messages": {"q": ["x"]}, "sender": "s" * 251}, "sender"),
         ({"messages": {"q": ["x"]}, "sendr": "s"}, "sendr"),
     ],
-    ids=range(17),
+    ids=range(20),
 )
 def test_a_bad_post_is_refused_by_the_field(body: object, named: str) -> None:
     assert named in refused(post(body))
@@ -161,13 +178,20 @@ def test_what_is_not_such_a_document_is_refused(path: str, body: bytes) -> None:
 
 def test_a_pull_has_defaults() -> None:
     call = pull({"receiver": "r", "queues": {"q": {}}})
-    assert call.command == Pull("r", [Draw("q", 0, 1, 2, 120 * SECOND_NS)], [], 60 * SECOND_NS)
+    assert call.command == Pull("r", [Draw("q", 0, 1, 0, 120 * SECOND_NS, leases=True)], [], 60 * SECOND_NS)
+
+
+def test_its_defaults_are_settings() -> None:
+    nq = Nq(settings=KEEPS, defaults=PullDefaults(2, 0.5, 0.25), empty_status=404, request_bytes_max=1)
+    call = pull({"receiver": "r", "queues": {"q": {}, "s": {"retry_num": 0, "fail_timeout": 1}}}, nq)
+    draws = [Draw("q", 0, 1, 2, SECOND_NS // 2, leases=True), Draw("s", 0, 1, 0, SECOND_NS)]
+    assert call.command == Pull("r", draws, [], SECOND_NS // 4)
 
 
 def test_a_pull_says_what_it_wants() -> None:
     wanted = {"start": -1, "max": 7, "retry_num": 0, "fail_timeout": 0.5}
     call = pull({"receiver": "r", "timeout": 0.25, "queues": {"a": wanted, "b": {"start": 9}}})
-    draws = [Draw("a", -1, 7, 0, SECOND_NS // 2), Draw("b", 9, 1, 2, 120 * SECOND_NS)]
+    draws = [Draw("a", -1, 7, 0, SECOND_NS // 2), Draw("b", 9, 1, 0, 120 * SECOND_NS, leases=True)]
     assert call.command == Pull("r", draws, [], SECOND_NS // 4)
 
 
@@ -204,7 +228,7 @@ def test_a_tag_and_bytes_that_are_no_text_are_told_where_there_are_some() -> Non
 def test_an_empty_pull_tells_the_last_ids_or_nothing() -> None:
     body = {"receiver": "r", "queues": {"a": {}, "b": {}}}
     assert told(pull(body), Pulled(last={"a": 8, "b": 0})) == (404, {"a": 8, "b": 0})
-    silent = Nq(settings=KEEPS, empty_status=204, request_bytes_max=1)
+    silent = Nq(settings=KEEPS, defaults=PullDefaults(), empty_status=204, request_bytes_max=1)
     assert told(pull(body, silent), Pulled(last={"a": 8, "b": 0})) == (204, None)
 
 
@@ -256,7 +280,7 @@ def test_a_refused_pull_is_told_with_its_reason(reason: Reason, status: int) -> 
         ({"receiver": "r", "results": {"q": {"01": "x"}}}, "results.q"),
         ({"receiver": "r", "results": {"q": {"-1": "x"}}}, "results.q"),
         ({"receiver": "r", "results": {"q": {"\u0661": "x"}}}, "results.q"),
-        ({"receiver": "r", "results": {"a/b": {"1": "x"}}}, "results"),
+        ({"receiver": "r", "results": {"a\nb": {"1": "x"}}}, "results"),
         ({"receiver": "r", "results": {"q": {"1": None}}}, "results"),
         ({"receiver": "r", "results": {"q": {str(number + 1): "" for number in range(RESULTS_MAX + 1)}}}, "results"),
     ],
@@ -286,7 +310,7 @@ def test_a_bad_pull_is_refused_by_the_field(body: object, named: str) -> None:
 def test_no_document_brings_it_down(document: object) -> None:
     for path in ("/post", "/pull"):
         result = handled("POST", path, json.dumps(document).encode())
-        assert isinstance(result, Call | Calls) or told(result)[0] in (200, 400)
+        assert isinstance(result, Call) or told(result)[0] in (200, 400)
 
 
 # ── Results ───────────────────────────────────────────────────────────────────────────────────────────────────

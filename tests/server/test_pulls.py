@@ -20,6 +20,8 @@ from penstock.model import (
     Finish,
     NewMessage,
     Publish,
+    PublishInTurn,
+    PublishRun,
     Pull,
     Pulled,
     QueueSettings,
@@ -318,6 +320,19 @@ async def test_a_failed_log_refuses_everyone_who_waits_once(loop: Loop) -> None:
     loop._fail(OSError("no disk"))
     assert await pull.answered == Refused(Reason.UNAVAILABLE, "no disk")
     assert nobody_waits(loop)
+
+
+@live
+async def test_publishes_in_turn_end_at_the_first_that_is_refused(loop: Loop) -> None:
+    run = PublishRun("new", HELLO, [b"x"] * 20, KEEPS)
+    answer = await ask(loop, PublishInTurn([Publish("q", [HELLO]), run, Publish("q", [HELLO])]))
+    assert [len(each) for each in answer] == [1, 20, 1]
+    unknown = Publish("none", [HELLO])
+    never = Publish("never", [HELLO], KEEPS)
+    stored, refused = await ask(loop, PublishInTurn([Publish("q", [HELLO]), unknown, never]))
+    assert stored[0].sequence == 3
+    assert refused == Refused(Reason.NO_QUEUE, "none")
+    assert loop.engine.queue("never") is None
 
 
 class DamagedLog(MemoryLog):

@@ -26,6 +26,7 @@ from penstock.ids import MessageIds
 from penstock.limits import (
     BODY_BYTES_MAX,
     CONNECTION_QUEUES_MAX,
+    DELAY_SECONDS_MAX,
     INT32_MAX,
     NAME_BYTES_MAX,
     RUN_MESSAGES_MIN,
@@ -48,7 +49,6 @@ from penstock.model import (
 
 TIMEOUT_SECONDS_MIN = 5
 TIMEOUT_SECONDS_DEFAULT = 60
-DELAY_SECONDS_MAX = 365 * 86_400
 
 _CONTENT_TYPE = "text/plain; charset=utf-8"
 

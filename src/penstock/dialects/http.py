@@ -105,10 +105,11 @@ class BodyRule(Struct, frozen=True):
 
 
 JSON = b"Content-Type: application/json\r\n"
+_encode_line = msgspec.json.Encoder().encode_lines  # With a newline after it, for those who look at a terminal.
 
 
 def json_response(status: int, value: object, headers: bytes = b"") -> Response:
-    return Response(status, msgspec.json.encode(value), JSON + headers)
+    return Response(status, _encode_line([value]), JSON + headers)
 
 
 def error_response(status: int, message: str, headers: bytes = b"") -> Response:
@@ -126,7 +127,8 @@ def segments_of(target: bytes) -> list[bytes]:
 
 @lru_cache(maxsize=4096)
 def queue_name(segment: bytes) -> str:
-    """A queue's name from a path segment. Raises `ProtocolError` for what cannot be one."""
+    """A queue's name from a path segment, where a `/` of the name is `%2F`. Raises `ProtocolError` for what cannot be
+    one."""
     return checked_name(unquote_to_bytes(segment) if b"%" in segment else segment)
 
 
@@ -138,8 +140,8 @@ def checked_name(raw: bytes) -> str:
         name = raw.decode()
     except UnicodeDecodeError:
         raise ProtocolError("a queue name is UTF-8") from None
-    if "/" in name or has_control_characters(name):
-        raise ProtocolError("a queue name has no control characters and no '/'")
+    if has_control_characters(name):
+        raise ProtocolError("a queue name has no control characters")
     return name
 
 

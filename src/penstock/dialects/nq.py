@@ -9,13 +9,12 @@ from typing import Annotated
 from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from penstock.dialects.http import (
     JSON,
     BodyRule,
     Call,
-    Calls,
     Headers,
     Request,
     Response,
@@ -32,6 +31,7 @@ from penstock.errors import ProtocolError, Reason
 from penstock.limits import (
     BATCH_MESSAGES_MAX,
     BODY_BYTES_MAX,
+    DELAY_SECONDS_MAX,
     FAIL_SECONDS_MAX,
     NAME_BYTES_MAX,
     POST_MESSAGES_MAX,
@@ -54,6 +54,7 @@ from penstock.model import (
     Nanos,
     NewMessage,
     Publish,
+    PublishInTurn,
     PublishRun,
     Pull,
     Pulled,
@@ -76,8 +77,9 @@ _STATUS = {
     Reason.DAMAGED: 500,
 }
 _TEXT = "text/plain; charset=utf-8"
-_TIMEOUT_SECONDS = 60.0
+_RESULT_SECONDS = 60.0
 _NO_BODY = BodyRule(0)
+_DIGITS = tuple(b"%d" % digit for digit in range(10))
 
 # ── What comes in ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -91,26 +93,30 @@ class _Post(Struct, forbid_unknown_fields=True):
     sender: str = ""
 
 
-class _Tagged(Struct, forbid_unknown_fields=True):
+_NO_TAG = Raw()
+
+
+class _Special(Struct, forbid_unknown_fields=True):
     message: str
-    tag: str | UnsetType = UNSET
+    tag: Raw = _NO_TAG  # As it was written: a number keeps its digits.
+    delay: Annotated[float, Meta(ge=0, le=DELAY_SECONDS_MAX)] | UnsetType = UNSET
 
 
 class _MixedPost(Struct, forbid_unknown_fields=True):
-    messages: dict[str, list[str | _Tagged]]
+    messages: dict[str, list[str | _Special]]
     sender: str = ""
 
 
 class _Wanted(Struct, forbid_unknown_fields=True):
     start: Annotated[int, Meta(ge=FROM_NEXT, le=SEQUENCE_MAX)] = 0
     max: Annotated[int, Meta(ge=1, le=BATCH_MESSAGES_MAX)] = 1
-    retry_num: Annotated[int, Meta(ge=0, le=RETRIES_MAX)] = 2
-    fail_timeout: Annotated[float, Meta(ge=0.001, le=FAIL_SECONDS_MAX)] = 120.0
+    retry_num: Annotated[int, Meta(ge=0, le=RETRIES_MAX)] | UnsetType = UNSET
+    fail_timeout: Annotated[float, Meta(ge=0.001, le=FAIL_SECONDS_MAX)] | UnsetType = UNSET
 
 
 class _Pull(Struct, forbid_unknown_fields=True):
     receiver: str
-    timeout: _Wait = _TIMEOUT_SECONDS
+    timeout: _Wait | UnsetType = UNSET
     queues: Annotated[dict[str, _Wanted], Meta(max_length=PULL_QUEUES_MAX)] = {}
     results: dict[str, dict[str, str]] = {}
 
@@ -118,10 +124,11 @@ class _Pull(Struct, forbid_unknown_fields=True):
 _decode_post = msgspec.json.Decoder(_Post).decode
 _decode_mixed_post = msgspec.json.Decoder(_MixedPost).decode
 _decode_pull = msgspec.json.Decoder(_Pull).decode
+_decode_tag = msgspec.json.Decoder(str).decode
 _convert_wait = partial(msgspec.convert, type=_Wait, strict=False)
 _encode_headers = msgspec.msgpack.Encoder().encode
 _decode_headers = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
-_encode = msgspec.json.Encoder().encode
+_encode_line = msgspec.json.Encoder().encode_lines
 
 # ── What goes out ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -144,11 +151,22 @@ class _Any(Struct):
     created_time: str
 
 
+class PullDefaults(Struct, frozen=True):
+    """What holds where a pull does not say otherwise."""
+
+    retry_num: int = 0
+    fail_timeout: float = 120.0
+    timeout: float = 60.0
+
+
 class Nq:
     """Requests in, commands out; answers in, responses out."""
 
-    def __init__(self, *, settings: QueueSettings, empty_status: int, request_bytes_max: int) -> None:
+    def __init__(
+        self, *, settings: QueueSettings, defaults: PullDefaults, empty_status: int, request_bytes_max: int
+    ) -> None:
         self._settings = settings  # Of queues that a post makes.
+        self._defaults = defaults
         self._empty_status = empty_status
         self._body_rule = BodyRule(request_bytes_max)
         self.routes: Routes = {
@@ -162,13 +180,13 @@ class Nq:
 
     # ── Post ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _post(self, request: Request, _: bytes) -> Response | Call | Calls:
+    def _post(self, request: Request, _: bytes) -> Response | Call:
         try:
             return self._posted(request.body)
         except (ProtocolError, msgspec.DecodeError, UnicodeError) as error:
             return _error(400, str(error))
 
-    def _posted(self, body: bytes) -> Response | Call | Calls:
+    def _posted(self, body: bytes) -> Call:
         check_keys(body, REQUEST_KEYS_MAX)
         post: _Post | _MixedPost
         try:
@@ -187,12 +205,11 @@ class Nq:
             elif messages:
                 new = [_new_message(name, index, message, post.sender) for index, message in enumerate(messages)]
                 commands.append(Publish(name, new, self._settings))
-        posted = [name for name in names if post.messages[name]]
         if not commands:
-            return json_response(200, {name: [] for name in names})
-        if len(commands) == 1 and len(names) == 1:
-            return Call(commands[0], lambda answer: _tell_post(names, posted, (answer,)))
-        return Calls(commands, lambda answers: _tell_post(names, posted, answers))
+            raise ProtocolError("messages: a post needs at least one message")
+        if len(commands) == 1:
+            return Call(commands[0], lambda answer: _tell_post(names, commands, (answer,)))
+        return Call(PublishInTurn(commands), lambda answer: _tell_posts(names, commands, answer))
 
     def _publish_plain(self, name: str, messages: list[str], sender: str) -> Publish | PublishRun:
         bodies = [message.encode() for message in messages]
@@ -215,11 +232,13 @@ class Nq:
         _check_name(pull.receiver, "receiver", bytes_min=1)
         if not pull.queues and not pull.results:
             raise ProtocolError("queues: a pull names a queue, or has results, or both")
-        draws = []
+        draws, defaults = [], self._defaults
         for name, wanted in pull.queues.items():
             _check_queue(name, "queues")
-            fail_ns = round(wanted.fail_timeout * SECOND_NS)
-            draws.append(Draw(name, wanted.start, wanted.max, wanted.retry_num, fail_ns))
+            retries = defaults.retry_num if wanted.retry_num is UNSET else wanted.retry_num
+            fail_timeout = defaults.fail_timeout if wanted.fail_timeout is UNSET else wanted.fail_timeout
+            fail_ns = round(fail_timeout * SECOND_NS)
+            draws.append(Draw(name, wanted.start, wanted.max, retries, fail_ns, leases=wanted.retry_num is UNSET))
         results = [
             (name, _result_id(name, key), _result(name, key, result))
             for name, by_id in pull.results.items()
@@ -227,7 +246,8 @@ class Nq:
         ]
         if len(results) > RESULTS_MAX:
             raise ProtocolError(f"results: a pull has at most {RESULTS_MAX} results")
-        wait_ns = round(pull.timeout * SECOND_NS) if draws else 0
+        timeout = defaults.timeout if pull.timeout is UNSET else pull.timeout
+        wait_ns = round(timeout * SECOND_NS) if draws else 0
         command = Pull(pull.receiver, draws, results, wait_ns)
         return Call(command, self._tell_pull if draws else _tell_results)
 
@@ -236,7 +256,7 @@ class Nq:
             return _tell_refused_pull(answer)
         assert isinstance(answer, Pulled)
         if answer.drawn:
-            body = _encode({"messages": {drawn.queue: _messages(drawn) for drawn in answer.drawn}})
+            body = _encode_line([{"messages": {drawn.queue: _messages(drawn) for drawn in answer.drawn}}])
             return Response(200, body, JSON)
         if answer.wrong:
             return _tell_wrong(answer.wrong)
@@ -254,21 +274,25 @@ class Nq:
         return Call(AwaitResult(name, sequence, receiver, wait_ns), partial(_tell_result, sequence))
 
 
-def _tell_post(names: list[str], posted: list[str], answers: Sequence[Answer]) -> Response:
-    """What was stored, and what was not. A queue without messages has none to speak of."""
+def _tell_post(names: list[str], commands: Sequence[Publish | PublishRun], answers: Sequence[Answer]) -> Response:
+    """The ids by queue; with an error, of what was stored before it."""
     told: dict[str, object] = {name: [] for name in names}
-    status = 200
-    for name, answer in zip(posted, answers, strict=True):
+    for command, answer in zip(commands, answers, strict=False):
         if isinstance(answer, Refused):
-            del told[name]
-            status = _STATUS.get(answer.reason, 500)
-            told["_error"] = f"messages.{name}: {_why(answer)}"
-        elif isinstance(answer, Receipts):
-            told[name] = list(range(answer.first, answer.first + answer.count))
+            stored = {name: told[name] for name in names if told[name]}
+            error = {"_error": f"messages.{command.queue}: {_why(answer)}"}
+            return _response(_STATUS.get(answer.reason, 500), stored | error)
+        if isinstance(answer, Receipts):
+            told[command.queue] = list(range(answer.first, answer.first + answer.count))
         else:
             receipts: Sequence[Receipt] = answer  # type: ignore[assignment]
-            told[name] = [receipt.sequence for receipt in receipts]
-    return _response(status, told)
+            told[command.queue] = [receipt.sequence for receipt in receipts]
+    return _response(200, told)
+
+
+def _tell_posts(names: list[str], commands: Sequence[Publish | PublishRun], answer: Answer) -> Response:
+    answers: Sequence[Answer] = (answer,) if isinstance(answer, Refused) else answer  # type: ignore[assignment]
+    return _tell_post(names, commands, answers)
 
 
 def _messages(drawn: Drawn) -> list[_Plain] | list[_Any]:
@@ -307,7 +331,7 @@ def _tell_results(answer: Answer) -> Response:
     if isinstance(answer, Refused):
         return _tell_refused_pull(answer)
     assert isinstance(answer, Pulled)
-    return _tell_wrong(answer.wrong) if answer.wrong else Response(200, b"{}", JSON)
+    return _tell_wrong(answer.wrong) if answer.wrong else json_response(200, {})
 
 
 def _tell_wrong(wrong: Sequence[WrongResult]) -> Response:
@@ -340,22 +364,31 @@ def _check_name(name: str, field: str, *, bytes_min: int) -> None:
 
 @lru_cache(maxsize=4096)
 def _check_queue(name: str, field: str) -> None:
-    if "/" in name:
-        raise ProtocolError(f"{field}: a queue name has no '/'")
     if name == "_error":
-        raise ProtocolError(f"{field}: no queue can be named _error here, since errors are")
+        raise ProtocolError(f"{field}: a queue cannot be named _error here: that is the field of errors")
     _check_name(name, field, bytes_min=1)
 
 
-def _new_message(queue: str, index: int, message: str | _Tagged, sender: str) -> NewMessage:
-    text, tag = (message, UNSET) if isinstance(message, str) else (message.message, message.tag)
-    body = text.encode()
+def _new_message(queue: str, index: int, message: str | _Special, sender: str) -> NewMessage:
+    special = _Special(message) if isinstance(message, str) else message
+    body = special.message.encode()
     if len(body) > BODY_BYTES_MAX:
         _refuse_body(queue, index)
-    if tag is UNSET:
-        return NewMessage(body, _TEXT, 0, sender)
-    _check_name(tag, f"messages.{queue}[{index}].tag", bytes_min=0)
-    return NewMessage(body, _TEXT, 0, sender, headers=_encode_headers({b"tag": tag.encode()}))
+    headers = b""
+    if special.tag is not _NO_TAG:
+        tag = _checked_tag(bytes(special.tag), f"messages.{queue}[{index}].tag")
+        headers = _encode_headers({b"tag": tag})
+    delay_ns = None if special.delay is UNSET else round(special.delay * SECOND_NS)
+    return NewMessage(body, _TEXT, 0, sender, headers=headers, delay_ns=delay_ns)
+
+
+def _checked_tag(written: bytes, field: str) -> bytes:
+    """A string, or a number: as the digits that the sender wrote."""
+    if not written.startswith((b'"', b"-", *_DIGITS)):
+        raise ProtocolError(f"{field}: a string or a number")
+    tag = _decode_tag(written) if written.startswith(b'"') else written.decode()
+    _check_name(tag, field, bytes_min=0)
+    return tag.encode()
 
 
 def _refuse_body(queue: str, index: int) -> None:
@@ -381,7 +414,7 @@ def _result_query(query: bytes) -> tuple[str, Nanos]:
         given = dict(parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict"))
     except ValueError:
         raise ProtocolError("the query string cannot be read") from None
-    receiver, timeout = given.pop("receiver", ""), given.pop("timeout", _TIMEOUT_SECONDS)
+    receiver, timeout = given.pop("receiver", ""), given.pop("timeout", _RESULT_SECONDS)
     if given:
         raise ProtocolError(f"{next(iter(given))}: there is no such parameter")
     _check_name(receiver, "receiver", bytes_min=0)

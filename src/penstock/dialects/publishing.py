@@ -236,8 +236,6 @@ def _new_message(
 @lru_cache(maxsize=4096)
 def checked_object(about: str) -> str:
     """An object may be the name of a queue."""
-    if "/" in about:
-        raise ProtocolError("object has no '/'")
     return _checked_text(about, "object")
 
 

@@ -148,7 +148,7 @@ def checked_topic(topic: str) -> str:
     try:
         checked_name(topic.partition(".")[0].encode())
     except ProtocolError:
-        raise ProtocolError("a topic begins with the name of a queue, which is not empty and has no '/'") from None
+        raise ProtocolError("a topic begins with the name of a queue, which is not empty") from None
     return topic
 
 

@@ -38,7 +38,7 @@ from penstock.dialects.http import (
 )
 from penstock.dialects.mqs import Mqs
 from penstock.dialects.native import Native
-from penstock.dialects.nq import Nq
+from penstock.dialects.nq import Nq, PullDefaults
 from penstock.dialects.objects import Objects
 from penstock.dialects.publishing import Topics
 from penstock.dialects.search import Search
@@ -126,6 +126,7 @@ class Application:
         self._websockets = WebSockets(loop, config.ws, conversations)
         nq = Nq(
             settings=QueueSettings(keep="all", retention_ns=config.nq.retention_seconds * SECOND_NS),
+            defaults=PullDefaults(config.nq.retry_num, config.nq.fail_timeout, config.nq.timeout),
             empty_status=config.nq.empty_status,
             request_bytes_max=config.http.body_bytes_max,
         )

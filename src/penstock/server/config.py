@@ -23,13 +23,16 @@ from penstock.errors import ConfigError
 from penstock.limits import (
     BATCH_BYTES_MAX,
     BODY_BYTES_MAX,
+    FAIL_SECONDS_MAX,
     HEADERS_BYTES_MAX,
     HISTORY_KEYS_DEFAULT,
     HISTORY_KEYS_MAX,
     LINE_BYTES_MAX,
     LINE_ENVELOPE_BYTES_MAX,
+    PULL_SECONDS_MAX,
     REQUEST_BODY_BYTES_MAX,
     REQUEST_HEADERS_BYTES_MAX,
+    RETRIES_MAX,
     SEGMENT_BYTES_MAX,
     SEGMENT_BYTES_MIN,
     STAGED_CHUNK_BYTES_MAX,
@@ -243,6 +246,22 @@ class NqConfig(Struct, frozen=True, kw_only=True):
         Literal[404, 204],
         Meta(description="What a pull that found nothing is answered with: the last ids, or no content."),
     ] = 404
+    retry_num: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=RETRIES_MAX,
+            description="How often a message without a result is delivered again, if a pull does not say.",
+        ),
+    ] = 0
+    fail_timeout: Annotated[
+        float,
+        Meta(ge=0.001, le=FAIL_SECONDS_MAX, description="Seconds until it is delivered again, likewise."),
+    ] = 120.0
+    timeout: Annotated[
+        float,
+        Meta(ge=0, le=PULL_SECONDS_MAX, description="Seconds that a pull waits for a first message, likewise."),
+    ] = 60.0
     retention_seconds: Annotated[
         int, Meta(ge=1, le=_SECONDS_MAX, description="How long messages stay in a queue that a post has made.")
     ] = 7 * _DAY_SECONDS

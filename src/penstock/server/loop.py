@@ -40,6 +40,7 @@ from penstock.model import (
     Nanos,
     Publish,
     Published,
+    PublishInTurn,
     PublishTopics,
     Pull,
     Pulled,
@@ -239,7 +240,17 @@ class Loop:
         """Decide and apply; the answer, which is not to be given yet."""
         if self.engine.next_deadline <= self.now():
             self._settle()
+        if type(command) is PublishInTurn:
+            return self._published_in_turn(command)
         return self._decided(command)
+
+    def _published_in_turn(self, command: PublishInTurn) -> Answer:
+        answers = []
+        for publish in command.publishes:
+            answers.append(self._decided(publish))
+            if type(answers[-1]) is Refused:
+                break
+        return cast("Answer", answers)
 
     def _decided(self, command: Command) -> Answer:
         try:
