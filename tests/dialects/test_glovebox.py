@@ -425,6 +425,15 @@ async def test_a_message_is_told_to_have_failed_to_be_stored(house: House) -> No
     assert all(told.items() <= reply.items() for reply in replies)
 
 
+@bounded(errors="origin")
+async def test_a_client_of_the_origin_reads_a_failure_of_the_log_as_permission_denied(house: House) -> None:
+    client = await house.client()
+    house.loop.failure = "no space left"
+    client.say(post(label=1))
+    failed = {"code": "PermissionDenied", "key": "the log cannot be written: no space left"}
+    assert await client.hear() == {"type": "error", "label": 1, **failed}
+
+
 @live
 async def test_what_could_not_be_finished_for_want_of_a_log_is_still_held(house: House) -> None:
     await house.fill("a", "b")
@@ -680,7 +689,7 @@ def test_every_refusal_has_a_code() -> None:
         ('{"type":"post","queue":"work","label":7}', 7, "missing required field `message`"),
         ('{"type":"post","queue":"work","message":7,"label":7}', 7, "$.message"),
         ('{"type":"post","queue":"work","message":[256],"label":7}', 7, "$.message"),
-        ('{"type":"post","queue":"work","message":"","priority":-1,"label":7}', 7, "$.priority"),
+        ('{"type":"post","queue":"work","message":"","priority":-32769,"label":7}', 7, "$.priority"),
         ('{"type":"post","queue":"work","message":"","priority":4294967296}', 0, "$.priority"),
         ('{"type":"post","queue":"work","message":"","notify":["soon"],"label":7}', 7, "$.notify"),
         ('{"type":"post","queue":"work","message":"","label":18446744073709551616}', 0, "$.label"),

@@ -98,6 +98,7 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "logging.level": "debug",
         "logging.format": "text",
         "mqs.oversize": "reject",
+        "glovebox.errors": "origin",
         "ws.origins": "https://example.org",
         "push.private_addresses": "allow",
         "auth.tokens": "secret",

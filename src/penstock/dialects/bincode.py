@@ -13,10 +13,12 @@ from penstock.errors import ProtocolError
 
 Value = TypeVar("Value")
 
+_I16 = Struct("<h")
 _U32 = Struct("<I")
 _U64 = Struct("<Q")
 _F32 = Struct("<f")
 
+pack_i16 = _I16.pack
 pack_u32 = _U32.pack
 pack_u64 = _U64.pack
 pack_f32 = _F32.pack
@@ -41,6 +43,19 @@ class Reader:
         """How many bytes have not been read."""
         return len(self._data) - self._at
 
+    def next_is(self, value: int) -> bool:
+        """Whether the next byte has this value."""
+        return self._data[self._at : self._at + 1] == bytes((value,))
+
+    def holds_options(self, *sizes: int) -> bool:
+        """Whether exactly these are left: one optional value of each size."""
+        at, data = self._at, self._data
+        for size in sizes:
+            if at >= len(data) or data[at] > 1:
+                return False
+            at += 1 + size * data[at]
+        return at == len(data)
+
     def _take(self, size: int, what: str) -> int:
         """Step over the next value; where it begins."""
         at = self._at
@@ -48,6 +63,9 @@ class Reader:
             raise ProtocolError(f"the bytes end within {what}")
         self._at = at + size
         return at
+
+    def i16(self, what: str) -> int:
+        return int(_I16.unpack_from(self._data, self._take(2, what))[0])
 
     def u32(self, what: str) -> int:
         return int(_U32.unpack_from(self._data, self._take(4, what))[0])

@@ -52,7 +52,13 @@ class Glovebox:
         assert isinstance(answer, QueueDescription)
         counts = {"length": answer.messages, "in_flight": answer.leased, "delayed": answer.delayed}
         status = {"type": "Status", "readers_waiting": self._waiting(name), **counts}
-        return json_response(200, {**status, "shards": [{"shard": 0, **counts}]})
+        return json_response(200, {**status, "shards": [{"shard": 0, **counts}], **_shard_counts(answer)})
+
+
+def _shard_counts(queue: QueueDescription) -> dict[str, int]:
+    """A queue is one shard, which is always written to. The messages that have left it count as a finished one."""
+    finished = queue.last_sequence > queue.messages
+    return {"shards_read_write": 1, "shards_read_only": 0, "shards_finished": int(finished)}
 
 
 def _status_error(status: int, name: str, code: Code) -> Response:
@@ -60,7 +66,7 @@ def _status_error(status: int, name: str, code: Code) -> Response:
 
 
 def _is_true(headers: Headers, name: bytes) -> bool:
-    return headers.get(name, b"").strip().lower() == b"true"
+    return headers.get(name, b"").strip().lower() in (b"true", b"1")
 
 
 class _Line:

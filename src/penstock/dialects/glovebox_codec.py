@@ -1,6 +1,7 @@
 """What glovebox clients and the broker say to each other: requests and replies, as JSON and as bincode.
 
-`docs/glovebox.md` has both layouts, with examples to the byte.
+`docs/glovebox.md` has both, with examples to the byte. Three bincode requests have two layouts: the document's, and
+that of the program it comes from ("the origin"). Their lengths tell them apart.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _CODES: tuple[Code, ...] = ("NoObject", "ObjectAlreadyExists", "PermissionDenied
 
 _Byte = Annotated[int, Meta(ge=0, le=255)]
 _Uint32 = Annotated[int, Meta(ge=0, le=UINT32_MAX)]
+_Priority = Annotated[int, Meta(ge=-(1 << 15), le=UINT32_MAX)]  # The origin's is an i16. Below 0 counts as 0.
 _Label = Annotated[int, Meta(ge=0)]  # And at most UINT64_MAX, which msgspec cannot say.
 _BlockSeconds = Annotated[float, Meta(ge=0, le=BLOCK_SECONDS_MAX)]
 _WorkSeconds = Annotated[float, Meta(ge=0, le=WORK_SECONDS_MAX)]
@@ -39,7 +41,7 @@ _WorkSeconds = Annotated[float, Meta(ge=0, le=WORK_SECONDS_MAX)]
 class Post(Struct, tag_field="type", tag="post", gc=False):
     queue: str
     message: str | Annotated[list[_Byte], Meta(max_length=BODY_BYTES_MAX)]  # From bincode: bytes.
-    priority: _Uint32 = 0
+    priority: _Priority = 0
     label: _Label = 0
     notify: Annotated[list[Notice], Meta(max_length=NOTIFY_MAX)] = []
 
@@ -77,6 +79,8 @@ class Create(Struct, tag_field="type", tag="create", forbid_unknown_fields=True,
     retention_timeout: Annotated[float, Meta(gt=0, le=INT32_MAX)] | None = None
     message_delay: _WorkSeconds | None = None
     message_deduplication: bool | None = None
+    shard_max_entries: _Label | None = None  # The origin's clients send these two. They have no effect.
+    shard_max_bytes: _Label | None = None
 
 
 Request = Post | Fetch | Finish | Pop | Create
@@ -120,7 +124,9 @@ def decode_bincode(frame: bytes) -> Request:
 def _read_post(reader: Reader) -> Post:
     queue = reader.text("queue")
     body: Any = reader.octets("message")
-    priority, label = reader.u32("priority"), reader.u64("label")
+    # After this come a u64, a u64 and u32s: two bytes too few for a u32 here are the origin's i16.
+    priority = reader.i16("priority") if reader.left % 4 == 2 else reader.u32("priority")
+    label = reader.u64("label")
     count = reader.u64("notify")
     if count > NOTIFY_MAX:
         raise ProtocolError(f"notify lists at most {NOTIFY_MAX} stages, this one lists {count}")
@@ -149,15 +155,36 @@ def _read_finish(reader: Reader) -> Finish:
 
 def _read_pop(reader: Reader) -> Pop:
     queue = reader.text("queue")
+    if _is_origin_pop(reader):
+        return _read_origin_pop(reader, queue)
     timeout = _seconds(reader.option(reader.f32, "timeout"), BLOCK_SECONDS_MAX, "timeout")
     label = reader.u64("label")
     # The document knows no `sync` here: it may be left off.
     return Pop(queue, timeout, label, _firmness(reader.option(reader.u32, "sync") if reader.left else None, "sync"))
 
 
+def _is_origin_pop(reader: Reader) -> bool:
+    """The origin's layout has 17 bytes with a timeout and 13 without one. The document's has 13 bytes with a timeout
+    and no `sync`, and begins with 1 then. One frame is both. It does not wait in either reading, and is read as the
+    document's, which promises more: `sync`, not `write`."""
+    return reader.left == 17 or (reader.left == 13 and not reader.next_is(1))
+
+
+def _read_origin_pop(reader: Reader, queue: str) -> Pop:
+    sync = _firmness(reader.u32("sync"), "sync")
+    timeout = _seconds(reader.option(reader.f32, "timeout"), BLOCK_SECONDS_MAX, "timeout")
+    return Pop(queue, timeout, reader.u64("label"), sync)
+
+
 def _read_create(reader: Reader) -> Create:
-    """Each setting may be left off, with all that follow it."""
+    """Each setting of the document's layout may be left off, with all that follow it. What could also be the origin's
+    layout means the same in both, or has a retention_timeout below 2**-126 seconds in the document's."""
     request = Create(reader.text("queue"), reader.u64("label"))
+    if reader.holds_options(4, 8, 8):
+        request.retries = reader.option(reader.u32, "retries")
+        request.shard_max_entries = reader.option(reader.u64, "shard_max_entries")
+        request.shard_max_bytes = reader.option(reader.u64, "shard_max_bytes")
+        return request
     if reader.left:
         request.retries = reader.option(reader.u32, "retries")
     if reader.left:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 from penstock.dialects.conversation import Cancelable, Peer
 from penstock.dialects.glovebox_codec import (
@@ -81,6 +81,8 @@ CODES: dict[Reason, Code] = {
     Reason.UNAVAILABLE: "Unavailable",
     Reason.DAMAGED: "Unavailable",
 }
+# The origin's clients end with an error of their own when they read a code that is not in the document.
+_ORIGIN_CODES: dict[Code, Code] = {"BadRequest": "PermissionDenied", "Unavailable": "PermissionDenied"}
 _NOTICES: dict[Kind, Notice] = {
     Kind.FETCHED: "assign",
     Kind.DELIVERED: "assign",
@@ -117,6 +119,8 @@ class Settings(Protocol):
     @property
     def create_queues(self) -> bool: ...
     @property
+    def errors(self) -> Literal["all", "origin"]: ...
+    @property
     def followed_max(self) -> int: ...
     @property
     def sessions_max(self) -> int: ...
@@ -151,6 +155,7 @@ class Sessions:
 
     def __init__(self, settings: Settings, random: Callable[[], int]) -> None:
         self.settings = settings
+        self.codes: dict[Code, Code] = _ORIGIN_CODES if settings.errors == "origin" else {}
         self.kept_bytes = 0  # In all of them together.
         self._random = random
         self._durable: dict[int, Session] = {}
@@ -357,7 +362,7 @@ class Session:
             return
         if self._labels:
             self.settle()  # What the client asked for first must not get what it posts only now.
-        message = NewMessage(body, "", post.priority)
+        message = NewMessage(body, "", post.priority if post.priority > 0 else 0)
         notify = post.notify
         if notify == _SYNC_ONLY:
             mark = post.label
@@ -644,7 +649,7 @@ class Session:
         self._refuse(label, code, key)
 
     def _refuse(self, label: int, code: Code, key: str) -> None:
-        self._reply("error", label, code, key)
+        self._reply("error", label, self._sessions.codes.get(code, code), key)
 
     def _reply(self, kind: str, *facts: Any) -> None:
         if self._connected:

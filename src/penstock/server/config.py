@@ -224,6 +224,13 @@ class MqsConfig(Struct, frozen=True, kw_only=True):
 
 class GloveboxConfig(Struct, frozen=True, kw_only=True):
     create_queues: Annotated[bool, Meta(description="Whether clients may create queues.")] = True
+    errors: Annotated[
+        Literal["all", "origin"],
+        Meta(
+            description="Error codes that clients get: all, or those that the origin's clients can read"
+            " (PermissionDenied instead of BadRequest and Unavailable)."
+        ),
+    ] = "all"
     followed_max: Annotated[
         int, Meta(ge=0, le=1 << 20, description="Messages whose fate one session is told of at once.")
     ] = 10_000
