@@ -41,7 +41,7 @@ class Broker:
         try:
             self.wait_until_listening()
             health = self.request("GET", "/health")
-            assert (health.status, health.body) == (200, b"green"), f"unhealthy after start: {health}"
+            assert health.status == 200, f"unhealthy after start: {health}"
         except BaseException:
             if self.running:
                 self.kill()

@@ -6,6 +6,7 @@ turns it into its own words. The exceptions below end a request, a start-up, or 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
 
@@ -21,6 +22,7 @@ class Reason(Enum):
     NO_MESSAGE = "the message does not exist"
     NO_OBJECT = "nothing is known of this object and key"
     LEASE_GONE = "the message is not leased to this consumer"
+    LEASED = "a consumer has the message"
     NOT_DELAYED = "the message is not delayed"
     NO_CURSOR = "the queue hands its messages to workers, who have no cursor"
     NO_RESULTS = "the queue keeps no results: they leave with their messages"
@@ -56,7 +58,19 @@ class InUseError(PenstockError):
 
 
 class DamagedLogError(PenstockError):
-    """Bytes that were once whole are not any more. The broker does not start, and names what is lost."""
+    """Bytes that were once whole are not any more. If a start has to replay them, it stops and names what is lost."""
+
+
+class DamagedHeaderError(DamagedLogError):
+    """The header of a segment is damaged. A start needs it only if it replays the segment."""
+
+
+class DamagedExtentError(DamagedLogError):
+    """Bytes of messages that lie in a damaged part of the log. The broker sets those messages aside and goes on."""
+
+    def __init__(self, text: str, ranges: Sequence[tuple[int, int]]) -> None:
+        super().__init__(text)
+        self.ranges = ranges  # Positions, from and to: every damaged part of the same segment.
 
 
 class HistoryError(PenstockError):

@@ -363,13 +363,34 @@ class Carry(Command, frozen=True, gc=False):
     results: Sequence[tuple[int, int, int, Position, bytes]] = ()  # Queue, sequence, receiver, the same.
 
 
+class SetAside(Command, frozen=True, gc=False):
+    """Set aside the messages whose bytes lie in damaged parts of the log: of those after a place, as many as one turn
+    has time to look at. The answer is `Aside`."""
+
+    ranges: Sequence[tuple[Position, Position]]  # From and to, in order.
+    after: tuple[int, int] = (0, 0)
+
+
+class Restore(Command, frozen=True, gc=False):
+    """Take messages back that were set aside: their bytes can be read again."""
+
+    places: Sequence[tuple[int, int]]
+
+
+class Delete(Command, frozen=True, gc=False):
+    """Remove a message that no consumer has."""
+
+    queue: int
+    sequence: int
+
+
 class Criteria(Struct, frozen=True, kw_only=True, gc=False):
     """Which of the messages that queues hold are meant; what is absent does not matter. The engine knows no bodies:
     `key` and `text` are for the shell to compare, and the engine only leaves out what cannot be meant."""
 
     queue: str = ""
     topic: str = ""  # A name, or a beginning of names with a star at its end.
-    states: frozenset[str] = frozenset()  # "ready", "delayed", "leased", "kept"; or letters: Q, R, F.
+    states: frozenset[str] = frozenset()  # "ready", "delayed", "leased", "kept", "damaged"; or letters.
     object: str = ""
     since: Nanos = 0
     until: Nanos = NEVER_NS  # Both of when it was logged; this one is not part of the time.
@@ -556,6 +577,8 @@ class Kind(IntEnum):
     COMPLETED = 35
     GIVEN_BACK = 36
     FAILED = 37
+    DAMAGED = 38
+    RESTORED = 39
 
 
 # What a reader of the Event Log sees of each: a letter, or several that happen together. Housekeeping shows nothing.
@@ -580,6 +603,8 @@ LETTERS: dict[Kind, str] = {
     Kind.COMPLETED: "X",
     Kind.GIVEN_BACK: "R",
     Kind.FAILED: "E",
+    Kind.DAMAGED: "B",
+    Kind.RESTORED: "R",
 }
 
 
@@ -877,6 +902,19 @@ class Deleted(MessageEvent, frozen=True, gc=False):
     kind: ClassVar[Kind] = Kind.DELETED
 
 
+class Damaged(MessageEvent, frozen=True, gc=False):
+    """Its bytes on the disk are damaged and cannot be read (B, broken): set aside, delivered to nobody."""
+
+    kind: ClassVar[Kind] = Kind.DAMAGED
+
+
+class Restored(Retried, frozen=True, gc=False):
+    """Its bytes can be read again, because somebody has put the segment back (R): to be delivered from `visible_at`,
+    or, if that never comes, only to receivers."""
+
+    kind: ClassVar[Kind] = Kind.RESTORED
+
+
 class Carried(MessageEvent, frozen=True, gc=False):
     """Written again further up the log, unchanged: housekeeping, no event to a reader. A message that shares its
     extent with one that has just been carried says where that is, and has no extent of its own."""
@@ -1157,6 +1195,13 @@ class Found(Struct, gc=False):
     after: tuple[int, int] | None
 
 
+class Aside(Struct, frozen=True, gc=False):
+    """How many messages were set aside. `after`: as in `Found`."""
+
+    messages: int
+    after: tuple[int, int] | None
+
+
 class Redriven(Struct, frozen=True, gc=False):
     """How many messages were moved, and how many could not be: gone, taken, or with nowhere to go back to."""
 
@@ -1174,6 +1219,7 @@ class QueueDescription(Struct, frozen=True):
     oldest_age_ns: Nanos
     last_sequence: int
     kept: int = 0  # Done with, and still there for receivers.
+    damaged: int = 0  # Set aside: their bytes cannot be read.
 
 
 class ObjectDescription(Struct, frozen=True):
@@ -1248,6 +1294,7 @@ Answer = (
     | StoredResult
     | Found
     | Candidates
+    | Aside
     | Redriven
     | StagedDescription
     | Claimed

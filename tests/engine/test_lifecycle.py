@@ -13,6 +13,7 @@ from penstock.limits import NEVER_NS
 from penstock.model import (
     LETTERS,
     Completed,
+    Damaged,
     DeadLettered,
     Declined,
     Deleted,
@@ -35,6 +36,7 @@ from penstock.model import (
     Queued,
     QueueSettings,
     Rescheduled,
+    Restored,
     ResultStored,
     Retried,
     Succeeded,
@@ -56,6 +58,7 @@ SIMPLE: dict[Kind, type[MessageEvent]] = {
     Kind.INVALID: Invalidated,
     Kind.NOT_INTERESTED: Declined,
     Kind.COMPLETED: Completed,
+    Kind.DAMAGED: Damaged,
 }
 MESSAGE_KINDS = [kind for kind in Kind if kind >= Kind.LOGGED]
 WITHOUT_A_LETTER = {Kind.EXTENDED, Kind.RESCHEDULED}
@@ -64,7 +67,7 @@ ONLY_FOR_RECEIVERS = {
     *((State.KEPT, kind) for kind in BY_RECEIVERS_TOO),
     (State.READY, Kind.EXTENDED),
 }
-STATES = [State.READY, State.DELAYED, State.LEASED, State.KEPT]
+STATES = [State.READY, State.DELAYED, State.LEASED, State.KEPT, State.DAMAGED]
 
 
 def logged(time: int, visible_at: int) -> Logged:
@@ -93,6 +96,8 @@ def event_of(kind: Kind, visible_at: int = NOW, consumer: int = 0) -> Event:
         return Fetched(**FACTS, visible_at=NOW + 50)
     if kind is Kind.RETRIED:
         return Retried(**FACTS, visible_at=visible_at)
+    if kind is Kind.RESTORED:
+        return Restored(**FACTS, visible_at=visible_at)
     if kind is Kind.GIVEN_BACK:
         return GivenBack(**(FACTS | {"consumer": RECEIVER}), visible_at=visible_at)
     if kind is Kind.SUCCEEDED:
@@ -115,6 +120,8 @@ def engine_with_a_message(state: State, keep: Literal["finished", "all"] = "all"
         engine.evolve(Fetched(**(FACTS | {"time": 20}), visible_at=NOW + 50), 0)
     if state is State.KEPT:
         engine.evolve(Kicked(**(FACTS | {"time": 20})), 0)
+    if state is State.DAMAGED:
+        engine.evolve(Damaged(**(FACTS | {"time": 20})), 0)
     assert state_of_message(engine) is state
     return engine
 
@@ -135,12 +142,12 @@ def test_evolve_leads_where_the_table_says(state: State, kind: Kind) -> None:
     reached = set()
     keeps: list[Literal["finished", "all"]] = ["finished", "all"]
     for keep in keeps:
-        for visible_at in (NOW, NOW + 50):
+        for visible_at in (NOW, NOW + 50, NEVER_NS) if kind is Kind.RESTORED else (NOW, NOW + 50):
             engine = engine_with_a_message(state, keep)
             if (state, kind) not in ONLY_FOR_RECEIVERS:
                 engine.evolve(event_of(kind, visible_at), 64)
                 reached.add(state_of_message(engine))
-            if kind in BY_RECEIVERS_TOO:
+            if kind in BY_RECEIVERS_TOO and state is not State.DAMAGED:
                 engine = with_a_receiver_that_owes(engine_with_a_message(state, keep))
                 engine.evolve(event_of(kind, visible_at, RECEIVER), 64)
                 reached.add(state_of_message(engine))

@@ -63,10 +63,12 @@ def test_events_and_messages_are_counted_where_they_are(log: SegmentLog) -> None
         ("orders", "leased"): 2,
         ("orders", "delayed"): 0,
         ("orders", "kept"): 0,
+        ("orders", "damaged"): 0,
         ('"odd"\\name', "ready"): 0,
         ('"odd"\\name', "leased"): 0,
         ('"odd"\\name', "delayed"): 1,
         ('"odd"\\name', "kept"): 0,
+        ('"odd"\\name', "damaged"): 0,
     }
     events = scraped["penstock_events_total"]
     assert {kind: events[kind,] for kind in ("queue_created", "logged", "fetched", "succeeded", "expired")} == {
@@ -204,7 +206,7 @@ def test_queues_beyond_the_limit_are_summed_up(name: str) -> None:
     assert messages["q0", "ready"] == 1
     assert messages["(other)", "ready"] == (2 if name == "(other)" else 1)
     assert messages["(other)", "leased"] == 1
-    assert len(messages) == 4 * (QUEUES_SHOWN_MAX if name == "(other)" else QUEUES_SHOWN_MAX + 1)
+    assert len(messages) == 5 * (QUEUES_SHOWN_MAX if name == "(other)" else QUEUES_SHOWN_MAX + 1)
 
 
 def test_a_reading_stays_what_it_was_until_it_is_written() -> None:

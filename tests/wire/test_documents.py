@@ -181,8 +181,8 @@ def test_an_id_that_was_never_given_out_is_unknown(broker: Broker) -> None:
     assert document(broker, MessageIds(key).make(number, 1).decode())["message"] == "x"
 
 
-@pytest.mark.parametrize("method", ["POST", "DELETE"])
-def test_a_document_can_only_be_read(broker: Broker, method: str) -> None:
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+def test_a_document_can_only_be_read_or_deleted(broker: Broker, method: str) -> None:
     assert broker.request(method, "/v1/messages/x", body=b"").status == 405
 
 

@@ -14,6 +14,7 @@ from penstock.ids import MessageIds
 from penstock.limits import NEVER_NS
 from penstock.model import (
     Completed,
+    Damaged,
     DeadLettered,
     Declined,
     Deleted,
@@ -44,7 +45,7 @@ from penstock.model import (
 Document = dict[str, Any]
 
 # By the number of a state, as `engine.lifecycle` has it.
-STATUS = ("gone", "ready", "delayed", "leased", "kept")
+STATUS = ("gone", "ready", "delayed", "leased", "kept", "damaged")
 
 
 def held_document(message: Held, queue: str, ids: MessageIds, *, bodies: bool) -> Document:
@@ -64,7 +65,12 @@ def held_document(message: Held, queue: str, ids: MessageIds, *, bodies: bool) -
         "receives": message.receives,
         "consumer": message.consumer or None,
     }
-    return document | _parts(message.body, message.key, message.headers) if bodies else document
+    return document | _held_parts(message) if bodies else document
+
+
+def _held_parts(message: Held) -> Document:
+    """Nothing, if the bytes of the message are damaged."""
+    return {} if STATUS[message.state] == "damaged" else _parts(message.body, message.key, message.headers)
 
 
 def is_queued(message: Held) -> bool:
@@ -76,6 +82,8 @@ def _letter(status: str, receives: int) -> str | None:
     """What has happened to it last. Of a message that was kept, only its events know that."""
     if status == "kept":
         return None
+    if status == "damaged":
+        return "B"
     return "F" if status == "leased" else "R" if receives else "Q"
 
 
@@ -239,6 +247,8 @@ def _go_on(story: Story, event: MessageEvent) -> None:
         case Expired() | Deleted():
             _note(story, stay, "Z" if isinstance(event, Expired) else "D", event.time)
             _end(story, place, stay)
+        case Damaged():
+            _note(story, stay, "B", event.time)
         case Rescheduled() | Extended():
             stay.visible_at, story.modified = event.visible_at, event.time
             if isinstance(event, Rescheduled):  # So nobody has it: a dead letter may have been given back.
@@ -391,7 +401,7 @@ def _content(content: Logged | Unchanged | Queued | None, told: Told, name: Text
         return facts | _parts(body, content.key, content.headers)
     if isinstance(source, Logged):
         return facts | _parts(source.body, source.key, source.headers)
-    return facts | (_parts(held.body, held.key, held.headers) if held else {})
+    return facts | (_held_parts(held) if held else {})
 
 
 def _parts(body: bytes | None, key: bytes, headers: bytes) -> Document:

@@ -27,6 +27,7 @@ WORDS = {
     "N": "not interested",
     "Z": "expired",
     "D": "deleted",
+    "B": "broken",
 }
 
 TextOf = Callable[[int], str | None]  # What the number of a name stands for.

@@ -24,6 +24,7 @@ _STATUS = {
     Reason.NO_MESSAGE: 404,
     Reason.NO_OBJECT: 404,
     Reason.LEASE_GONE: 409,
+    Reason.LEASED: 409,
     Reason.NOT_DELAYED: 409,
     Reason.TOO_MANY_DELIVERIES: 413,
     Reason.TOO_MANY_RECEIVERS: 503,

@@ -183,6 +183,7 @@ def view(queue: QueueDescription) -> dict[str, Any]:
         "leased": queue.leased,
         "delayed": queue.delayed,
         "kept": queue.kept,
+        "damaged": queue.damaged,
         "oldest_message_age": seconds(queue.oldest_age_ns),
         "last_sequence": queue.last_sequence,
     }

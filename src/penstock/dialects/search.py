@@ -29,10 +29,10 @@ from penstock.dialects.parameters import Given, flag, moment, number, parameters
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import INT32_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX, NEVER_NS, SEARCH_PAGE_DEFAULT, SEARCH_PAGE_MAX
-from penstock.model import Answer, Cancel, Command, Criteria, Held, Refused, Reschedule, ScheduledAt
+from penstock.model import Answer, Cancel, Command, Criteria, Delete, Held, Refused, Reschedule, ScheduledAt
 
 CRITERIA = ("queue", "topic", "state", "object", "key", "since", "until", "text")
-STATES = ("ready", "delayed", "leased", "kept", "Q", "R", "F")
+STATES = ("ready", "delayed", "leased", "kept", "damaged", "Q", "R", "F", "B")
 _TEXT_BYTES_MAX = 1024
 
 
@@ -88,7 +88,7 @@ class Search:
         self._ids = ids
         self.routes: Routes = {
             (b"v1/search", 2): {b"GET": self._search, b"HEAD": self._search},
-            (b"v1/messages", 3): {b"GET": self._message, b"HEAD": self._message},
+            (b"v1/messages", 3): {b"GET": self._message, b"HEAD": self._message, b"DELETE": self._delete},
             (b"v1/schedule", 2): {b"GET": self._scheduled, b"HEAD": self._scheduled},
             (b"v1/schedule", 3): {b"PATCH": self._reschedule, b"DELETE": self._cancel},
             (b"v1/redrive", 2): {b"POST": self._redrive, b"GET": self._redrives, b"HEAD": self._redrives},
@@ -107,6 +107,10 @@ class Search:
     def _message(self, _: Request, segment: bytes) -> Response | Awaited:
         place = self._ids.find(segment)
         return self._tracing.message(place) if place else error_response(404, "no message has this id")
+
+    def _delete(self, _: Request, segment: bytes) -> Response | Call:
+        place = self._ids.find(segment)
+        return _settled(place and Delete(*place), lambda _: Response(204))
 
     def _scheduled(self, request: Request, _: bytes) -> Awaited:
         given = parameters(request, "queue", "limit", "cursor", "bodies")

@@ -127,4 +127,5 @@ def _description(queue: Queue, now: Nanos) -> QueueDescription:
         oldest_age_ns=now - oldest.created if oldest else 0,
         last_sequence=queue.last_sequence,
         kept=queue.kept,
+        damaged=queue.damaged,
     )

@@ -23,11 +23,12 @@ from penstock.engine.administration import (
     list_queues,
     update_queue,
 )
+from penstock.engine.asides import delete, restore, set_aside
 from penstock.engine.claims import finish_claimed, read_claimed
 from penstock.engine.groups import WORKERS
 from penstock.engine.history import History, MemoryHistory, content_digest, note, note_run
 from penstock.engine.leasing import fetch, finish, finish_many, release
-from penstock.engine.lifecycle import ALLOWED, DELAYED, LEASED, READY
+from penstock.engine.lifecycle import ALLOWED, DAMAGED, DELAYED, LEASED, READY
 from penstock.engine.moving import cancel, redrive, reschedule
 from penstock.engine.names import Names
 from penstock.engine.publishing import Publishing, alike, run_of
@@ -57,9 +58,11 @@ from penstock.model import (
     CommitBatch,
     Completed,
     CreateQueue,
+    Damaged,
     DeadLettered,
     Decision,
     Declined,
+    Delete,
     Deleted,
     DeleteQueue,
     Delivered,
@@ -121,10 +124,13 @@ from penstock.model import (
     Release,
     Reschedule,
     Rescheduled,
+    Restore,
+    Restored,
     ResultCarried,
     ResultStored,
     Retried,
     Search,
+    SetAside,
     Settle,
     SettleMany,
     Staged,
@@ -174,6 +180,9 @@ class Engine:
             Release: partial(release, self),
             Tick: self._tick,
             Carry: self._carry,
+            SetAside: partial(set_aside, self),
+            Restore: partial(restore, self),
+            Delete: partial(delete, self),
             Search: lambda command, _: search(self, command),
             Cancel: partial(cancel, self),
             Reschedule: partial(reschedule, self),
@@ -218,6 +227,8 @@ class Engine:
             Rescheduled: self._rescheduled,
             DeadLettered: self._dead_lettered,
             Moved: self._moved_by_hand,
+            Damaged: self._damaged,
+            Restored: self._restored,
             Expired: self._ended,
             Deleted: self._ended,
             Carried: self._carried,
@@ -278,6 +289,11 @@ class Engine:
     def is_channel(self, name: str) -> bool:
         queue = self.queue(name)
         return queue is not None and bool(queue.settings.topics)
+
+    @property
+    def damaged(self) -> int:
+        """How many messages are set aside because their bytes cannot be read."""
+        return sum([queue.damaged for queue in self.queues.values()])
 
     def find(self, queue: int, sequence: int) -> tuple[Queue, int, Row] | None:
         """A message by the place in its id, wherever it has moved."""
@@ -696,7 +712,7 @@ class Engine:
         queue, row = self._message(event)
         settings = queue.settings
         complete = settings.confirmations <= 1 or (type(event) is Succeeded and event.complete)
-        if settings.keep == "finished" and complete:
+        if row.state == DAMAGED or (settings.keep == "finished" and complete):
             self._remove(queue, event.sequence, row)
             return
         queue.keep(event.sequence, row, event.receives, event.consumer)
@@ -708,7 +724,7 @@ class Engine:
         queue, row = self._message(event)
         if queue.groups.owes(event.consumer, event.sequence):
             queue.groups.decline(event.consumer, event.sequence)
-        elif queue.settings.keeps:
+        elif queue.settings.keeps and row.state != DAMAGED:
             queue.keep(event.sequence, row, row.receives, row.consumer)
         else:
             self._remove(queue, event.sequence, row)
@@ -739,6 +755,19 @@ class Engine:
 
     def _rescheduled(self, event: Rescheduled, _: Position) -> None:
         queue, row = self._message(event)
+        state = READY if event.visible_at <= event.time else DELAYED
+        queue.change(event.sequence, row, state, event.visible_at, row.receives, 0)
+        self._arm(queue, event.visible_at if state == DELAYED else NEVER_NS)
+
+    def _damaged(self, event: Damaged, _: Position) -> None:
+        queue, row = self._message(event)
+        queue.set_aside(event.sequence, row)
+
+    def _restored(self, event: Restored, _: Position) -> None:
+        queue, row = self._message(event)
+        if event.visible_at == NEVER_NS:
+            queue.keep(event.sequence, row, row.receives, row.consumer)
+            return
         state = READY if event.visible_at <= event.time else DELAYED
         queue.change(event.sequence, row, state, event.visible_at, row.receives, 0)
         self._arm(queue, event.visible_at if state == DELAYED else NEVER_NS)

@@ -217,8 +217,16 @@ class Groups:
 
     def forget(self, sequence: int) -> None:
         """A message has gone, and with it what receivers owe for it or have sent."""
+        self._drop(sequence, (AWAITED, STORED, DECLINED, HELD))
+
+    def release(self, sequence: int) -> None:
+        """Nobody owes a result for a message any more; those that were sent stay."""
+        self._drop(sequence, (AWAITED, HELD))
+
+    def _drop(self, sequence: int, states: tuple[int, ...]) -> None:
         for receiver in list(self.slots.get(sequence >> _SHIFT, ())):
-            if slot := self.slot(receiver, sequence):
+            slot = self.slot(receiver, sequence)
+            if slot and slot.state in states:
                 self._clear(receiver, sequence)
                 self._no_longer_due(receiver, sequence, slot)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
-from penstock.engine.lifecycle import DELAYED, KEPT, LEASED
+from penstock.engine.lifecycle import DAMAGED, DELAYED, KEPT, LEASED
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.errors import Reason
@@ -161,7 +161,7 @@ def delivery_of(engine: Engine, queue: Queue, sequence: int, row: Row, visible_a
 
 def finish(engine: Engine, command: Finish, now: Nanos) -> Decision:
     found = engine.find(command.queue, command.sequence)
-    if found is None or found[2].state == KEPT:
+    if found is None or is_done_with(found[0], found[2]):
         return refuse(Reason.NO_MESSAGE)
     queue, sequence, row = found
     if not may_settle(engine, row, command):
@@ -220,6 +220,11 @@ def release(engine: Engine, command: Release, now: Nanos) -> Decision:
     return Decision((engine.returned(queue, sequence, row, now, command.delay_ns, {}),), _DONE)
 
 
+def is_done_with(queue: Queue, row: Row) -> bool:
+    """Is there nothing left for workers to do? A damaged message stays where receivers may have results for it."""
+    return row.state == KEPT or (row.state == DAMAGED and queue.settings.keeps)
+
+
 def is_held(row: Row) -> bool:
     """Leased; or a dead letter that is still with the consumer whose delivery was the last one."""
     return row.state == LEASED or (row.state == DELAYED and row.consumer != 0)
@@ -230,13 +235,16 @@ def may_settle(engine: Engine, row: Row, command: Finish | Release | Settle | Ex
     consumer, delivery = command.consumer, command.delivery
     if delivery is not None and not _is_running(engine, row, command.queue, delivery):
         return False
-    return consumer is None or (is_held(row) and engine.names.texts[row.consumer] == consumer)
+    if consumer is None:
+        return True
+    has = is_held(row) or (row.state == DAMAGED and row.consumer != 0)
+    return has and engine.names.texts[row.consumer] == consumer
 
 
 def _is_running(engine: Engine, row: Row, queue: int, delivery: int) -> bool:
     """Is it this delivery's lease that holds the message? A dead letter counts from 0 again, and is held by the
     delivery that used up its receives."""
-    if row.state == LEASED:
+    if row.state == LEASED or row.state == DAMAGED:
         return row.receives == delivery
     origin = engine.queues.get(queue)
     policy = origin.settings.redrive_policy if origin else None

@@ -19,10 +19,11 @@ class State(IntEnum):
     DELAYED = 2  # Waits for its time.
     LEASED = 3  # With a consumer.
     KEPT = 4  # No longer for workers, still there for receivers: in a queue that keeps everything.
+    DAMAGED = 5  # Set aside: its bytes on the disk cannot be read.
 
 
 # The same as plain numbers, for the hot paths: looking a member up in an enum costs more than the comparison.
-GONE, READY, DELAYED, LEASED, KEPT = (int(state) for state in State)
+GONE, READY, DELAYED, LEASED, KEPT, DAMAGED = (int(state) for state in State)
 
 
 WAITING = (State.READY, State.DELAYED)
@@ -72,6 +73,11 @@ TRANSITIONS: dict[tuple[State, Kind], tuple[State, ...]] = {
         for kind in (Kind.DELIVERED, Kind.HANDED_OVER, Kind.GIVEN_BACK, Kind.RESULT_STORED, Kind.EXTENDED)
     },
     **{(State.KEPT, kind): (State.KEPT,) for kind in OUTCOMES},
+    # A consumer that got a message before it was damaged may still say what has become of it.
+    **{(state, Kind.DAMAGED): (State.DAMAGED,) for state in (*WAITING, State.LEASED, State.KEPT)},
+    **{(State.DAMAGED, kind): (State.GONE,) for kind in (Kind.SUCCEEDED, *OUTCOMES, Kind.EXPIRED, Kind.DELETED)},
+    (State.DAMAGED, Kind.RESULT_STORED): (State.DAMAGED,),
+    (State.DAMAGED, Kind.RESTORED): (*WAITING, State.KEPT),
 }
 
 # Time alone makes a delayed message ready: no event is logged for it, and replay lets it happen late. So what may

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from penstock.engine.leasing import deliveries_of
-from penstock.engine.lifecycle import DELAYED, GONE
+from penstock.engine.lifecycle import DAMAGED, DELAYED, GONE
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.errors import Reason
@@ -142,7 +142,7 @@ class Pulling:
         slot = queue.groups.slot(self._receiver, sequence)
         facts = (self._now, queue.number, sequence, row.created, slot.size if slot else 0, self._receiver)
         self._events.append(ResultStored(*facts, result))
-        if queue.completes(sequence):
+        if queue.completes(sequence) and row.state != DAMAGED:
             self._events.append(Completed(*facts))
         self._answered.add((queue.number, sequence))
         return None
@@ -195,7 +195,7 @@ class Pulling:
     def _visible(self, rows: _Table) -> tuple[_Table, _Table]:
         """Which of these are there, and which of those are not visible yet."""
         state = rows["state"]
-        there = (state != GONE) & (rows["expires_at"] > self._now)
+        there = (state != GONE) & (state != DAMAGED) & (rows["expires_at"] > self._now)
         return there, there & (state == DELAYED) & (rows["receives"] == 0) & (rows["visible_at"] > self._now)
 
     def _fit(self, rows: _Table, first: int, end: int) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.engine.groups import Groups
-from penstock.engine.lifecycle import DELAYED, KEPT, LEASED, READY
+from penstock.engine.lifecycle import DAMAGED, DELAYED, KEPT, LEASED, READY
 from penstock.engine.line import Holds, Line
 from penstock.engine.rows import Columns, Row, Rows
 from penstock.engine.topics import TopicIndex
@@ -31,6 +31,7 @@ class Queue:
         "_priorities",
         "_ready",
         "armed",
+        "damaged",
         "delayed",
         "digests",
         "groups",
@@ -57,6 +58,7 @@ class Queue:
         self.leases = Line()
         self.lifetimes = Line()
         self.kept = 0
+        self.damaged = 0
         self.groups = Groups()
         self.digests: dict[bytes, int] = {}  # Content to sequence, for the messages present.
         self._digest_of: dict[int, bytes] = {}
@@ -67,7 +69,7 @@ class Queue:
 
     @property
     def ready(self) -> int:
-        return self.rows.count - self.leases.live - self.delayed.live - self.kept
+        return self.rows.count - self.leases.live - self.delayed.live - self.kept - self.damaged
 
     def next_ready(self, count: int, now: Nanos) -> list[tuple[int, Row]]:
         """The messages that leave next: by priority, then by the time they became visible, then by sequence."""
@@ -236,6 +238,15 @@ class Queue:
         self._leave(row, sequence)
         self.kept += 1
 
+    def set_aside(self, sequence: int, row: Row) -> None:
+        """A message cannot be read: no worker and no receiver gets it. The same body may be published again."""
+        visible_at = NEVER_NS if row.state == KEPT else row.visible_at
+        self.rows.change(sequence, visible_at, row.receives, row.consumer, DAMAGED)
+        self._leave(row, sequence)
+        self.damaged += 1
+        self._forget(sequence)
+        self.groups.release(sequence)
+
     def remove(self, sequence: int, row: Row) -> None:
         self.rows.remove(sequence)
         if row.state == LEASED:
@@ -295,6 +306,8 @@ class Queue:
             self.leases.leave(row.visible_at, sequence, self._is_leased)
         elif row.state == KEPT:
             self.kept -= 1
+        elif row.state == DAMAGED:
+            self.damaged -= 1
         else:
             self.delayed.leave(row.visible_at, sequence, self._is_delayed)
 
@@ -371,6 +384,7 @@ class Queue:
         for line, chosen in ((self.leases, state == LEASED), (self.delayed, state == DELAYED)):
             line.extend(visible_at[chosen], sequences[chosen])
         self.kept = int(np.count_nonzero(state == KEPT))
+        self.damaged = int(np.count_nonzero(state == DAMAGED))
         mortal = expires_at != NEVER_NS
         self.lifetimes.extend(expires_at[mortal], sequences[mortal])
         self._index_all(topics, sequences)

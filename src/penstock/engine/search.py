@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.engine.lifecycle import DELAYED, GONE, KEPT, LEASED, READY
+from penstock.engine.lifecycle import DAMAGED, DELAYED, GONE, KEPT, LEASED, READY
 from penstock.engine.line import Line
 from penstock.engine.queue import Queue
 from penstock.engine.topics import has_topic, topics_of
@@ -54,9 +54,11 @@ STANDINGS: dict[str, Callable[[_Rows], _Mask]] = {
     "delayed": lambda rows: rows["state"] == DELAYED,
     "leased": lambda rows: rows["state"] == LEASED,
     "kept": lambda rows: rows["state"] == KEPT,
+    "damaged": lambda rows: rows["state"] == DAMAGED,
     "Q": lambda rows: _waits(rows) & (rows["receives"] == 0),
     "R": lambda rows: _waits(rows) & (rows["receives"] != 0),
     "F": lambda rows: rows["state"] == LEASED,
+    "B": lambda rows: rows["state"] == DAMAGED,
 }
 
 
@@ -65,7 +67,7 @@ def search(engine: Engine, command: Search) -> Decision:
     criteria = command.criteria
     if criteria.queue and criteria.queue not in engine.numbers:
         return Decision((), Refused(Reason.NO_QUEUE, criteria.queue))
-    turn = _Turn(engine, criteria, command.after)
+    turn = Turn(engine, criteria, command.after)
     found: list[Held] = []
     for queue, sequences, _ in turn.pieces():
         for sequence in sequences[: command.limit - len(found)].tolist():
@@ -80,7 +82,7 @@ def candidates(engine: Engine, command: ListCandidates) -> Decision:
     criteria = command.criteria
     if criteria.queue and criteria.queue not in engine.numbers:
         return Decision((), Refused(Reason.NO_QUEUE, criteria.queue))
-    turn = _Turn(engine, criteria, command.after, SEARCH_ROWS_MAX // 2)  # There is something to do for each.
+    turn = Turn(engine, criteria, command.after, SEARCH_ROWS_MAX // 2)  # There is something to do for each.
     columns: list[list[int]] = [[], [], [], [], []]
     for queue, sequences, rows in turn.pieces():
         columns[0] += [queue.number] * len(sequences)
@@ -115,7 +117,7 @@ def scheduled(engine: Engine, command: ListScheduled) -> Decision:
     if command.queue and command.queue not in engine.numbers:
         return Decision((), Refused(Reason.NO_QUEUE, command.queue))
     criteria = Criteria(queue=command.queue, states=_DELAYED_ONLY)
-    turn = _Turn(engine, criteria, command.place, SEARCH_ROWS_MAX // 2)
+    turn = Turn(engine, criteria, command.place, SEARCH_ROWS_MAX // 2)
     moments = [_NO_MOMENTS]
     for queue, sequences, rows in turn.pieces():
         free = rows["consumer"] == 0  # What a consumer still has is no plan of anybody's.
@@ -143,7 +145,7 @@ def _soonest(moments: NDArray[np.int64], count: int) -> list[list[int]]:
     return chosen
 
 
-class _Turn:
+class Turn:
     """What one turn of the event loop looks at. `resume`: behind which place the next one goes on."""
 
     def __init__(self, engine: Engine, criteria: Criteria, after: Place, room: int = SEARCH_ROWS_MAX) -> None:

@@ -11,8 +11,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from penstock.engine.groups import AWAITED, HELD, Slot
-from penstock.engine.leasing import finish_run, is_held, may_settle
-from penstock.engine.lifecycle import KEPT, LEASED
+from penstock.engine.leasing import finish_run, is_done_with, is_held, may_settle
+from penstock.engine.lifecycle import LEASED
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.errors import Reason
@@ -88,7 +88,7 @@ class _Settling:
         consumer = self._engine.names.known(command.consumer or "")
         if consumer and queue.settings.confirmations > 1 and consumer in queue.groups:
             return self._settle_alone(queue, sequence, row, consumer, command)
-        if row.state == KEPT:
+        if is_done_with(queue, row):
             return _DISCARDED
         return self._settle_for_all(queue, sequence, row, command)
 

@@ -74,7 +74,7 @@ _DATE = {PARTITION: pa.date32()}
 # ── The words that the tables have in common ──────────────────────────────────────────────────────────────
 
 # Letters that share an offset are of one record, and happen in this order. M is ours: see `_with_departures`.
-LETTERS = "LUQFKRSINXEZDM"
+LETTERS = "LUQFKRSINXEZDMB"
 _MOMENT = f"offset * 16 + instr('{LETTERS}', letter)"  # Grows from event to event, and tells the letter.
 assert len(LETTERS) < 16
 

@@ -52,6 +52,7 @@ from penstock.server.admission import Admitter
 from penstock.server.auth import Authenticator
 from penstock.server.clock import Clock
 from penstock.server.config import Address, Config
+from penstock.server.damage import Damages
 from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer, Result, Route
 from penstock.server.lines import LineServer
@@ -197,6 +198,9 @@ class Application:
     def _health(self, _: Request, __: bytes) -> Response:
         if self._loop.failure:
             return Response(503, f"red: the log cannot be written: {self._loop.failure}".encode(), _TEXT)
+        if damaged := self._loop.engine.damaged:
+            text = f"yellow: {damaged} damaged messages are set aside: see /v1/search?state=damaged"
+            return Response(200, text.encode(), _TEXT)
         return Response(200, b"green", _TEXT)
 
     def _metrics(self, _: Request, __: bytes) -> Awaited:
@@ -302,6 +306,7 @@ class Broker:
             self.loop.on_failure = self._on_failure
             self.metrics = Metrics(self.loop)
             self.loop.on_commit_seconds = self.metrics.commit_seconds.observe
+            self.damages = Damages(self.loop)
             self._keep_house(log)
             self.loop.on_commit.append(lambda: self.housekeeper.after_commit())
             self.loop.on_commit.append(lambda: self.remembering.after_commit())
@@ -400,6 +405,7 @@ class Broker:
         self.housekeeper = Housekeeper(self.loop, log, self.config.log, self.remembering)
         self.metrics.housekeeper = self.housekeeper
         self.remembering.on_written = self.housekeeper.after_commit
+        self.damages.start(log)
 
     async def _look_around(self) -> None:
         while True:

@@ -24,7 +24,7 @@ from typing import NamedTuple, NoReturn, Protocol
 
 import msgspec
 
-from penstock.errors import DamagedLogError
+from penstock.errors import DamagedExtentError
 from penstock.limits import SECOND_NS
 from penstock.model import Carry, Nanos, Position
 from penstock.server.loop import Loop
@@ -246,13 +246,7 @@ class Housekeeper:
             while stop < len(living) and living[stop].position == living[stop - 1].position:
                 stop += 1  # Those that share an extent are carried together, so that they still do.
             now, later = living[:stop], living[stop:]
-            read = lru_cache(maxsize=1)(self._log.read)
-            try:
-                there = [(each, read(each.position, each.size)) for each in now if self._is_there(each)]
-            except DamagedLogError as error:
-                logger.critical("message_damaged", extra={"reason": str(error)})
-                self._carrying = False  # The segment stays: what can still be had of it is in it.
-                return
+            there = self._read(now)
             messages = [(*each[:3], extent) for each, extent in there if each.receiver == NOBODY]
             results = [
                 (each.queue, each.sequence, each.receiver, each.position, result)
@@ -260,6 +254,18 @@ class Housekeeper:
                 if each.receiver != NOBODY
             ]
             self._loop.submit(Carry(messages, results), lambda _: self._carry(later))
+
+    def _read(self, living: list[Living]) -> list[tuple[Living, bytes]]:
+        """What is damaged is left where it is, and its segment stays for it."""
+        read = lru_cache(maxsize=1)(self._log.read)
+        there: list[tuple[Living, bytes]] = []
+        for each in living:
+            try:
+                if self._is_there(each):
+                    there.append((each, read(each.position, each.size)))
+            except DamagedExtentError as error:
+                self._loop.on_damage(error)
+        return there
 
     def _is_there(self, message: Living) -> bool:
         """A message that has gone in the meantime may have taken its segment with it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, pairwise
 from typing import cast
 
@@ -22,6 +22,28 @@ def load(answer: Answer, read: Read) -> None:
         _load_all(answer.deliveries, read)
     elif type(answer) is not Refused:
         _load_all(cast("Sequence[Delivery]", answer), read)
+
+
+def first_in(answer: Answer, ranges: Sequence[tuple[Position, Position]]) -> tuple[int | str, int] | None:
+    """The first message of an answer that has bytes in one of these ranges: its queue, by name or as in its id, and
+    its sequence. None if the answer is a result."""
+    for queue, sequence, position, size in _extents(answer):
+        if size and any(start < position + size and position < end for start, end in ranges):
+            return queue, sequence
+    return None
+
+
+def _extents(answer: Answer) -> Iterator[tuple[int | str, int, Position, int]]:
+    if type(answer) is Pulled:
+        for drawn in answer.drawn:
+            sizes = map(sum, zip(drawn.body_bytes, drawn.key_bytes, drawn.headers_bytes, strict=True))
+            for sequence, position, size in zip(drawn.sequences, drawn.positions, sizes, strict=True):
+                yield drawn.queue, sequence, position, size
+    elif type(answer) is not StoredResult:
+        deliveries = answer.deliveries if type(answer) is Received or type(answer) is Claimed else answer
+        for each in cast("Sequence[Delivery]", deliveries):
+            size = each.body_bytes + each.key_bytes + each.headers_bytes
+            yield each.queue, each.sequence, each.position, size
 
 
 def _load_all(deliveries: Sequence[Delivery], read: Read) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 
 from penstock.engine.engine import Engine
 from penstock.engine.pull import waiting
-from penstock.errors import DamagedLogError, HistoryError, Reason
+from penstock.errors import DamagedExtentError, HistoryError, Reason
 from penstock.limits import BATCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MAX, SECOND_NS, WAKES_MAX
 from penstock.model import (
     Answer,
@@ -38,6 +38,7 @@ from penstock.model import (
     MessageRun,
     Moved,
     Nanos,
+    Position,
     Publish,
     Published,
     PublishInTurn,
@@ -53,6 +54,7 @@ from penstock.model import (
     Receive,
     Received,
     Refused,
+    SetAside,
     Settle,
     Settled,
     SettleMany,
@@ -62,7 +64,7 @@ from penstock.model import (
     Waiting,
 )
 from penstock.server.followers import Follower, Followers
-from penstock.server.loading import load
+from penstock.server.loading import first_in, load
 from penstock.storage.port import Log
 
 logger = logging.getLogger(__name__)
@@ -72,13 +74,14 @@ Reply = Callable[[Any], None]  # Called with the answer.
 _TICK = Tick()
 _DONE = Done()
 _READY, _SYNC = Stage.READY, Stage.SYNC  # Looking a member up in an enum is not free on the hottest path.
-_MAKES_READY = frozenset((Kind.LOGGED, Kind.RETRIED, Kind.RESCHEDULED))
+_MAKES_READY = frozenset((Kind.LOGGED, Kind.RETRIED, Kind.RESCHEDULED, Kind.RESTORED))
 _FIRST_OF_MESSAGES = int(Kind.LOGGED)
 _OF_QUEUES = (QueueCreated, QueueChanged, QueueRemoved)
 _FOR_RECEIVERS = frozenset((Kind.DELIVERED, Kind.HANDED_OVER, Kind.GIVEN_BACK, Kind.RESULT_STORED, Kind.EXTENDED))
 _CLEARS_THE_WAY = frozenset(  # Of what receivers stop before.
-    (Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXPIRED, Kind.DELETED, Kind.MOVED)
+    (Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXPIRED, Kind.DELETED, Kind.MOVED, Kind.DAMAGED)
 )
+_DAMAGES_MAX = 100  # Damaged parts of the log that one command goes on after.
 
 
 class Timer(Protocol):
@@ -160,6 +163,7 @@ class Loop:
         self.on_queue: Callable[[int], None] = lambda _: (
             None
         )  # With the number of one made, changed or removed: durably.
+        self.on_damage: Callable[[DamagedExtentError], None] = lambda _: None  # Part of the log cannot be read.
         self.on_commit_seconds: Callable[[float], None] = lambda _: None
         self.events_by_kind = [0] * (max(Kind) + 1)
         self.commits = 0
@@ -259,7 +263,7 @@ class Loop:
             logger.critical("history_damaged", extra={"reason": str(error)})
             return Refused(Reason.DAMAGED, str(error))
         if type(command) in _READS and decision.answer:
-            decision = self._loaded(decision)
+            decision = self._loaded(command, decision)
         if decision.events:
             self._apply(decision)
         return decision.answer
@@ -385,14 +389,47 @@ class Loop:
         if not isinstance(number, Refused):
             self.on_queue(number)
 
-    def _loaded(self, decision: Decision) -> Decision:
-        """Read what is to be delivered. What cannot be read is not delivered, and not counted as delivered."""
-        try:
-            load(decision.answer, self.log.read)
-        except DamagedLogError as error:
-            logger.critical("message_damaged", extra={"reason": str(error)})
-            return Decision((), Refused(Reason.DAMAGED, str(error)))
+    def _loaded(self, command: Command, decision: Decision) -> Decision:
+        """Read what is to be delivered. What cannot be read is set aside, and others are delivered in its place."""
+        damages = 0
+        while damage := self._load(decision.answer):
+            damages += 1
+            if damages > _DAMAGES_MAX or not self._set_aside(decision.answer, damage):
+                return Decision((), Refused(Reason.DAMAGED, str(damage)))
+            decision = self.engine.decide(command, self.now())
         return decision
+
+    def _load(self, answer: Answer) -> DamagedExtentError | None:
+        try:
+            if answer:
+                load(answer, self.log.read)
+        except DamagedExtentError as error:
+            return error
+        return None
+
+    def _set_aside(self, answer: Answer, damage: DamagedExtentError) -> bool:
+        """Set aside the damaged messages of an answer, and those that follow them closely. False: there are none."""
+        self.on_damage(damage)
+        place = first_in(answer, damage.ranges)
+        if place is None:
+            return False
+        queue, sequence = place
+        found = self.engine.find(self.engine.numbers[queue] if isinstance(queue, str) else queue, sequence)
+        if found is None:
+            return False
+        decision = self.engine.decide(SetAside(damage.ranges, (found[0].number, found[1] - 1)), self.now())
+        if decision.events:
+            self._apply(decision)
+        return bool(decision.events)
+
+    def examine(self, position: Position) -> bool:
+        """Can this place in the log be read?"""
+        try:
+            self.log.read(position, 1)
+        except DamagedExtentError as error:
+            self.on_damage(error)
+            return False
+        return True
 
     def when(self, stage: Stage, callback: Callable[[], None]) -> None:
         """Call when everything decided so far has reached the stage. Not called if the log fails first."""

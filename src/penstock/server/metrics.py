@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from penstock import __version__
 from penstock.engine.engine import Engine
+from penstock.engine.queue import Queue
 from penstock.limits import SECOND_NS
 from penstock.model import Kind
 from penstock.server.housekeeping import Housekeeper
@@ -32,7 +33,7 @@ from penstock.storage.segments import SegmentLog
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 QUEUES_SHOWN_MAX = 1000
 OTHER_QUEUES = "(other)"
-_STATES = ("ready", "leased", "delayed", "kept")
+_STATES = ("ready", "leased", "delayed", "kept", "damaged")
 COMMIT_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 Samples = list[tuple[tuple[str, ...], float]]  # The values of a metric, by their labels.
@@ -57,7 +58,7 @@ FAMILIES = (
     Family(
         "penstock_queue_messages",
         "gauge",
-        "Messages in a queue, by state: ready, leased, delayed, kept. "
+        "Messages in a queue, by state: ready, leased, delayed, kept, damaged. "
         f"The oldest {QUEUES_SHOWN_MAX} queues are shown, the rest is summed up as {OTHER_QUEUES}.",
         ("queue", "state"),
     ),
@@ -231,22 +232,18 @@ def _one(value: float) -> Samples:
 
 def _queue_messages(engine: Engine) -> Samples:
     queues = list(engine.queues.values())
-    shown = {
-        queue.name: (queue.ready, queue.leases.live, queue.delayed.live, queue.kept)
-        for queue in queues[:QUEUES_SHOWN_MAX]
-    }
+    shown = {queue.name: _counts(queue) for queue in queues[:QUEUES_SHOWN_MAX]}
     if others := queues[QUEUES_SHOWN_MAX:]:
-        ready, leased, delayed, kept = shown.get(OTHER_QUEUES, (0, 0, 0, 0))  # A queue may have that name.
-        shown[OTHER_QUEUES] = (
-            ready + sum([queue.ready for queue in others]),
-            leased + sum([queue.leases.live for queue in others]),
-            delayed + sum([queue.delayed.live for queue in others]),
-            kept + sum([queue.kept for queue in others]),
-        )
+        of_that_name = shown.get(OTHER_QUEUES, (0,) * len(_STATES))
+        shown[OTHER_QUEUES] = tuple(map(sum, zip(of_that_name, *map(_counts, others), strict=True)))
     samples: Samples = []
     for name, counts in shown.items():
         samples += [((name, state), count) for state, count in zip(_STATES, counts, strict=True)]
     return samples
+
+
+def _counts(queue: Queue) -> tuple[int, ...]:
+    return queue.ready, queue.leases.live, queue.delayed.live, queue.kept, queue.damaged
 
 
 def metrics_table() -> str:

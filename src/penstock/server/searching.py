@@ -9,12 +9,13 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from heapq import nsmallest
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.dialects.http import Awaited, Response, Stream, error_response
 from penstock.dialects.parameters import refusal
 from penstock.dialects.search import Page
-from penstock.errors import EventsRemovedError
+from penstock.engine.lifecycle import DAMAGED
+from penstock.errors import DamagedLogError, EventsRemovedError
 from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, SEARCH_SECONDS_MAX
 from penstock.model import (
     Answer,
@@ -27,6 +28,7 @@ from penstock.model import (
     ListHeld,
     ListScheduled,
     Place,
+    Position,
     Refused,
     Search,
 )
@@ -46,6 +48,7 @@ class Sifted(NamedTuple):
 
     places: list[Place]
     after: Place | None
+    damaged: Sequence[Position] = ()  # Where messages could not be read.
 
 
 class Read(NamedTuple):
@@ -53,6 +56,7 @@ class Read(NamedTuple):
 
     messages: list[Held]
     after: Place | None
+    damaged: Sequence[Position] = ()  # As in `Sifted`.
 
 
 class Searching:
@@ -93,7 +97,7 @@ class Searching:
     def read(self, messages: Sequence[Held], room: int, done: Callable[[Read | BaseException], None]) -> None:
         """Read messages in a thread, in order, as many as there is room for, but one at least."""
         extents = Extents(self.spectators.index, self.spectators.view())
-        self.spectators.submit(lambda: _read(messages, extents, room), done)
+        self.spectators.submit(lambda: _read(messages, extents, room), self._examined(done))
 
     def sift(
         self,
@@ -104,7 +108,17 @@ class Searching:
     ) -> None:
         """Find in a thread those that are meant, so many at most."""
         extents = Extents(self.spectators.index, self.spectators.view())
-        self.spectators.submit(lambda: _sift(candidates, extents, criteria, most), done)
+        self.spectators.submit(lambda: _sift(candidates, extents, criteria, most), self._examined(done))
+
+    def _examined(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
+        """Let the log look at what could not be read, so that it is set aside."""
+
+        def examine(result: Read | Sifted | BaseException) -> None:
+            for position in () if isinstance(result, BaseException) else result.damaged:
+                self.loop.examine(position)
+            done(result)
+
+        return examine
 
     def _named(self, messages: Sequence[Held]) -> list[tuple[Held, str]]:
         """With the names of their queues. One that has just gone has lost its messages too."""
@@ -259,18 +273,21 @@ def _size(messages: Sequence[Held]) -> int:
 
 def _read(messages: Sequence[Held], extents: Extents, room: int) -> Read:
     kept: list[Held] = []
+    damaged: list[Position] = []
     for message in messages:
-        read_extent(message, extents)
+        if not read_extent(message, extents):
+            damaged.append(message.position)
         room -= _size([message])
         if room < 0 and kept:
-            return Read(kept, _place(kept[-1]))
+            return Read(kept, _place(kept[-1]), damaged)
         kept.append(message)
-    return Read(kept, None)
+    return Read(kept, None, damaged)
 
 
 def _sift(candidates: Candidates, extents: Extents, criteria: Criteria, most: int) -> Sifted:
     """A batch that does not contain the text at all is passed over with everything in it."""
     found: list[Place] = []
+    damaged: list[Position] = []
     text, key = criteria.text, criteria.key
     known = range(0)  # The batch that was looked at last,
     empty = False  # and whether it lacks the text.
@@ -278,7 +295,11 @@ def _sift(candidates: Candidates, extents: Extents, criteria: Criteria, most: in
     for *place, position, body, key_bytes in zip(*columns, candidates.body_bytes, candidates.key_bytes, strict=True):
         if empty and position in known:
             continue
-        base, batch = extents.batch(position)
+        try:
+            base, batch = extents.batch(position)
+        except DamagedLogError:
+            damaged.append(position)
+            continue
         if known.start != base:
             known, empty = range(base, base + len(batch)), text not in batch
             if empty:
@@ -289,11 +310,18 @@ def _sift(candidates: Candidates, extents: Extents, criteria: Criteria, most: in
         if batch.find(text, position - base, key_at) >= 0:
             found.append((place[0], place[1]))
             if len(found) == most:
-                return Sifted(found, found[-1])
-    return Sifted(found, None)
+                return Sifted(found, found[-1], damaged)
+    return Sifted(found, None, damaged)
 
 
-def read_extent(message: Held, extents: Extents) -> None:
+def read_extent(message: Held, extents: Extents) -> bool:
+    """Read the body, the key and the headers of a message. False if they are damaged."""
     body, key = message.body_bytes, message.key_bytes
-    extent = extents.read(message.position, body + key + message.headers_bytes)
+    size = body + key + message.headers_bytes
+    try:
+        extent = extents.read(message.position, size) if size else b""
+    except DamagedLogError:
+        message.state = DAMAGED
+        return False
     message.body, message.key, message.headers = extent[:body], extent[body : body + key], extent[body + key :]
+    return True

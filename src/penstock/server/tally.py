@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 
 from penstock.engine.groups import STORED
+from penstock.engine.lifecycle import DAMAGED
 from penstock.model import Position
 from penstock.storage.port import Section
 
@@ -58,7 +59,8 @@ class Tally:
             if kind == "queue":
                 queue = msgspec.json.decode(facts, type=_QueueNumber).number
             elif kind == "rows":
-                sequences, rows = columns
+                readable = columns[1]["state"] != DAMAGED  # What cannot be read cannot be carried.
+                sequences, rows = columns[0][readable], columns[1][readable]
                 sizes = rows["body_bytes"].astype(np.int64) + rows["key_bytes"] + rows["headers_bytes"]
                 found = (queue, sequences, rows["position"], sizes, NOBODY)
                 living = _first(living, self._inside(wanted, found), most)

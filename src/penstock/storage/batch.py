@@ -25,6 +25,7 @@ from penstock.model import (
     BatchCommitted,
     Carried,
     Completed,
+    Damaged,
     DeadLettered,
     Declined,
     Deleted,
@@ -60,6 +61,7 @@ from penstock.model import (
     QueueSettings,
     ReceiverMoved,
     Rescheduled,
+    Restored,
     ResultCarried,
     ResultStored,
     Retried,
@@ -503,7 +505,7 @@ _ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
     QueueCreated: _encode_queue_created,
     QueueChanged: _encode_queue_changed,
     QueueRemoved: _encode_queue_removed,
-    **dict.fromkeys((Fetched, Retried, GivenBack, Extended, Rescheduled), _encode_leased),
+    **dict.fromkeys((Fetched, Retried, GivenBack, Restored, Extended, Rescheduled), _encode_leased),
     Succeeded: _encode_succeeded,
     DeadLettered: _encode_dead_lettered,
     Moved: _encode_moved,
@@ -515,7 +517,7 @@ _ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
     Staged: _encode_staged,
     **dict.fromkeys((BatchCommitted, Admitted, Unstaged), _encode_as_json),
     **dict.fromkeys((Kicked, Exasperated, Failed, Expired, Deleted, HandedOver), _encode_message_event),
-    **dict.fromkeys((Invalidated, Declined, Completed), _encode_message_event),
+    **dict.fromkeys((Invalidated, Declined, Completed, Damaged), _encode_message_event),
 }
 assert {event.kind for event in _ENCODERS} == set(Kind)
 
@@ -617,6 +619,8 @@ _DECODERS: dict[int, Callable[[_Record, bytes], Event]] = {
     Kind.RESCHEDULED: lambda record, _: Rescheduled(*_facts(record), visible_at=record[7]),
     Kind.MOVED: lambda record, _: Moved(*_facts(record), *record[7:9], *record[16:18]),
     Kind.COMPLETED: lambda record, _: Completed(*_facts(record)),
+    Kind.DAMAGED: lambda record, _: Damaged(*_facts(record)),
+    Kind.RESTORED: lambda record, _: Restored(*_facts(record), visible_at=record[7]),
     Kind.RECEIVER_MOVED: lambda record, _: ReceiverMoved(record[5], record[3], record[4], record[11]),
     Kind.NAME_DEFINED: lambda record, extent: NameDefined(record[5], record[3], extent.decode()),
     Kind.QUEUE_CREATED: _decode_queue_created,

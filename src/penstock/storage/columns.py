@@ -225,7 +225,16 @@ _HAS_TARGET = _are(
 _HAS_VISIBLE_AT = _are(
     lambda form: (
         form.kind
-        in (Kind.LOGGED, Kind.QUEUED, Kind.FETCHED, Kind.RETRIED, Kind.DELIVERED, Kind.GIVEN_BACK, Kind.MOVED)
+        in (
+            Kind.LOGGED,
+            Kind.QUEUED,
+            Kind.FETCHED,
+            Kind.RETRIED,
+            Kind.DELIVERED,
+            Kind.GIVEN_BACK,
+            Kind.RESTORED,
+            Kind.MOVED,
+        )
         or (form.kind is Kind.DEAD_LETTERED and form.letter != "E")
     )
 )

@@ -30,7 +30,7 @@ from penstock.storage.batch import (
     read_header,
     records_of,
 )
-from penstock.storage.segment import SEGMENT_HEADER_BYTES, Segment
+from penstock.storage.segment import SEGMENT_HEADER_BYTES, Segment, next_header
 
 _INDEX_EVERY_BYTES = 64 << 10
 _INDEXES_MAX = 1024  # Segments whose index is kept; one of 16 MiB takes 6 KiB.
@@ -85,6 +85,20 @@ class BatchCursor:
             at += header.total_bytes
         self.position += at
         return found
+
+    def read_sound(self, view: View, until: Position) -> tuple[Batches, bool]:
+        """The whole batches up to a position in the same segment, and whether damaged ones were passed over."""
+        end = min(self._enter(view), until)
+        assert self._segment is not None
+        assert self._file is not None
+        found: Batches = []
+        for header in walk(self._file, self._segment, self.position, end, over_damage=True):
+            at = header.base_position + HEADER_BYTES
+            payload = os.pread(self._file, header.total_bytes - HEADER_BYTES, self._segment.file_offset(at))
+            if is_whole(header, payload):
+                found.append((header, payload))
+        read, self.position = end - self.position, end
+        return found, sum([header.total_bytes for header, _ in found]) < read
 
     def read_raw(self, view: View, until: Position, bytes_max: int) -> bytes:
         """The next bytes, whatever they are; none at `until`."""
@@ -257,7 +271,9 @@ class _SegmentIndex:
         self._offsets = [segment.base_offset]
         self._positions = [segment.base_position]
         with self._open() as file:
-            self._times = [_first_time(file, segment, next(walk(file, segment, segment.base_position)))]
+            end = segment.base_position + os.fstat(file).st_size - SEGMENT_HEADER_BYTES
+            first = next(walk(file, segment, segment.base_position, end, over_damage=True), None)
+            self._times = [_first_time(file, segment, first) if first else segment.created]
 
     @property
     def first_time(self) -> Nanos:
@@ -266,17 +282,23 @@ class _SegmentIndex:
     def place_of(self, offset: int, end: Position) -> Place:
         with self._open() as file:
             self._cover(file, end)
-            for header in walk(file, self.segment, self._before(self._offsets, offset)):
+            for header in walk(file, self.segment, self._before(self._offsets, offset), end, over_damage=True):
+                if header.base_offset > offset:
+                    break
                 if header.base_offset + header.records > offset:
                     return Place(header.base_offset, header.base_position)
-        raise AssertionError("a view ends with a batch")
+        raise DamagedLogError(f"{self.segment.path}: the batch of offset {offset} is damaged")
 
     def batch_at(self, position: Position, end: Position) -> tuple[Header, bytes]:
         with self._open() as file:
             self._cover(file, end)
-            for header in walk(file, self.segment, self._before(self._positions, position)):
+            for header in walk(file, self.segment, self._before(self._positions, position), end, over_damage=True):
                 if header.base_position + header.total_bytes > position:
                     break
+            else:
+                header = None
+            if header is None or header.base_position > position:
+                raise DamagedLogError(f"{self.segment.path}: the batch at position {position} is damaged")
             at = self.segment.file_offset(header.base_position) + HEADER_BYTES
             payload = os.pread(file, header.total_bytes - HEADER_BYTES, at)
         return header, _whole(header, payload)
@@ -305,7 +327,7 @@ class _SegmentIndex:
     def offset_at(self, time: Nanos, end: Position) -> int | None:
         with self._open() as file:
             self._cover(file, end)
-            for header in walk(file, self.segment, self._before(self._times, time - 1), end):
+            for header in walk(file, self.segment, self._before(self._times, time - 1), end, over_damage=True):
                 times = _times(file, self.segment, header)
                 if times[-1] >= time:
                     return header.base_offset + int(np.searchsorted(times, time))
@@ -331,24 +353,33 @@ class _SegmentIndex:
         with self._lock:
             if self._covered.position >= end:
                 return
-            for header in walk(file, self.segment, self._covered.position, end):
+            for header in walk(file, self.segment, self._covered.position, end, over_damage=True):
                 if header.base_position >= self._positions[-1] + _INDEX_EVERY_BYTES:
                     self._times.append(_first_time(file, self.segment, header))
                     self._offsets.append(header.base_offset)
                     self._positions.append(header.base_position)
                 self._covered = Place(header.base_offset + header.records, header.base_position + header.total_bytes)
+            self._covered = Place(self._covered.offset, end)
 
 
-def walk(file: int, segment: Segment, position: Position, end: Position | None = None) -> Iterator[Header]:
-    """The headers of the batches from a position on."""
+def walk(
+    file: int, segment: Segment, position: Position, end: Position | None = None, *, over_damage: bool = False
+) -> Iterator[Header]:
+    """The headers of the batches from a position on. `over_damage`: those up to `end` that can be read."""
     block, base = b"", position
     while end is None or position < end:
         start = position - base
         if start + HEADER_BYTES > len(block):
             block, base, start = os.pread(file, _WALK_BYTES, segment.file_offset(position)), position, 0
-        header = _checked_header(block[start : start + HEADER_BYTES], position)
+        header = read_header(block[start : start + HEADER_BYTES])
+        if header is None or header.base_position != position:
+            if not over_damage or end is None:
+                raise DamagedLogError(f"there is no batch at position {position}")
+            header = next_header(os.pread(file, end - position, segment.file_offset(position)), position)
+            if header is None:
+                return
         yield header
-        position += header.total_bytes
+        position = header.base_position + header.total_bytes
 
 
 def _checked_header(data: bytes, position: Position) -> Header:

@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
 
-from penstock.errors import DamagedLogError, LogFailedError
+from penstock.errors import DamagedExtentError, DamagedHeaderError, DamagedLogError, LogFailedError
 from penstock.limits import TAIL_BYTES_MAX
 from penstock.model import Event, Nanos, Position, Stage
 from penstock.storage.batch import Batch, events_of
@@ -22,12 +22,16 @@ from penstock.storage.reader import View
 from penstock.storage.segment import (
     SEGMENT_HEADER_BYTES,
     Damage,
+    Gap,
+    Known,
     Segment,
     SegmentReader,
+    gaps_of,
     in_segments,
     is_segment_header,
     open_segment,
     segment_path,
+    segment_without_header,
 )
 from penstock.storage.snapshot import (
     SnapshotFacts,
@@ -69,6 +73,7 @@ class SegmentLog:
         self._block_base: Position = 0  # What was read last.
         self._block = b""
         self._checked: set[int] = set()  # Finished segments that were read whole, by their first offset.
+        self._gaps: dict[int, list[Gap]] = {}  # What is damaged in each, by the same.
         self._writer = _Writer(segment_bytes, shard, directory.log, self.segments)
         self._committing = False
         self._failed: BaseException | None = None
@@ -78,15 +83,15 @@ class SegmentLog:
     def recover(self) -> Recovered:
         remove_unfinished(self.directory.snapshots)
         self._drop_unborn_segment()
-        self.segments[:] = [open_segment(path) for path in sorted(self.directory.log.glob("*.log"))]
-        if self.segments:
-            sync(self.segments[-1].path)  # What is read may have been written and never synced.
         self.snapshots = self._whole_snapshots()
         newest = self.snapshots[0] if self.snapshots else None
-        start = newest.offset if newest else 0
-        self._check_start(start)
+        known = Known(newest.offset, newest.position) if newest else Known()
+        self.segments[:] = _open_segments(sorted(self.directory.log.glob("*.log")), known.offset)
+        if self.segments:
+            sync(self.segments[-1].path)  # What is read may have been written and never synced.
+        self._check_start(known.offset)
         sections: Iterator[Section] | None = read_snapshot(newest.path) if newest else None
-        return Recovered(sections, self._replay(start, newest.position if newest else 0))
+        return Recovered(sections, self._replay(known))
 
     def _drop_unborn_segment(self) -> None:
         """A crash while a segment was made leaves a file without a header: it never held anything."""
@@ -116,13 +121,14 @@ class SegmentLog:
         if not self.segments and start:
             raise DamagedLogError(f"the log is gone: a snapshot says that it reached offset {start}")
 
-    def _replay(self, start: int, start_position: Position) -> Iterator[tuple[Event, Position]]:
-        next_offset, next_position = start, start_position
+    def _replay(self, known: Known) -> Iterator[tuple[Event, Position]]:
+        start = known.offset
+        next_offset, next_position = known
         for index, segment in enumerate(self.segments):
             last = index == len(self.segments) - 1
             if not last and self.segments[index + 1].base_offset <= start:
                 continue
-            reader = SegmentReader(segment)
+            reader = SegmentReader(segment, known)
             for _, header, payload in reader.batches():
                 offset = header.base_offset
                 if offset + header.records <= start:
@@ -133,6 +139,7 @@ class SegmentLog:
                     offset += 1
             if reader.damage:
                 self._mend(reader, reader.damage, last=last)
+            self._note_gaps(segment, reader.gaps)
             next_offset, next_position = reader.next_offset, reader.end_position
             if not last and self.segments[index + 1].base_offset != next_offset:
                 missing = f"{next_offset} to {self.segments[index + 1].base_offset - 1}"
@@ -146,7 +153,7 @@ class SegmentLog:
     def _mend(self, reader: SegmentReader, damage: Damage, *, last: bool) -> None:
         """A bad tail is torn: cut it and say so. A bad middle is damage: stop and name what is lost."""
         path = reader.segment.path
-        if not last or damage.resumes_at is not None:
+        if not last or damage.resumes_at is not None or damage.next_offset < reader.known.offset:
             until = f"to {damage.resumes_at - 1}" if damage.resumes_at is not None else "and later"
             raise DamagedLogError(
                 f"{path}: damaged at byte {damage.file_offset}: events {damage.next_offset} {until}"
@@ -239,28 +246,58 @@ class SegmentLog:
     def _read_disk(self, position: Position, size: int, ahead: int) -> bytes:
         index = bisect_right(self.segments, position, key=lambda segment: segment.base_position) - 1
         if index < 0:
-            raise DamagedLogError(f"no segment holds position {position}")
+            first = self.segments[0].base_position if self.segments else position + size
+            raise DamagedExtentError(f"no segment holds position {position}", [(0, first)])
         segment = self.segments[index]
         if segment.base_offset not in self._checked and segment is not self.segments[-1]:
-            self._check(segment)
-        # Nothing beyond what is durable: it may still be written.
+            self._check(segment, self.segments[index + 1])
+        # Nothing beyond what is durable, which may still be written, and nothing damaged.
         wanted = max(size, min(ahead, self.durable_position - position))
-        data = self._files.read(segment, segment.file_offset(position), wanted)
+        if gaps := self._gaps.get(segment.base_offset):
+            wanted = _before_gaps(segment, gaps, position, size, wanted)
+        try:
+            data = self._files.read(segment, segment.file_offset(position), wanted)
+        except OSError as error:  # It was readable when it was checked.
+            text = f"{segment.path}: position {position} cannot be read: {error}"
+            raise DamagedExtentError(text, [(position, position + size)]) from error
         if len(data) < size:
-            raise DamagedLogError(f"{segment.path}: {size} bytes at position {position} cannot be read")
+            raise self._missing(index, position)
         return data
 
-    def _check(self, segment: Segment) -> None:
+    def _missing(self, index: int, position: Position) -> DamagedExtentError:
+        """A position after the end of its segment: the one that held it is gone."""
+        segment, following = self.segments[index], self.segments[index + 1 : index + 2]
+        end = segment.base_position + segment.path.stat().st_size - SEGMENT_HEADER_BYTES
+        until = following[0].base_position if following else self.durable_position
+        return DamagedExtentError(f"no segment holds position {position}", [(end, until)])
+
+    def _check(self, segment: Segment, following: Segment) -> None:
         """Read a finished segment whole, once, before the first message is taken from it: recovery reads only what
         the snapshot does not cover, and a wrong body must not go out as a right one."""
-        reader = SegmentReader(segment)
-        for _ in reader.batches():
-            pass
-        if reader.damage:
-            raise DamagedLogError(
-                f"{segment.path}: damaged at byte {reader.end}: event {reader.next_offset} and later"
-            )
+        self._note_gaps(segment, gaps_of(segment, following))
         self._checked.add(segment.base_offset)
+
+    def _note_gaps(self, segment: Segment, gaps: list[Gap]) -> None:
+        """Remember what is damaged, and log each part of it once."""
+        for gap in gaps:
+            if gap not in self._gaps.get(segment.base_offset, ()):
+                logger.critical(
+                    "batch_damaged",
+                    extra={
+                        "path": str(segment.path),
+                        "at_byte": segment.file_offset(gap.start),
+                        "bytes": gap.end - gap.start,
+                        "first_offset": gap.first_offset,
+                        "last_offset": gap.end_offset - 1,
+                    },
+                )
+        if gaps:
+            self._gaps[segment.base_offset] = gaps
+
+    @property
+    def damaged(self) -> list[tuple[Position, Position]]:
+        """The parts of the log that are known to be damaged."""
+        return [(gap.start, gap.end) for gaps in self._gaps.values() for gap in gaps]
 
     # ── Space ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -275,6 +312,7 @@ class SegmentLog:
         assert segment is not self.segments[-1], "the newest segment is being written"
         self.segments.remove(segment)
         self._checked.discard(segment.base_offset)
+        self._gaps.pop(segment.base_offset, None)
         self._files.close(segment)
         segment.path.unlink()
 
@@ -292,6 +330,35 @@ class SegmentLog:
                 os.truncate(segment.path, segment.file_offset(self.durable_position))
                 break
         sync(self.directory.log)  # Or a segment cut off here could return with the next power cut.
+
+
+def _open_segments(paths: list[Path], start: int) -> list[Segment]:
+    """All of them. One that a start does not replay may have lost its header."""
+    segments: list[Segment] = []  # The newest first.
+    for path in reversed(paths):
+        try:
+            segments.append(open_segment(path))
+        except DamagedHeaderError as error:
+            if not segments or segments[-1].base_offset > start:
+                raise
+            logger.critical("segment_header_damaged", extra={"path": str(path), "reason": str(error)})
+            segments.append(segment_without_header(path, segments[-1]))
+    return segments[::-1]
+
+
+def _before_gaps(segment: Segment, gaps: list[Gap], position: Position, size: int, wanted: int) -> int:
+    """As many of the wanted bytes as stand before the next gap. Raises if one lies in those that must be read."""
+    index = bisect_right(gaps, position, key=lambda gap: gap.end)
+    if index < len(gaps) and gaps[index].start < position + wanted:
+        gap = gaps[index]
+        if gap.start < position + size:
+            text = (
+                f"{segment.path}: damaged at byte {segment.file_offset(gap.start)}: "
+                f"events {gap.first_offset} to {gap.end_offset - 1}"
+            )
+            raise DamagedExtentError(text, [(each.start, each.end) for each in gaps])
+        return gap.start - position
+    return wanted
 
 
 class _Writer:

@@ -132,7 +132,7 @@ class _SegmentTraces:
 
     def _new_blocks(self, file: int, end: Position, *, finished: bool) -> Iterator[_Array]:
         records: list[bytes] = []
-        for header in walk(file, self.segment, self._bounds[-1], end):
+        for header in walk(file, self.segment, self._bounds[-1], end, over_damage=True):
             at = self.segment.file_offset(header.base_position) + HEADER_BYTES + header.heap_bytes
             records.append(os.pread(file, header.records * RECORD_BYTES, at))
             after = header.base_position + header.total_bytes
@@ -223,10 +223,13 @@ class Tracer:
         cursor = BatchCursor(self._before)
         try:
             while cursor.position < end:
-                batches += cursor.read(self._view, end - cursor.position)
+                sound, damaged = cursor.read_sound(self._view, end)
+                batches += sound
+                self._whole = self._whole and not damaged
         finally:
             cursor.close()
-        self._look_at(batches)
+        if batches:
+            self._look_at(batches)
         return True
 
     def _look_at(self, batches: list[tuple[Header, bytes]]) -> None:

@@ -25,6 +25,7 @@ from penstock.model import (
     BatchCommitted,
     Carried,
     Completed,
+    Damaged,
     DeadLettered,
     Declined,
     Deleted,
@@ -52,6 +53,7 @@ from penstock.model import (
     ReceiverMoved,
     RedrivePolicy,
     Rescheduled,
+    Restored,
     ResultCarried,
     ResultStored,
     Retried,
@@ -305,12 +307,37 @@ SEVERAL_COMMITS: list[list[Event]] = [
     ],
 ]
 
+DAMAGED_COMMITS: list[list[Event]] = [
+    [
+        QueueCreated(at(0), 1, "plain", QueueSettings(deduplication=True)),
+        QueueCreated(at(1), 2, "orders", QueueSettings(keep="all")),
+        NameDefined(at(10), 1, "billing"),
+        logged(10, 1, b"plain", queue=1, digest=sha256(b"plain").digest()),
+        *(logged(10 + number, number, b"order %d" % number) for number in range(1, 5)),
+        logged(15, 5, b"later", visible_at=at(60_000)),
+    ],
+    [
+        Fetched(*about(20, 1, 11, 1), visible_at=at(30_020)),
+        Kicked(*about(21, 2, 12, 1)),
+        Delivered(*about(22, 3, 13, 1, 1), visible_at=at(30_022)),
+        ResultStored(*about(23, 1, 11, 0, 1), result=b"paid"),
+    ],
+    [Damaged(at(30), 1, 1, at(10), 0, 0), *(Damaged(*about(30, number, 10 + number)) for number in range(1, 6))],
+    [
+        Restored(*about(40, 1, 11, 1), visible_at=at(30_020)),
+        Restored(*about(41, 2, 12, 1), visible_at=NEVER_NS),
+        Restored(*about(42, 3, 13), visible_at=at(42)),
+    ],
+    [Deleted(*about(50, 4, 14)), ResultStored(*about(51, 5, 15, 0, 1), result=b"")],
+]
+
 GOLDEN = {
     "format-1": COMMITS,
     "format-1-receivers": RECEIVERS_COMMITS,
     "format-1-topics": TOPICS_COMMITS,
     "format-1-staging": STAGING_COMMITS,
     "format-1-several": SEVERAL_COMMITS,
+    "format-1-damaged": DAMAGED_COMMITS,
 }
 """Each directory beside this file, and the events it was made of, commit by commit."""
 
