@@ -561,7 +561,7 @@ def test_the_session_in_the_manual_runs_as_it_says(broker: Broker, capsys: pytes
     manual = (Path(__file__).parents[2] / "docs" / "glovebox.md").read_text("utf-8")
     (script,) = re.findall(r"```python\n(.*?)```", manual, re.DOTALL)
     here = f"127.0.0.1:{broker.http[1]}"
-    exec(script.replace("127.0.0.1:7843", here).replace("jobs", f"jobs-{os.urandom(4).hex()}"), {})
+    exec(script.replace("127.0.0.1:7843", here).replace("fences", f"fences-{os.urandom(4).hex()}"), {})
     printed = capsys.readouterr().out.splitlines()
     stages = [re.findall(r"'notice': '(\w+)'", line) for line in printed]
     assert stages == [[], ["ready"], ["sync"], ["finish", "finish"]]
