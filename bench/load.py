@@ -23,7 +23,7 @@ HEAD_END = b"\r\n\r\n"
 
 
 def request(method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None) -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: bench"]
+    lines = [f"{method} {path} HTTP/1.1", "Host: localhost"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     if body:
         lines.append(f"Content-Length: {len(body)}")

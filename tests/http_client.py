@@ -203,8 +203,8 @@ class Connection:
 def encode_request(
     method: str, target: str, headers: dict[str, str] | None = None, body: bytes | None = None
 ) -> bytes:
-    lines = [f"{method} {target} HTTP/1.1", "Host: penstock.test"]
-    lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+    fields = {"Host": "penstock.localhost"} | (headers or {})
+    lines = [f"{method} {target} HTTP/1.1", *[f"{name}: {value}" for name, value in fields.items()]]
     if body is not None:
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join([*lines, "", ""]).encode("utf-8") + (body or b"")

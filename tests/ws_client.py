@@ -113,7 +113,7 @@ class RawWs(Connection):
 
 def handshake(path: str = "/connect/", **headers: str) -> bytes:
     fields = {
-        "Host": "penstock.test",
+        "Host": "penstock.localhost",
         "Connection": "Upgrade",
         "Upgrade": "websocket",
         "Sec-WebSocket-Version": "13",

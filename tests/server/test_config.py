@@ -100,6 +100,8 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "mqs.oversize": "reject",
         "glovebox.errors": "origin",
         "ws.origins": "https://example.org",
+        "http.origins": "https://example.org",
+        "http.hosts": "broker.lan",
         "push.private_addresses": "allow",
         "auth.tokens": "secret",
     }
@@ -128,6 +130,20 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         ]
         assert all(config == loaded[0] for config in loaded), key
         assert loaded[0] != load(None, {}, others, {}), key
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [("", ()), ("*", ("*",)), ("Broker.LAN, 10.0.0.1", ("broker.lan", "10.0.0.1")), ("2001:db8::1", ("2001:db8::1",))],
+)
+def test_hosts_are_names_and_addresses(given: str, expected: tuple[str, ...]) -> None:
+    assert from_set(f"http.hosts={given}").http.hosts == expected
+
+
+@pytest.mark.parametrize("given", ["broker:7843", "http://broker", "*.lan", "a b", "[::1]", "::1::", ","])
+def test_a_host_with_anything_else_is_refused(given: str) -> None:
+    with pytest.raises(ConfigError, match=r"http\.hosts = .*expected names or addresses without a port"):
+        from_set(f"http.hosts={given}")
 
 
 @pytest.mark.parametrize(

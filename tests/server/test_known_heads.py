@@ -26,6 +26,9 @@ class Witness:
         self.seen: list[str] = []
         self._waiting: list[Callable[[], None]] = []
 
+    def refusal(self, headers: Headers) -> None:
+        pass
+
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         return BodyRule(1 << 20)
 

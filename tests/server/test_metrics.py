@@ -104,6 +104,9 @@ def test_waiting_clients_are_counted_until_they_have_their_message() -> None:
 class Echo:
     """Answers every request with its body, and 404 to a request without one."""
 
+    def refusal(self, headers: Headers) -> None:
+        pass
+
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         return BodyRule(1 << 20)
 

@@ -66,6 +66,9 @@ class Streams:
         self.ready: asyncio.Future[None] | None = None
         self.requests = 0
 
+    def refusal(self, headers: Headers) -> None:
+        pass
+
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         return BodyRule(1 << 20)
 

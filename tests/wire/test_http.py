@@ -163,7 +163,7 @@ def lasting(response: Response) -> tuple[int, set[str], bytes]:
 
 
 def chunked(method: str, target: str, *chunks: bytes, trailer: bytes = b"") -> bytes:
-    head = f"{method} {target} HTTP/1.1\r\nHost: penstock.test\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    head = f"{method} {target} HTTP/1.1\r\nHost: penstock.localhost\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
     return head + b"".join(b"%x\r\n%b\r\n" % (len(each), each) for each in chunks) + b"0\r\n" + trailer + b"\r\n"
 
 
@@ -242,7 +242,7 @@ def test_a_malformed_request_line_is_400_and_closes(broker: Broker, line: bytes)
 )
 def test_malformed_headers_are_400_and_close(broker: Broker, queue: str, headers: bytes) -> None:
     with broker.connect() as connection:
-        connection.send(b"POST /messages/%b HTTP/1.1\r\nHost: a\r\n%b\r\n\r\n" % (queue.encode(), headers))
+        connection.send(b"POST /messages/%b HTTP/1.1\r\nHost: localhost\r\n%b\r\n\r\n" % (queue.encode(), headers))
         response = connection.read_response()
         assert response.status == 400
         assert error_of(response)
@@ -448,7 +448,7 @@ def test_a_request_inside_a_body_is_a_body_wherever_the_reads_end(broker: Broker
     other = f"inner-{secrets.token_hex(6)}"
     broker.create_queue(other)
     inner = encode_request("POST", f"/messages/{other}", {}, b"executed")
-    head = f"POST /messages/{queue} HTTP/1.1\r\nHost: here\r\nX-Padding: {{}}\r\nContent-Length: 500\r\n\r\n"
+    head = f"POST /messages/{queue} HTTP/1.1\r\nHost: localhost\r\nX-Padding: {{}}\r\nContent-Length: 500\r\n\r\n"
     padding = 500 + 3 - len(head.format("")) + 3
     request = head.format("p" * padding).encode()
     cut = len(request) - 3

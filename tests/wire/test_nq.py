@@ -217,6 +217,6 @@ def test_a_post_may_be_as_large_as_the_broker_takes(broker: Broker) -> None:
     assert (sum(seen), seen[0]) == (15, 4), "4 MiB at a time"
     with broker.connect() as connection:
         connection.send(
-            b"POST /post HTTP/1.1\r\nHost: penstock.test\r\nContent-Length: 16777217\r\n\r\n" + b" " * 20_000
+            b"POST /post HTTP/1.1\r\nHost: penstock.localhost\r\nContent-Length: 16777217\r\n\r\n" + b" " * 20_000
         )
         assert connection.read_response().status == 413

@@ -90,12 +90,12 @@ def test_only_get_opens_a_websocket(broker: Broker) -> None:
 
 def test_an_upgrade_comes_after_the_answers_to_earlier_requests(broker: Broker) -> None:
     with broker.connect() as connection:
-        connection.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        connection.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert connection.read_response().status == 200
         connection.send(handshake())
         assert connection._read_head()[0] == 101
     with broker.connect() as connection:
-        waits = f"GET /messages/{KEY} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+        waits = f"GET /messages/{KEY} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
         connection.send(waits + handshake())
         assert connection.read_response().status == 404
         assert connection._read_head()[0] in (101, 400)
@@ -145,7 +145,7 @@ def test_any_page_may_connect_where_the_operator_says_so(start_broker: StartBrok
 def test_connections_are_counted_with_those_of_http(start_broker: StartBroker) -> None:
     broker = start_broker("http.connections_max=2")
     with greeted(broker), broker.connect() as third:
-        third.send(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        third.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert third.read_response().status == 200
         with broker.connect() as fourth:
             fourth.send(handshake())
@@ -192,7 +192,7 @@ def test_a_request_may_come_in_fragments_and_byte_by_byte(broker: Broker) -> Non
         (client_frame(b"\x03", 8), 1002),
         (client_frame(b"\x03\xee", 8), 1002),
         (client_frame(b"\x03\xe8\xff", 8), 1007),
-        (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", 1002),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", 1002),
     ],
 )
 def test_a_fault_ends_the_connection_with_its_code(broker: Broker, data: bytes, code: int) -> None:

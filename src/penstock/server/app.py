@@ -50,6 +50,7 @@ from penstock.limits import SECOND_NS, SESSION_ID_MAX
 from penstock.model import Nanos, QueueSettings
 from penstock.server.admission import Admitter
 from penstock.server.auth import Authenticator
+from penstock.server.browsers import policy_of
 from penstock.server.clock import Clock
 from penstock.server.config import Address, Config
 from penstock.server.damage import Damages
@@ -111,6 +112,7 @@ class Application:
         self._metrics_of = metrics
         self._guarded = bool(config.auth.tokens)
         self._authenticator = Authenticator(config.auth.tokens)
+        self._browsers = policy_of(config)
         ids = _ids(identity)
         mqs = Mqs(
             ids,
@@ -174,6 +176,10 @@ class Application:
     def _settings_of(self, name: str) -> QueueSettings | None:
         queue = self._loop.engine.queue(name)
         return queue.settings if queue else None
+
+    def refusal(self, headers: Headers) -> Response | None:
+        reason = self._browsers.refusal(headers)
+        return error_response(403, reason) if reason else None
 
     def route(self, request: Request) -> Route:
         segments = segments_of(request.target)

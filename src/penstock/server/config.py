@@ -59,8 +59,30 @@ class Address(NamedTuple):
 # ── The settings ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class HostName(str):
+    """A name or an address that the broker is reached by."""
+
+
+class Origin(str):
+    """Where a web page comes from, as a browser says it: scheme, host, and the port if it is not the usual one."""
+
+
 class HttpConfig(Struct, frozen=True, kw_only=True):
     address: Annotated[Address, Meta(description="Where HTTP is served.")] = Address("127.0.0.1", 7843)
+    hosts: Annotated[
+        tuple[HostName, ...],
+        Meta(
+            description="Names by which clients may reach a broker without tokens, besides `localhost`, loopback"
+            " addresses and the host of `http.address`; `*`: all. Other names in `Host` are answered with 403."
+        ),
+    ] = ()
+    origins: Annotated[
+        tuple[Origin, ...],
+        Meta(
+            description="Web pages that may use the broker, over HTTP and WebSocket, besides its own; `*`: all."
+            " Others are answered with 403."
+        ),
+    ] = ()
     connections_max: Annotated[
         int, Meta(ge=1, le=1_000_000, description="Connections open at once; one more is answered with 503.")
     ] = 10_000
@@ -86,14 +108,10 @@ class HttpConfig(Struct, frozen=True, kw_only=True):
     ] = 256 << 20
 
 
-class Origin(str):
-    """Where a web page comes from, as a browser says it: scheme, host, and the port if it is not the usual one."""
-
-
 class WsConfig(Struct, frozen=True, kw_only=True):
     origins: Annotated[
         tuple[Origin, ...],
-        Meta(description="Web pages that may connect, besides those from this broker's own address; `*`: all."),
+        Meta(description="The old name of `http.origins`: what is listed in either of them counts for both."),
     ] = ()
     ping_seconds: Annotated[
         float,
@@ -537,6 +555,18 @@ def _parse_origins(given: object) -> tuple[Origin, ...]:
     return tuple(Origin(origin) for origin in origins)
 
 
+def _parse_hosts(given: object) -> tuple[HostName, ...]:
+    if isinstance(given, str):
+        given = [host.strip() for host in given.split(",")] if given.strip() else []
+    hosts = [host.lower() for host in msgspec.convert(given, list[str])]
+    if not all(re.fullmatch(r"\*|[\w-]+(\.[\w-]+)*|[0-9a-f:.]*:[0-9a-f:.]*", host, re.ASCII) for host in hosts):
+        raise ValueError("not hosts")
+    for host in hosts:
+        if ":" in host:
+            IPv6Address(host)
+    return tuple(HostName(host) for host in hosts)
+
+
 def _setting(key: str, hint: Any, default: Any) -> Setting:
     kind, meta = get_args(hint)
     variable = VARIABLE_PREFIX + key.replace(".", "_").upper()
@@ -544,6 +574,7 @@ def _setting(key: str, hint: Any, default: Any) -> Setting:
         Address: ("HOST:PORT, the port from 0 to 65535, an IPv6 host in brackets", parse_address),
         Path: ("a path", _parse_path),
         tuple[str, ...]: ("tokens of 1 to 1024 visible ASCII characters, separated by commas", _parse_tokens),
+        tuple[HostName, ...]: ("names or addresses without a port, or *, separated by commas", _parse_hosts),
         tuple[Origin, ...]: ("origins such as https://example.org, or *, separated by commas", _parse_origins),
         bool: ("true or false", lambda raw: _convert(raw, hint)),
     }

@@ -70,6 +70,9 @@ class Handler(Protocol):
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         """How much body may come. Asked when it is more than `BODY_BYTES_UNASKED`."""
 
+    def refusal(self, headers: Headers) -> Response | None:
+        """Why nothing with these header fields is served: a function of them alone. None if it is."""
+
     def route(self, request: Request) -> Route:
         """What handles a request with this head: a function of the request alone."""
 
@@ -610,7 +613,11 @@ class HttpConnection(Pausing, asyncio.Protocol):
         self._in_request = False
         if self._rule is not None:
             self._end_large_body()
-        self._latest = exchange
+        refusal = server.handler.refusal(headers)
+        if refusal is None:
+            self._latest = exchange
+        else:
+            exchange.route = partial(_always, refusal)  # Not remembered: what is remembered is served.
         self._accept(exchange)
 
     def _accept(self, exchange: _Exchange) -> None:
@@ -853,8 +860,8 @@ def _remember(known: dict[bytes, Any], known_max: int, key: bytes, value: object
         known[key] = value
 
 
-def _always(call: Call, _: Request) -> Call:
-    return call
+def _always(result: Result, _: Request) -> Result:
+    return result
 
 
 def _refuse_head() -> NoReturn:

@@ -17,6 +17,7 @@ from typing import Protocol, cast
 from penstock.dialects.conversation import Conversation, Peer
 from penstock.limits import BODY_BYTES_MAX, LINES_PER_TURN_MAX, LINES_UNSENT_BYTES_HIGH
 from penstock.server.loop import Loop
+from penstock.server.misdirected import HTTP_ANSWER, is_misdirected
 from penstock.server.peer import LoopPeer
 from penstock.server.reading import Pausing
 
@@ -141,6 +142,7 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
         "_ended",
         "_finished_at",
         "_flush_is_due",
+        "_is_new",
         "_out",
         "_paused",
         "_reply_bytes",
@@ -157,6 +159,7 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._conversation: LineConversation | None = None  # None: not taken, or over.
+        self._is_new = True  # Its first line is not complete.
         self._begun = bytearray()  # A line that is not complete.
         self._begun_at = 0  # The sweep when it began.
         self._skipping = False  # The line that is not complete is not kept.
@@ -196,6 +199,8 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
         if self._conversation is None:
             return  # It is over: what still comes is not read.
         lines = self._split(data)
+        if self._is_new and self._turn_away(lines):
+            return
         self._since = self._server.sweeps
         self._server.lines_received += len(lines)
         self._flush_is_due = True  # In a moment, by us.
@@ -204,6 +209,17 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
         else:
             self._take(lines)
         self.flush()
+
+    def _turn_away(self, lines: list[Line]) -> bool:
+        """End a connection whose first line shows that it speaks another protocol, before anything is carried out."""
+        first = lines[0] if lines else self._begun
+        self._is_new = not lines
+        if isinstance(first, str) or not is_misdirected(first):
+            return False
+        if self._transport and first[:1].isalpha():
+            self._transport.write(HTTP_ANSWER)
+        self.close("the client speaks another protocol")
+        return True
 
     def eof_received(self) -> bool:
         """A client may close its side and still wait for its replies. A line without an end is no command."""

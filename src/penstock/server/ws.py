@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from ipaddress import ip_address
 from typing import Protocol, runtime_checkable
 
 from websockets.datastructures import Headers as HandshakeHeaders
@@ -65,8 +63,6 @@ Converse = Callable[["WsConnection", Headers], Conversation]
 
 class WsLimits(Protocol):
     @property
-    def origins(self) -> Sequence[str]: ...
-    @property
     def ping_seconds(self) -> float: ...
 
 
@@ -93,9 +89,6 @@ class WebSockets:
             return None
         if request.method != b"GET":
             return method_not_allowed([b"GET"])
-        origin = request.headers.get(b"origin")
-        if origin is not None and not self._is_welcome(origin, request.headers.get(b"host", b"")):
-            return error_response(403, "pages of this origin may not connect: ws.origins does not list it")
         answer = ServerProtocol().accept(_handshake_request(request))
         if answer.status_code != 101:
             text = (answer.body or b"").decode().splitlines()[0]
@@ -105,18 +98,6 @@ class WebSockets:
         lines = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n"
         headers = request.headers
         return Upgrade(lines, lambda server, transport, rest: self._open(server, transport, rest, converse, headers))
-
-    def _is_welcome(self, origin: bytes, host: bytes) -> bool:
-        """Whether a page of this origin may connect. Browsers let any page try, and send what they know of it.
-
-        A page that this very server gave out may, if the name it was reached by is an address: another name could be
-        made to point here by whoever owns it.
-        """
-        origins = self.limits.origins
-        text = origin.decode("latin-1")
-        if "*" in origins or text in origins:
-            return True
-        return text in (f"http://{(named := host.decode('latin-1'))}", f"https://{named}") and _is_address(named)
 
     def _open(
         self, server: HttpServer, transport: asyncio.Transport, rest: bytes, converse: Converse, headers: Headers
@@ -131,18 +112,6 @@ def _handshake_request(request: Request) -> HandshakeRequest:
     for name, value in request.headers.items():
         headers[name.decode("latin-1")] = value.decode("latin-1")
     return HandshakeRequest(request.target.decode("latin-1"), headers)
-
-
-def _is_address(host: str) -> bool:
-    """An IP address or localhost, with or without a port."""
-    match = re.fullmatch(r"(?:\[([^\]]+)\]|([^:]+))(?::\d+)?", host)
-    if match is None:
-        return False
-    name = match[1] or match[2]
-    try:
-        return name.lower() == "localhost" or bool(ip_address(name))
-    except ValueError:
-        return False
 
 
 class _Waiting:

@@ -1,0 +1,25 @@
+"""Clients of the line port that speak another protocol: HTTP, or TLS.
+
+A web page can make a browser send either to this port, with a body that holds lines of JSON. So what is not meant for
+it must be noticed before the first line is carried out.
+"""
+
+from __future__ import annotations
+
+import re
+
+_OTHER = re.compile(
+    rb"[A-Z][A-Z-]{1,30} "  # A method. No command begins like this: they are JSON objects.
+    rb"|[!#$%&'*+.^_`|~0-9A-Za-z-]+ [^\r\n]* HTTP/\d"
+    rb"|\x16\x03"  # The first record of TLS.
+)
+_ANSWER = b'{"error": "this port takes lines of JSON, not HTTP: use the address of the setting http.address"}\n'
+HTTP_ANSWER = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b"
+    % (len(_ANSWER), _ANSWER)
+)
+
+
+def is_misdirected(start: bytes | bytearray) -> bool:
+    """Whether a connection that begins like this speaks another protocol. `start`: its first line, or part of it."""
+    return _OTHER.match(start) is not None
