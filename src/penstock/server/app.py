@@ -299,6 +299,7 @@ class Broker:
         self.config = config
         self.directory = DataDirectory(config.data)
         self._clock = Clock()
+        self._clock_is_off = False
         self._stop = asyncio.Event()
         self._reviving: asyncio.Task[None] | None = None
 
@@ -416,10 +417,20 @@ class Broker:
     async def _look_around(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_AROUND_SECONDS)
+            self._follow_clock()
             if not self.loop.failure:
                 self.housekeeper.look_around()
                 self.remembering.rest()
                 self.admitter.look_around()
+
+    def _follow_clock(self) -> None:
+        """Log once that somebody has set the clock, and be on time while the correction lasts."""
+        error = self._clock.follow()
+        if error:
+            self.loop.rearm()
+        if abs(error) > SECOND_NS and not self._clock_is_off:
+            logger.warning("clock_set", extra={"seconds": error / SECOND_NS})
+        self._clock_is_off = bool(error)
 
     def _on_failure(self, _: BaseException) -> None:
         self.housekeeper.stop()

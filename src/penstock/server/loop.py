@@ -787,6 +787,14 @@ class Loop:
         if at != NEVER_NS:
             self._timer = self._scheduler.after(max(0, at - self._clock()), self._on_timer)
 
+    def rearm(self) -> None:
+        """The clock runs faster or slower than timers do: set them again."""
+        self._arm()
+        for key, (due_at, timer) in list(self._retries.items()):
+            timer.cancel()
+            del self._retries[key]
+            self._arm_retry_at(key, due_at)
+
     def _on_timer(self) -> None:
         self._timer = None
         self._timer_at = NEVER_NS
