@@ -113,6 +113,19 @@ RANGE_BYTES_MAX = 1 << 30
 FOLLOW_SECONDS = 0.02  # Followers are woken no more often than this.
 QUEUES_REMEMBERED_MAX = 100_000  # Names of queues that are no longer there.
 
+# Turns of the event loop, which connections share
+LIGHT_BYTES_MAX = 1 << 10  # A read up to this is handled at once.
+LIGHT_LINES_MAX = 40  # So is a larger one of so few lines: it can hold only a few requests.
+PART_BYTES_CROWDED = 512  # Of what was read, handled at once by one that is to leave room for others: some requests.
+PART_BYTES = 8 << 10  # The same, if there are no others.
+PART_BODY_BYTES_CROWDED = 16 << 10  # Of a body, which only has to be kept.
+PART_BODY_BYTES = 256 << 10
+TURN_SECONDS = 0.001  # In one turn of the event loop, for all who have more to do.
+TURN_CROWDED_SECONDS = 0.0002
+TURN_CROWDED_PARTS_MAX = 4  # The same, in parts.
+TURN_REST_SECONDS_MAX = 0.001  # How long all of them stand back for a light request.
+TURN_REMEMBER_SECONDS = 0.05  # How long they leave room for more light requests after one.
+
 # HTTP
 REQUEST_TARGET_BYTES_MAX = 8 << 10
 REQUEST_HEADERS_BYTES_MAX = 32 << 10
@@ -126,6 +139,9 @@ KNOWN_HEAD_BYTES_MAX = 1024  # How large the target, and the header fields, of o
 LINE_ENVELOPE_BYTES_MAX = 4 << 10  # What a command has beside its body.
 LINE_BYTES_MAX = 2 << 20
 LINES_PER_TURN_MAX = 128  # Of one connection: so the disk begins with the first ones while the next are read.
+LINES_PER_TURN_CROWDED_MAX = 32  # The same, if it is to leave room for others.
+LINES_PART_BYTES = 32 << 10  # Of what was read, split into lines at once.
+LINES_PART_BYTES_CROWDED = 4 << 10
 LINES_UNSENT_BYTES_HIGH = 1 << 20  # A client that leaves more replies than this unread is not read from.
 CONNECTION_QUEUES_MAX = 1000  # Queues that one connection subscribes to, and sleeps for.
 
@@ -147,6 +163,9 @@ WS_MESSAGE_BYTES_MAX = 8 << 20  # A body of 1 MiB as JSON takes up to six times 
 WS_REQUESTS_MAX = 1024  # Of one connection, under way at once; more wait their turn unread.
 WS_REQUEST_BYTES_MAX = 4 << 20  # The same, in bytes.
 WS_TURN_MESSAGES_MAX = 512  # Of one connection; then the others have their turn, and the disk its work.
+WS_TURN_MESSAGES_CROWDED_MAX = 64  # The same, if it is to leave room for others.
+WS_PART_BYTES = 64 << 10  # Of what was read, split into messages at once.
+WS_PART_BYTES_CROWDED = 1 << 10
 WS_UNSENT_BYTES_MAX = 64 << 20  # A client with more than this to read is cut off.
 WS_CLOSE_SECONDS_MAX = 5  # A client that does not answer a close frame is cut off.
 
@@ -185,6 +204,8 @@ assert GATHERED_MAX <= BATCH_MESSAGES_MAX
 assert GATHERED_MAX <= WS_REQUESTS_MAX
 assert CONTENT_TYPE_BYTES_MAX <= HEADER_VALUE_BYTES_MAX < HEADERS_BYTES_MAX
 assert KEY_BYTES_MAX < 1 << 16, "a key's length is two bytes on disk"
+assert PART_BYTES_CROWDED <= LIGHT_BYTES_MAX <= PART_BYTES <= PART_BODY_BYTES
+assert TURN_CROWDED_SECONDS <= TURN_SECONDS
 assert ROWS_PER_CHUNK & (ROWS_PER_CHUNK - 1) == 0
 assert ROWS_PER_CHUNK < 256, "a chunk counts its rows in a byte"
 assert SEGMENT_BYTES_MIN < SEGMENT_BYTES_MAX

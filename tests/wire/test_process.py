@@ -212,14 +212,23 @@ def test_with_tokens_nothing_but_health_answers_without_one(start_broker: StartB
         {"Authorization": "Basic secret"},
         {"Authorization": "secret"},
     ]
+    for headers in attempts:
+        for method, target in [("GET", "/queues"), ("PUT", "/queues/a"), ("GET", "/messages/a")]:
+            refused = broker.request(method, target, headers, b"" if method == "PUT" else None)
+            assert refused.status == 401, f"{method} {target} with {headers}"
+            assert (refused.header("WWW-Authenticate") or "").startswith("Bearer")
+            assert json.loads(refused.body).keys() == {"error"}
+        assert broker.request("GET", "/health", headers).body == b"green"
+
+
+def test_a_connection_ends_with_the_first_answer_that_asks_for_a_token(start_broker: StartBroker) -> None:
+    broker = start_broker("auth.tokens=secret")
     with broker.connect() as connection:
-        for headers in attempts:
-            for method, target in [("GET", "/queues"), ("PUT", "/queues/a"), ("GET", "/messages/a")]:
-                refused = connection.request(method, target, headers, b"" if method == "PUT" else None)
-                assert refused.status == 401, f"{method} {target} with {headers}"
-                assert (refused.header("WWW-Authenticate") or "").startswith("Bearer")
-                assert json.loads(refused.body).keys() == {"error"}
-            assert connection.request("GET", "/health", headers).body == b"green"
+        connection.send_request("GET", "/queues", {"Authorization": "Bearer a-guess"})
+        connection.send_request("GET", "/queues", {"Authorization": "Bearer secret"})
+        refused = connection.read_response()
+        assert (refused.status, refused.header("Connection")) == (401, "close")
+        assert connection.ended_within(30)
 
 
 def test_any_of_the_tokens_opens_the_door(start_broker: StartBroker) -> None:

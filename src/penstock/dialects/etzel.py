@@ -291,7 +291,7 @@ class EtzelConversation:
         elif isinstance(command, _Authenticate):
             self._authenticate(number, command.token)
         elif self.guest:
-            self._answer(number, _DENIED)
+            self._deny(number)
         else:
             self._answer(number, refusal("BAD_FIELD", field="qname"))
 
@@ -392,7 +392,12 @@ class EtzelConversation:
             self.guest = False
             self._answer(number, _ADMITTED)
         else:
-            self._answer(number, _DENIED)
+            self._deny(number)
+
+    def _deny(self, number: int) -> None:
+        """Answer once and end the connection, so that nobody can guess tokens as fast as it can send."""
+        self._answer(number, _DENIED)
+        self._peer.close("no valid token")
 
     # ── Sleep ───────────────────────────────────────────────────────────────────────────────────────────────
 

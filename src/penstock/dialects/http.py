@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache
 from typing import Protocol
 from urllib.parse import unquote_to_bytes
@@ -93,8 +93,18 @@ class Awaited(Struct, gc=False):
     when_ready: Callable[[Callable[[Response | Stream], None]], None]
 
 
+Steps = Generator[Command | None, Answer, Response]
+"""Makes a response part by part: a part ends by asking for the answer to a command, or for nothing but a pause."""
+
+
+class Work(Struct, gc=False):
+    """A response that takes long to make. Others have their turn between two parts of it."""
+
+    steps: Steps
+
+
 # By the first segment of the path and how many there are: what each method does. The last segment comes along.
-Routes = dict[tuple[bytes, int], dict[bytes, Callable[[Request, bytes], Response | Call | Calls | Awaited]]]
+Routes = dict[tuple[bytes, int], dict[bytes, Callable[[Request, bytes], Response | Call | Calls | Awaited | Work]]]
 
 
 class BodyRule(Struct, frozen=True):

@@ -66,6 +66,7 @@ from penstock.server.remembering import Remembering
 from penstock.server.searching import Searching
 from penstock.server.spectators import Spectators
 from penstock.server.tracing import Tracing
+from penstock.server.turns import Turns
 from penstock.server.ws import Converse, WebSockets
 from penstock.storage.directory import DataDirectory, Identity
 from penstock.storage.history import ObjectHistory
@@ -329,8 +330,10 @@ class Broker:
                 self.admitter,
                 self.pushers,
             )
-            self.http = self.metrics.http = HttpServer(application, self.config.http)
-            self.lines = self.metrics.lines = self._line_server(identity)
+            turns = Turns(lambda: not self.loop.idle)
+            self.loop.on_commit.append(turns.after_commit)
+            self.http = self.metrics.http = HttpServer(application, self.config.http, turns)
+            self.lines = self.metrics.lines = self._line_server(identity, turns)
             gc.freeze()  # What was recovered is here to stay.
             listeners = [
                 await self._listen(self.http, self.config.http.address),
@@ -349,10 +352,10 @@ class Broker:
         finally:
             self.directory.close()
 
-    def _line_server(self, identity: Identity) -> LineServer:
+    def _line_server(self, identity: Identity, turns: Turns) -> LineServer:
         etzel = Etzel(_ids(identity), QueueSettings())
         admits = Authenticator(self.config.auth.tokens).admits if self.config.auth.tokens else None
-        return LineServer(self.loop, self.config.lines, lambda peer: etzel.converse(peer, admits), refusal)
+        return LineServer(self.loop, self.config.lines, lambda peer: etzel.converse(peer, admits), refusal, turns)
 
     @staticmethod
     async def _listen(server: HttpServer | LineServer, address: Address) -> asyncio.Server:

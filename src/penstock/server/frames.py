@@ -56,6 +56,11 @@ class FrameReader:
         partial, begun = self._partial, self._begun
         return (len(partial) if partial else 0) + (len(begun) if begun else 0)
 
+    @property
+    def missing_bytes(self) -> int:
+        """What must come until the frame that has begun is whole; 0: none has, or its size is not known yet."""
+        return max(0, self._needed - len(self._partial)) if self._partial else 0
+
     def receive(self, data: bytes, messages: list[tuple[int, bytes]]) -> None:
         """Append what is whole now, as opcode and payload. `FrameError` is raised after what came before the fault
         has been appended; nothing can be received after it."""

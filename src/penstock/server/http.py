@@ -29,22 +29,32 @@ from penstock.dialects.http import (
     Request,
     Response,
     Stream,
+    Work,
     error_response,
 )
 from penstock.limits import (
     BODY_BYTES_UNASKED,
     KNOWN_HEAD_BYTES_MAX,
     KNOWN_HEADS_MAX,
+    LIGHT_BYTES_MAX,
+    LIGHT_LINES_MAX,
+    PART_BODY_BYTES,
+    PART_BODY_BYTES_CROWDED,
+    PART_BYTES,
+    PART_BYTES_CROWDED,
     PIPELINE_REQUESTS_MAX,
     REQUEST_TARGET_BYTES_MAX,
 )
 from penstock.model import Answer, Command
 from penstock.server.reading import Pausing
+from penstock.server.turns import Turns
+from penstock.server.working import Worker
 
 logger = logging.getLogger(__name__)
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _NO_CONTENT = 204
+_UNAUTHORIZED = 401
 _RESET = struct.pack("ii", 1, 0)  # struct linger: close at once, and throw away what was not sent.
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 SWEEPS_PER_SECOND = 2
@@ -100,7 +110,7 @@ class Upgrade(Struct, gc=False):
     take_over: Callable[[HttpServer, asyncio.Transport, bytes], None]
 
 
-Result = Response | Call | Calls | Awaited | Upgrade
+Result = Response | Call | Calls | Awaited | Work | Upgrade
 Route = Callable[[Request], Result]  # Gives the response, or what leads to it.
 
 
@@ -120,7 +130,8 @@ class HttpLimits(Protocol):
 class HttpServer:
     """All connections of one listening address."""
 
-    def __init__(self, handler: Handler, limits: HttpLimits) -> None:
+    def __init__(self, handler: Handler, limits: HttpLimits, turns: Turns | None = None) -> None:
+        self.turns = turns or Turns()
         self.handler = handler
         self.submit = handler.submit
         self.limits = limits
@@ -338,10 +349,13 @@ class HttpConnection(Pausing, asyncio.Protocol):
         "_head_bytes",
         "_headers",
         "_heads",
+        "_held",
         "_in_head",
         "_in_request",
         "_is_last_taken",
         "_latest",
+        "_parked",
+        "_parked_at",
         "_parser",
         "_paused",
         "_pumping",
@@ -351,12 +365,15 @@ class HttpConnection(Pausing, asyncio.Protocol):
         "_since",
         "_target",
         "_transport",
+        "_turns",
         "_upgrade",
         "_usual",
+        "_working",
     )
 
     def __init__(self, server: HttpServer) -> None:
         self._server = server
+        self._turns = server.turns
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
         self._exchanges: deque[_Exchange] = deque()  # All that are not answered yet, in order.
@@ -364,6 +381,10 @@ class HttpConnection(Pausing, asyncio.Protocol):
         self._flow: _Flow | None = None  # The answer to the first of them, while it is a stream.
         self._pumping = False
         self._paused = False
+        self._parked = b""
+        self._parked_at = 0
+        self._held = False  # Nothing more is handled for now: `_choked` or `_working`.
+        self._working = False  # An answer is being made that takes long.
         self._choked = False  # The client does not read its answers.
         self._choked_since = (0, 0)  # Sweep, and bytes unsent, when it last read some.
         self._ended = False  # The client has said that it sends no more.
@@ -399,6 +420,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         server.connections.discard(self)
         server.buffered_bytes -= self._body_bytes
         self._body_bytes = 0
+        self._forget_parked()
         self._drop_all()
 
     def _drop_all(self) -> None:
@@ -415,12 +437,14 @@ class HttpConnection(Pausing, asyncio.Protocol):
         if not self._in_request:
             usual = self._usual
             if usual is not None and len(data) == usual.request_bytes and data.startswith(usual.text):
+                self._turns.light += 1
                 self._accept_known(usual, data)
                 return
             head_end = data.find(b"\r\n\r\n")
             if head_end > 0 and self._accept_if_known(data, head_end):
+                self._turns.light += 1
                 return
-        self._parse(data)
+        self._receive_unknown(data)
 
     def _accept_if_known(self, data: bytes, head_end: int) -> bool:
         """Take a request whose head, or whose header fields, were seen before: one that is here whole, and alone."""
@@ -448,19 +472,53 @@ class HttpConnection(Pausing, asyncio.Protocol):
         body, keep_alive = data[len(head.text) :], not self._server.stopping
         self._accept(_Exchange(head.method, head.target, head.headers, body, False, self, keep_alive, head.route))
 
+    def _receive_unknown(self, data: bytes) -> None:
+        heads, at_start = self._heads, not self._in_request
+        if _is_light(data) and not self._parked:
+            self._turns.light += 1
+            self._parse(data)
+        else:
+            self._park(data)
+            self._turns.begin(self)
+        if at_start and self._heads == heads + 1 and self._latest and not (self._in_request or self._parked):
+            self._server.learn(data, self._latest)
+        self._latest = None
+
+    def take_turn(self, *, crowded: bool) -> bool:
+        """Handle a part of what was read, unless earlier requests have to be answered first."""
+        if self._may_go_on():
+            self._parse(self._next_part(self._part_bytes(crowded)))
+        self._pause(bool(self._parked) or self._is_blocked())
+        return self._may_go_on()
+
+    def _is_blocked(self) -> bool:
+        """Nothing more can be taken for now, or for good."""
+        return self._held or bool(self._backlog) or self._is_last_taken
+
+    def _may_go_on(self) -> bool:
+        """Something was read that need not wait any more."""
+        return bool(self._parked) and self._transport is not None and not self._is_blocked()
+
+    def _part_bytes(self, crowded: bool) -> int:
+        """A body whose length is known has to be kept and no more: so much of it can be handled at once. Anything
+        else may be many requests, or many chunks."""
+        small = PART_BYTES_CROWDED if crowded else PART_BYTES
+        if not self._in_request or self._in_head or self._cut:
+            return small
+        length = self._headers.get(b"content-length")
+        if not length or b"transfer-encoding" in self._headers:
+            return small
+        return max(small, min(int(length) - len(self._body), PART_BODY_BYTES_CROWDED if crowded else PART_BODY_BYTES))
+
     def _parse(self, data: bytes) -> None:
         heads = self._heads
-        at_start = not self._in_request
         self._read_bytes = len(data)
         try:
             self._parser.feed_data(data)
             if self._in_request:
                 self._check_unfinished(same_head=heads == self._heads)
-            elif at_start and self._heads == heads + 1 and self._latest:
-                self._server.learn(data, self._latest)
-            self._latest = None
         except httptools.HttpParserUpgrade as upgrade:
-            self._upgrade_to(data[upgrade.args[0] :])
+            self._upgrade_to(data[upgrade.args[0] :] + self._forget_parked())
         except httptools.HttpParserCallbackError as error:
             cause = error.__context__
             if isinstance(cause, _RequestRefusedError):
@@ -487,12 +545,13 @@ class HttpConnection(Pausing, asyncio.Protocol):
 
     def pause_writing(self) -> None:
         assert self._transport is not None
-        self._choked = True
+        self._choked = self._held = True
         self._choked_since = (self._server.sweeps, self._transport.get_write_buffer_size())
         self._pause(True)
 
     def resume_writing(self) -> None:
         self._choked = False
+        self._held = self._working
         if self._flow:
             self._flow.pull()
         self._pump()
@@ -627,7 +686,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         if not exchange.keep_alive:
             self._is_last_taken = True
         exchanges.append(exchange)
-        if self._choked or self._backlog or len(exchanges) > PIPELINE_REQUESTS_MAX:
+        if self._held or self._backlog or len(exchanges) > PIPELINE_REQUESTS_MAX:
             self._backlog.append(exchange)
             self._pause(True)
         else:
@@ -658,9 +717,13 @@ class HttpConnection(Pausing, asyncio.Protocol):
                     self._server.handler.keep_order()
                 exchange.pending = self._server.submit(result.command, exchange.answer)
             elif type(result) is Response:
+                if result.status == _UNAUTHORIZED:
+                    self._end_after(exchange)
                 exchange.respond(result)
             elif type(result) is Calls:
                 self._handle_several(exchange, result)
+            elif type(result) is Work:
+                self._begin_work(exchange, result)
             elif type(result) is Upgrade:
                 self._begin_upgrade(result, exchange)
             else:
@@ -677,6 +740,26 @@ class HttpConnection(Pausing, asyncio.Protocol):
         else:
             self._upgrade = upgrade
 
+    def _begin_work(self, exchange: _Exchange, work: Work) -> None:
+        """Requests after this one wait until it is answered: so a connection has one long answer made at a time."""
+        self._working = self._held = True
+        exchange.pending = Worker(work.steps, self._server.submit, self._turns, partial(self._end_work, exchange))
+
+    def _end_work(self, exchange: _Exchange, response: Response) -> None:
+        self._working = False
+        self._held = self._choked
+        exchange.respond(response)
+        self._pump()
+
+    def _end_after(self, exchange: _Exchange) -> None:
+        """Whoever shows no valid token gets one answer, and has to connect again for the next."""
+        for _ in range(len(self._backlog)):
+            self._exchanges.pop()  # Nothing of what it has sent since is carried out.
+        self._backlog.clear()
+        exchange.keep_alive = False
+        self._is_last_taken = True
+        self._pause(True)
+
     def _handle_several(self, exchange: _Exchange, calls: Calls) -> None:
         if len(self._exchanges) > 1:
             self._server.handler.keep_order()
@@ -689,7 +772,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         if self._pumping:
             return  # An answer that is ready at once comes back here.
         self._pumping = True
-        while self._backlog and not self._choked:
+        while self._backlog and not self._held:
             if len(self._exchanges) - len(self._backlog) >= PIPELINE_REQUESTS_MAX:
                 break
             exchange = self._backlog.popleft()
@@ -697,7 +780,10 @@ class HttpConnection(Pausing, asyncio.Protocol):
             if self._ended:
                 exchange.give_up()
         self._pumping = False
-        self._pause(self._choked or bool(self._backlog) or self._is_last_taken)
+        if self._may_go_on():
+            self._turns.join(self)
+        else:
+            self._pause(self._is_blocked())
 
     def drain(self) -> None:
         """Send every answer that is ready and whose turn it is."""
@@ -816,7 +902,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         limits = self._server.limits
         if self._transport and self._transport.get_write_buffer_size():
             self._check_reading(sweeps)
-        elif self._exchanges:
+        elif self._exchanges or self._may_go_on():
             return
         elif self._in_request:
             if passed >= limits.slow_client_seconds:
@@ -845,6 +931,12 @@ class HttpConnection(Pausing, asyncio.Protocol):
     def close(self) -> None:
         if self._transport:
             self._transport.close()
+
+
+def _is_light(data: bytes) -> bool:
+    """Whether a read can hold only a few requests, or chunks of one."""
+    size = len(data)
+    return size <= LIGHT_BYTES_MAX or (size <= 2 * BODY_BYTES_UNASKED and data.count(b"\n") <= LIGHT_LINES_MAX)
 
 
 def _is_plain(method: bytes, target: bytes) -> bool:

@@ -15,11 +15,20 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from penstock.dialects.conversation import Conversation, Peer
-from penstock.limits import BODY_BYTES_MAX, LINES_PER_TURN_MAX, LINES_UNSENT_BYTES_HIGH
+from penstock.limits import (
+    BODY_BYTES_MAX,
+    LIGHT_BYTES_MAX,
+    LINES_PART_BYTES,
+    LINES_PART_BYTES_CROWDED,
+    LINES_PER_TURN_CROWDED_MAX,
+    LINES_PER_TURN_MAX,
+    LINES_UNSENT_BYTES_HIGH,
+)
 from penstock.server.loop import Loop
 from penstock.server.misdirected import HTTP_ANSWER, is_misdirected
 from penstock.server.peer import LoopPeer
 from penstock.server.reading import Pausing
+from penstock.server.turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -83,7 +92,9 @@ class LineServer:
         limits: LineLimits,
         converse: Callable[[Peer], LineConversation],
         refusal: Callable[[str], bytes],
+        turns: Turns | None = None,
     ) -> None:
+        self.turns = turns or Turns()
         self.loop = loop
         self.limits = limits
         self.converse = converse
@@ -144,6 +155,8 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
         "_flush_is_due",
         "_is_new",
         "_out",
+        "_parked",
+        "_parked_at",
         "_paused",
         "_reply_bytes",
         "_server",
@@ -163,7 +176,9 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
         self._begun = bytearray()  # A line that is not complete.
         self._begun_at = 0  # The sweep when it began.
         self._skipping = False  # The line that is not complete is not kept.
-        self._backlog: deque[Line] = deque()  # Lines that wait for room.
+        self._parked = b""
+        self._parked_at = 0
+        self._backlog: deque[Line] = deque()  # Lines that wait for room; they come before what is parked.
         self._taken: list[Line] = []  # Lines that are being handed to the conversation.
         self._out: list[bytes] = []  # Frames that this turn sends.
         self._flush_is_due = False
@@ -197,18 +212,51 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._conversation is None:
-            return  # It is over: what still comes is not read.
-        lines = self._split(data)
-        if self._is_new and self._turn_away(lines):
+            if len(data) > LIGHT_BYTES_MAX:
+                self._pause(True)  # It is over: what still comes is thrown away, as slowly as it would be handled.
+                self._server.turns.join(self)
             return
         self._since = self._server.sweeps
-        self._server.lines_received += len(lines)
-        self._flush_is_due = True  # In a moment, by us.
-        if self._backlog or not self._writable:
-            self._backlog.extend(lines)
+        turns = self._server.turns
+        if len(data) <= LIGHT_BYTES_MAX and not (self._backlog or self._parked):
+            turns.light += 1
+            self._park(data)
+            if self.take_turn(crowded=True):
+                turns.join(self)
         else:
+            self._park(data)
+            turns.begin(self)
+
+    def take_turn(self, *, crowded: bool) -> bool:
+        """Take lines that were read, if there is room; read on when none are left."""
+        conversation = self._conversation
+        if conversation is None:
+            self._pause(False)
+            return False
+        room = self._room(conversation, LINES_PER_TURN_CROWDED_MAX if crowded else LINES_PER_TURN_MAX)
+        if room and self._waits:
+            self._flush_is_due = True  # In a moment, by us.
+            lines = self._next_lines(room, LINES_PART_BYTES_CROWDED if crowded else LINES_PART_BYTES)
+            if self._is_new and self._turn_away(lines):
+                return False
             self._take(lines)
+        self._pause_if_needed()
         self.flush()
+        return room > 0 and self._may_go_on()
+
+    def _pause_if_needed(self) -> None:
+        if self._conversation is not None:
+            self._pause(self._waits or not self._writable or self._server.stopping)
+
+    @property
+    def _waits(self) -> bool:
+        """There are lines that had to wait."""
+        return bool(self._backlog or self._parked)
+
+    def _may_go_on(self) -> bool:
+        """There are lines that had to wait, and need not any more."""
+        conversation = self._conversation
+        return conversation is not None and self._waits and self._room(conversation, 1) > 0
 
     def _turn_away(self, lines: list[Line]) -> bool:
         """End a connection whose first line shows that it speaks another protocol, before anything is carried out."""
@@ -225,7 +273,7 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
         """A client may close its side and still wait for its replies. A line without an end is no command."""
         self._ended = True
         conversation = self._conversation
-        return conversation is not None and bool(conversation.under_way or self._backlog)
+        return conversation is not None and bool(conversation.under_way or self._waits)
 
     def pause_writing(self) -> None:
         self._writable = False
@@ -233,7 +281,9 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._writable = True
-        self._pump()
+        self._pause_if_needed()
+        if self._may_go_on():
+            self._server.turns.join(self)
 
     # ── Lines ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -272,14 +322,21 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
         self._server.buffered_bytes -= len(self._begun)
         self._begun = bytearray()
 
+    def _next_lines(self, most: int, part_bytes: int) -> list[Line]:
+        backlog = self._backlog
+        if backlog:
+            return [backlog.popleft() for _ in range(min(most, len(backlog)))]
+        lines = self._split(self._next_part(part_bytes))
+        self._server.lines_received += len(lines)
+        if len(lines) > most:
+            backlog.extend(lines[most:])
+            del lines[most:]
+        return lines
+
     def _take(self, lines: list[Line]) -> None:
-        """Hand lines to the conversation, as many as there is room for; the others wait."""
+        """Hand lines to the conversation."""
         conversation = self._conversation
         assert conversation is not None
-        room = self._room(conversation)
-        if room < len(lines):
-            self._backlog.extendleft(reversed(lines[room:]))
-            lines = lines[:room]
         received = conversation.received
         self._taken = lines  # Whoever ends the connection clears it, and so this loop.
         try:
@@ -295,22 +352,13 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
             self._out.append(self._server.refusal("INTERNAL"))
             self._finish()
 
-    def _room(self, conversation: LineConversation) -> int:
-        """How many lines may be taken in this turn: the larger the replies have been lately, the fewer."""
+    def _room(self, conversation: LineConversation, most: int) -> int:
+        """How many lines may be taken now, of so many: the larger the replies have been lately, the fewer."""
+        if not self._writable:
+            return 0
         limits = self._server.limits
-        most = min(limits.commands_max, limits.unsent_bytes_max // 4 // self._reply_bytes)
-        return min(LINES_PER_TURN_MAX, max(0, max(1, most) - conversation.under_way))
-
-    def _pump(self) -> None:
-        """Take lines that had to wait, if there is room; read on when none are left."""
-        conversation, backlog = self._conversation, self._backlog
-        if conversation is None:
-            return
-        if backlog and self._writable and (room := self._room(conversation)):
-            self._take([backlog.popleft() for _ in range(min(room, len(backlog)))])
-            if backlog and self._room(conversation):
-                self._flush_soon()  # In the next turn: other connections have theirs in between.
-        self._pause(bool(backlog) or not self._writable)
+        at_once = min(limits.commands_max, limits.unsent_bytes_max // 4 // self._reply_bytes)
+        return min(most, max(0, max(1, at_once) - conversation.under_way))
 
     # ── Replies ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -333,9 +381,9 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
             return
         if self._out:
             self._write()
-        if self._backlog:
-            self._pump()
-        if (self._ended or self._server.stopping) and not (conversation.under_way or self._backlog):
+        if self._may_go_on():
+            self._server.turns.join(self)
+        if (self._ended or self._server.stopping) and not (conversation.under_way or self._waits):
             self._finish()
 
     def _write(self) -> None:
@@ -363,6 +411,7 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
         if conversation is None:
             return
         self._backlog.clear()
+        self._forget_parked()
         self._pause(True)
         if not conversation.under_way:
             self._finish()
@@ -389,6 +438,7 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
         conversation, self._conversation = self._conversation, None
         self._taken.clear()
         self._backlog.clear()
+        self._forget_parked()
         self._forget_begun()
         if conversation:
             conversation.closed()

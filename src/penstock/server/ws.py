@@ -20,9 +20,15 @@ from websockets.server import ServerProtocol
 from penstock.dialects.conversation import Cancelable, Conversation
 from penstock.dialects.http import Headers, Request, Response, error_response, method_not_allowed
 from penstock.limits import (
+    LIGHT_BYTES_MAX,
+    PART_BODY_BYTES,
+    PART_BODY_BYTES_CROWDED,
     WS_CLOSE_SECONDS_MAX,
+    WS_PART_BYTES,
+    WS_PART_BYTES_CROWDED,
     WS_REQUEST_BYTES_MAX,
     WS_REQUESTS_MAX,
+    WS_TURN_MESSAGES_CROWDED_MAX,
     WS_TURN_MESSAGES_MAX,
     WS_UNSENT_BYTES_MAX,
 )
@@ -157,13 +163,15 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         "_left",
         "_out",
         "_out_bytes",
+        "_parked",
+        "_parked_at",
         "_paused",
         "_pinged",
-        "_pump_is_due",
         "_reader",
         "_received",
         "_settle",
         "_transport",
+        "_turns",
         "_uncounted",
         "_under_way",
         "_under_way_bytes",
@@ -178,15 +186,17 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         super().__init__(websockets.loop)
         self._websockets = websockets
         self._http = http
+        self._turns = http.turns
         self._transport: asyncio.Transport | None = transport
         self._settle: Callable[[], None] | None = None
         self._reader = FrameReader()
         self._buffered = 0  # What this connection has in the server's `buffered_bytes`.
-        self._backlog: list[tuple[int, bytes]] = []  # Messages that wait for room.
+        self._parked = b""
+        self._parked_at = 0
+        self._backlog: list[tuple[int, bytes]] = []  # Messages that wait for room; they come before what is parked.
         self._out: list[bytes] = []  # What this turn sends.
         self._out_bytes = 0
         self._flush_is_due = False
-        self._pump_is_due = False
         self._full = False  # Nothing more may be begun.
         self._under_way = 0  # Requests that are not answered.
         self._under_way_bytes = 0
@@ -223,11 +233,47 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         self._http.buffered_bytes -= self._buffered
         self._buffered = 0
         self._out = []
+        self._forget_parked()
         self._leave()
 
     def data_received(self, data: bytes) -> None:
         self._heard = self._http.sweeps
         self._pinged = 0
+        if len(data) <= LIGHT_BYTES_MAX and not self._parked:
+            self._turns.light += 1
+            self._receive(data, WS_TURN_MESSAGES_CROWDED_MAX)
+            if self._may_go_on():
+                self._turns.join(self)
+        else:
+            self._park(data)
+            self._turns.begin(self)
+
+    def take_turn(self, *, crowded: bool) -> bool:
+        """Go on with what was read, if there is room; read on when nothing of it is left."""
+        if self._transport is None:
+            return False
+        most = WS_TURN_MESSAGES_CROWDED_MAX if crowded else WS_TURN_MESSAGES_MAX
+        if self._parked and not self._backlog and self._may_go_on():
+            self._receive(self._next_part(self._part_bytes(crowded)), most)
+        elif not (self._left or self._http.stopping or self._look_full()):
+            backlog, self._backlog = self._backlog, []
+            self._take(backlog, most)  # Also if it is empty: the conversation may wait for the client to read.
+        if not self._http.stopping:
+            self._pause(bool(self._backlog or self._parked) or (self._full and not self._closing))
+        return self._may_go_on()
+
+    def _may_go_on(self) -> bool:
+        """There is something that had to wait, and need not any more."""
+        if self._closing:
+            return bool(self._parked)  # It is only looked through for the client's close frame.
+        return bool(self._backlog or self._parked) and not (self._http.stopping or self._look_full())
+
+    def _part_bytes(self, crowded: bool) -> int:
+        """Of a large frame more can be taken at once than of many small ones: it has only to be kept."""
+        small = WS_PART_BYTES_CROWDED if crowded else WS_PART_BYTES
+        return max(small, min(self._reader.missing_bytes, PART_BODY_BYTES_CROWDED if crowded else PART_BODY_BYTES))
+
+    def _receive(self, data: bytes, most: int) -> None:
         self._uncounted += len(data)
         messages: list[tuple[int, bytes]] = []
         failure: FrameError | None = None
@@ -246,7 +292,7 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
             self._backlog += messages
             self._pause(True)
         else:
-            self._take(messages)
+            self._take(messages, most)
         if failure:
             self._fail(failure.code, failure.reason)
 
@@ -261,7 +307,7 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.choked = False
-        self._pump()
+        self._read_on()
 
     def _count_buffered(self, buffered: int) -> None:
         http = self._http
@@ -272,12 +318,12 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
 
     # ── Messages ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _take(self, messages: list[tuple[int, bytes]]) -> None:
-        """Hand messages to the conversation, as long as there is room; the others wait."""
+    def _take(self, messages: list[tuple[int, bytes]], most: int) -> None:
+        """Hand so many messages to the conversation, as long as there is room; the others wait."""
         received = self._received
         self._flush_is_due = True  # At the end of this, by us.
         taken = 0
-        room = min(WS_TURN_MESSAGES_MAX, WS_REQUESTS_MAX - self._under_way)
+        room = min(most, WS_REQUESTS_MAX - self._under_way)
         try:
             for opcode, payload in messages if len(messages) <= room else messages[:room]:
                 taken += 1
@@ -296,10 +342,8 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
             self._fail(INTERNAL, "an internal error")
         if not self._left:
             self._backlog = messages[taken:]
-            if self._full:
+            if self._full or self._backlog:
                 self._pause(True)
-            elif self._backlog:
-                self._pump_soon()
         self._flush()
 
     def _look_full(self) -> bool:
@@ -308,20 +352,10 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         self._full = busy or self.choked
         return self._full
 
-    def _pump_soon(self) -> None:
-        if not self._pump_is_due:
-            self._pump_is_due = True
-            asyncio.get_running_loop().call_soon(self._pump)
-
-    def _pump(self) -> None:
-        """Go on with what had to wait, if there is room; read on when nothing waits."""
-        self._pump_is_due = False
-        if self._left or self._http.stopping or self._look_full():
-            return
-        backlog, self._backlog = self._backlog, []
-        self._take(backlog)
-        if not self._backlog and not self._full:
-            self._pause(False)
+    def _read_on(self) -> None:
+        """There may be room again."""
+        if not (self._left or self._http.stopping or self._look_full()):
+            self._turns.join(self)
 
     def _control(self, opcode: int, payload: bytes) -> bool:
         """Whether the connection ends with this frame."""
@@ -433,7 +467,7 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         if self._http.stopping:
             self.close_if_idle()
         elif self._paused:
-            self._pump_soon()
+            self._read_on()
 
     # ── The end ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -449,6 +483,8 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         self._put(CLOSE, close_payload(code, reason))
         self._leave()  # Nothing may follow a close frame.
         self._pause(False)
+        if self._parked:
+            self._turns.join(self)
 
     def _leave(self) -> None:
         """The conversation is over, if it is not yet."""

@@ -1,0 +1,127 @@
+"""How connections share the event loop, so that one that asks for much does not keep the others waiting.
+
+A read that holds one small request is handled at once. It is *light*, and costs nothing here but a count. Of a read
+that holds more, a connection handles a first part, keeps the rest, is not read from any more, and joins a rotation.
+In each turn of the event loop the rotation hands out parts in a circle until its time is used up. Answers that take
+long to make are made in the same rotation, part by part.
+
+While light requests come in, the others are *crowded*: their parts are small, and they stand back as long as a light
+request waits for the disk, but for a millisecond at most. A connection that has the broker for itself has large parts
+and never stands back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.limits import (
+    TURN_CROWDED_PARTS_MAX,
+    TURN_CROWDED_SECONDS,
+    TURN_REMEMBER_SECONDS,
+    TURN_REST_SECONDS_MAX,
+    TURN_SECONDS,
+)
+
+logger = logging.getLogger(__name__)
+
+
+class Taker(Protocol):
+    """Whoever has more to do than fits into one turn."""
+
+    def take_turn(self, *, crowded: bool) -> bool:
+        """Do one part of it, a small one if crowded. True: there is more to do now."""
+
+
+class Turns:
+    """The rotation of one broker. `busy`: whether something waits for the disk."""
+
+    def __init__(
+        self, busy: Callable[[], bool] = lambda: False, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.light = 0  # Reads that were handled at once. Whoever handles one counts it.
+        self._busy = busy
+        self._clock = clock
+        self._light_seen = 0
+        self._crowded_until = 0.0
+        self._waiting: deque[Taker] = deque()
+        self._members: set[Taker] = set()  # Those in `_waiting`.
+        self._run_is_due = False
+        self._ran_at = 0.0
+        self._timer: asyncio.TimerHandle | None = None  # While the rotation stands back.
+
+    def crowded(self) -> bool:
+        """Whether light requests have come lately."""
+        if self.light != self._light_seen:
+            self._light_seen = self.light
+            self._crowded_until = self._clock() + TURN_REMEMBER_SECONDS
+            return True
+        return self._crowded_until > 0 and self._clock() < self._crowded_until
+
+    def begin(self, taker: Taker) -> None:
+        """Let somebody do a first part now, and the rest in the rotation."""
+        if taker.take_turn(crowded=self.crowded()):
+            self.join(taker)
+
+    def join(self, taker: Taker) -> None:
+        """Take part in the rotation until there is nothing left to do. Whoever does already stays where it is."""
+        if taker not in self._members:
+            self._members.add(taker)
+            self._waiting.append(taker)
+            if self._timer is None:
+                self._run_soon()
+
+    def after_commit(self) -> None:
+        """The disk has answered: those who stand back may go on."""
+        if self._timer is not None:
+            self._run_soon()
+
+    def _run_soon(self) -> None:
+        if not self._run_is_due:
+            self._run_is_due = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _run(self) -> None:
+        self._run_is_due = False
+        now, crowded = self._clock(), self.crowded()
+        if crowded and now - self._ran_at < TURN_REST_SECONDS_MAX and self._busy():
+            if self._timer is None:
+                self._timer = asyncio.get_running_loop().call_later(TURN_REST_SECONDS_MAX, self._end_rest)
+            return
+        self._stop_resting()
+        until = now + (TURN_CROWDED_SECONDS if crowded else TURN_SECONDS)
+        left = TURN_CROWDED_PARTS_MAX if crowded else 0
+        while self._waiting:
+            self._hand_out(crowded)
+            left -= 1
+            if left == 0 or self._clock() >= until:
+                break
+        self._ran_at = self._clock()
+        if self._waiting:
+            self._run_soon()
+
+    def _hand_out(self, crowded: bool) -> None:
+        """One part, to whoever has waited longest."""
+        taker = self._waiting.popleft()
+        self._members.discard(taker)
+        try:
+            more = taker.take_turn(crowded=crowded)
+        except Exception:
+            logger.exception("turn_failed")
+            return
+        if more:
+            self.join(taker)
+
+    def _end_rest(self) -> None:
+        self._timer = None
+        self._ran_at = 0.0
+        self._run()
+
+    def _stop_resting(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
