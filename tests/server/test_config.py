@@ -134,7 +134,12 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("given", "expected"),
-    [("", ()), ("*", ("*",)), ("Broker.LAN, 10.0.0.1", ("broker.lan", "10.0.0.1")), ("2001:db8::1", ("2001:db8::1",))],
+    [
+        ("", ()),
+        ("*", ("*",)),
+        ("Broker.LAN, 10.0.0.1", ("broker.lan", "10.0.0.1")),
+        ("2001:db8::1", ("2001:db8::1",)),
+    ],
 )
 def test_hosts_are_names_and_addresses(given: str, expected: tuple[str, ...]) -> None:
     assert from_set(f"http.hosts={given}").http.hosts == expected

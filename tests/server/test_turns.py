@@ -64,6 +64,9 @@ class Witness:
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         return BodyRule(1 << 20)
 
+    def refusal(self, headers: Headers) -> Response | None:
+        return None
+
     def route(self, request: Request) -> Route:
         return self.handle
 
