@@ -15,7 +15,7 @@ class Reason(Enum):
 
     NO_QUEUE = "the queue does not exist"
     QUEUE_EXISTS = "a queue with this name already exists"
-    IS_CHANNEL = "a channel gets what it has subscribed to, and nothing is published to it by topic or object"
+    IS_CHANNEL = "this is a channel, which gets only what it has subscribed to; publish to one of its topics"
     NO_DEAD_LETTER_QUEUE = "the dead-letter queue does not exist"
     NOT_TOGETHER = "these settings do not go together"
     CONFIRMATIONS_COUNT = "confirmations cannot be lowered while consumers have messages or have settled some"

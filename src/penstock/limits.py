@@ -18,6 +18,7 @@ RESULT_BYTES_MAX = 1 << 20
 BATCH_MESSAGES_MAX = 1000
 PART_HEADERS_MAX = 32  # Header lines of one part of a multipart body.
 FETCH_BYTES_MAX = 4 << 20  # Bodies in one answer; a single message always fits.
+PAGE_PIECE_BYTES = 64 << 10  # Of an answer with many messages, about, made in one turn of the event loop.
 LONG_POLL_SECONDS_MAX = 20
 PULL_SECONDS_MAX = 3600
 PULL_QUEUES_MAX = 1000
@@ -69,11 +70,12 @@ ADMITTED_TO_TOPICS_MAX = 16  # In one step: each may go to many channels.
 CLAIMED_MAX = 2_000  # Messages in one request of a stream processor.
 LEASE_SECONDS_MAX = 7 * 86_400
 
-# Redrives
-REDRIVES_MAX = 16  # Under way at once.
-REDRIVES_REMEMBERED_MAX = 100  # That are over, and can still be asked about.
+# Jobs: redrives and purges
+JOBS_MAX = 16  # Of one kind, running at once.
+JOBS_REMEMBERED_MAX = 100  # That are over, and can still be asked about.
+JOB_ANSWER_SECONDS = 2.0  # A job that takes longer is answered with 202.
 REDRIVE_AT_ONCE = 200  # Messages moved in one turn of the event loop.
-REDRIVE_ANSWER_SECONDS = 2.0  # One that takes longer is answered as a job.
+PURGE_AT_ONCE = 512  # Messages deleted in one turn of the event loop.
 
 # The trace of a message in the log
 TRACE_RECORDS_MAX = 1_000  # That are told; of one with more, the oldest are left out, but for the first.
@@ -207,6 +209,7 @@ assert KEY_BYTES_MAX < 1 << 16, "a key's length is two bytes on disk"
 assert PART_BYTES_CROWDED <= LIGHT_BYTES_MAX <= PART_BYTES <= PART_BODY_BYTES
 assert TURN_CROWDED_SECONDS <= TURN_SECONDS
 assert ROWS_PER_CHUNK & (ROWS_PER_CHUNK - 1) == 0
+assert PURGE_AT_ONCE >= ROWS_PER_CHUNK
 assert ROWS_PER_CHUNK < 256, "a chunk counts its rows in a byte"
 assert SEGMENT_BYTES_MIN < SEGMENT_BYTES_MAX
 assert VERSIONS_SHOWN_MAX <= HISTORY_STEPS_MAX

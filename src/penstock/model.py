@@ -191,10 +191,11 @@ class Publish(Command, frozen=True, gc=False):
 class PublishTopics(Command, frozen=True, gc=False):
     """Publish each message to the queues that the roots of its topics name, and to the channels that want one of its
     topics; without a topic to the queue of its object, else to `default`. `create`: the settings of queues that are
-    made for it. All of the messages, or none."""
+    made for it. `queue`: to this one alone, which must be there. All of the messages, or none."""
 
     messages: Sequence[NewMessage]
     create: QueueSettings
+    queue: str = ""
 
 
 class Fetch(Command, frozen=True, gc=False):
@@ -462,6 +463,16 @@ class Redrive(Command, frozen=True, gc=False):
     queue: str
     sequences: Sequence[int]
     to: str = ""
+
+
+class Purge(Command, frozen=True, gc=False):
+    """Delete the messages of a queue, one slice after the other. The first slice fixes what is meant: the queue with
+    this name now (`number`) and what it holds now (up to `last`)."""
+
+    queue: str
+    number: int = 0  # 0, here and below: this is the first slice.
+    after: int = 0
+    last: int = 0
 
 
 class StageRows(Command, frozen=True, gc=False):
@@ -1209,6 +1220,15 @@ class Redriven(Struct, frozen=True, gc=False):
     left: int
 
 
+class Purged(Struct, frozen=True, gc=False):
+    """What one slice of a purge has deleted, and where the next one goes on; `after` is None at the end."""
+
+    deleted: int
+    number: int
+    after: int | None
+    last: int
+
+
 class QueueDescription(Struct, frozen=True):
     name: str
     settings: QueueSettings
@@ -1296,6 +1316,7 @@ Answer = (
     | Candidates
     | Aside
     | Redriven
+    | Purged
     | StagedDescription
     | Claimed
 )

@@ -63,6 +63,8 @@ EXCLUDED_CHECKS = {
     "finishClaimed": ["positive_data_acceptance", "negative_data_rejection"],
     # A body needs a message in it, a topic the name of a queue, and bytes are counted. Any body is a message.
     "publishToTopics": ["positive_data_acceptance", "negative_data_rejection"],
+    # The same, and the queue must be there.
+    "publishToQueue": ["positive_data_acceptance", "negative_data_rejection"],
     # A dead-letter queue must exist, and so must an endpoint that may be pushed to.
     "putChannel": ["positive_data_acceptance"],
     # Bytes of a name are counted, and control characters are none of a name.
@@ -113,6 +115,8 @@ def description_of_one_queue() -> dict[str, Any]:
     paths, schemas = narrowed["paths"], narrowed["components"]["schemas"]
     paths["/queues/{queue_name}"]["parameters"][0]["schema"] = known
     paths["/v1/queues/{queue_name}"]["parameters"][0]["schema"] = known
+    paths["/v1/queues/{queue_name}/messages"]["parameters"][0]["schema"] = known
+    del paths["/v1/queues/{queue_name}/messages"]["delete"]  # The queue always has a message.
     paths["/v1/results/{queue_name}/{id}"]["get"]["parameters"][0]["schema"] = known
     paths["/v1/search"]["get"]["parameters"][0]["schema"] = known
     paths["/v1/schedule"]["get"]["parameters"][0]["schema"] = known

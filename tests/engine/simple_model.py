@@ -174,13 +174,24 @@ class Model:
             receipts.append(Receipt(queue.number, queue.last_sequence, True))
         return receipts
 
+    def purge(self, name: str) -> int | Refused:
+        """How many messages were deleted."""
+        queue = self.queue(name)
+        if queue is None:
+            return Refused(Reason.NO_QUEUE, name)
+        count = len(queue.messages)
+        queue.messages.clear()
+        return count
+
     def publish_topics(
-        self, messages: Sequence[NewMessage], create: QueueSettings, now: int
+        self, messages: Sequence[NewMessage], create: QueueSettings, now: int, alone: str = ""
     ) -> tuple[list[Published] | Refused, list[Place]]:
-        """The answers, and every place that was filled."""
-        for name in [name for new in messages for name in self._roots(new)]:
+        """The answers, and every place that was filled. `alone`: the queue to publish to, whatever the topics."""
+        for name in [alone] if alone else [name for new in messages for name in self._roots(new)]:
             if (there := self.queue(name)) and there.settings.topics:
                 return Refused(Reason.IS_CHANNEL, name), []
+        if alone and self.queue(alone) is None:
+            return Refused(Reason.NO_QUEUE, alone), []
         answers: list[Published] = []
         places = []
         unchanged: list[tuple[int, NewMessage, Queue]] = []  # Numbered at the end, or when one of them changes.
@@ -192,11 +203,12 @@ class Model:
             unchanged.clear()
 
         for new in messages:
-            named = [self._made(name, create) for name in self._roots(new)]
+            named = [self._made(name, create) for name in ([alone] if alone else self._roots(new))]
             wanting = [
                 queue
                 for queue in self.queues
                 if any(fnmatchcase(topic, pattern) for topic in new.topics for pattern in queue.settings.topics)
+                and not alone
             ]
             targets = [*named, *(queue for queue in wanting if queue not in named)]
             known = self.versions.get((new.object, new.key)) if new.object and new.key else None

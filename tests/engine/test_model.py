@@ -44,6 +44,8 @@ from penstock.model import (
     Outcome,
     Publish,
     PublishTopics,
+    Purge,
+    Purged,
     QueueList,
     QueueSettings,
     Receive,
@@ -271,10 +273,10 @@ class EngineMachine(RuleBasedStateMachine):
         answer, now = self.do(Release(*place, consumer=consumer, delay_ns=delay_ns))
         assert answer == self.model.release(place, consumer, delay_ns, now)
 
-    @rule(messages=st.lists(new_messages, min_size=1, max_size=4))
-    def publish_topics(self, messages: list[NewMessage]) -> None:
-        answer, now = self.do(PublishTopics(messages, MADE))
-        expected, places = self.model.publish_topics(messages, MADE, now)
+    @rule(messages=st.lists(new_messages, min_size=1, max_size=4), alone=st.just("") | names)
+    def publish_topics(self, messages: list[NewMessage], alone: str) -> None:
+        answer, now = self.do(PublishTopics(messages, MADE, alone))
+        expected, places = self.model.publish_topics(messages, MADE, now, alone)
         assert answer == expected
         self.places += places
 
@@ -395,6 +397,13 @@ class EngineMachine(RuleBasedStateMachine):
         sequences = list(range(1, queue.last_sequence + 2, step)) if queue else [1]
         answer, now = self.do(Redrive(name, sequences, to))
         assert answer == self.model.redrive(name, sequences, to, now)
+
+    @rule(name=names, really=st.sampled_from([False, False, True]))
+    def purge(self, name: str, really: bool) -> None:
+        if really:
+            answer, _ = self.do(Purge(name))
+            expected = self.model.purge(name)
+            assert (answer.deleted if isinstance(answer, Purged) else answer) == expected
 
     @rule(pick=picks)
     def carry(self, pick: int) -> None:
@@ -551,7 +560,7 @@ def random_step(machine: EngineMachine, random: Random) -> None:
     pick = random.randrange(1 << 16)
     name = random.choice("abcd")
     consumer = random.choice([None, None, "", "me", "you"])
-    match random.choices(range(20), [30, 40, 20, 10, 20, 2, 1, 4, 10, 3, 2, 5, 2, 4, 3, 15, 15, 5, 5, 15])[0]:
+    match random.choices(range(21), [30, 40, 20, 10, 20, 2, 1, 4, 10, 3, 2, 5, 2, 4, 3, 15, 15, 5, 5, 15, 1])[0]:
         case 0:
             machine.publish(name, [random_message(random) for _ in range(random.randint(1, 4))])
         case 1:
@@ -582,7 +591,8 @@ def random_step(machine: EngineMachine, random: Random) -> None:
         case 14:
             machine.redrive(name, random.choice(["", "", *"abcd"]), random.randint(1, 3))
         case 15:
-            machine.publish_topics([random_message(random) for _ in range(random.randint(1, 4))])
+            messages = [random_message(random) for _ in range(random.randint(1, 4))]
+            machine.publish_topics(messages, random.choice(["", "", name]))
         case 16:
             delivery, delay_ns = random.choice([None, None, 1, 2]), random.choice([0, 0, 1, 5, 20])
             machine.settle_one(pick, random.choice(OUTCOMES), consumer, delivery, delay_ns)
@@ -594,6 +604,8 @@ def random_step(machine: EngineMachine, random: Random) -> None:
         case 19:
             who = random.choice(["me", "you", "they"])
             machine.receive(name, who, random.randint(1, 4), random.choice([0, 7, 60]))
+        case 20:
+            machine.purge(name, really=True)
         case _:
             states = random.sample(["ready", "delayed", "leased", "kept"], random.randint(0, 4))
             topic, about = random.choice(["", "t.*", "t.a", "u"]), random.choice(["", "", "o"])

@@ -22,6 +22,7 @@ from penstock.model import (
     Publish,
     Pull,
     Pulled,
+    Purge,
     QueueSettings,
     RedrivePolicy,
     Release,
@@ -178,7 +179,7 @@ class Receiver(Client):
 
 
 class Janitor(Client):
-    """Makes the queues, looks at them, and now and then deletes one."""
+    """Makes the queues, looks at them, and now and then deletes or purges one."""
 
     def choose(self) -> Command:
         name = self.random.choice([*QUEUES])
@@ -192,5 +193,7 @@ class Janitor(Client):
                 return DescribeQueue(name)
             case 3:
                 return ListQueues()
+            case 4:
+                return Purge(name)
             case _:
                 return CreateQueue(name, settings)

@@ -13,6 +13,7 @@ from penstock.engine.groups import STORED
 from penstock.limits import NEVER_NS
 from penstock.model import (
     DeadLettered,
+    Deleted,
     Delivered,
     Delivery,
     Drawn,
@@ -80,6 +81,7 @@ class Ledger:
         self.finish_asked: set[Place] = set()
         self.release_asked: set[Place] = set()
         self.kick_asked: set[str] = set()
+        self.purge_asked: set[str] = set()
         self.result_asked: set[tuple[str, int]] = set()
         self.held_until: dict[Place, Nanos] = {}  # Leases that consumers were told of.
         self.queue_names: dict[int, str] = {}
@@ -155,6 +157,9 @@ class Ledger:
             case Expired():
                 life = self.alive.pop((event.queue, event.sequence))
                 promise(event.time >= life.expires_at, f"expired before its time: {event}")
+            case Deleted():
+                promise(self.queue_names[event.queue] in self.purge_asked, f"deleted, but nobody asked: {event}")
+                del self.alive[event.queue, event.sequence]
             case NameDefined():
                 self.names[event.number] = event.text
             case Delivered() | HandedOver():

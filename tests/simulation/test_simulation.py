@@ -25,8 +25,9 @@ def test_a_seed_lives_the_same_life_twice() -> None:
 
 def test_the_lives_are_eventful() -> None:
     """A simulation in which nothing happens finds nothing."""
-    worlds = [simulate(seed, STEPS) for seed in range(1000, 1015)]
+    worlds = [simulate(seed, STEPS) for seed in range(1000, 1020)]
     assert sum(world.crashes for world in worlds) > 5
     assert sum(world.failures for world in worlds) > 5
     assert sum(len(world.ledger.acknowledged) for world in worlds) > 3_000
     assert sum(len(world.ledger.finished) for world in worlds) > 1_000
+    assert sum(len(world.ledger.purge_asked) for world in worlds) > 10

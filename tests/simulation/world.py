@@ -23,6 +23,7 @@ from penstock.model import (
     Publish,
     Pull,
     Pulled,
+    Purge,
     Receipt,
     Refused,
     Release,
@@ -158,6 +159,8 @@ class World:
                 self.ledger.release_asked.add((command.queue, command.sequence))
             case Fetch(confirm=False):
                 self.ledger.kick_asked.add(command.queue)
+            case Purge():
+                self.ledger.purge_asked.add(command.queue)
             case Pull():
                 self.ledger.result_asked.update((queue, sequence) for queue, sequence, _ in command.results)
                 self.ledger.kick_asked.update(draw.queue for draw in command.draws if not draw.retries)

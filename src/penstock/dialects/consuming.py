@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, cast
 
@@ -17,14 +16,17 @@ from penstock.dialects.http import (
     Request,
     Response,
     Routes,
+    Stream,
     error_response,
     has_control_characters,
     json_response,
     queue_name,
     segments_of,
 )
+from penstock.dialects.json_bodies import message_field, text_or_base64
 from penstock.dialects.json_bounds import longer_than
-from penstock.dialects.parameters import number, parameters, refusal
+from penstock.dialects.pages import Soon, page
+from penstock.dialects.parameters import flag, number, parameters, refusal
 from penstock.dialects.times import rfc3339_nanos
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
@@ -84,9 +86,10 @@ _decode_headers = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
 class Consuming:
     """Requests in, commands out; answers in, responses out."""
 
-    def __init__(self, ids: MessageIds, settings_of: SettingsOf, request_bytes_max: int) -> None:
+    def __init__(self, ids: MessageIds, settings_of: SettingsOf, request_bytes_max: int, soon: Soon) -> None:
         self._ids = ids
         self._settings_of = settings_of
+        self._soon = soon
         self._body_rule = BodyRule(request_bytes_max)
         self.routes: Routes = {
             (b"v1/queues", 4): {b"GET": self._queue_messages},
@@ -116,22 +119,24 @@ class Consuming:
         return self._fetch(request, name, settings)
 
     def _fetch(self, request: Request, name: str, settings: QueueSettings | None) -> Call:
-        given = parameters(request, "max", "wait", "consumer")
+        given = parameters(request, "max", "wait", "consumer", "raw")
         most = number(given, "max", 1, BATCH_MESSAGES_MAX, 1)
         wait_ns = number(given, "wait", 0, LONG_POLL_SECONDS_MAX, 0) * SECOND_NS
         consumer = _consumer(given["consumer"][0]) if "consumer" in given else ""
+        raw = flag(given, "raw", default=False)
+        fetch: Fetch | Receive = Fetch(name, most, wait_ns, consumer=consumer)
         if consumer and settings and settings.confirmations > 1:
-            return Call(Receive(name, consumer, most, wait_ns), lambda answer: self._tell_messages(name, answer))
-        fetch = Fetch(name, most, wait_ns, consumer=consumer)
-        return Call(fetch, lambda answer: self._tell_messages(name, answer))
+            fetch = Receive(name, consumer, most, wait_ns)
+        return Call(fetch, lambda answer: self._tell_messages(name, answer, raw=raw))
 
-    def _tell_messages(self, name: str, answer: Answer) -> Response:
+    def _tell_messages(self, name: str, answer: Answer, *, raw: bool) -> Response | Stream:
         if isinstance(answer, Refused):
             return refusal(answer)
         deliveries = answer.deliveries if isinstance(answer, Received) else cast("Sequence[Delivery]", answer)
-        return json_response(200, [self._document(name, delivery) for delivery in deliveries])
+        documents = (self._document(name, delivery, raw=raw) for delivery in deliveries)
+        return page(documents, sum([delivery.body_bytes for delivery in deliveries]), self._soon)
 
-    def _document(self, name: str, delivery: Delivery) -> dict[str, Any]:
+    def _document(self, name: str, delivery: Delivery, *, raw: bool) -> dict[str, Any]:
         document: dict[str, Any] = {
             "id": self._ids.make(delivery.queue, delivery.sequence).decode(),
             "queue": name,
@@ -149,7 +154,7 @@ class Consuming:
         timestamp = _decode_headers(delivery.headers).get(b"timestamp") if delivery.headers else None
         if timestamp:
             document["timestamp"] = timestamp.decode()
-        return document | text_or_base64("message", delivery.body)
+        return document | message_field(delivery.body, delivery.content_type, raw=raw)
 
     # ── Outcomes ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -246,14 +251,6 @@ def _settled(confirmation: _Confirmation, answer: Answer) -> dict[str, Any]:
         "outcome": confirmation.outcome,
         "discarded": isinstance(answer, Discarded),
     }
-
-
-def text_or_base64(field: str, data: bytes) -> dict[str, str]:
-    """Bytes as text if they are text, else in base64 under a name that says so."""
-    try:
-        return {field: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{field}_base64": b64encode(data).decode()}
 
 
 def _consumer(name: str) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec import Raw, Struct
 
 from penstock.dialects.events import TextOf, headers_by_name
+from penstock.dialects.json_bodies import message_field, text_or_base64
 from penstock.dialects.times import rfc3339_nanos
 from penstock.ids import MessageIds
 from penstock.limits import NEVER_NS
@@ -48,7 +49,7 @@ Document = dict[str, Any]
 STATUS = ("gone", "ready", "delayed", "leased", "kept", "damaged")
 
 
-def held_document(message: Held, queue: str, ids: MessageIds, *, bodies: bool) -> Document:
+def held_document(message: Held, queue: str, ids: MessageIds, *, bodies: bool, raw: bool) -> Document:
     """A message as its queue holds it. Who has had it, and when, is in its events alone."""
     status = STATUS[message.state]
     document: Document = {
@@ -65,12 +66,14 @@ def held_document(message: Held, queue: str, ids: MessageIds, *, bodies: bool) -
         "receives": message.receives,
         "consumer": message.consumer or None,
     }
-    return document | _held_parts(message) if bodies else document
+    return document | _held_parts(message, raw=raw) if bodies else document
 
 
-def _held_parts(message: Held) -> Document:
+def _held_parts(message: Held, *, raw: bool) -> Document:
     """Nothing, if the bytes of the message are damaged."""
-    return {} if STATUS[message.state] == "damaged" else _parts(message.body, message.key, message.headers)
+    if STATUS[message.state] == "damaged":
+        return {}
+    return _parts(message.body, message.content_type, message.key, message.headers, raw=raw)
 
 
 def is_queued(message: Held) -> bool:
@@ -102,14 +105,6 @@ def payload(topics: str, about: str, content_type: str, sender: str, priority: i
 
 def said(time: Nanos | None) -> str | None:
     return None if time is None or time == NEVER_NS else rfc3339_nanos(time).decode()
-
-
-def text_or_base64(name: str, data: bytes) -> Document:
-    """Bytes as text if they are text, else in base64 under a name that says so."""
-    try:
-        return {name: data.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(data).decode()}
 
 
 # ── Folding events ────────────────────────────────────────────────────────────────────────────────────────────
@@ -343,6 +338,7 @@ class Told(NamedTuple):
     held: Mapping[Place, Held]  # By the places that have it.
     events: list[Raw]
     whole: bool
+    raw: bool = False  # JSON as text too.
 
 
 def document(story: Story, told: Told, ids: MessageIds, name: TextOf, queue: TextOf) -> Document:
@@ -396,17 +392,18 @@ def _content(content: Logged | Unchanged | Queued | None, told: Told, name: Text
             name(number) or "" for number in (content.topics, content.object, content.content_type, content.sender)
         ]
         facts = payload(texts[0], texts[1], texts[2], texts[3], content.priority)
+    parts = partial(_parts, content_type=facts.get("mimeType") or "", raw=told.raw)
     if isinstance(content, Unchanged):  # Only the body is the same as that of the version it equals.
         body = source.body if isinstance(source, Logged) else None
-        return facts | _parts(body, content.key, content.headers)
+        return facts | parts(body, key=content.key, headers=content.headers)
     if isinstance(source, Logged):
-        return facts | _parts(source.body, source.key, source.headers)
-    return facts | (_held_parts(held) if held else {})
+        return facts | parts(source.body, key=source.key, headers=source.headers)
+    return facts | (_held_parts(held, raw=told.raw) if held else {})
 
 
-def _parts(body: bytes | None, key: bytes, headers: bytes) -> Document:
+def _parts(body: bytes | None, content_type: str, key: bytes, headers: bytes, *, raw: bool) -> Document:
     """The message itself, and what goes with it where there is something."""
-    parts = text_or_base64("message", body) if body is not None else {}
+    parts = message_field(body, content_type, raw=raw) if body is not None else {}
     return parts | (text_or_base64("key", key) if key else {}) | (_headers(headers) if headers else {})
 
 

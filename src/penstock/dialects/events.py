@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.dialects.http import decode_kept
+from penstock.dialects.json_bodies import json_of
 from penstock.dialects.times import rfc3339_nanos
 from penstock.ids import MessageIds
 from penstock.model import Nanos
@@ -82,8 +83,10 @@ class EventWriter:
     By hand, in pieces that are put together: three times as fast as making a document of each.
     """
 
-    def __init__(self, ids: MessageIds, name: TextOf, queue: TextOf) -> None:
+    def __init__(self, ids: MessageIds, name: TextOf, queue: TextOf, *, raw: bool) -> None:
         self._ids = ids
+        self._raw = raw  # JSON as text too.
+        self._types = name
         self._names = _Quoted(name)
         self._topics = _Quoted(lambda number: (name(number) or "").split("\n"))
         self._queues = _Quoted(queue)
@@ -133,7 +136,7 @@ class EventWriter:
         if event.topics:
             text += b',"topics":%b' % self._topics[event.topics]
         if event.body is not None:
-            text += _text("message", event.body)
+            text += self._message(event.body, event.content_type)
         if event.key is not None:
             text += _text("key", event.key)
         if event.headers is not None:
@@ -141,6 +144,11 @@ class EventWriter:
         if event.digest is not None:
             text += b',"sha256":"%b"' % event.digest.hex().encode()
         return text
+
+    def _message(self, body: bytes, content_type: int) -> bytes:
+        type_name = self._types(content_type) if content_type and not self._raw else None
+        found = json_of(body, type_name) if type_name else None
+        return _text("message", body) if found is None else b',"message":' + found
 
 
 class _Quoted(dict[int, bytes]):

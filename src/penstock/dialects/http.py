@@ -41,7 +41,7 @@ class Call(Struct, gc=False):
     """A command for the engine, and how to tell its answer."""
 
     command: Command
-    tell: Callable[[Answer], Response]
+    tell: Callable[[Answer], Response | Stream]
 
 
 class Calls(Struct, gc=False):

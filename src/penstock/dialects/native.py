@@ -66,6 +66,7 @@ class EventQuery(Struct, frozen=True, kw_only=True):
     follow: bool = False
     limit: int | None = None
     bodies: bool = True
+    raw: bool = False  # JSON as text too.
     format: Format = "json"
 
 
@@ -208,7 +209,7 @@ def _tell_queue(answer: Answer, status: int) -> Response:
 
 
 def _event_query(request: Request, chosen: Format) -> EventQuery:
-    given = parameters(request, "from", "since", "queue", "topic", "state", "follow", "limit", "bodies")
+    given = parameters(request, "from", "since", "queue", "topic", "state", "follow", "limit", "bodies", "raw")
     start: From | Literal["earliest", "latest"] = _from(given["from"][0]) if "from" in given else "earliest"
     last_seen = request.headers.get(b"last-event-id", b"")
     if last_seen:
@@ -222,6 +223,7 @@ def _event_query(request: Request, chosen: Format) -> EventQuery:
         follow=flag(given, "follow", default=False),
         limit=number(given, "limit", 1, INT32_MAX, 1) if "limit" in given else None,
         bodies=flag(given, "bodies", default=True),
+        raw=flag(given, "raw", default=False),
         format=chosen,
     )
 

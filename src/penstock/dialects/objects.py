@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from penstock.dialects.document import said, text_or_base64
+from penstock.dialects.document import said
 from penstock.dialects.http import Call, Request, Response, Routes, has_control_characters, json_response, segments_of
+from penstock.dialects.json_bodies import text_or_base64
 from penstock.dialects.parameters import number, parameters, refusal
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds

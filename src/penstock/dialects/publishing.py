@@ -21,6 +21,8 @@ from penstock.dialects.http import (
     Routes,
     error_response,
     has_control_characters,
+    queue_name,
+    segments_of,
 )
 from penstock.dialects.json_bounds import longer_than
 from penstock.dialects.parameters import Given, number, parameters, refusal
@@ -85,26 +87,38 @@ class Topics:
         self._ids = ids
         self._settings = settings  # Of queues that a publish makes.
         self._body_rule = BodyRule(request_bytes_max)
-        self.routes: Routes = {(b"v1/publish", 2): {b"POST": self._publish}}
+        self.routes: Routes = {
+            (b"v1/publish", 2): {b"POST": self._publish},
+            (b"v1/queues", 4): {b"POST": self._publish_to_queue},
+        }
 
     def body_rule(self, _: bytes, __: bytes, ___: Headers) -> BodyRule:
         return self._body_rule
 
-    def _publish(self, request: Request, _: bytes) -> Response | Call:
+    def _publish_to_queue(self, request: Request, segment: bytes) -> Response | Call:
+        if segment != b"messages":
+            return error_response(404, f"not found: {request.target.decode('latin-1')}")
+        return self._publish(request, segment, queue_name(segments_of(request.target)[2]))
+
+    def _publish(self, request: Request, _: bytes, queue: str = "") -> Response | Call:
+        """To the queues that topics name; or to this one alone."""
         content_type = request.headers.get(b"content-type", b"")
         if request.query or content_type.partition(b";")[0].strip().lower() not in _DOCUMENTS:
-            message = _from_parameters(request, content_type)
-            return Call(PublishTopics((message,), self._settings), self._tell(alone=True))
+            message = _without_topics(_from_parameters(request, content_type), queue)
+            return Call(PublishTopics((message,), self._settings, queue), self._tell(alone=True))
         alone = not request.body.lstrip().startswith(b"[")
         if not alone and _are_too_many(request.body):
             return _TOO_MANY
         documents = _documents(request.body, alone=alone)
         if len(documents) > BATCH_MESSAGES_MAX:
             return _TOO_MANY
-        messages = [_from_document(document, index, alone=alone) for index, document in enumerate(documents)]
+        messages = [
+            _without_topics(_from_document(document, index, alone=alone), queue)
+            for index, document in enumerate(documents)
+        ]
         if not messages:
             return Response(201, b"[]", JSON)
-        return Call(PublishTopics(messages, self._settings), self._tell(alone=alone))
+        return Call(PublishTopics(messages, self._settings, queue), self._tell(alone=alone))
 
     def _tell(self, *, alone: bool) -> Callable[[Answer], Response]:
         def tell(answer: Answer) -> Response:
@@ -118,6 +132,12 @@ class Topics:
             return Response(201, _encode(receipts[0] if alone else receipts), JSON)
 
         return tell
+
+
+def _without_topics(message: NewMessage, queue: str) -> NewMessage:
+    if queue and message.topics:
+        raise ProtocolError("topics name queues; publish to them at /v1/publish, or leave them out")
+    return message
 
 
 def _documents(body: bytes, *, alone: bool) -> list[_Message]:

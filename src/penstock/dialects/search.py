@@ -21,10 +21,12 @@ from penstock.dialects.http import (
     Request,
     Response,
     Routes,
+    Stream,
     checked_name,
     error_response,
     json_response,
 )
+from penstock.dialects.pages import Soon, page
 from penstock.dialects.parameters import Given, flag, moment, number, parameters, refusal, time_of
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
@@ -39,7 +41,7 @@ _TEXT_BYTES_MAX = 1024
 class Page(Protocol):
     """How a page is told: messages with the names of their queues, and behind what the next page begins."""
 
-    def __call__(self, messages: Sequence[tuple[Held, str]], after: tuple[int, ...] | None) -> Response: ...
+    def __call__(self, messages: Sequence[tuple[Held, str]], after: tuple[int, ...] | None) -> Response | Stream: ...
 
 
 class Looking(Protocol):
@@ -57,7 +59,7 @@ class Looking(Protocol):
 class Tracing(Protocol):
     """What reads everything that was logged of a message."""
 
-    def message(self, place: tuple[int, int]) -> Response | Awaited: ...
+    def message(self, place: tuple[int, int], *, raw: bool) -> Response | Awaited: ...
 
 
 class Order(Struct, frozen=True):
@@ -81,7 +83,8 @@ class Redriving(Protocol):
 class Search:
     """Requests in, criteria out; messages in, responses out."""
 
-    def __init__(self, looking: Looking, tracing: Tracing, redriving: Redriving, ids: MessageIds) -> None:
+    def __init__(self, looking: Looking, tracing: Tracing, redriving: Redriving, ids: MessageIds, soon: Soon) -> None:
+        self._soon = soon
         self._looking = looking
         self._tracing = tracing
         self._redriving = redriving
@@ -96,29 +99,29 @@ class Search:
         }
 
     def _search(self, request: Request, _: bytes) -> Awaited:
-        given = parameters(request, *CRITERIA, "limit", "cursor", "bodies")
+        given = parameters(request, *CRITERIA, "limit", "cursor", "bodies", "raw")
         limit = number(given, "limit", 1, SEARCH_PAGE_MAX, SEARCH_PAGE_DEFAULT)
         queue, sequence = _cursor(given, 2)
         bodies = flag(given, "bodies", default=True)
-        return self._looking.search(
-            criteria_of(given), (queue, sequence), limit, self._page(bodies=bodies), bodies=bodies
-        )
+        in_pages = self._page(bodies=bodies, raw=flag(given, "raw", default=False))
+        return self._looking.search(criteria_of(given), (queue, sequence), limit, in_pages, bodies=bodies)
 
-    def _message(self, _: Request, segment: bytes) -> Response | Awaited:
+    def _message(self, request: Request, segment: bytes) -> Response | Awaited:
+        raw = flag(parameters(request, "raw"), "raw", default=False)
         place = self._ids.find(segment)
-        return self._tracing.message(place) if place else error_response(404, "no message has this id")
+        return self._tracing.message(place, raw=raw) if place else error_response(404, "no message has this id")
 
     def _delete(self, _: Request, segment: bytes) -> Response | Call:
         place = self._ids.find(segment)
         return _settled(place and Delete(*place), lambda _: Response(204))
 
     def _scheduled(self, request: Request, _: bytes) -> Awaited:
-        given = parameters(request, "queue", "limit", "cursor", "bodies")
+        given = parameters(request, "queue", "limit", "cursor", "bodies", "raw")
         limit = number(given, "limit", 1, SEARCH_PAGE_MAX, SEARCH_PAGE_DEFAULT)
         time, queue, sequence = _cursor(given, 3)
         bodies = flag(given, "bodies", default=True)
-        page = self._page(bodies=bodies)
-        return self._looking.scheduled(_queue(given), (time, queue, sequence), limit, page, bodies=bodies)
+        in_pages = self._page(bodies=bodies, raw=flag(given, "raw", default=False))
+        return self._looking.scheduled(_queue(given), (time, queue, sequence), limit, in_pages, bodies=bodies)
 
     def _reschedule(self, request: Request, segment: bytes) -> Response | Call:
         place = self._ids.find(segment)
@@ -153,10 +156,14 @@ class Search:
     def _stop_job(self, _: Request, segment: bytes) -> Response:
         return self._redriving.stop(segment.decode("latin-1"))
 
-    def _page(self, *, bodies: bool) -> Page:
-        def tell(messages: Sequence[tuple[Held, str]], after: tuple[int, ...] | None) -> Response:
-            documents = [held_document(message, queue, self._ids, bodies=bodies) for message, queue in messages]
-            return json_response(200, {"messages": documents, "next": after and _cursor_text(after)})
+    def _page(self, *, bodies: bool, raw: bool) -> Page:
+        def tell(messages: Sequence[tuple[Held, str]], after: tuple[int, ...] | None) -> Response | Stream:
+            documents = (
+                held_document(message, queue, self._ids, bodies=bodies, raw=raw) for message, queue in messages
+            )
+            size = sum([message.body_bytes for message, _ in messages]) if bodies else 0
+            tail = b'],"next":' + msgspec.json.encode(after and _cursor_text(after)) + b"}"
+            return page(documents, size, self._soon, b'{"messages":[', tail)
 
         return tell
 

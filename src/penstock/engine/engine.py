@@ -33,6 +33,7 @@ from penstock.engine.moving import cancel, redrive, reschedule
 from penstock.engine.names import Names
 from penstock.engine.publishing import Publishing, alike, run_of
 from penstock.engine.pull import Pulling, receive, result_of
+from penstock.engine.purging import purge
 from penstock.engine.queue import Queue, Section
 from penstock.engine.routing import Routing
 from penstock.engine.rows import ROW_DTYPE, Row
@@ -109,6 +110,7 @@ from penstock.model import (
     PublishRun,
     PublishTopics,
     Pull,
+    Purge,
     QueueChanged,
     QueueCreated,
     Queued,
@@ -187,6 +189,7 @@ class Engine:
             Cancel: partial(cancel, self),
             Reschedule: partial(reschedule, self),
             Redrive: partial(redrive, self),
+            Purge: partial(purge, self),
             ListCandidates: lambda command, _: candidates(self, command),
             ListHeld: lambda command, _: list_held(self, command),
             LookUp: lambda command, _: look_up(self, command),

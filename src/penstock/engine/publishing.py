@@ -211,20 +211,26 @@ class Publishing:
         key = (message.topics, "" if message.topics else message.object)
         targets = self._targets.get(key)
         if targets is None:
-            named = [self._queue(name) for name in roots(message.topics, message.object)]
-            wanting = [self._engine.queues[number] for number in self._engine.routing.channels(message.topics)]
-            queues = {queue.number: queue for queue in [*named, *wanting]}
-            targets = self._targets[key] = _Targets(list(queues.values()))
+            targets = self._targets[key] = _Targets(self._queues_of(message))
         self._deliveries += len(targets.queues) * count
         if self._deliveries > PUBLISH_DELIVERIES_MAX:
             raise _RefusedError(Refused(Reason.TOO_MANY_DELIVERIES, f"{PUBLISH_DELIVERIES_MAX} at most"))
         return targets
+
+    def _queues_of(self, message: NewMessage) -> list[Queue]:
+        if self._command.queue:
+            return [self._queue(self._command.queue)]
+        named = [self._queue(name) for name in roots(message.topics, message.object)]
+        wanting = [self._engine.queues[number] for number in self._engine.routing.channels(message.topics)]
+        return list({queue.number: queue for queue in [*named, *wanting]}.values())
 
     def _queue(self, name: str) -> Queue:
         """A queue that is there, or that is made for this."""
         if self._engine.is_channel(name):
             raise _RefusedError(Refused(Reason.IS_CHANNEL, name))
         queue = self._engine.queue(name) or self._made.get(name)
+        if queue is None and self._command.queue:
+            raise _RefusedError(Refused(Reason.NO_QUEUE, name))
         return queue or self._make(name)
 
     def _make(self, name: str) -> Queue:

@@ -41,6 +41,7 @@ from penstock.dialects.native import Native
 from penstock.dialects.nq import Nq, PullDefaults
 from penstock.dialects.objects import Objects
 from penstock.dialects.publishing import Topics
+from penstock.dialects.purging import Purges
 from penstock.dialects.search import Search
 from penstock.dialects.staging import Staging
 from penstock.engine.engine import Engine
@@ -60,6 +61,7 @@ from penstock.server.lines import LineServer
 from penstock.server.listening import listening_process
 from penstock.server.loop import Loop, Timer
 from penstock.server.metrics import CONTENT_TYPE, Metrics
+from penstock.server.purging import Purging
 from penstock.server.push import Pushers
 from penstock.server.redriving import Redriving
 from penstock.server.remembering import Remembering
@@ -140,23 +142,24 @@ class Application:
             lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
         )
         topics = Topics(ids, _topic_queues(config), config.http.body_bytes_max)
-        consuming = Consuming(ids, self._settings_of, config.http.body_bytes_max)
+        consuming = Consuming(ids, self._settings_of, config.http.body_bytes_max, _soon)
         self._mqs = mqs
         self._body_rules = {
             route: dialect.body_rule for dialect in (nq, staging, topics, consuming) for route in dialect.routes
         }
+        searching = Searching(loop, spectators)
+        tracing = Tracing(loop, spectators, ids)
         self._routes: Routes = {
             **mqs.routes,
             **nq.routes,
             **glovebox.routes,
             **Native(loop.submit, spectators).routes,
             **Objects(ids).routes,
-            **self._search(loop, spectators, ids).routes,
+            **Search(searching, tracing, Redriving(searching), ids, _soon).routes,
             **staging.routes,
             **Claims(ids).routes,
-            **topics.routes,
             **Channels(loop.submit, pushers.check, pushers.state).routes,
-            **consuming.routes,
+            **_joined(topics.routes, consuming.routes, Purges(Purging(searching)).routes),
             (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
             (b"metrics", 1): {b"GET": self._metrics, b"HEAD": self._metrics},
             (b"openapi.json", 1): {b"GET": self._openapi, b"HEAD": self._openapi},
@@ -164,11 +167,6 @@ class Application:
         }
         self.submit = loop.submit
         self.keep_order = loop.decide_collected
-
-    @staticmethod
-    def _search(loop: Loop, spectators: Spectators, ids: MessageIds) -> Search:
-        searching = Searching(loop, spectators)
-        return Search(searching, Tracing(loop, spectators, ids), Redriving(searching), ids)
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         rule = self._body_rules.get(_route_of(segments_of(target)), self._mqs.body_rule)
@@ -249,6 +247,19 @@ class Application:
     @cached_property
     def _description(self) -> bytes:
         return msgspec.json.encode(openapi())
+
+
+def _joined(*several: Routes) -> Routes:
+    """Of rooms that share a path, each with methods of its own."""
+    joined: Routes = {}
+    for routes in several:
+        for path, methods in routes.items():
+            joined[path] = joined.get(path, {}) | methods
+    return joined
+
+
+def _soon(callback: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(callback)
 
 
 def _topic_queues(config: Config) -> QueueSettings:

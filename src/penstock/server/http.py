@@ -227,7 +227,7 @@ class _Exchange(Request, gc=False, kw_only=False):
     keep_alive: bool = False
     route: Route | None = None
     call: Call | None = None
-    tell: Callable[[Any], Response] | None = None
+    tell: Callable[[Any], Response | Stream] | None = None
     pending: Pending | None = None
     response: Response | Stream | None = None
     chunked: bool = True  # The client knows chunks, as all of HTTP/1.1 do.

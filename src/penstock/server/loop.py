@@ -309,9 +309,10 @@ class Loop:
         self._hold_all(settles, answers)
 
     def _publish_topics_together(self, publishes: list[tuple[PublishTopics, Reply, Stage]]) -> None:
-        for together in _grouped(publishes, lambda command: command.create):
+        for together in _grouped(publishes, lambda command: (command.queue, command.create)):
+            first = together[0][0]
             messages = [message for command, _, _ in together for message in command.messages]
-            answer = self._carry_out(PublishTopics(messages, together[0][0].create))
+            answer = self._carry_out(PublishTopics(messages, first.create, first.queue))
             if len(together) > 1 and type(answer) is Refused:
                 for command, reply, stage in together:  # What is refused together may still go one by one.
                     self._hold(reply, self._carry_out(command), stage)

@@ -175,7 +175,7 @@ class Spectators:
     def _encoder(self, query: EventQuery) -> Encoder:
         if query.format == "arrow":
             return ArrowEncoder(self.name, self.queues.name, bodies=query.bodies)
-        writer = EventWriter(self._ids, self.name, self.queues.name)
+        writer = EventWriter(self._ids, self.name, self.queues.name, raw=query.raw)
         return TextEncoder(writer, sent_events=query.format == "sse")
 
     def name(self, number: int) -> str | None:

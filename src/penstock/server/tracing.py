@@ -39,7 +39,7 @@ class Tracing:
         self._traces = Traces()
         self._open = 0
 
-    def message(self, place: Place) -> Response | Awaited:
+    def message(self, place: Place, *, raw: bool) -> Response | Awaited:
         if self._open >= TRACES_MAX:
             return error_response(503, "as many messages are being looked up as may be", b"Retry-After: 1\r\n")
         self._open += 1
@@ -49,11 +49,13 @@ class Tracing:
                 self._open -= 1
                 respond(response)
 
-            self._loop.submit(LookUp(*place), partial(self._trace, place, {place}, done))
+            self._loop.submit(LookUp(*place), partial(self._trace, place, {place}, raw, done))
 
         return Awaited(begin)
 
-    def _trace(self, place: Place, asked: set[Place], done: Callable[[Response], None], answer: Answer) -> None:
+    def _trace(
+        self, place: Place, asked: set[Place], raw: bool, done: Callable[[Response], None], answer: Answer
+    ) -> None:
         """Queues are asked first and the log is read then, so that it tells how what they hold came to be. If it
         tells of further places, that is done once more for all of them."""
         if isinstance(answer, Refused):
@@ -70,7 +72,7 @@ class Tracing:
             if isinstance(result, Response):
                 done(result)
             elif isinstance(result, set):
-                self._loop.submit(ListHeld(sorted(result)), partial(self._trace, place, result, done))
+                self._loop.submit(ListHeld(sorted(result)), partial(self._trace, place, result, raw, done))
             elif isinstance(result, BaseException):
                 logger.error("trace_failed", exc_info=result)
                 done(error_response(500, f"the message cannot be read: {result}"))
@@ -84,13 +86,13 @@ class Tracing:
                     return None
             trace = tracer.trace()
             places = asked.union(held, trace.places)
-            return self._told(place, trace, held, extents) if places == asked.union(held) else places
+            return self._told(place, trace, held, extents, raw=raw) if places == asked.union(held) else places
 
         go_on(None)
 
     # ── In a thread ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _told(self, place: Place, trace: Trace, held: dict[Place, Held], extents: Extents) -> Response:
+    def _told(self, place: Place, trace: Trace, held: dict[Place, Held], extents: Extents, *, raw: bool) -> Response:
         if not trace.events and not held:
             return error_response(410, _GONE)
         queued = [where for where, message in held.items() if is_queued(message)]
@@ -99,11 +101,11 @@ class Tracing:
         if held and content is None and not isinstance(story.content, Logged):
             read_extent(next(iter(held.values())), extents)
         spectators = self._spectators
-        writer = EventWriter(self._ids, spectators.name, spectators.queues.name)
+        writer = EventWriter(self._ids, spectators.name, spectators.queues.name, raw=raw)
         events = [
             Raw(line)
             for rows in trace.rows
             for line in writer.lines(as_events(rows, next_index_of(rows.column("offset").to_numpy())))
         ]
-        told = Told(place, content, held, events, trace.whole)
+        told = Told(place, content, held, events, trace.whole, raw)
         return json_response(200, document(story, told, self._ids, spectators.name, spectators.queues.name))

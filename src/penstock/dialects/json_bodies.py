@@ -1,0 +1,84 @@
+"""Bodies in JSON answers: JSON as JSON where nothing is lost by it, else text exactly as it was stored.
+
+A client parses the whole answer, body and all. So a body is given as JSON only if every parser makes the same of it:
+valid, no key twice in an object, and no number that a double cannot hold. A body that is a JSON string stays text:
+then a `message` that is a string is always the text that was stored, as it is in a publish.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from decimal import Decimal
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_escape = re.compile(rb"\\.")
+_string = re.compile(rb'"[^"]*"')
+# Up to 15 digits, and 99 as an exponent, are safe in a double.
+_long_number = re.compile(rb"[0-9][0-9.eE+-]{15,}|[0-9.]+[eE][+-]?[0-9]{3,}")
+_long_integer = re.compile(rb"(?<![0-9.eE+])[0-9]{16,}(?![0-9.eE])")
+_EXACT_INTEGER_MAX = 1 << 53
+
+
+def text_or_base64(field: str, data: bytes) -> dict[str, Any]:
+    """Bytes as text if they are text, else in base64 under a name that says so."""
+    try:
+        return {field: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{field}_base64": b64encode(data).decode()}
+
+
+def message_field(body: bytes, content_type: str, *, raw: bool) -> dict[str, Any]:
+    """A body as the field of a document. `raw`: as text, whatever its type."""
+    found = None if raw else json_of(body, content_type)
+    return text_or_base64("message", body) if found is None else {"message": Raw(found)}
+
+
+def json_of(body: bytes, content_type: str) -> bytes | None:
+    """The body without blanks between its tokens, if its type says JSON and it can be given as such."""
+    if not says_json(content_type):
+        return None
+    try:
+        compact = msgspec.json.format(body, indent=-1)
+        if compact.startswith(b'"'):
+            return None
+        again = _encode(_decode(compact))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return compact if (compact == again or _keeps_all(compact, again)) and _are_exact(compact) else None
+
+
+@lru_cache(maxsize=4096)
+def says_json(content_type: str) -> bool:
+    media_type, *parameters = [part.strip().lower() for part in content_type.split(";")]
+    charsets = [part.partition("=")[2].strip('" ') for part in parameters if part.startswith("charset")]
+    is_json = media_type in ("application/json", "text/json") or media_type.endswith("+json")
+    return is_json and all(charset in ("utf-8", "utf8", "us-ascii") for charset in charsets)
+
+
+def _keeps_all(compact: bytes, again: bytes) -> bool:
+    """Was nothing lost when it was parsed and written again?"""
+    before, after = _without_escapes(compact), _without_escapes(again)
+    return before.count(b'":') == after.count(b'":') and _long_numbers(before) == _long_numbers(after)
+
+
+def _are_exact(compact: bytes) -> bool:
+    """Can a double hold all whole numbers?"""
+    found = _long_number.search(compact) and _long_integer.findall(_string.sub(b"", _without_escapes(compact)))
+    return all(len(number) == 16 and int(number) <= _EXACT_INTEGER_MAX for number in found or ())
+
+
+def _without_escapes(text: bytes) -> bytes:
+    return _escape.sub(b"", text) if b"\\" in text else text
+
+
+def _long_numbers(text: bytes) -> list[Decimal]:
+    """By value: 1.5e+20 and 1.5e20 are the same."""
+    found = _long_number.findall(_string.sub(b"", text)) if _long_number.search(text) else ()
+    return [Decimal(number.decode()) for number in found]
