@@ -103,6 +103,7 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "http.origins": "https://example.org",
         "http.hosts": "broker.lan",
         "push.private_addresses": "allow",
+        "topics.dead_letter_queue": "failed",
         "auth.tokens": "secret",
     }
     numbers = {
@@ -454,3 +455,10 @@ def test_every_key_says_what_it_is_for() -> None:
 def test_the_manual_lists_every_key_as_it_is() -> None:
     manual = Path(__file__).parents[2] / "docs" / "operating.md"
     assert settings_table() in manual.read_text("utf-8")
+
+
+def test_a_dead_letter_queue_of_topics_that_no_message_can_reach_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"topics\.dead_letter_queue = failed has no use with topics\.retries = 0"):
+        from_set("topics.dead_letter_queue=failed", "topics.retries=0")
+    with pytest.raises(ConfigError, match="expected the name of a queue"):
+        from_set("topics.dead_letter_queue=" + "x" * 251)

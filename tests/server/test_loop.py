@@ -423,13 +423,14 @@ async def test_publishes_to_topics_in_one_turn_are_one_decision_with_an_answer_e
 
 @live
 async def test_a_publish_that_is_refused_does_not_take_others_of_its_turn_along(loop: Loop) -> None:
-    impossible = QueueSettings(redrive_policy=RedrivePolicy(1, "nowhere"))
+    await ask(loop, CreateQueue("channel", QueueSettings(topics=("other.*",))))
     asked = [
-        PublishTopics([NewMessage(b"x", topics=(topic,))], impossible) for topic in ("work.x", "new.x", "work.y")
+        PublishTopics([NewMessage(b"x", topics=(topic,))], QueueSettings())
+        for topic in ("work.x", "channel.x", "work.y")
     ]
     first, refused, last = await asyncio.gather(*[ask(loop, command) for command in asked])
     assert [first[0].sequence, last[0].sequence] == [1, 2]
-    assert refused == Refused(Reason.NO_DEAD_LETTER_QUEUE, "nowhere")
+    assert refused == Refused(Reason.IS_CHANNEL, "channel")
 
 
 @live

@@ -419,3 +419,98 @@ def test_what_was_published_and_said_is_there_after_a_kill(start_broker: StartBr
     assert confirm(broker, {"id": message["id"], "consumer": "one"})["discarded"] is True
     assert confirm(broker, {"id": message["id"], "consumer": "other"})["discarded"] is False
     assert call(broker, "GET", "/v1/queues/kill").json()["status"]["kept"] == 0
+
+
+def used_up(broker: Broker, queue: str, deliveries: int) -> str:
+    """Give a message back so often; its id."""
+    message_id = ""
+    for _ in range(deliveries):
+        message_id = take(broker, f"queues/{queue}")[0]["id"]
+        confirm(broker, {"id": message_id, "outcome": "retry"})
+    return message_id
+
+
+def test_a_message_in_a_queue_made_by_a_topic_fails_after_nine_deliveries(broker: Broker) -> None:
+    publish(broker, {"topics": ["nine-lives.x"], "message": "m"})
+    assert call(broker, "GET", "/v1/queues/nine-lives").json()["retries"] == 9
+    message_id = used_up(broker, "nine-lives", 9)
+    assert take(broker, "queues/nine-lives") == []
+    assert letters(broker, "nine-lives") == "LQ" + "FR" * 8 + "FE"
+    found = call(broker, "GET", f"/v1/messages/{message_id}").json()
+    assert (found["state"], found["status"], found["completed"]) == ("E", "gone", None)
+    assert found["failed"] == found["modified"]
+
+
+def test_how_often_such_a_queue_delivers_is_a_setting(start_broker: StartBroker) -> None:
+    broker = start_broker("topics.retries=2")
+    publish(broker, {"topics": ["twice.x"], "message": "m"})
+    used_up(broker, "twice", 2)
+    assert letters(broker, "twice") == "LQFRFE"
+
+
+def test_a_queue_made_by_a_topic_may_have_a_dead_letter_queue_that_is_made_with_it(start_broker: StartBroker) -> None:
+    broker = start_broker("topics.retries=2", "topics.dead_letter_queue=undelivered")
+    publish(broker, {"topics": ["lost.x", "found.x"], "message": "m"})
+    made = call(broker, "GET", "/v1/queues/lost").json()
+    assert (made["retries"], made["redrive_policy"]) == (2, {"max_receives": 3, "dead_letter_queue": "undelivered"})
+    dead = call(broker, "GET", "/v1/queues/undelivered").json()
+    assert (dead["retries"], dead["redrive_policy"]) == (0, None)
+    used_up(broker, "lost", 2)
+    assert letters(broker, "lost") == "LQFRFE"
+    (message,) = take(broker, "queues/undelivered")
+    assert message["message"] == "m"
+    publish(broker, {"topics": ["undelivered.by hand"], "message": "n"})
+    assert [each["message"] for each in take(broker, "queues/undelivered", max=5)] == ["n"]
+
+
+def test_a_dead_letter_queue_that_a_topic_names_first_has_none_itself(start_broker: StartBroker) -> None:
+    broker = start_broker("topics.dead_letter_queue=ends")
+    publish(broker, [{"topics": ["ends.x"], "message": "m"}, {"topics": ["starts.x"], "message": "m"}])
+    assert call(broker, "GET", "/v1/queues/ends").json()["redrive_policy"] is None
+    assert call(broker, "GET", "/v1/queues/starts").json()["redrive_policy"]["dead_letter_queue"] == "ends"
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (1700000000, "2023-11-14T22:13:20Z"),
+        (1700000000.25, "2023-11-14T22:13:20.25Z"),
+        (1700000000123, "2023-11-14T22:13:20.123Z"),
+        (0, "1970-01-01T00:00:00Z"),
+        (99_999_999_999, "5138-11-16T09:46:39Z"),
+        (100_000_000_000, "1973-03-03T09:46:40Z"),
+        ("1700000000124", "2023-11-14T22:13:20.124Z"),
+        ("2020-05-07T01:01:00+02:00", "2020-05-07T01:01:00+02:00"),
+        ("20200507T010100", "20200507T010100"),
+    ],
+)
+def test_the_time_of_a_producer_is_a_number_or_a_text(broker: Broker, given: Any, kept: str) -> None:
+    receipt = publish(broker, {"object": "producer-times", "message": "m", "timestamp": given})
+    assert call(broker, "GET", f"/v1/messages/{receipt['id']}").json()["timestamp"] == kept
+    assert take(broker, "queues/producer-times")[0]["timestamp"] == kept
+    by_parameter = f"/v1/publish?object=producer-times&timestamp={quote(str(given))}"
+    receipt = broker.request("POST", by_parameter, {"Content-Type": "text/plain"}, b"m").json()
+    assert call(broker, "GET", f"/v1/messages/{receipt['id']}").json()["timestamp"] == kept
+    take(broker, "queues/producer-times")
+
+
+@pytest.mark.parametrize(
+    "given",
+    ["yesterday", "2020-13-07T01:01:00Z", "2020-05-07", -1, 1.7e15, 1_700_000_000_000_000_000, True, [1], "x" * 300],
+)
+def test_what_is_no_time_is_no_time_of_a_producer(broker: Broker, given: Any) -> None:
+    answer = call(broker, "POST", "/v1/publish", {"object": "no-times", "message": "m", "timestamp": given})
+    assert (answer.status, "timestamp" in answer.json()["error"]) == (400, True)
+    listed = call(broker, "POST", "/v1/publish", [{"message": "m", "timestamp": given}])
+    assert listed.status == 400
+
+
+def test_a_message_that_is_kicked_here_and_completed_there_is_completed(broker: Broker) -> None:
+    channel(broker, "kicked-copies", "kicked-copy.*", confirm=False)
+    receipt = publish(broker, {"topics": ["kicked-copy.x"], "message": "m"})
+    take(broker, "channels/kicked-copies")
+    take(broker, "queues/kicked-copy")
+    confirm(broker, {"id": receipt["id"]})
+    found = call(broker, "GET", f"/v1/messages/{receipt['id']}").json()
+    assert found["state"] == "X"
+    assert found["completed"] == found["modified"]

@@ -166,9 +166,12 @@ class Story(Struct, gc=False):
 
     @property
     def completed(self) -> Nanos | None:
-        """When the last of its places was complete, if they all are."""
-        times = [stay.completed for stay in self.places.values()]
-        return None if None in times else max(filter(None, times), default=None)
+        """When the last of its places was complete. Some may have ended otherwise (kicked, expired): then if the
+        last thing that happened is that one was completed."""
+        places = self.places
+        times = [stay.completed for stay in places.values()]
+        is_complete = None not in times or (self.current is not None and places[self.current].letter == "X")
+        return max(filter(None, times), default=None) if is_complete else None
 
     @property
     def failed(self) -> Nanos | None:
@@ -260,13 +263,12 @@ def _end(
     story: Story, place: Place, stay: Stay, *, completed: Nanos | None = None, failed: Nanos | None = None
 ) -> None:
     """A dead letter has failed before, and stays so unless somebody completes it."""
+    if completed:
+        stay.completed, stay.failed = completed, None
     if place in story.queued:
         return
     stay.ended = True
-    if completed:
-        stay.completed, stay.failed = completed, None
-    elif failed:
-        stay.failed = failed
+    stay.failed = failed or stay.failed
 
 
 def _settle(story: Story, stay: Stay, event: Succeeded | ResultStored | Invalidated | Declined) -> None:

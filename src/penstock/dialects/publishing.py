@@ -27,6 +27,7 @@ from penstock.dialects.http import (
 from penstock.dialects.json_bounds import longer_than
 from penstock.dialects.parameters import Given, number, parameters, refusal
 from penstock.dialects.queue_documents import checked_topic
+from penstock.dialects.times import producer_time
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import (
@@ -57,7 +58,7 @@ class _Message(Struct, forbid_unknown_fields=True):
     message: Raw = Raw()
     message_base64: str | UnsetType = UNSET
     mimeType: str = ""  # noqa: N815 - as the document has it.
-    timestamp: str = ""
+    timestamp: str | float = ""
     sender: str = ""
     priority: Annotated[int, Meta(ge=0, le=UINT32_MAX)] = 0
     delay: _Delay | None = None
@@ -221,7 +222,7 @@ def _new_message(
     topics: list[str],
     about: str,
     key: str,
-    timestamp: str,
+    timestamp: str | float,
     sender: str,
     priority: int,
     delay: float | None,
@@ -247,7 +248,7 @@ def _new_message(
         about,
         names,
         raw_key,
-        _encode_headers({b"timestamp": _checked_text(timestamp, "timestamp").encode()}) if timestamp else b"",
+        _encode_headers({b"timestamp": producer_time(timestamp).encode()}) if timestamp != "" else b"",
         None if delay is None else round(delay * SECOND_NS),
         None if expires is None else round(expires * SECOND_NS) or 1,
     )

@@ -234,7 +234,14 @@ class Publishing:
         return queue or self._make(name)
 
     def _make(self, name: str) -> Queue:
-        decision = self._engine.decide(CreateQueue(name, self._command.create), self._now)
+        """And its dead-letter queue, which has none itself, if that is not there either."""
+        settings, policy = self._command.create, self._command.create.redrive_policy
+        if policy and policy.dead_letter_queue == name:
+            settings = msgspec.structs.replace(settings, redrive_policy=None, retries=0)
+        elif policy and not self._is_there(policy.dead_letter_queue):
+            self._make(policy.dead_letter_queue)
+        alone = msgspec.structs.replace(settings, redrive_policy=None)
+        decision = self._engine.decide(CreateQueue(name, alone), self._now)
         if isinstance(decision.answer, Refused):
             raise _RefusedError(decision.answer)
         (created,) = decision.events
@@ -242,9 +249,12 @@ class Publishing:
         number = created.queue + len(self._made)
         if number > QUEUE_NUMBER_MAX or len(self._engine.queues) + len(self._made) >= QUEUES_MAX:
             raise _RefusedError(Refused(Reason.TOO_MANY_QUEUES))
-        self._events.append(msgspec.structs.replace(created, queue=number))
-        queue = self._made[name] = Queue(number, name, self._command.create)
+        self._events.append(msgspec.structs.replace(created, queue=number, settings=settings))
+        queue = self._made[name] = Queue(number, name, settings)
         return queue
+
+    def _is_there(self, name: str) -> bool:
+        return name in self._engine.numbers or name in self._made
 
     # ── What is known already ───────────────────────────────────────────────────────────────────────────────
 

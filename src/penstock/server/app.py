@@ -48,7 +48,7 @@ from penstock.engine.engine import Engine
 from penstock.errors import ConfigError, DataDirectoryError, HistoryError, InUseError, PenstockError, ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import SECOND_NS, SESSION_ID_MAX
-from penstock.model import Nanos, QueueSettings
+from penstock.model import Nanos, QueueSettings, RedrivePolicy
 from penstock.server.admission import Admitter
 from penstock.server.auth import Authenticator
 from penstock.server.browsers import policy_of
@@ -264,10 +264,16 @@ def _soon(callback: Callable[[], None]) -> None:
 
 def _topic_queues(config: Config) -> QueueSettings:
     """Of queues that a message to a topic makes."""
+    topics = config.topics
+    dead_letters = topics.dead_letter_queue
+    # One more than there are retries: those decide, so that a message moves when its last delivery has failed.
+    policy = RedrivePolicy(topics.retries + 1, dead_letters) if dead_letters else None
     return QueueSettings(
-        retention_ns=config.topics.retention_seconds * SECOND_NS,
-        visibility_ns=round(config.topics.visibility_seconds * SECOND_NS),
-        detect_unchanged=config.topics.detect_unchanged,
+        redrive_policy=policy,
+        retention_ns=topics.retention_seconds * SECOND_NS,
+        visibility_ns=round(topics.visibility_seconds * SECOND_NS),
+        detect_unchanged=topics.detect_unchanged,
+        retries=topics.retries,
     )
 
 

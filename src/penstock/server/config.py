@@ -19,16 +19,19 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 import msgspec
 from msgspec import Meta, Struct
 
+from penstock.dialects.http import has_control_characters
 from penstock.errors import ConfigError
 from penstock.limits import (
     BATCH_BYTES_MAX,
     BODY_BYTES_MAX,
+    CHANNEL_RETRIES_MAX,
     FAIL_SECONDS_MAX,
     HEADERS_BYTES_MAX,
     HISTORY_KEYS_DEFAULT,
     HISTORY_KEYS_MAX,
     LINE_BYTES_MAX,
     LINE_ENVELOPE_BYTES_MAX,
+    NAME_BYTES_MAX,
     PULL_SECONDS_MAX,
     REQUEST_BODY_BYTES_MAX,
     REQUEST_HEADERS_BYTES_MAX,
@@ -328,6 +331,17 @@ class TopicsConfig(Struct, frozen=True, kw_only=True):
     detect_unchanged: Annotated[
         bool, Meta(description="Whether such a queue gets only what is new of an object and key.")
     ] = True
+    retries: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=RETRIES_MAX,
+            description="Deliveries of a message in such a queue before it has failed (E); 0: no limit.",
+        ),
+    ] = CHANNEL_RETRIES_MAX
+    dead_letter_queue: Annotated[
+        str, Meta(description="Where such messages go, a queue that is made if need be. None: they are dropped.")
+    ] = ""
 
 
 class AuthConfig(Struct, frozen=True, kw_only=True):
@@ -390,6 +404,11 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Sequence[str], ov
         raise ConfigError(
             f"lines.buffered_bytes_max = {config.lines.buffered_bytes_max} has no room for one line of "
             f"lines.line_bytes_max = {config.lines.line_bytes_max}"
+        )
+    if config.topics.dead_letter_queue and not config.topics.retries:
+        raise ConfigError(
+            f"topics.dead_letter_queue = {config.topics.dead_letter_queue} has no use with topics.retries = 0: set "
+            "topics.retries to 1 or more"
         )
     return config
 
@@ -567,6 +586,12 @@ def _parse_hosts(given: object) -> tuple[HostName, ...]:
     return tuple(HostName(host) for host in hosts)
 
 
+def _parse_queue_name(text: object) -> str:
+    if not isinstance(text, str) or len(text.encode()) > NAME_BYTES_MAX or has_control_characters(text):
+        raise ValueError("not a name")
+    return text
+
+
 def _setting(key: str, hint: Any, default: Any) -> Setting:
     kind, meta = get_args(hint)
     variable = VARIABLE_PREFIX + key.replace(".", "_").upper()
@@ -577,6 +602,7 @@ def _setting(key: str, hint: Any, default: Any) -> Setting:
         tuple[HostName, ...]: ("names or addresses without a port, or *, separated by commas", _parse_hosts),
         tuple[Origin, ...]: ("origins such as https://example.org, or *, separated by commas", _parse_origins),
         bool: ("true or false", lambda raw: _convert(raw, hint)),
+        str: (f"the name of a queue, up to {NAME_BYTES_MAX} bytes, or nothing", _parse_queue_name),
     }
     expected, read = known.get(kind) or (_range(kind, meta), lambda raw: _convert(raw, hint))
     return Setting(key, variable, default, meta.description, expected, read)
@@ -620,7 +646,7 @@ def settings_table() -> str:
     """Every key as a Markdown table: what `docs/operating.md` shows."""
     lines = ["| key | variable | default | expected | what it is |", "|---|---|---|---|---|"]
     for setting in SETTINGS.values():
-        default = f"`{_shown(setting.default)}`" if setting.default != () else "none"
+        default = f"`{_shown(setting.default)}`" if setting.default not in ((), "") else "none"
         lines.append(
             f"| `{setting.key}` | `{setting.variable}` | {default} | {setting.expected} | {setting.description} |"
         )
