@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from penstock.engine.groups import WORKERS
+from penstock.engine.lifecycle import State
 from penstock.model import (
     AwaitResult,
     CreateQueue,
@@ -20,9 +21,11 @@ from penstock.model import (
     QueueSettings,
 )
 from penstock.server.config import LogConfig
+from penstock.server.damage import Damages
 from penstock.server.housekeeping import Housekeeper
 from penstock.server.loop import Loop
 from penstock.server.tally import NOBODY, Tally
+from penstock.storage import segments as storage
 from penstock.storage.segments import SegmentLog
 from tests.server.live import a_loop, ask, until
 
@@ -132,6 +135,37 @@ def test_the_living_messages_of_a_mostly_dead_segment_are_carried_forward(log: S
         assert row.position > survivor.position, "it was written again further up"
         assert log.read(row.position, row.body_bytes) == b"the first of all"
 
+    asyncio.run(story())
+
+
+def test_damage_does_not_keep_other_messages_from_being_carried_forward(
+    log: SegmentLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        Damages(loop)
+        loop.on_commit.append(keeper.after_commit)
+        await ask(loop, CreateQueue("work", QueueSettings(visibility_ns=10**15)))
+        for body in (b"damaged on the disk", b"whole"):
+            await ask(loop, Publish("work", [NewMessage(body)]))
+        damaged, whole = await ask(loop, Fetch("work", 2))
+        oldest = log.segments[0].path
+        content = oldest.read_bytes()
+        oldest.write_bytes(content.replace(b"damaged on the disk", b"damaged On the disk"))
+        await snapshots(loop, keeper, 8, keep=50)
+        await until(lambda: not keeper.under_way)
+        keeper.stop()
+        rows = loop.engine.queues[1].rows
+        lost, carried = rows.get(damaged.sequence), rows.get(whole.sequence)
+        assert lost is not None
+        assert carried is not None
+        assert (State(lost.state), lost.position) == (State.DAMAGED, damaged.position)
+        assert carried.position > whole.position, "it was written again further up"
+        assert oldest.exists(), "what can still be had of it is in it"
+        assert len(log.segments) < 10, "and others are given back"
+
+    monkeypatch.setattr(storage, "TAIL_BYTES_MAX", 0)  # Everything is read from the disk.
     asyncio.run(story())
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Callable, Iterator
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from penstock.limits import SECOND_NS
 from penstock.model import (
     Command,
     CreateQueue,
+    Delivery,
     Event,
     Fetch,
     Finish,
@@ -28,8 +29,10 @@ from penstock.model import (
     Publish,
     QueueSettings,
     RedrivePolicy,
+    Stage,
     Tick,
 )
+from penstock.server.loop import Loop
 from penstock.storage.directory import DataDirectory
 from penstock.storage.segment import SEGMENT_HEADER_BYTES, segment_path
 from penstock.storage.segments import SegmentLog
@@ -343,3 +346,142 @@ def test_a_snapshot_without_its_log_is_refused(kept: Kept) -> None:
         path.unlink()
     with pytest.raises(DamagedLogError, match="the log is gone: a snapshot says that it reached offset"):
         kept.recovered()
+
+
+# ── Messages before a snapshot ────────────────────────────────────────────────────────────────────────────────
+
+
+class Covered(NamedTuple):
+    """A log of several segments whose events are all in a snapshot, to be spoilt again and again."""
+
+    path: Path
+    whole: dict[Path, bytes]  # The segments, the oldest first.
+    bodies: list[bytes]
+    batches: list[range]  # By batch: which bytes of all segments together it takes, and …
+    held: list[set[bytes]]  # … which messages have their bytes in it.
+
+    def spoil(self, bit: int) -> None:
+        for path, content in self.whole.items():
+            path.write_bytes(flipped(content, bit) if 0 <= bit < 8 * len(content) else content)
+            bit -= 8 * len(content)
+
+    def received(self) -> tuple[list[bytes], int]:
+        """What a broker delivers, one message at a time; and how many messages it has set aside."""
+        log = open_log(self.path, SEGMENT_BYTES)
+        try:
+            loop = Loop(engine_of(log), log, lambda: 10**15, NoTurns())
+            bodies: list[bytes] = []
+            for queue in ("one", "two"):
+                while answer := fetched(loop, queue):
+                    bodies += [delivery.body for delivery in answer]
+            return bodies, loop.engine.damaged
+        finally:
+            close_log(log)
+
+
+class NoTurns:
+    """A scheduler for a loop that is asked, and never commits."""
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Not now."""
+
+    from_thread = soon
+
+    def after(self, _: int, __: Callable[[], None]) -> NoTurns:
+        return self
+
+    def cancel(self) -> None:
+        """There is nothing to cancel."""
+
+
+def fetched(loop: Loop, queue: str) -> list[Delivery]:
+    answers: list[list[Delivery]] = []
+    loop.submit(Fetch(queue, confirm=False), answers.append, Stage.READY)
+    loop.decide_collected()
+    return answers[0]
+
+
+@pytest.fixture(scope="module")
+def covered(fast_path: Path) -> Iterator[Covered]:
+    path = fast_path / "covered-sample"
+    log = open_log(path, SEGMENT_BYTES)
+    engine = engine_of(log)
+    batches: list[range] = []
+    held: list[set[bytes]] = []
+    bodies = [b"%s message %d" % (queue, number) for number in range(6) for queue in (b"one", b"two")]
+    for name in ("one", "two"):
+        work(engine, log, CreateQueue(name, QueueSettings()))
+    for first in range(0, len(bodies), 2):
+        begin = log.end_position
+        for queue, body in zip(("one", "two"), bodies[first : first + 2], strict=True):
+            for event in engine.decide(Publish(queue, [NewMessage(body)]), now=engine.time + SECOND_NS).events:
+                engine.evolve(event, log.append(event))
+        commit(log)
+        batches.append(range(begin, log.durable_position))
+        held.append(set(bodies[first : first + 2]))
+    snapshot(engine, log)
+    close_log(log)
+    assert len(log.segments) >= 3
+    whole = {segment.path: segment.path.read_bytes() for segment in log.segments}
+    starts = dict(zip(whole, accumulate([len(content) for content in whole.values()], initial=0), strict=False))
+    in_files = []
+    for batch in batches:
+        segment = [each for each in log.segments if each.base_position <= batch.start][-1]
+        first_byte = starts[segment.path] + segment.file_offset(batch.start)
+        in_files.append(range(first_byte, first_byte + len(batch)))
+    yield Covered(path, whole, bodies, in_files, held)
+    shutil.rmtree(path)
+
+
+def test_every_flipped_bit_before_a_snapshot_costs_exactly_the_messages_of_its_batch(covered: Covered) -> None:
+    newest = sum(len(content) for content in list(covered.whole.values())[:-1])
+    for bit in range(0, 8 * (covered.batches[-1].stop + 10), 1 if LONG else 7):
+        covered.spoil(bit)
+        if newest <= bit // 8 < newest + SEGMENT_HEADER_BYTES:
+            with pytest.raises(DamagedLogError, match="segment header is damaged"):
+                covered.received()
+            continue
+        lost = [held for batch, held in zip(covered.batches, covered.held, strict=True) if bit // 8 in batch]
+        expected = set(covered.bodies).difference(*lost)
+        bodies, damaged = covered.received()
+        assert set(bodies) == expected, f"bit {bit}"
+        assert (len(bodies), damaged) == (len(expected), len(covered.bodies) - len(expected)), f"bit {bit}"
+
+
+def test_a_lost_block_before_a_snapshot_costs_what_was_in_it(covered: Covered) -> None:
+    """A block that the disk has lost reads as zeros: all batches that it touches are damaged, and no other."""
+    path, content = next(iter(covered.whole.items()))
+    for start in range(SEGMENT_HEADER_BYTES, len(content), 40):
+        covered.spoil(-1)
+        end = min(start + 128, len(content))
+        path.write_bytes(content[:start] + bytes(end - start) + content[end:])
+        touched = zip(covered.batches, covered.held, strict=True)
+        lost = [held for batch, held in touched if batch.start < end and start < batch.stop]
+        bodies, damaged = covered.received()
+        assert set(bodies) == set(covered.bodies).difference(*lost), f"{start} to {end}"
+        assert damaged == len(covered.bodies) - len(bodies)
+
+
+def test_damage_in_a_batch_that_is_only_partly_in_the_snapshot_stops_the_start(fast_path: Path) -> None:
+    path = fast_path / "partly-sample"
+    log = open_log(path, SEGMENT_BYTES)
+    engine = engine_of(log)
+    work(engine, log, CreateQueue("one", QueueSettings()))
+    begin = log.end_position
+    for body in (b"in the snapshot", b"after it"):
+        for event in engine.decide(Publish("one", [NewMessage(body)]), now=engine.time + SECOND_NS).events:
+            engine.evolve(event, log.append(event))
+        if body == b"in the snapshot":
+            snapshot(engine, log)
+    commit(log)
+    close_log(log)
+    segment = log.segments[-1]
+    whole = segment.path.read_bytes()
+    for bit in range(8 * segment.file_offset(begin), 8 * segment.file_offset(log.durable_position), 5):
+        segment.path.write_bytes(flipped(whole, bit))
+        log = open_log(path, SEGMENT_BYTES)
+        with pytest.raises(DamagedLogError, match="damaged at byte"):
+            engine_of(log)
+        close_log(log)
+        assert segment.path.read_bytes() == flipped(whole, bit), "nothing is cut off"
+    shutil.rmtree(path)
