@@ -168,7 +168,27 @@ def test_a_flipped_bit_in_the_middle_is_named_with_file_byte_and_offsets(data: P
     result = run("verify", data)
     assert result.exit_code == 2
     assert f"{FIRST}, byte {second}: events 6 to 14 cannot be read" in result.stdout
-    assert "damaged: offsets lost: 6 to 14" in result.stdout
+    assert "damaged: offsets lost: 6 to 14. A broker starts, and sets damaged messages aside" in result.stdout
+    assert "queue orders: messages whose bytes are damaged: 1" in result.stdout
+
+
+def test_damage_that_has_to_be_replayed_stops_a_start(data: Path) -> None:
+    path = data / "log" / FIRST
+    fourth = starts_of_batches(path)[3]
+    change(path, fourth + HEADER_BYTES)
+    result = run("verify", data)
+    assert result.exit_code == 2
+    assert f"{FIRST}, byte {fourth}: events 23 to 26 cannot be read" in result.stdout
+    assert "A broker starts" not in result.stdout
+
+
+def test_a_damaged_header_of_a_segment_that_a_snapshot_covers_does_not_stop_a_start(tmp_path: Path) -> None:
+    directory = make_log(tmp_path / "data", [[CREATED, logged(1)], [logged(2)]], snapshot=True)
+    change(min(directory.log.iterdir()), 20)
+    result = run("verify", tmp_path / "data")
+    assert result.exit_code == 2
+    assert "the segment header is damaged; a broker starts without it" in result.stdout
+    assert "whose bytes are damaged" not in result.stdout
 
 
 @pytest.mark.parametrize("name", [f"log/{FIRST}", f"snapshots/{SNAPSHOT}"])
@@ -327,7 +347,7 @@ def test_inspect_for_machines_counts_messages_by_queue(data: Path) -> None:
 
 
 def test_inspect_of_a_damaged_log_says_what_it_can(data: Path) -> None:
-    change(data / "log" / FIRST, 100)
+    change(data / "log" / FIRST, starts_of_batches(data / "log" / FIRST)[3] + HEADER_BYTES)
     told = json.loads(run("inspect", "--json", data).stdout)
     assert (told["verdict"], told["queues"]) == ("damaged", None)
     assert "cannot be read" in run("inspect", data).stdout

@@ -121,7 +121,7 @@ def _examine(data: DataDirectory, advance: Advance = lambda _: None) -> tuple[Re
     """Check the files, then the state they add up to. No engine: there is no such state."""
     for _ in range(_TRIES):
         report = scan(data, advance)
-        if report.severity is Severity.DAMAGED:
+        if not report.starts:
             return report, None
         try:
             return report, _rebuild(data, report)
@@ -148,6 +148,7 @@ def _rebuild(data: DataDirectory, report: Report) -> Engine | None:
         report.problems.append(Problem(Severity.DAMAGED, text, report.directory))
         return None
     report.problems += _homeless(engine, report)
+    report.problems += _damaged(engine, report)
     return engine
 
 
@@ -177,6 +178,30 @@ def _homeless(engine: Engine, report: Report) -> Iterator[Problem]:
     if lost_chunks:
         text = f"{lost_chunks} chunks of staged rows are in no segment"
         yield Problem(Severity.DAMAGED, text, report.directory)
+
+
+def _damaged(engine: Engine, report: Report) -> Iterator[Problem]:
+    """Messages and results whose bytes lie in a damaged part of the log."""
+    ranges = np.array(report.damaged, dtype=np.int64).reshape(-1, 2)
+    for queue in engine.queues.values() if len(ranges) else ():
+        rows = [rows for _, rows in queue.rows.tables()]
+        sizes = [table["body_bytes"].astype(np.int64) + table["key_bytes"] + table["headers_bytes"] for table in rows]
+        messages = sum(
+            _count_in(ranges, *each) for each in zip([table["position"] for table in rows], sizes, strict=True)
+        )
+        stored = [slots[slots["state"] == STORED] for _, slots in queue.groups.tables()]
+        results = sum(_count_in(ranges, slots["value"], slots["size"].astype(np.int64)) for slots in stored)
+        for count, what in ((messages, "messages"), (results, "results")):
+            if count:
+                text = f"queue {queue.name}: {what} whose bytes are damaged: {count}"
+                yield Problem(Severity.DAMAGED, text, report.directory, stops=False)
+
+
+def _count_in(ranges: _Numbers, positions: NDArray[np.uint64], sizes: _Numbers) -> int:
+    first = positions.astype(np.int64)
+    following = np.searchsorted(ranges[:, 1], first, side="right")
+    starts = np.append(ranges[:, 0], NEVER_NS)[following]
+    return int(np.count_nonzero((starts < first + sizes) & (sizes > 0)))
 
 
 def _inside(first: _Numbers, sizes: _Numbers, bases: _Numbers, ends: _Numbers) -> NDArray[np.bool_]:
@@ -389,4 +414,5 @@ def _verdict(report: Report) -> str:
         if problem.first_lost is not None and problem.last_lost is not None
     )
     offsets = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in lost)
-    return f"damaged: {f'offsets lost: {offsets}' if offsets else 'see above'}"
+    verdict = f"damaged: {f'offsets lost: {offsets}' if offsets else 'see above'}"
+    return f"{verdict}. A broker starts, and sets damaged messages aside" if report.starts else verdict

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.errors import DamagedLogError, DataDirectoryError
+from penstock.errors import DamagedHeaderError, DamagedLogError, DataDirectoryError
 from penstock.model import Event, Nanos, Position
 from penstock.storage.batch import RECORD_DTYPE, Header, events_of, extent_bounds
 from penstock.storage.columns import BYTES_PER_GROUP, RECORDS_PER_GROUP, decode
@@ -25,10 +25,13 @@ from penstock.storage.directory import DataDirectory
 from penstock.storage.segment import (
     SEGMENT_HEADER_BYTES,
     Found,
+    Gap,
+    Known,
     Segment,
     SegmentReader,
     is_segment_header,
     open_segment,
+    segment_without_header,
 )
 from penstock.storage.snapshot import SnapshotFacts, check_snapshot, list_snapshots, read_facts
 
@@ -41,7 +44,7 @@ _TRIES = 5
 class Severity(IntEnum):
     WHOLE = 0
     TORN = 1  # A commit that nobody was told of did not come to its end: the next start cuts it.
-    DAMAGED = 2  # Something that was once whole is not any more: no start before somebody has decided.
+    DAMAGED = 2  # Something that was once whole is not any more.
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -51,6 +54,7 @@ class Problem(msgspec.Struct, frozen=True):
     byte: int | None = None
     first_lost: int | None = None  # Offsets.
     last_lost: int | None = None
+    stops: bool = True  # Damage: does it stop a start? Not if a snapshot covers it.
 
 
 class SnapshotReport(msgspec.Struct, frozen=True):
@@ -59,6 +63,7 @@ class SnapshotReport(msgspec.Struct, frozen=True):
     offset: int | None = None
     time: Nanos | None = None
     problem: str | None = None  # None: whole.
+    position: Position = 0
 
 
 class SegmentReport(msgspec.Struct, kw_only=True):
@@ -89,6 +94,12 @@ class Report(msgspec.Struct, kw_only=True):
     holes: list[tuple[int, int]] = []  # First and last offset of what compaction has removed.
     leftovers: list[str] = []  # Files that no start reads: cut tails, unfinished snapshots.
     problems: list[Problem] = []
+    damaged: list[tuple[Position, Position]] = []  # Parts of the log whose events are in the snapshot.
+
+    @property
+    def starts(self) -> bool:
+        """Would a broker start with it?"""
+        return not any(problem.stops for problem in self.problems if problem.severity is Severity.DAMAGED)
 
     @property
     def severity(self) -> Severity:
@@ -103,6 +114,10 @@ class Report(msgspec.Struct, kw_only=True):
     def covered(self) -> int:
         """Events before this offset are in that snapshot."""
         return self.snapshot.offset or 0 if self.snapshot else 0
+
+    @property
+    def known(self) -> Known:
+        return Known(self.covered, self.snapshot.position) if self.snapshot else Known()
 
 
 def holder(directory: Path) -> int | None:
@@ -158,20 +173,25 @@ def replay(directory: DataDirectory, report: Report) -> Iterator[tuple[int, Even
     end = (
         report.segments[-1].next_offset if report.segments else start
     )  # Of what was checked: the log may have grown.
-    for header, payload in batches(directory, start):
+    for header, payload in batches(directory, start, report.known):
         for offset, (event, position) in enumerate(events_of(header, payload), start=header.base_offset):
             if start <= offset < end:
                 yield offset, event, position
 
 
-def batches(directory: DataDirectory, start: int) -> Iterator[tuple[Header, bytes]]:
-    """Every batch that can be read and has something at `start` or later."""
+def batches(
+    directory: DataDirectory,
+    start: int,
+    known: Known = Known(),  # noqa: B008 (a tuple does not change)
+) -> Iterator[tuple[Header, bytes]]:
+    """Every batch that can be read and has something at `start` or later. Damage is passed over where its events are
+    known."""
     paths = _segment_paths(directory)
     for index, path in enumerate(paths):
         if index + 1 < len(paths) and int(paths[index + 1].stem) <= start:
             continue
         try:
-            for _, header, payload in SegmentReader(open_segment(path)).batches():
+            for _, header, payload in SegmentReader(open_segment(path), known).batches():
                 if header.base_offset + header.records > start:
                     yield header, payload
         except DamagedLogError:
@@ -195,8 +215,8 @@ def _scan(directory: DataDirectory, report: Report, advance: Advance) -> None:
         report.snapshots.append(_read_snapshot(path, report))
         advance(path.stat().st_size)
     end: _End | None = _End(0, 0)
-    for path in paths:
-        end = _scan_segment(path, report, end, advance, last=path == paths[-1])
+    for path, following in zip(paths, [*paths[1:], None], strict=False):
+        end = _scan_segment(path, following, report, end, advance)
     covered = report.covered
     if end and end.offset < covered:
         text = f"events {end.offset} to {covered - 1} are missing: the log ends before its snapshot"
@@ -212,13 +232,16 @@ def _read_snapshot(path: Path, report: Report) -> SnapshotReport:
     except DamagedLogError as error:
         report.problems.append(_damage(path, _without_path(path, error)))
         return SnapshotReport(str(path), size, problem=_without_path(path, error))
-    return SnapshotReport(str(path), size, facts.offset, facts.time)
+    return SnapshotReport(str(path), size, facts.offset, facts.time, position=facts.position)
 
 
-def _scan_segment(path: Path, report: Report, end: _End | None, advance: Advance, *, last: bool) -> _End | None:
+def _scan_segment(
+    path: Path, following: Path | None, report: Report, end: _End | None, advance: Advance
+) -> _End | None:
     """Check one segment; where it ends, or None if that cannot be known."""
+    last = following is None
     try:
-        segment = open_segment(path)
+        segment = _opened(path, following, report)
     except DamagedLogError as error:
         if last and _is_unborn(path):
             text = "a crash while this segment was made left it without a header; it never held anything"
@@ -239,8 +262,11 @@ def _scan_segment(path: Path, report: Report, end: _End | None, advance: Advance
         bytes_reserved=path.stat().st_size,
     )
     report.segments.append(found)
-    reader = SegmentReader(segment)
+    reader = SegmentReader(segment, _known(segment, following, report))
     problem = _read_batches(reader, found, advance) or _judge(reader, last=last)
+    for gap in reader.gaps:
+        report.damaged.append((gap.start, gap.end))
+        report.problems.append(_gap(segment, gap))
     found.next_offset, found.end_position, found.bytes_used = reader.next_offset, reader.end_position, reader.end
     advance(found.bytes_reserved - reader.end + SEGMENT_HEADER_BYTES)
     if problem:
@@ -248,6 +274,32 @@ def _scan_segment(path: Path, report: Report, end: _End | None, advance: Advance
         if problem.severity is Severity.DAMAGED:
             return None
     return _End(reader.next_offset, reader.end_position)
+
+
+def _opened(path: Path, following: Path | None, report: Report) -> Segment:
+    """A segment that a start does not replay may have lost its header."""
+    try:
+        return open_segment(path)
+    except DamagedHeaderError as error:
+        if following is None or int(following.stem) > report.covered:
+            raise
+        text = f"{_without_path(path, error).partition(':')[0]}; a broker starts without it"
+        report.problems.append(Problem(Severity.DAMAGED, text, str(path), 0, stops=False))
+        return segment_without_header(path, open_segment(following))
+
+
+def _known(segment: Segment, following: Path | None, report: Report) -> Known:
+    """Up to where a start does not need the events of a segment."""
+    if following is None or int(following.stem) > report.covered:
+        return report.known
+    end = segment.base_position + segment.path.stat().st_size - SEGMENT_HEADER_BYTES
+    return Known(int(following.stem), end)
+
+
+def _gap(segment: Segment, gap: Gap) -> Problem:
+    lost = (gap.first_offset, gap.end_offset - 1)
+    text = f"events {lost[0]} to {lost[1]} cannot be read; a snapshot covers them, so that a broker starts"
+    return Problem(Severity.DAMAGED, text, str(segment.path), segment.file_offset(gap.start), *lost, stops=False)
 
 
 def _check_chain(segment: Segment, report: Report, end: _End | None) -> None:
@@ -317,12 +369,14 @@ def _judge(reader: SegmentReader, *, last: bool) -> Problem | None:
     if damage is None:
         return None
     first = damage.next_offset
-    if last and damage.resumes_at is None:
+    if last and damage.resumes_at is None and first >= reader.known.offset:
         text = (
             f"a torn tail: what follows byte {damage.file_offset} is not a whole batch and will be cut at next start"
         )
         return Problem(Severity.TORN, text, str(path), damage.file_offset)
     end = damage.resumes_at
+    if end is None and last:
+        end = reader.known.offset
     if end is None:
         paths = sorted(path.parent.glob("*.log"))
         end = int(paths[paths.index(path) + 1].stem)
