@@ -180,6 +180,27 @@ def test_more_of_a_body_than_is_read_of_any_is_not_waited_for() -> None:
     assert reader.receive(b"x") == Reply(200, "success", False)
 
 
+def test_a_trailer_says_nothing() -> None:
+    reply = ResponseReader().receive(
+        b"HTTP/1.1 503 Busy\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\nRetry-After: 9\r\n\r\n"
+    )
+    assert reply is not None
+    assert (reply.status, reply.retry_after, reply.keep_alive) == (503, b"", True)
+
+
+@pytest.mark.parametrize("trailer", [b"X-Padding: " + b"x" * 1000, b"X: y\r\n" * 200])
+def test_no_more_is_read_of_trailers_than_of_a_body(trailer: bytes) -> None:
+    reader = ResponseReader()
+    begun = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n" + trailer
+    assert reader.receive(begun) is None
+    read = 0
+    more = trailer if trailer.endswith(b"\n") else b"x" * 1000
+    while (reply := reader.receive(more)) is None:
+        read += len(more)
+        assert read < 3 * PUSH_RESPONSE_BODY_BYTES_MAX
+    assert (reply.status, reply.outcome, reply.keep_alive) == (200, "success", False)
+
+
 @pytest.mark.parametrize(
     "data",
     [

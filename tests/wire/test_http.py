@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 
@@ -10,6 +11,7 @@ import pytest
 from tests.broker import Broker, StartBroker
 from tests.http_client import Connection, Response, encode_request
 
+HOST = b"Host: penstock.localhost\r\n"
 REQUEST_HEADERS_BYTES_MAX = 32 << 10
 BODY_BYTES_MAX = 1 << 20
 REQUEST_BODY_BYTES_MAX = 16 << 20
@@ -282,6 +284,68 @@ def test_a_head_over_the_limit_is_431_and_closes(broker: Broker, headers: dict[s
         assert response.status == 431
         assert error_of(response)
         assert connection.ended_within(10)
+
+
+@pytest.mark.parametrize(
+    "trailer", [b"X-Padding: " + b"x" * 40_000 + b"\r\n", b"X: y\r\n" * 10_000, b"X-Padding: " + b"x" * 400_000]
+)
+@pytest.mark.parametrize("pieces", [1, 20])
+def test_trailers_over_the_limit_of_the_head_are_431(broker: Broker, queue: str, trailer: bytes, pieces: int) -> None:
+    request = chunked("POST", f"/messages/{queue}", b"body", trailer=trailer)
+    with broker.connect() as connection:
+        size = len(request) // pieces
+        with contextlib.suppress(ConnectionError):  # It is closed before everything is sent.
+            for start in range(0, len(request), size):
+                connection.send(request[start : start + size])
+        assert read_status(connection) in (431, None)
+    assert broker.request("GET", f"/messages/{queue}").status == 204
+
+
+def read_status(connection: Connection) -> int | None:
+    """None if the answer was lost because the broker had closed, with more on its way."""
+    try:
+        return connection.read_response().status
+    except ConnectionError:
+        return None
+
+
+def test_an_endless_trailer_takes_no_memory(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    broker.create_queue("trailers")
+    before = broker.resident_bytes()
+    with broker.connect() as connection:
+        connection.send(chunked("POST", "/messages/trailers", b"body").removesuffix(b"\r\n") + b"X-Padding: ")
+        with contextlib.suppress(ConnectionError):
+            for _ in range(64):
+                connection.send(b"x" * (1 << 20))
+    assert broker.request("GET", "/health").status == 200
+    assert broker.resident_bytes() - before < 20 << 20
+
+
+def test_an_endless_size_of_a_chunk_is_431(broker: Broker, queue: str) -> None:
+    begun = chunked("POST", f"/messages/{queue}", b"body").removesuffix(b"\r\n\r\n")
+    with broker.connect() as connection, contextlib.suppress(ConnectionError):
+        for _ in range(64):
+            connection.send(begun)
+            begun = b";x=" + b"x" * 10_000
+        assert read_status(connection) in (431, None)
+
+
+def test_a_body_in_many_small_chunks_is_no_long_head(broker: Broker, queue: str) -> None:
+    with broker.connect() as connection:
+        connection.send(chunked("POST", f"/messages/{queue}", *[b"%d" % (each % 10) for each in range(20_000)]))
+        assert connection.read_response().status == 201
+
+
+def test_what_is_in_a_trailer_does_not_count(start_broker: StartBroker) -> None:
+    broker = start_broker("auth.tokens=hush")
+    trailer = b"Authorization: Bearer hush\r\nHost: localhost\r\n"
+    with broker.connect() as connection:
+        connection.send(chunked("POST", "/messages/q", b"body", trailer=trailer))
+        assert connection.read_response().status == 401
+    with broker.connect() as connection:
+        connection.send(chunked("POST", "/messages/q", b"body", trailer=trailer).replace(HOST, b"", 1))
+        assert connection.read_response().status == 400
 
 
 def test_an_endless_head_is_431_before_it_ends(broker: Broker) -> None:

@@ -165,16 +165,17 @@ class Reply(Struct, frozen=True, gc=False):
 
 
 class ResponseReader:
-    """Reads the responses of one connection, of which one at a time is expected. Bodies are thrown away."""
+    """Reads the responses of one connection, of which one at a time is expected. Bodies and trailers are thrown away,
+    and together they have one limit."""
 
     __slots__ = (
-        "_body_bytes",
         "_ended_by_close",
         "_head_bytes",
         "_head_is_complete",
         "_headers",
         "_parser",
         "_reply",
+        "_rest_bytes",
     )
 
     def __init__(self) -> None:
@@ -183,7 +184,7 @@ class ResponseReader:
 
     def expect(self) -> None:
         """A request was sent: a response is to follow."""
-        self._head_bytes = self._body_bytes = 0
+        self._head_bytes = self._rest_bytes = 0
         self._head_is_complete = False
         self._ended_by_close = False
         self._reply: Reply | None = None
@@ -192,7 +193,8 @@ class ResponseReader:
     def receive(self, data: bytes) -> Reply | None:
         """The reply, when the response is complete, or as much of it has come as is read of any. Raises
         `ProtocolError` for what is no response."""
-        if not self._head_is_complete:
+        after_head, rest_bytes = self._head_is_complete, self._rest_bytes
+        if not after_head:
             self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -203,7 +205,9 @@ class ResponseReader:
         if self._reply is None:
             if not self._head_is_complete and self._head_bytes > PUSH_RESPONSE_HEAD_BYTES_MAX:
                 raise ProtocolError(f"the response has more than {PUSH_RESPONSE_HEAD_BYTES_MAX} bytes of header")
-            if self._body_bytes > PUSH_RESPONSE_BODY_BYTES_MAX:
+            if after_head and self._rest_bytes == rest_bytes:
+                self._rest_bytes += len(data)  # All of it belongs to a trailer, or to the size of a chunk.
+            if self._rest_bytes > PUSH_RESPONSE_BODY_BYTES_MAX:
                 return self._judge(keep_alive=False)
         return self._reply
 
@@ -218,7 +222,9 @@ class ResponseReader:
             self._reply = self._last_reply()  # A response to a request that was never sent.
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._reply is None:
+        if self._head_is_complete:
+            self._rest_bytes += len(name) + len(value)  # A trailer: thrown away, as the body is.
+        elif self._reply is None:
             self._headers[name.lower()] = value
 
     def on_headers_complete(self) -> None:
@@ -230,7 +236,7 @@ class ResponseReader:
         self._ended_by_close = not lengths and status not in _BODILESS
 
     def on_body(self, body: bytes) -> None:
-        self._body_bytes += len(body)
+        self._rest_bytes += len(body)
 
     def on_message_complete(self) -> None:
         if self._parser.get_status_code() < 200:

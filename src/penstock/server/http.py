@@ -61,6 +61,7 @@ SWEEPS_PER_SECOND = 2
 _METHODS = frozenset((b"GET", b"POST", b"DELETE", b"PUT", b"HEAD"))
 _PLAIN = b"/-._~%?=&+ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _REPEATED = frozenset((b"GET", b"POST"))  # Others name something new each time, as a rule.
+_FIELD_BYTES = len(b": \r\n")  # What a header field has beside its name and value.
 _SPECIAL = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
 
 
@@ -346,6 +347,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         "_ended",
         "_exchanges",
         "_flow",
+        "_has_moved",
         "_head_bytes",
         "_headers",
         "_heads",
@@ -364,6 +366,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         "_server",
         "_since",
         "_target",
+        "_trailer_bytes",
         "_transport",
         "_turns",
         "_upgrade",
@@ -395,7 +398,9 @@ class HttpConnection(Pausing, asyncio.Protocol):
         self._heads = 0  # How many were complete.
         self._latest: _Exchange | None = None  # Of the read under way.
         self._usual: _Head | None = None  # What the last known head was: mostly the next one is the same.
-        self._head_bytes = 0  # Of a head that is not complete, without the read under way.
+        self._head_bytes = 0  # Of a head, or of what is no body after it, that is not complete: whole reads of it.
+        self._trailer_bytes = 0
+        self._has_moved = False  # The read under way has brought some of a body.
         self._read_bytes = 0  # Of the read under way.
         self._target = b""
         self._headers: Headers = {}
@@ -513,6 +518,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
     def _parse(self, data: bytes) -> None:
         heads = self._heads
         self._read_bytes = len(data)
+        self._has_moved = False
         try:
             self._parser.feed_data(data)
             if self._in_request:
@@ -588,6 +594,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
     def on_message_begin(self) -> None:
         """Called with the first byte of a request: from here on the parser must see every byte, to its end."""
         self._in_request = self._in_head = True
+        self._head_bytes = self._trailer_bytes = 0
         self._since = self._server.sweeps
         self._headers = {}
 
@@ -598,7 +605,16 @@ class HttpConnection(Pausing, asyncio.Protocol):
             raise _RequestRefusedError(error_response(414, "the request target is too long"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.lower()] = value
+        if self._in_head:
+            self._headers[name.lower()] = value
+        else:
+            self._drop_trailer(len(name) + len(value))
+
+    def _drop_trailer(self, size: int) -> None:
+        """A field after a chunked body says nothing that counts: only its size does, as that of the head."""
+        self._trailer_bytes += size + _FIELD_BYTES
+        if self._trailer_bytes > self._server.limits.header_bytes_max:
+            _refuse_head()
 
     def on_headers_complete(self) -> None:
         self._in_head = False
@@ -608,6 +624,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         self._head_bytes = 0
 
     def on_body(self, body: bytes) -> None:
+        self._has_moved = True
         if not self._body and len(body) <= BODY_BYTES_UNASKED:
             self._body = body
         else:
@@ -620,12 +637,15 @@ class HttpConnection(Pausing, asyncio.Protocol):
 
     def _check_unfinished(self, *, same_head: bool) -> None:
         """A request of which more must come: is there too much of it, and does the client wait to be asked?"""
+        # How much of a read in which another head ended belongs to this one is not known, nor worth knowing. A read
+        # that brings nothing of a chunked body is all sizes of chunks, their extensions, and trailers.
+        same_part = same_head and not self._has_moved
+        self._head_bytes = self._head_bytes + self._read_bytes if same_part else 0
+        if self._head_bytes > self._server.limits.header_bytes_max:
+            _refuse_head()
         if self._in_head:
-            # How much of a read in which another head ended belongs to this one is not known, nor worth knowing.
-            self._head_bytes += self._read_bytes if same_head else 0
-            if self._head_bytes > self._server.limits.header_bytes_max:
-                _refuse_head()
-        elif self._rule is None and self._headers.get(b"expect", b"").lower() == b"100-continue":
+            return
+        if self._rule is None and self._headers.get(b"expect", b"").lower() == b"100-continue":
             self._ask_for_rule()
             if not self._exchanges and self._transport:
                 self._transport.write(_CONTINUE)  # Else it would be taken for the answer to an earlier request.
@@ -957,7 +977,7 @@ def _always(result: Result, _: Request) -> Result:
 
 
 def _refuse_head() -> NoReturn:
-    raise _RequestRefusedError(error_response(431, "the request's headers are too long"))
+    raise _RequestRefusedError(error_response(431, "the request's headers or trailers are too long"))
 
 
 def _too_large(rule: BodyRule) -> Response:
