@@ -693,10 +693,10 @@ class HttpConnection(Pausing, asyncio.Protocol):
         if self._rule is not None:
             self._end_large_body()
         refusal = server.handler.refusal(headers)
-        if refusal is None:
-            self._latest = exchange
-        else:
-            exchange.route = partial(_always, refusal)  # Not remembered: what is remembered is served.
+        self._latest = exchange
+        if refusal is not None:
+            self._latest = None  # What is remembered is served, without being asked about.
+            exchange.route = partial(_always, refusal)
         self._accept(exchange)
 
     def _accept(self, exchange: _Exchange) -> None:
