@@ -29,6 +29,7 @@ class Reason(Enum):
     TOO_MANY_RECEIVERS = "the queue has as many receivers as it may"
     TOO_MANY_DELIVERIES = "the messages would go to more places than one publish may fill"
     TOO_MANY_QUEUES = "the broker holds as many queues as it may"
+    TOO_MANY_NAMES = "name limit reached"
     TOO_MANY_KEYS = "the Object History holds as many keys as it may"
     HISTORY_BEHIND = "the Object History cannot be written as fast as it changes"
     NOT_STAGED = "not all of what is to be committed is staged"

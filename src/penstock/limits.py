@@ -38,7 +38,16 @@ PUSH_SECONDS_DEFAULT = 30
 SHARD_MAX = (1 << 12) - 1
 QUEUE_NUMBER_MAX = (1 << 24) - 1
 SEQUENCE_MAX = (1 << 44) - 1
-NAMES_MAX = 1 << 20  # Repeated names (content types, consumers, …) numbered in memory.
+NAMES_MAX = 1 << 24  # Repeated names (content types, consumers, …) numbered in memory: as many as may be allowed …
+NAMES_DEFAULT = 1 << 20  # … and as many as are.
+NAME_NUMBER_MAX = INT32_MAX  # Arrow has them in 32 bits with a sign.
+NAMES_SWEPT_MIN = 4096  # Fewer are not looked through for those that nobody uses.
+NAMES_FORGOTTEN_AT_ONCE = 256
+NAMES_RECALLED_MAX = 65_536  # Forgotten lately, and found by readers of the log without a search.
+NAMES_FOUND_MAX = 1 << 20  # Forgotten before, and found by a search of the log.
+ROWS_SWEPT_AT_ONCE = 64  # In chunks.
+NAME_SWEEP_SECONDS = 1.0  # Between two looks at whether there is something to do.
+NAME_SWEEP_PAUSE_SECONDS = 0.005  # Between two slices.
 QUEUES_MAX = 100_000
 RECEIVERS_MAX = 10_000  # Of one queue.
 
@@ -205,6 +214,7 @@ assert QUEUES_MAX <= PUBLISH_DELIVERIES_MAX, "one message may go to every queue 
 assert GATHERED_MAX <= BATCH_MESSAGES_MAX
 assert GATHERED_MAX <= WS_REQUESTS_MAX
 assert CONTENT_TYPE_BYTES_MAX <= HEADER_VALUE_BYTES_MAX < HEADERS_BYTES_MAX
+assert NAMES_DEFAULT <= NAMES_MAX < NAME_NUMBER_MAX
 assert KEY_BYTES_MAX < 1 << 16, "a key's length is two bytes on disk"
 assert PART_BYTES_CROWDED <= LIGHT_BYTES_MAX <= PART_BYTES <= PART_BODY_BYTES
 assert TURN_CROWDED_SECONDS <= TURN_SECONDS

@@ -540,6 +540,10 @@ class DescribeStaged(Command, frozen=True):
     query: str
 
 
+class ForgetNames(Command, frozen=True):
+    """Forget some of the names that a sweep has found to be unused."""
+
+
 class Tick(Command, frozen=True):
     """Settle the leases and the lifetimes that have run out."""
 
@@ -566,6 +570,7 @@ class Kind(IntEnum):
     BATCH_COMMITTED = 9
     ADMITTED = 10
     UNSTAGED = 11
+    NAME_FORGOTTEN = 12
     LOGGED = 16
     FETCHED = 17
     KICKED = 18
@@ -628,6 +633,15 @@ class Event(Struct, frozen=True, gc=False):
 
 class NameDefined(Event, frozen=True, gc=False):
     kind: ClassVar[Kind] = Kind.NAME_DEFINED
+    number: int
+    text: str
+
+
+class NameForgotten(Event, frozen=True, gc=False):
+    """Nobody uses the name any more. The text is said once more, for whoever meets the number in older events after
+    the definition has left the log."""
+
+    kind: ClassVar[Kind] = Kind.NAME_FORGOTTEN
     number: int
     text: str
 

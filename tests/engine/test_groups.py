@@ -349,7 +349,7 @@ class ReceiversMachine(RuleBasedStateMachine):
             assert slots == expected
             assert len(groups) == len(known)
             for each, receiver in known.items():
-                assert groups.cursor(texts.index(each)) == receiver.cursor
+                assert groups.cursor(self.rig.engine.names.known(each)) == receiver.cursor
 
     @invariant()
     def workers_see_what_is_left_for_them(self) -> None:

@@ -27,6 +27,7 @@ from penstock.model import (
     Logged,
     MessageEvent,
     NameDefined,
+    NameForgotten,
     Nanos,
     QueueChanged,
     QueueCreated,
@@ -162,6 +163,8 @@ class Ledger:
                 del self.alive[event.queue, event.sequence]
             case NameDefined():
                 self.names[event.number] = event.text
+            case NameForgotten():
+                promise(self.names.pop(event.number) == event.text, f"not what it stood for: {event}")
             case Delivered() | HandedOver():
                 self._received(event)
             case ReceiverMoved():

@@ -34,6 +34,7 @@ from penstock.model import (
     MessageEvent,
     Moved,
     NameDefined,
+    NameForgotten,
     Position,
     Push,
     QueueChanged,
@@ -87,6 +88,7 @@ def _about(kind: type[MessageEvent], **more: st.SearchStrategy[Any]) -> st.Searc
 
 every_kind: dict[type[Event], st.SearchStrategy[Event]] = {
     NameDefined: st.builds(NameDefined, time=_i64, number=_u32, text=_texts),
+    NameForgotten: st.builds(NameForgotten, time=_i64, number=_u32, text=_texts),
     QueueCreated: st.builds(QueueCreated, time=_i64, queue=_u32, name=_texts, settings=settings_of_queues),
     QueueChanged: st.builds(QueueChanged, time=_i64, queue=_u32, settings=settings_of_queues),
     QueueRemoved: st.builds(QueueRemoved, time=_i64, queue=_u32),

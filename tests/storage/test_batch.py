@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.errors import DamagedLogError
-from penstock.model import Event, Kind, Logged, MessageEvent, NameDefined, Queued, QueuedRun
+from penstock.model import Event, Kind, Logged, MessageEvent, NameDefined, NameForgotten, Queued, QueuedRun
 from penstock.storage.batch import (
     HAS_DIGEST,
     HEADER_BYTES,
@@ -99,7 +99,7 @@ def test_the_columns_agree_with_the_events(written: list[Event]) -> None:
                 assert record["body_bytes"] == len(event.body)
                 assert (record["key_bytes"], record["headers_bytes"]) == (len(event.key), len(event.headers))
                 assert bool(record["flags"] & HAS_DIGEST) == bool(event.digest)
-            case NameDefined():
+            case NameDefined() | NameForgotten():
                 assert (record["queue"], record["body_bytes"]) == (event.number, len(event.text.encode()))
             case MessageEvent() | Queued():
                 assert record["created"] == event.created

@@ -33,6 +33,7 @@ from penstock.model import (
     MessageEvent,
     Moved,
     NameDefined,
+    NameForgotten,
     QueueChanged,
     QueueCreated,
     Queued,
@@ -141,7 +142,7 @@ def expand(event: Event) -> list[Row]:
         return [facts | {"letter": "L", "body": event.body} | content, facts | {"letter": "Q"}]
     if isinstance(event, Queued | Unchanged):
         return expand_reference(event)
-    if isinstance(event, NameDefined | QueueCreated | QueueChanged | QueueRemoved | Carried):
+    if isinstance(event, NameDefined | NameForgotten | QueueCreated | QueueChanged | QueueRemoved | Carried):
         return []
     if isinstance(event, ReceiverMoved | ResultCarried | Extended | Rescheduled):
         return []
@@ -237,6 +238,7 @@ any_event = st.one_of(
     st.builds(ResultCarried, *about, result=texts),
     st.builds(ReceiverMoved, times, numbers, sequences, numbers),
     st.builds(NameDefined, times, numbers, st.text(max_size=5)),
+    st.builds(NameForgotten, times, numbers, st.text(max_size=5)),
     st.builds(QueueCreated, times, numbers, st.text(max_size=5), settings),
     st.builds(QueueChanged, times, numbers, settings),
     st.builds(QueueRemoved, times, numbers),
@@ -362,7 +364,7 @@ def test_names_are_learnt_from_the_batches_and_stay_known_for_later_ones() -> No
 
 
 def test_names_given_from_outside_need_no_definitions() -> None:
-    names = Names(["", "text/plain"], {1: "orders", 9: "late"})
+    names = Names({1: "text/plain"}, {1: "orders", 9: "late"})
     row = decode([seal([logged(content_type=1)])], ["queue_name", "content_type"], names).to_pylist()[0]
     assert row == {"queue_name": "orders", "content_type": "text/plain"}
 
@@ -375,6 +377,22 @@ def test_a_number_that_nobody_defined_has_no_name(number: int) -> None:
     table = decode([seal([logged(sender=number), logged(sender=5)])], ["sender"], names)
     table.validate(full=True)
     assert table.column("sender").to_pylist() == [None, None, "e", "e"]
+
+
+@pytest.mark.parametrize("number", [0, 3, 4, 1 << 30, (1 << 31) - 1])
+def test_names_with_numbers_far_apart_are_found_too(number: int) -> None:
+    names = Names({2: "b", 5: "e", (1 << 31) - 2: "z"})
+    numbers = (number, 2, 5, (1 << 31) - 2)
+    table = decode([seal([logged(sender=each) for each in numbers])], ["sender"], names)
+    table.validate(full=True)
+    assert table.column("sender").to_pylist()[::2] == [None, "b", "e", "z"]
+
+
+def test_a_name_that_is_forgotten_is_known_to_readers_by_what_the_record_repeats() -> None:
+    names = Names()
+    decode([seal([NameForgotten(1, 7, "text/plain")])], ["content_type"], names)
+    rows = decode([seal([logged(content_type=7)])], ["content_type"], names).to_pylist()
+    assert rows == [{"content_type": "text/plain"}] * 2
 
 
 def test_names_are_dictionary_encoded_and_numbers_without_a_table() -> None:

@@ -166,7 +166,8 @@ def test_arrow_and_json_and_sent_events_and_the_log_offline_tell_the_same(told: 
 
 def test_raw_ranges_decode_to_the_same_events(told: Broker) -> None:
     described = told.request("GET", "/v1/log").json()
-    names = Names(described["names"], {int(number): name for number, name in described["queues"].items()})
+    tables = ({int(number): text for number, text in described[kind].items()} for kind in ("texts", "queues"))
+    names = Names(*tables)
     said = [as_columns(event) for event in events(told)]
     for bytes_max in (1, 2000, 1 << 20):
         offset, batches = described["earliest"], []
@@ -696,20 +697,22 @@ def test_readers_need_a_token_as_everyone_does(start_broker: StartBroker) -> Non
 def test_the_log_says_what_there_is_to_read(start_broker: StartBroker) -> None:
     broker = start_broker(*SMALL_SEGMENTS)
     empty = broker.request("GET", "/v1/log").json()
-    assert (empty["earliest"], empty["end"], empty["segments"], empty["names"]) == (0, 0, [], [""])
+    assert (empty["earliest"], empty["end"], empty["segments"], empty["texts"]) == (0, 0, [], {})
     make_queue(broker, "work")
     for _ in range(10):
         publish(broker, "work", b"x" * 20_000)
     described = broker.request("GET", "/v1/log").json()
     assert (described["shard"], described["format"], described["earliest"]) == (0, 1, 0)
     assert described["end"] == 12  # The queue, the name of the content type, and the messages.
-    assert described["names"] == ["", "text/plain"]
+    assert (described["names_to"], described["texts"]) == (2, {"1": "text/plain"})
     assert described["queues"] == {"1": "work"}
     assert [segment["first"] for segment in described["segments"]] == sorted(
         int(path.stem) for path in (broker.data / "log").glob("*.log")
     )
     later = broker.request("GET", "/v1/log?names_from=1").json()
-    assert (later["names_from"], later["names"]) == (1, ["text/plain"])
+    assert (later["names_from"], later["texts"]) == (1, {"1": "text/plain"})
+    known = broker.request("GET", f"/v1/log?names_from={later['names_to']}").json()
+    assert (known["names_from"], known["names_to"], known["texts"]) == (2, 2, {})
 
 
 @pytest.mark.parametrize("query", ["", "from=x", "from=2&to=1", "from=0&max_bytes=0", "from=0&what=1", "to=5"])

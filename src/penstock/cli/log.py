@@ -42,6 +42,7 @@ from penstock.storage.inspect import (
     replay,
     scan,
 )
+from penstock.storage.reader import names_told
 from penstock.storage.snapshot import read_snapshot
 
 app = typer.Typer(help="Look into a data directory, and check it.", no_args_is_help=True)
@@ -247,7 +248,11 @@ def _names(data: DataDirectory) -> tuple[Names, int]:
     engine = Engine(NoHistory())
     engine.restore(read_snapshot(snapshot.path))
     queues = {queue.number: queue.name for queue in engine.queues.values()}
-    return Names(engine.names.texts, queues), snapshot.offset
+    texts: dict[int, str] = {}
+    if engine.names.last > len(engine.names):  # Some were forgotten: the log repeats what they stood for.
+        for header, payload in batches(data, 0):
+            texts |= names_told(header, payload)
+    return Names(texts | engine.names.texts, queues), snapshot.offset
 
 
 def _say_gaps(found: Iterator[tuple[Header, bytes]]) -> Iterator[tuple[Header, bytes]]:

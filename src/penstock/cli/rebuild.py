@@ -14,12 +14,14 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
 from penstock.engine.history import content_digest, note
+from penstock.engine.names import StoredNames
 from penstock.errors import DamagedLogError, HistoryError
 from penstock.model import Kind, Position, Version
 from penstock.storage.batch import HEADER_BYTES, Header, extent_bounds, records_of
 from penstock.storage.directory import DataDirectory, sync
 from penstock.storage.history import ObjectHistory, name_of
 from penstock.storage.inspect import newest_snapshot
+from penstock.storage.reader import names_told
 from penstock.storage.segment import Segment, SegmentReader, in_segments, open_segment
 from penstock.storage.snapshot import read_snapshot
 from penstock.storage.versions import StoredVersions, unpacked
@@ -120,7 +122,7 @@ def _replay(
     advance: Callable[[int], None],
 ) -> Position:
     """Note every version in the log; where it ends."""
-    names = _names(data)
+    names = _Names(data, segments)
     end = 0
     for segment in segments:
         reader = SegmentReader(segment)
@@ -137,20 +139,29 @@ def _replay(
     return end
 
 
-class _Names(msgspec.Struct):
-    names: list[str]
+class _Names(dict[int, str]):
+    """What numbers stand for: as the newest snapshot says, and as the log does from where it begins."""
 
-
-def _names(data: DataDirectory) -> list[str]:
-    snapshot = newest_snapshot(data)
-    if snapshot:
-        for kind, facts, _ in read_snapshot(snapshot.path):
+    def __init__(self, data: DataDirectory, segments: list[Segment]) -> None:
+        super().__init__()
+        self._segments = segments
+        snapshot = newest_snapshot(data)
+        for kind, facts, _ in read_snapshot(snapshot.path) if snapshot else ():
             if kind == "engine":
-                return msgspec.json.decode(facts, type=_Names).names
-    return [""]
+                self.update(msgspec.json.decode(facts, type=StoredNames).by_number())
+
+    def __missing__(self, number: int) -> str:
+        """One whose definition has left the log, and that was forgotten before the snapshot: the log repeats it."""
+        segments, self._segments = self._segments, []
+        for segment in segments:
+            for _, header, payload in SegmentReader(segment).batches():
+                self.update(names_told(header, payload))
+        if number not in self:
+            raise DamagedLogError(f"name {number} is neither in the log nor in a snapshot")
+        return self[number]
 
 
-def _told(header: Header, payload: bytes, names: list[str]) -> Iterator[_Told]:
+def _told(header: Header, payload: bytes, names: _Names) -> Iterator[_Told]:
     """The messages of a batch that have an object and a key. Names that it defines are added."""
     records = records_of(header, payload)
     named = records["kind"] == Kind.NAME_DEFINED
@@ -164,11 +175,10 @@ def _told(header: Header, payload: bytes, names: list[str]) -> Iterator[_Told]:
         key_start = start + int(record["body_bytes"])
         body = payload[start:key_start]
         if named[index]:
-            if int(record["queue"]) == len(names):  # Else the snapshot knows it.
-                names.append(body.decode())
+            names[int(record["queue"])] = body.decode()
             continue
         yield _Told(
-            names[record["object"]],
+            names[int(record["object"])],
             payload[key_start : key_start + int(record["key_bytes"])],
             content_digest(body),
             *(int(record["queue"]), int(record["sequence"]), int(record["time"])),

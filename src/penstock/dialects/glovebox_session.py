@@ -75,6 +75,7 @@ CODES: dict[Reason, Code] = {
     Reason.TOO_MANY_QUEUES: "PermissionDenied",
     Reason.TOO_MANY_KEYS: "PermissionDenied",
     Reason.LEASED: "PermissionDenied",
+    Reason.TOO_MANY_NAMES: "Unavailable",
     Reason.NOT_DELAYED: "PermissionDenied",
     Reason.HISTORY_BEHIND: "Unavailable",
     Reason.NOT_STAGED: "NoObject",

@@ -66,9 +66,11 @@ _STATUS = {
     Reason.NO_MESSAGE: 404,
     Reason.LEASE_GONE: 404,
     Reason.TOO_MANY_QUEUES: 503,
+    Reason.TOO_MANY_NAMES: 503,
     Reason.UNAVAILABLE: 503,
     Reason.DAMAGED: 500,
 }
+_TEMPORARY = (Reason.UNAVAILABLE, Reason.TOO_MANY_NAMES)
 _SMALL_BODY = BodyRule(64 << 10)
 
 # ── The queue document ────────────────────────────────────────────────────────────────────────────────────
@@ -362,7 +364,7 @@ def _tell_list(answer: Answer) -> Response:
 def _refusal(refused: Refused) -> Response:
     reason = refused.reason
     detail = f": {refused.detail}" if refused.detail else ""
-    headers = b"Retry-After: 1\r\n" if reason is Reason.UNAVAILABLE else b""
+    headers = b"Retry-After: 1\r\n" if reason in _TEMPORARY else b""
     return error_response(_STATUS[reason], reason.value + detail, headers)
 
 

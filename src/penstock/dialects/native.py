@@ -26,7 +26,7 @@ from penstock.dialects.http import (
 from penstock.dialects.parameters import flag, moment, number, parameters, refusal
 from penstock.dialects.queue_documents import ChannelDocument, QueueDocument, changed, listed, view
 from penstock.errors import ProtocolError, Reason
-from penstock.limits import INT32_MAX, NAMES_MAX, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX
+from penstock.limits import INT32_MAX, NAME_NUMBER_MAX, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX
 from penstock.model import (
     Answer,
     Command,
@@ -180,7 +180,7 @@ class Native:
 
     def _log(self, request: Request, _: bytes) -> Response | Awaited:
         given = parameters(request, "names_from")
-        return self._reading.describe(number(given, "names_from", 0, NAMES_MAX, 0))
+        return self._reading.describe(number(given, "names_from", 0, NAME_NUMBER_MAX + 1, 0))
 
     def _batches(self, request: Request, segment: bytes) -> Response | Awaited:
         if segment != b"batches":

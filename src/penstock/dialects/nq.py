@@ -73,6 +73,7 @@ _STATUS = {
     Reason.NO_CURSOR: 400,
     Reason.TOO_MANY_RECEIVERS: 503,
     Reason.TOO_MANY_QUEUES: 503,
+    Reason.TOO_MANY_NAMES: 503,
     Reason.UNAVAILABLE: 503,
     Reason.DAMAGED: 500,
 }

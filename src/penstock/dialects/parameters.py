@@ -30,6 +30,7 @@ _STATUS = {
     Reason.TOO_MANY_RECEIVERS: 503,
     Reason.TOO_MANY_QUEUES: 503,
     Reason.TOO_MANY_KEYS: 503,
+    Reason.TOO_MANY_NAMES: 503,
     Reason.HISTORY_BEHIND: 503,
     Reason.NOT_STAGED: 409,
     Reason.STAGING_FULL: 503,
@@ -38,7 +39,7 @@ _STATUS = {
 }
 
 
-_TEMPORARY = (Reason.HISTORY_BEHIND, Reason.STAGING_FULL, Reason.UNAVAILABLE)
+_TEMPORARY = (Reason.HISTORY_BEHIND, Reason.TOO_MANY_NAMES, Reason.STAGING_FULL, Reason.UNAVAILABLE)
 
 
 def parameters(request: Request, *known: str) -> Given:

@@ -30,7 +30,7 @@ from penstock.engine.history import History, MemoryHistory, content_digest, note
 from penstock.engine.leasing import fetch, finish, finish_many, release
 from penstock.engine.lifecycle import ALLOWED, DAMAGED, DELAYED, LEASED, READY
 from penstock.engine.moving import cancel, redrive, reschedule
-from penstock.engine.names import Names
+from penstock.engine.names import Names, NamesFullError, StoredNames, forget_names
 from penstock.engine.publishing import Publishing, alike, run_of
 from penstock.engine.pull import Pulling, receive, result_of
 from penstock.engine.purging import purge
@@ -43,6 +43,7 @@ from penstock.engine.staging import Staging
 from penstock.engine.topics import TopicNames
 from penstock.errors import Reason
 from penstock.limits import (
+    NAMES_DEFAULT,
     NEVER_NS,
     RUN_MESSAGES_MIN,
     TICK_EVENTS_MAX,
@@ -85,6 +86,7 @@ from penstock.model import (
     Finish,
     FinishClaimed,
     FinishMany,
+    ForgetNames,
     GivenBack,
     HandedOver,
     HandedOverRun,
@@ -102,6 +104,7 @@ from penstock.model import (
     MessageEvent,
     Moved,
     NameDefined,
+    NameForgotten,
     Nanos,
     NewMessage,
     Place,
@@ -151,10 +154,10 @@ _DONE = Done()
 
 
 class Engine:
-    def __init__(self, history: History | None = None) -> None:
+    def __init__(self, history: History | None = None, names_max: int = NAMES_DEFAULT) -> None:
         self.time: Nanos = 0  # Of the last event.
         self.history = history or MemoryHistory()
-        self.names = Names()
+        self.names = Names(names_max)
         self.topics = TopicNames(self.names)
         self.queues: dict[int, Queue] = {}
         self.numbers: dict[str, int] = {}  # Queue name to number, oldest queue first.
@@ -181,6 +184,7 @@ class Engine:
             FinishMany: partial(finish_many, self),
             Release: partial(release, self),
             Tick: self._tick,
+            ForgetNames: partial(forget_names, self),
             Carry: self._carry,
             SetAside: partial(set_aside, self),
             Restore: partial(restore, self),
@@ -245,6 +249,7 @@ class Engine:
             ResultCarried: self._result_carried,
             ReceiverMoved: self._receiver_moved,
             NameDefined: self._name_defined,
+            NameForgotten: self._name_forgotten,
             QueueCreated: self._queue_created,
             QueueChanged: self._queue_changed,
             QueueRemoved: self._queue_removed,
@@ -258,7 +263,10 @@ class Engine:
 
     def decide(self, command: Command, now: Nanos) -> Decision:
         assert now > self.time, "time does not stand still"
-        return self._decide[type(command)](command, now)
+        try:
+            return self._decide[type(command)](command, now)
+        except NamesFullError as error:
+            return Decision((), error.refused)
 
     def evolve(self, event: Event, position: Position) -> None:
         """Apply an event. `position` is where the log put its extent."""
@@ -789,6 +797,8 @@ class Engine:
     def _move(self, event: DeadLettered | Moved, consumer: int) -> None:
         """From one queue to another, where it begins anew; its id goes on working."""
         queue, row = self._message(event)
+        if self.names.are_swept:
+            self.names.keep(row.names)  # The sweep may have been where it goes, and not yet where it was.
         digest = queue.digest_of(event.sequence)
         origin = self._remove(queue, event.sequence, row)
         target = self.queues[event.to_queue]
@@ -893,6 +903,10 @@ class Engine:
     def _name_defined(self, event: NameDefined, _: Position) -> None:
         self.names.define(event.number, event.text)
 
+    def _name_forgotten(self, event: NameForgotten, _: Position) -> None:
+        self.names.forget(event.number)
+        self.topics.forget(event.number)
+
     def _queue_created(self, event: QueueCreated, _: Position) -> None:
         assert event.queue == self.last_queue + 1, "queues are numbered without gaps"
         self.last_queue = event.queue
@@ -915,7 +929,8 @@ class Engine:
 
     def sections(self) -> Iterator[Section]:
         """The whole state, in pieces: what `restore` takes."""
-        head = _Head(self.time, self.last_queue, self.names.texts)
+        names = self.names.stored()
+        head = _Head(self.time, self.last_queue, names.names, names.numbers, names.last_name)
         yield "engine", msgspec.json.encode(head), ()
         for queue in self.queues.values():
             yield from queue.sections()
@@ -932,7 +947,7 @@ class Engine:
             if kind == "engine":
                 head = msgspec.json.decode(facts, type=_Head)
                 self.time, self.last_queue = head.time, head.last_queue
-                self.names.restore(head.names)
+                self.names.restore(StoredNames(head.names, head.numbers, head.last_name))
             elif kind == "staging":
                 self.staging.restore(facts)
             elif kind == "queue":
@@ -955,10 +970,12 @@ class Engine:
             self._arm(queue, queue.next_deadline())
 
 
-class _Head(msgspec.Struct):
+class _Head(msgspec.Struct, omit_defaults=True):
     time: Nanos
     last_queue: int
-    names: list[str]
+    names: list[str]  # This and what follows are `StoredNames`.
+    numbers: list[int] = []
+    last_name: int = 0
 
 
 def _about(kind: type[MessageEvent], queue: Queue, sequence: int, row: Row, now: Nanos) -> MessageEvent:

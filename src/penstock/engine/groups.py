@@ -77,6 +77,10 @@ class Groups:
     def __contains__(self, receiver: int) -> bool:
         return receiver in self._receivers
 
+    def names(self) -> set[int]:
+        """Of all receivers, by number."""
+        return self._receivers.keys() | {receiver for chunks in self.slots.values() for receiver in chunks}
+
     def cursor(self, receiver: int) -> int:
         known = self._receivers.get(receiver)
         return known.cursor if known else 0

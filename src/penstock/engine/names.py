@@ -1,41 +1,225 @@
-"""Names that repeat (content types, senders, consumers, topics) are numbered once, by a definition in the log."""
+"""Names that repeat (content types, senders, objects, topics, consumers) are numbers, defined by events in the log.
+
+A name is forgotten when nobody uses it any more. A sweep looks at every row and every receiver, a slice at a time; a
+name that it did not meet, and that nobody has asked for since it began, is not in use. Forgetting is an event, so a
+replay forgets the same names at the same place. The event repeats the text: whoever reads the log later may meet the
+number after the definition was removed with its segment.
+
+Numbers count on and are not used again, except that they begin anew after two billion.
+"""
 
 from __future__ import annotations
 
-from penstock.limits import NAMES_MAX
-from penstock.model import Event, NameDefined, Nanos
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.errors import Reason
+from penstock.limits import (
+    NAME_NUMBER_MAX,
+    NAMES_DEFAULT,
+    NAMES_FORGOTTEN_AT_ONCE,
+    NAMES_RECALLED_MAX,
+    NAMES_SWEPT_MIN,
+    ROWS_SWEPT_AT_ONCE,
+)
+from penstock.model import Decision, Done, Event, ForgetNames, NameDefined, NameForgotten, Nanos, Refused
+
+if TYPE_CHECKING:
+    from penstock.engine.engine import Engine
+    from penstock.engine.queue import Queue
+
+_COLUMNS = ("content_type", "sender", "object", "topics", "consumer")
+
+
+class NamesFullError(Exception):
+    """There is no room for one more name. `Engine.decide` makes it a refusal."""
+
+    def __init__(self, most: int) -> None:
+        in_use = f"{most} content types, senders, objects, sets of topics and consumers are in use"
+        self.refused = Refused(Reason.TOO_MANY_NAMES, f"{in_use}; delete messages, or raise names.max")
 
 
 class Names:
-    def __init__(self) -> None:
-        self.texts: list[str] = [""]  # Number 0 is no name.
+    def __init__(self, most: int = NAMES_DEFAULT) -> None:
+        self.most = most
+        self.texts: dict[int, str] = {0: ""}  # Number 0 is no name.
+        self.last = 0  # The number that was given out last.
+        self.recalled: dict[int, str] = {}  # Forgotten lately: for readers of the log. No part of the state.
+        # A name stands in one of the two: asked for since the sweep under way began, or not. Without a sweep, all
+        # stand in the first, so that what is used often is found at once.
         self._numbers: dict[str, int] = {"": 0}
+        self._unasked: dict[str, int] = {}
+        self._fresh: dict[str, int] = {}  # Defined by the decision at hand, which has these events:
+        self._events: list[Event] | None = None
+        self._given = 0  # The last number of it.
+        self._swept_at = NAMES_SWEPT_MIN  # How many names are worth the next sweep.
+        self._refused = False  # Since the last sweep.
+
+    def __len__(self) -> int:
+        return len(self.texts) - 1
+
+    # ── Asked for ───────────────────────────────────────────────────────────────────────────────────────────
 
     def number(self, text: str, now: Nanos, events: list[Event]) -> int:
-        """The number of a name. A new one is defined in `events`; when the table is full, it stays unnamed."""
+        """The number of a name. A new one is defined in `events`. Raises `NamesFullError`."""
         number = self._numbers.get(text)
         if number is not None:
             return number
-        fresh = len(self.texts)
-        for event in reversed(events):
-            if type(event) is NameDefined:
-                if event.text == text:
-                    return event.number
-                fresh = max(fresh, event.number + 1)
-        if fresh >= NAMES_MAX:
-            return 0
-        events.append(NameDefined(time=now, number=fresh, text=text))
-        return fresh
+        return self.known(text) or self._define_in(events, text, now)
 
     def known(self, text: str) -> int:
-        """The number of a name that has one, else 0."""
-        return self._numbers.get(text, 0)
+        """The number of a name that has one, else 0. Whoever asks may use it, so a sweep leaves it alone."""
+        number = self._numbers.get(text)
+        if number is None:
+            number = self._unasked.pop(text, 0)
+            if number:
+                self._numbers[text] = number
+        return number
+
+    def _define_in(self, events: list[Event], text: str, now: Nanos) -> int:
+        if self._events is not events:
+            self._events, self._fresh, self._given = events, {}, self.last
+        number = self._fresh.get(text)
+        if number is None:
+            if len(self) + len(self._fresh) >= self.most:
+                self._refused = True
+                raise NamesFullError(self.most)
+            self._given = self._fresh[text] = number = self._following(self._given)
+            events.append(NameDefined(time=now, number=number, text=text))
+        return number
+
+    def _following(self, number: int) -> int:
+        """The next number that is free."""
+        while True:
+            number = number % NAME_NUMBER_MAX + 1
+            if number not in self.texts:
+                return number
+
+    # ── Changed by events ───────────────────────────────────────────────────────────────────────────────────
 
     def define(self, number: int, text: str) -> None:
-        assert number == len(self.texts), "names are numbered without gaps"
-        self.texts.append(text)
+        assert number not in self.texts, "a number stands for one name"
+        assert not self.known(text), "a name has one number"
+        self._events = None
+        self.texts[number] = text
         self._numbers[text] = number
+        self.last = number
 
-    def restore(self, texts: list[str]) -> None:
-        self.texts = texts
-        self._numbers = {text: number for number, text in enumerate(texts)}
+    def forget(self, number: int) -> None:
+        text = self.texts.pop(number)
+        if self._unasked.pop(text, 0) == 0:
+            del self._numbers[text]
+        self.recalled[number] = text
+        if len(self.recalled) > NAMES_RECALLED_MAX:
+            del self.recalled[next(iter(self.recalled))]
+
+    # ── Swept ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def are_worth_a_sweep(self) -> bool:
+        """Has the table grown much since the last sweep, or was somebody refused?"""
+        return self._refused or len(self) >= self._swept_at
+
+    @property
+    def are_swept(self) -> bool:
+        return bool(self._unasked)
+
+    @property
+    def unused(self) -> Iterable[tuple[str, int]]:
+        """At the end of a sweep: names that are in no row, and that nobody has asked for."""
+        return self._unasked.items()
+
+    def begin_sweep(self) -> None:
+        assert not self._unasked
+        self._refused = False
+        self._unasked, self._numbers = self._numbers, {"": 0}
+        del self._unasked[""]
+
+    def keep(self, numbers: Iterable[int]) -> None:
+        """These are in use."""
+        for number in numbers:
+            self.known(self.texts[number])
+
+    def end_sweep(self) -> None:
+        self._unasked, unused = {}, self._unasked
+        self._numbers |= unused
+        # Half of the room that is left, at most: so that a sweep has time to find some before it is gone.
+        grown = max(NAMES_SWEPT_MIN, min(2 * len(self), (len(self) + self.most) // 2))
+        self._swept_at = max(grown, len(self) + NAMES_SWEPT_MIN // 4)
+
+    # ── Snapshots ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def stored(self) -> StoredNames:
+        numbers = list(self.texts)
+        has_gaps = numbers != list(range(len(numbers)))
+        last = self.last if self.last != len(numbers) - 1 else 0
+        return StoredNames(list(self.texts.values()), numbers if has_gaps else [], last)
+
+    def restore(self, stored: StoredNames) -> None:
+        self.texts = {0: ""} | stored.by_number()
+        self.last = stored.last_name or len(stored.names) - 1
+        self._numbers = {text: number for number, text in self.texts.items()}
+
+
+class StoredNames(msgspec.Struct, omit_defaults=True):
+    """The table in a snapshot. A version that never forgot a name wrote the texts alone, in the order of numbers."""
+
+    names: list[str]
+    numbers: list[int] = []
+    last_name: int = 0
+
+    def by_number(self) -> dict[int, str]:
+        numbers = self.numbers or range(len(self.names))
+        return {number: text for number, text in zip(numbers, self.names, strict=True) if number}
+
+
+class NameSweep:
+    """One look at everything that uses names. The engine goes on meanwhile: what it asks for, or moves from one queue
+    to another, is kept by `Names` itself."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._slices = self._look()
+        engine.names.begin_sweep()
+
+    def step(self) -> bool:
+        """Look at one slice; False at the end."""
+        return next(self._slices, None) is not None
+
+    def _look(self) -> Iterator[bool]:
+        for number in list(self._engine.queues):
+            if queue := self._engine.queues.get(number):
+                self._engine.names.keep(queue.groups.names())
+                yield True
+                yield from self._look_at(queue)
+
+    def _look_at(self, queue: Queue) -> Iterator[bool]:
+        following = 0
+        while self._engine.queues.get(queue.number) is queue:
+            sequences, rows = queue.rows.piece_from(following, ROWS_SWEPT_AT_ONCE)
+            if not len(sequences):
+                return
+            self._engine.names.keep(used_in(rows))
+            following = int(sequences[-1]) + 1
+            yield True
+
+
+def used_in(rows: NDArray[Any]) -> list[int]:
+    """The numbers of all names in rows."""
+    columns = np.concatenate([rows[name] for name in _COLUMNS])
+    numbers: list[int] = np.unique(columns).tolist()
+    return numbers
+
+
+def forget_names(engine: Engine, _: ForgetNames, now: Nanos) -> Decision:
+    """Some of those that the sweep has found."""
+    unused = list(islice(engine.names.unused, NAMES_FORGOTTEN_AT_ONCE))
+    return Decision([NameForgotten(now, number, text) for text, number in unused], _DONE)
+
+
+_DONE = Done()

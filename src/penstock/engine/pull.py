@@ -77,8 +77,6 @@ class Pulling:
             return Decision((), refused)
         if not self._receiver:
             self._receiver = self._engine.names.number(self._command.receiver, self._now, self._events)
-            if not self._receiver:
-                return Decision((), Refused(Reason.TOO_MANY_RECEIVERS, "the table of names is full"))
         wrong = self._store_results()
         if not wrong:
             for draw in self._command.draws:

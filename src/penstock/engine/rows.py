@@ -81,6 +81,10 @@ class Row(NamedTuple):
     object: int
     topics: int
 
+    @property
+    def names(self) -> tuple[int, ...]:
+        return self.content_type, self.sender, self.object, self.topics, self.consumer
+
 
 _as_row = tuple.__new__  # What `Row._make` does, without its check of the length: half the time.
 

@@ -110,18 +110,28 @@ class TopicIndex:
 
 
 class TopicNames:
-    """Every topic that a message has ever had, in order, with the numbers it is a part of."""
+    """Every topic that a message has, or had lately, in order, with the numbers it is a part of."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self._numbers: set[int] = set()
-        self._topics: list[tuple[str, int]] = []
+        self._topics: list[tuple[str, int]] = []  # With those of some numbers that were forgotten.
+        self._stale = 0  # How many.
 
     def note(self, number: int) -> None:
         if number not in self._numbers:
             self._numbers.add(number)
             for topic in topics_of(self._names, number):
                 insort(self._topics, (topic, number))
+
+    def forget(self, number: int) -> None:
+        if number not in self._numbers:
+            return
+        self._numbers.remove(number)
+        self._stale += 1
+        if self._stale > len(self._numbers) + _STALE_ALLOWED:
+            self._stale = 0
+            self._topics = [each for each in self._topics if each[1] in self._numbers]
 
     def note_all(self, numbers: Iterable[int]) -> None:
         """As `note`, for many."""
@@ -141,7 +151,8 @@ class TopicNames:
             topic, number = self._topics[at]
             if not (topic.startswith(start) if is_prefix else topic == start):
                 break
-            found.add(number)
+            if number in self._numbers:
+                found.add(number)
             if len(found) > most:
                 return None
         return sorted(found)

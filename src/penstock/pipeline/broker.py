@@ -120,10 +120,9 @@ class BrokerLog:
 
     def _describe(self) -> Any:
         told = json.loads(self._broker.ask("GET", "/v1/log", {"names_from": self._names_known}).body)
-        first = told["names_from"]
-        self._names.texts.update({number: text for number, text in enumerate(told["names"], first) if number})
+        self._names.texts.update({int(number): text for number, text in told["texts"].items()})
         self._names.queues.update({int(number): name for number, name in told["queues"].items()})
-        self._names_known = first + len(told["names"])
+        self._names_known = told["names_to"]
         return told
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from penstock.engine.names import StoredNames
 from penstock.errors import DamagedLogError, DataDirectoryError, EventsLostError, EventsRemovedError
 from penstock.ids import MessageIds
 from penstock.model import Kind, Nanos
@@ -19,7 +20,7 @@ from penstock.storage.snapshot import list_snapshots, read_snapshot
 
 _READ_BYTES = 1 << 20  # Measured: more is memory that is touched for the first time.
 _TRIES = 5
-_DEFINITIONS = (bytes([Kind.NAME_DEFINED]), bytes([Kind.QUEUE_CREATED]))
+_DEFINITIONS = (Kind.NAME_DEFINED, Kind.NAME_FORGOTTEN, Kind.QUEUE_CREATED)
 
 
 class FileLog:
@@ -97,24 +98,23 @@ class FileLog:
 
     def _learn(self, header: Header, payload: bytes) -> None:
         kinds = payload[header.heap_bytes :: RECORD_BYTES]
-        if not any(kind in kinds for kind in _DEFINITIONS):
+        if not any(bytes([kind]) in kinds for kind in _DEFINITIONS):
             return
         records = records_of(header, payload)
         bounds = extent_bounds(records)
-        for at in np.flatnonzero(records["kind"] <= Kind.QUEUE_CREATED).tolist():
+        for at in np.flatnonzero(np.isin(records["kind"], _DEFINITIONS)).tolist():
             number, text = int(records["queue"][at]), payload[bounds[at] : bounds[at + 1]]
-            if records["kind"][at] == Kind.NAME_DEFINED:
-                self._names.texts[number] = text.decode()
-            else:
+            if records["kind"][at] == Kind.QUEUE_CREATED:
                 self._names.queues[number] = msgspec.json.decode(text, type=_NewQueue).name
+            else:  # A name that is forgotten here was in use before.
+                self._names.texts[number] = text.decode()
 
     def _read_snapshot(self) -> None:
         for path in list_snapshots(self._directory.snapshots):
             try:
                 for kind, facts, _ in read_snapshot(path):
                     if kind == "engine":
-                        texts = msgspec.json.decode(facts, type=_Engine).names
-                        self._names.texts.update({number: text for number, text in enumerate(texts) if number})
+                        self._names.texts.update(msgspec.json.decode(facts, type=StoredNames).by_number())
                     elif kind == "queue":
                         queue = msgspec.json.decode(facts, type=_Queue)
                         self._names.queues[queue.number] = queue.name
@@ -165,7 +165,3 @@ class _NewQueue(msgspec.Struct):
 class _Queue(msgspec.Struct):
     number: int
     name: str
-
-
-class _Engine(msgspec.Struct):
-    names: list[str]

@@ -61,6 +61,7 @@ from penstock.server.lines import LineServer
 from penstock.server.listening import listening_process
 from penstock.server.loop import Loop, Timer
 from penstock.server.metrics import CONTENT_TYPE, Metrics
+from penstock.server.name_sweeping import NameSweeping
 from penstock.server.purging import Purging
 from penstock.server.push import Pushers
 from penstock.server.redriving import Redriving
@@ -337,6 +338,7 @@ class Broker:
             self.loop.on_commit.append(lambda: self.remembering.after_commit())
             self.spectators = self.metrics.spectators = Spectators(self.loop, _ids(identity), self.config.events)
             self.pushers = self.metrics.pushers = Pushers(self.loop, _ids(identity), self.config.push, random.random)
+            self.name_sweeping = NameSweeping(self.loop)
             self.admitter = Admitter(self.loop, _topic_queues(self.config))
             application = Application(
                 self.config,
@@ -407,7 +409,7 @@ class Broker:
             raise HistoryError(f"{error}. Rebuild the Object History from the log: {rebuild}") from error
 
     def _replay(self, history: ObjectHistory) -> tuple[Engine, SegmentLog]:
-        engine = Engine(history)
+        engine = Engine(history, self.config.names.max)
         log = SegmentLog(self.directory, segment_bytes=self.config.log.segment_bytes)
         sections, events = log.recover()
         if sections is not None:
@@ -479,6 +481,7 @@ class Broker:
     async def _shut_down(self, listeners: list[asyncio.Server]) -> int:
         logger.info("stopping")
         self.admitter.stop()
+        self.name_sweeping.stop()
         for listener in listeners:
             listener.close()
         self.http.stop()

@@ -32,6 +32,8 @@ from penstock.limits import (
     LINE_BYTES_MAX,
     LINE_ENVELOPE_BYTES_MAX,
     NAME_BYTES_MAX,
+    NAMES_DEFAULT,
+    NAMES_MAX,
     PULL_SECONDS_MAX,
     REQUEST_BODY_BYTES_MAX,
     REQUEST_HEADERS_BYTES_MAX,
@@ -184,6 +186,18 @@ class LogConfig(Struct, frozen=True, kw_only=True):
             " are not kept, because then each snapshot frees space.",
         ),
     ] = 128 << 20
+
+
+class NamesConfig(Struct, frozen=True, kw_only=True):
+    max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=NAMES_MAX,
+            description="Different content types, senders, objects, sets of topics and consumers in use at once;"
+            " one more is refused. About 250 bytes of memory each.",
+        ),
+    ] = NAMES_DEFAULT
 
 
 class HistoryConfig(Struct, frozen=True, kw_only=True):
@@ -362,6 +376,7 @@ class Config(Struct, frozen=True, kw_only=True):
     ws: WsConfig = WsConfig()
     lines: LinesConfig = LinesConfig()
     log: LogConfig = LogConfig()
+    names: NamesConfig = NamesConfig()
     history: HistoryConfig = HistoryConfig()
     events: EventsConfig = EventsConfig()
     staging: StagingConfig = StagingConfig()

@@ -56,6 +56,12 @@ FAMILIES = (
     Family("penstock_commit_seconds", "histogram", "How long a batch took from hand-over to fsynced."),
     Family("penstock_queues", "gauge", "Queues there are."),
     Family(
+        "penstock_names",
+        "gauge",
+        "Content types, senders, objects, sets of topics and consumers in the table of names.",
+    ),
+    Family("penstock_names_max", "gauge", "How many of them there is room for: names.max."),
+    Family(
         "penstock_queue_messages",
         "gauge",
         "Messages in a queue, by state: ready, leased, delayed, kept, damaged. "
@@ -157,6 +163,8 @@ class Metrics:
         yield "penstock_events_total", [((kind.name.lower(),), loop.events_by_kind[kind]) for kind in Kind]
         yield "penstock_commits_total", _one(loop.commits)
         yield "penstock_queues", _one(len(loop.engine.queues))
+        yield "penstock_names", _one(len(loop.engine.names))
+        yield "penstock_names_max", _one(loop.engine.names.most)
         yield "penstock_queue_messages", _queue_messages(loop.engine)
         yield "penstock_waiting_receives", _one(loop.waiters)
         yield "penstock_staged_bytes", _one(loop.engine.staging.bytes)

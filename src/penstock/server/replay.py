@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from penstock.dialects.events import Event, EventWriter
 from penstock.dialects.native import EventQuery, From
-from penstock.limits import PIECE_BYTES, READ_BYTES
+from penstock.limits import NAMES_FOUND_MAX, PIECE_BYTES, READ_BYTES
 from penstock.model import Position
 from penstock.storage.columns import COLUMNS, FIXED_COLUMNS, HEAP_COLUMNS, TYPES, decode, schema
 from penstock.storage.reader import BatchCursor, View
@@ -25,6 +25,7 @@ _TextOf = Callable[[int], str | None]
 
 _UNSEEN = -1
 _NONE = -2
+_TABLE_SIZE_MAX = 1 << 22  # A table of a number for each number is not made larger than this.
 _NAMES = ("consumer", "content_type", "sender", "object", "topics")
 _PLAIN_COLUMNS = tuple(name for name in FIXED_COLUMNS if name != "queue_name")
 _ALL_COLUMNS = (*_PLAIN_COLUMNS, *HEAP_COLUMNS)
@@ -135,11 +136,14 @@ class _Lookup:
     def __init__(self, find: Callable[[int], int]) -> None:
         self._find = find
         self._table = np.full(256, _UNSEEN, dtype=np.int32)
+        self._far: dict[int, int] = {}  # Of a column with numbers too large for a table.
 
     def __call__(self, numbers: _Array) -> _Array:
         if not len(numbers):
             return numbers
         top = int(numbers.max())
+        if top >= _TABLE_SIZE_MAX:
+            return self._look_far(numbers)
         if top >= len(self._table):
             grown = np.full(max(top + 1, 2 * len(self._table)), _UNSEEN, dtype=np.int32)
             grown[: len(self._table)] = self._table
@@ -150,6 +154,15 @@ class _Lookup:
             for number in np.unique(unseen).tolist():
                 self._table[number] = self._find(number)
             found = self._table.take(numbers)
+        return found
+
+    def _look_far(self, numbers: _Array) -> _Array:
+        distinct, places = np.unique(numbers, return_inverse=True)
+        for number in distinct.tolist():
+            if number not in self._far:
+                seen = int(self._table[number]) if number < len(self._table) else _UNSEEN
+                self._far[number] = self._find(number) if seen == _UNSEEN else seen
+        found: _Array = np.array([self._far[number] for number in distinct.tolist()], dtype=np.int32)[places]
         return found
 
 
@@ -314,11 +327,16 @@ class _Dictionary:
 
     def __init__(self, text_of: _TextOf) -> None:
         self._text_of = text_of
+        self._begin()
+
+    def _begin(self) -> None:
         self._texts: list[str] = []
         self._array = pa.array([], pa.utf8())
         self._lookup = _Lookup(self._add)
 
     def encode(self, numbers: _Array) -> pa.DictionaryArray:
+        if len(self._texts) > NAMES_FOUND_MAX:
+            self._begin()
         found = self._lookup(numbers)
         if len(self._texts) > len(self._array):
             self._array = pa.array(self._texts, pa.utf8())

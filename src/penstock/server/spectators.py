@@ -24,6 +24,7 @@ from penstock.errors import EventsRemovedError
 from penstock.ids import MessageIds
 from penstock.limits import FOLLOW_SECONDS, PIECE_BYTES, QUEUES_REMEMBERED_MAX, READ_BYTES
 from penstock.model import Answer, ListQueues, Position, Refused
+from penstock.server.log_names import LogNames
 from penstock.server.loop import Loop
 from penstock.server.replay import ArrowEncoder, Encoder, EventReader, TextEncoder
 from penstock.storage.batch import FORMAT
@@ -63,6 +64,8 @@ class Spectators:
         self._readers_max = settings.readers_max
         self.index = LogIndex()
         self.queues = QueueNames(loop, self.view)
+        self.names = LogNames(loop, self.view)
+        self.name = self.names.name
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="spectator")
         self._closed = False
         self._rest_until = 0.0
@@ -96,7 +99,7 @@ class Spectators:
     def describe(self, names_from: int) -> Response | Awaited:
         """What there is to read. The tables of names are told once every name in them is durable."""
         view, engine = self.view(), self._loop.engine
-        names = engine.names.texts[names_from:]
+        names = self.names.since(names_from)
         self.queues.remember()
 
         def when_ready(respond: Callable[[Response | Stream], None]) -> None:
@@ -104,7 +107,7 @@ class Spectators:
                 if isinstance(answer, Refused):
                     respond(error_response(503, answer.reason.value, b"Retry-After: 1\r\n"))
                 else:
-                    described = partial(self._description, view, names_from, names, engine.last_queue)
+                    described = partial(self._description, view, names_from, *names, engine.last_queue)
                     self.submit(described, lambda result: respond(_response_of(result)))
 
             self._loop.submit(ListQueues(0, 0), told)
@@ -178,10 +181,6 @@ class Spectators:
         writer = EventWriter(self._ids, self.name, self.queues.name, raw=query.raw)
         return TextEncoder(writer, sent_events=query.format == "sse")
 
-    def name(self, number: int) -> str | None:
-        """The engine knows every name, before the first event that uses it is durable."""
-        return self._loop.engine.names.texts[number] if number else None
-
     def _open_range(self, query: RangeQuery, view: View) -> Stream | Response:
         if query.start > view.end_offset:
             return _beyond(view)
@@ -196,7 +195,9 @@ class Spectators:
         source = RangeSource(self, view, BatchCursor(start.position), end.position)
         return Stream(200, headers, source, length=end.position - start.position)
 
-    def _description(self, view: View, names_from: int, names: list[str], last_queue: int) -> Response:
+    def _description(
+        self, view: View, names_from: int, names: dict[int, str], names_to: int, last_queue: int
+    ) -> Response:
         first = earliest(view)
         return json_response(
             200,
@@ -213,7 +214,8 @@ class Spectators:
                     if segment.base_offset >= first.offset
                 ],
                 "names_from": names_from,
-                "names": names,
+                "names_to": names_to,
+                "texts": self.names.with_forgotten(names, names_from, names_to),
                 "queues": self.queues.all(last_queue),
             },
         )

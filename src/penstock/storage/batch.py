@@ -51,6 +51,7 @@ from penstock.model import (
     MessageRun,
     Moved,
     NameDefined,
+    NameForgotten,
     Nanos,
     Position,
     QueueChanged,
@@ -452,7 +453,7 @@ class _QueueFacts(msgspec.Struct):
     settings: QueueSettings
 
 
-def _encode_name(event: NameDefined, heap: bytearray, records: bytearray) -> None:
+def _encode_name(event: NameDefined | NameForgotten, heap: bytearray, records: bytearray) -> None:
     _encode_definition(event, event.number, event.text.encode(), heap, records)
 
 
@@ -502,6 +503,7 @@ _ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
     UnchangedRun: _encode_unchanged_run,
     **dict.fromkeys((FetchedRun, KickedRun, SucceededRun, DeliveredRun, HandedOverRun), _encode_message_run),
     NameDefined: _encode_name,
+    NameForgotten: _encode_name,
     QueueCreated: _encode_queue_created,
     QueueChanged: _encode_queue_changed,
     QueueRemoved: _encode_queue_removed,
@@ -623,6 +625,7 @@ _DECODERS: dict[int, Callable[[_Record, bytes], Event]] = {
     Kind.RESTORED: lambda record, _: Restored(*_facts(record), visible_at=record[7]),
     Kind.RECEIVER_MOVED: lambda record, _: ReceiverMoved(record[5], record[3], record[4], record[11]),
     Kind.NAME_DEFINED: lambda record, extent: NameDefined(record[5], record[3], extent.decode()),
+    Kind.NAME_FORGOTTEN: lambda record, extent: NameForgotten(record[5], record[3], extent.decode()),
     Kind.QUEUE_CREATED: _decode_queue_created,
     Kind.QUEUE_CHANGED: lambda record, extent: QueueChanged(
         record[5], record[3], msgspec.json.decode(extent, type=QueueSettings)

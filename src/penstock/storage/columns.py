@@ -68,8 +68,8 @@ FIXED_COLUMNS = tuple(name for name in COLUMNS if name not in HEAP_COLUMNS)
 class Names:
     """What the numbers in the log stand for. Fed by the definitions in decoded batches, or given from outside."""
 
-    def __init__(self, texts: Sequence[str] = (), queues: Mapping[int, str] | None = None) -> None:
-        self._texts = _Texts(dict(enumerate(texts)))
+    def __init__(self, texts: Mapping[int, str] | None = None, queues: Mapping[int, str] | None = None) -> None:
+        self._texts = _Texts(dict(texts or {}))
         self._queues = _Texts(dict(queues or {}))
 
     def define(self, number: int, text: str) -> None:
@@ -145,13 +145,17 @@ def _column_type(name: str, *, named: bool) -> Any:
     return pa.int32() if TYPES[name] is _NAME and not named else TYPES[name]
 
 
+_TABLE_SIZE_MAX = 1 << 22
+
+
 class _Texts:
     """Numbers to text, as an Arrow dictionary that is made again only when it has grown."""
 
     def __init__(self, known: dict[int, str]) -> None:
         self.known = known
         self._dictionary: pa.Array | None = None
-        self._is_known: NDArray[np.bool_] = np.zeros(1, dtype=np.bool_)
+        self._table: NDArray[np.int32] = np.full(1, -1, dtype=np.int32)  # By number: where the text stands, or -1.
+        self._sparse: NDArray[np.int64] | None = None  # The numbers in order, if they are too large for a table.
 
     def define(self, number: int, text: str) -> None:
         if self.known.get(number) != text:
@@ -161,16 +165,31 @@ class _Texts:
     def encode(self, numbers: _Array) -> pa.DictionaryArray:
         if self._dictionary is None:
             self._build()
-        valid = self._is_known.take(numbers, mode="clip")
-        indices = _primitive(pa.int32(), numbers * valid, valid)
+        places = self._places(numbers)
+        valid = places >= 0
+        indices = _primitive(pa.int32(), places * valid, valid)
         return pa.DictionaryArray.from_arrays(indices, self._dictionary, safe=False)
 
     def _build(self) -> None:
-        size = max(self.known, default=0) + 1
-        self._dictionary = pa.array([self.known.get(number, "") for number in range(size)], type=pa.utf8())
-        self._is_known = np.zeros(size + 1, dtype=np.bool_)  # One more: whatever is beyond the end is not known.
-        self._is_known[list(self.known)] = True
-        self._is_known[0] = False  # Number 0 is no name.
+        """The texts in the order of their numbers, of which some are missing. Number 0 is no name."""
+        pairs = sorted(pair for pair in self.known.items() if pair[0])
+        self._dictionary = pa.array([text for _, text in pairs] or [""], type=pa.utf8())
+        numbers = np.array([number for number, _ in pairs], dtype=np.int64)
+        last = pairs[-1][0] if pairs else 0
+        if last < _TABLE_SIZE_MAX:
+            self._table = np.full(last + 2, -1, dtype=np.int32)  # One more: what is beyond the end is not known.
+            self._table[numbers] = np.arange(len(pairs))
+            self._sparse = None
+        else:
+            self._sparse = numbers
+
+    def _places(self, numbers: _Array) -> NDArray[np.int32]:
+        """Of each number, where its text stands, or -1. A table is ten times as fast as a search."""
+        if self._sparse is None:
+            return self._table.take(numbers, mode="clip")
+        places = np.searchsorted(self._sparse, numbers)
+        found = self._sparse.take(places, mode="clip") == numbers
+        return np.where(found, places, -1).astype(np.int32)
 
 
 # ── Forms: what a row of each letter has ──────────────────────────────────────────────────────────────────
@@ -367,13 +386,13 @@ class _Rows:
 
     def _learn(self, names: Names) -> None:
         kinds = self.records["kind"]
-        for at in np.flatnonzero(kinds <= Kind.QUEUE_CREATED).tolist():
+        for at in np.flatnonzero((kinds <= Kind.QUEUE_CREATED) | (kinds == Kind.NAME_FORGOTTEN)).tolist():
             start, end = self.slot_bounds[_SLOTS * at : _SLOTS * at + 2].tolist()
             text, number = bytes(self.heap[start:end]), int(self.records["queue"][at])
-            if kinds[at] == Kind.NAME_DEFINED:
-                names.define(number, text.decode())
-            else:
+            if kinds[at] == Kind.QUEUE_CREATED:
                 names.define_queue(number, msgspec.json.decode(text, type=_Named).name)
+            else:  # A name that is forgotten here was in use before.
+                names.define(number, text.decode())
 
 
 def _heap(header: Header, payload: bytes) -> bytes | memoryview:

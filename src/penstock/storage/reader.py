@@ -167,6 +167,16 @@ def queues_created(header: Header, payload: bytes) -> Iterator[tuple[int, str]]:
         yield int(records["queue"][at]), msgspec.json.decode(facts, type=_Named).name
 
 
+def names_told(header: Header, payload: bytes) -> dict[int, str]:
+    """What a batch says that numbers of names stand for: where they are defined, and where they are forgotten."""
+    records = records_of(header, payload)
+    told = np.flatnonzero(np.isin(records["kind"], (Kind.NAME_DEFINED, Kind.NAME_FORGOTTEN)))
+    if not len(told):
+        return {}
+    bounds = extent_bounds(records)
+    return {int(records["queue"][at]): payload[bounds[at] : bounds[at + 1]].decode() for at in told.tolist()}
+
+
 class _Named(msgspec.Struct):
     name: str
 

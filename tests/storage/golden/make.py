@@ -43,6 +43,7 @@ from penstock.model import (
     Logged,
     Moved,
     NameDefined,
+    NameForgotten,
     Position,
     Push,
     QueueChanged,
@@ -331,6 +332,22 @@ DAMAGED_COMMITS: list[list[Event]] = [
     [Deleted(*about(50, 4, 14)), ResultStored(*about(51, 5, 15, 0, 1), result=b"")],
 ]
 
+NAMES_COMMITS: list[list[Event]] = [
+    [
+        QueueCreated(at(0), 1, "dead", QueueSettings()),
+        QueueCreated(at(1), 2, "orders", QueueSettings()),
+        NameDefined(at(10), 1, "text/plain"),
+        NameDefined(at(10), 2, "shop"),
+        NameDefined(at(10), 3, "Größe"),
+        logged(10, 1, b"gone soon", content_type=1, sender=2, object=3),
+        logged(11, 2, b"stays", sender=2),
+    ],
+    [Deleted(*about(20, 1, 10))],
+    [NameForgotten(at(30), 1, "text/plain"), NameForgotten(at(30), 3, "Größe")],
+    [NameDefined(at(40), 4, "text/plain"), logged(40, 3, b"later", content_type=4)],
+    [Deleted(*about(50, 2, 11)), NameForgotten(at(51), 2, "shop")],
+]
+
 GOLDEN = {
     "format-1": COMMITS,
     "format-1-receivers": RECEIVERS_COMMITS,
@@ -338,6 +355,7 @@ GOLDEN = {
     "format-1-staging": STAGING_COMMITS,
     "format-1-several": SEVERAL_COMMITS,
     "format-1-damaged": DAMAGED_COMMITS,
+    "format-1-names": NAMES_COMMITS,
 }
 """Each directory beside this file, and the events it was made of, commit by commit."""
 
@@ -423,11 +441,16 @@ def describe_event(offset: int, event: Event, position: Position) -> dict[str, A
     return {"offset": offset, "position": position, "kind": event.kind.name, **as_plain(event)}
 
 
+def _plain_names(texts: dict[int, str]) -> list[str] | dict[int, str]:
+    """By number; a list, as long as no name was forgotten."""
+    return list(texts.values()) if list(texts) == list(range(len(texts))) else texts
+
+
 def describe_state(engine: Engine) -> dict[str, Any]:
     return {
         "time": engine.time,
         "last queue": engine.last_queue,
-        "names": engine.names.texts,
+        "names": _plain_names(engine.names.texts),
         "moved": [[*origin, *place] for origin, place in sorted(engine.moved.items())],
         **({"staging": msgspec.to_builtins(engine.staging.facts)} if engine.staging.committed else {}),
         "queues": {
