@@ -12,6 +12,7 @@ from penstock.engine.engine import Engine
 from penstock.engine.groups import STORED
 from penstock.limits import NEVER_NS
 from penstock.model import (
+    Damaged,
     DeadLettered,
     Deleted,
     Delivered,
@@ -67,6 +68,8 @@ class Life:
     kept: bool = False  # No worker will have it again.
     owed: dict[int, tuple[int, Nanos]] = field(default_factory=dict)  # By receiver: deliveries, when due again.
     results: set[int] = field(default_factory=set)
+    batch: int = 0  # The position of the batch that holds its body.
+    damaged: bool = False  # Set aside.
 
 
 class Ledger:
@@ -90,6 +93,7 @@ class Ledger:
         self.cursors: dict[tuple[int, int], int] = {}  # By queue and receiver.
         self.deliveries_logged: set[tuple[str, str, int, bytes]] = set()  # Queue, receiver, sequence, body.
         self.results_logged: set[tuple[str, str, int]] = set()
+        self.rotten: set[int] = set()  # Batches that were damaged on the disk, by their positions.
         self._batches_read = 0
 
     # The history
@@ -100,10 +104,13 @@ class Ledger:
             header = read_header(data)
             assert header is not None
             for event, _ in events_of(header, data[HEADER_BYTES:]):
-                self._happened(event)
+                self._happened(event, header.base_position)
         self._batches_read = len(durable)
 
-    def _happened(self, event: Event) -> None:
+    def is_rotten(self, life: Life) -> bool:
+        return bool(life.body) and life.batch in self.rotten
+
+    def _happened(self, event: Event, batch: int) -> None:
         match event:
             case QueueCreated():
                 self.settings[event.queue] = event.settings
@@ -117,7 +124,7 @@ class Ledger:
             case Logged():
                 place = self._next_place(event.queue, event.sequence)
                 self.bodies[place] = event.body
-                self.alive[place] = Life(place, event.body, event.expires_at)
+                self.alive[place] = Life(place, event.body, event.expires_at, batch=batch)
             case Fetched():
                 life = self._free(event)
                 life.leased_until, life.receives = event.visible_at, life.receives + 1
@@ -161,6 +168,11 @@ class Ledger:
             case Deleted():
                 promise(self.queue_names[event.queue] in self.purge_asked, f"deleted, but nobody asked: {event}")
                 del self.alive[event.queue, event.sequence]
+            case Damaged():
+                life = self.alive[event.queue, event.sequence]
+                promise(self.is_rotten(life) and not life.damaged, f"set aside, but whole: {event}")
+                life.damaged, life.leased_until = True, 0
+                life.owed.clear()
             case NameDefined():
                 self.names[event.number] = event.text
             case NameForgotten():
@@ -185,6 +197,7 @@ class Ledger:
         life = self.alive[event.queue, event.sequence]
         promise(not life.kept, f"done with twice: {event}")
         if self.settings[event.queue].keep == "all":
+            promise(not life.damaged, f"damaged, and done with: {event}")
             life.kept = True
         else:
             del self.alive[event.queue, event.sequence]
@@ -198,6 +211,7 @@ class Ledger:
         """Once in order, and again only when it is due and there is no result."""
         life = self.alive[event.queue, event.sequence]
         place = (event.queue, event.consumer)
+        promise(not life.damaged, f"set aside, and delivered: {event}")
         promise(life.expires_at > event.time, f"delivered after its end: {event}")
         if event.receives == 1:
             promise(event.sequence > self.cursors.get(place, 0), f"out of order, or twice: {event}")
@@ -218,6 +232,7 @@ class Ledger:
 
     def _free(self, event: Fetched | Kicked | DeadLettered) -> Life:
         life = self.alive[event.queue, event.sequence]
+        promise(not life.damaged, f"set aside, and delivered: {event}")
         promise(life.leased_until <= event.time, f"delivered to two consumers at once: {event}")
         promise(life.expires_at > event.time, f"delivered after its end: {event}")
         return life

@@ -28,6 +28,8 @@ def test_the_lives_are_eventful() -> None:
     worlds = [simulate(seed, STEPS) for seed in range(1000, 1020)]
     assert sum(world.crashes for world in worlds) > 5
     assert sum(world.failures for world in worlds) > 5
+    assert sum(world.rotten for world in worlds) > 50
+    assert sum(sum(life.damaged for life in world.ledger.alive.values()) for world in worlds) > 20
     assert sum(len(world.ledger.acknowledged) for world in worlds) > 3_000
     assert sum(len(world.ledger.finished) for world in worlds) > 1_000
     assert sum(len(world.ledger.purge_asked) for world in worlds) > 10

@@ -30,7 +30,7 @@ from penstock.model import (
     Stage,
 )
 from penstock.server.loop import Loop, Waiter
-from penstock.storage.faulty import Faults, FaultyLog
+from penstock.storage.faulty import Faults, FaultyLog, rot
 from penstock.storage.port import Section
 from tests.engine.rig import copied_sections
 from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher, Receiver
@@ -66,7 +66,7 @@ class World:
         self.trace: list[tuple[Nanos, str]] = []
         self.open: dict[int, Request] = {}  # Asked, and not yet answered.
         self.run = 0
-        self.crashes = self.failures = self.answers = 0
+        self.crashes = self.failures = self.answers = self.rotten = 0
         self._request_numbers = count(1)
         self._disk: list[bytes] = []
         self._snapshot: tuple[int, list[Section]] | None = None
@@ -79,6 +79,7 @@ class World:
             sync_fails=self.random.choice([0, 0, 0.005]),
         )
         self._crash_odds = self.random.choice([0, 0.0005, 0.002])
+        self._rot_max = self.random.choice([0, 1, 20])  # Batches that are damaged with each crash.
         self._start()
         for settings in QUEUES.items():
             self.loop.submit(CreateQueue(*settings), lambda _: None)
@@ -115,10 +116,21 @@ class World:
         self.crashes += 1
         self.process.alive = False
         self.log.crash()
+        self._rot()
         self._start()
         for request in list(self.open.values()):
             del self.open[request.number]
             request.client.answered(request, None)
+
+    def _rot(self) -> None:
+        """While the power is off, bits of old batches may flip."""
+        for _ in range(self._rot_max if self._snapshot else 0):
+            assert self._snapshot is not None
+            position = rot(self._disk, self._snapshot[0], self.random)
+            if position is not None:
+                self._note(f"the batch at {position} rots")
+                self.rotten += 1
+                self.ledger.rotten.add(position)
 
     def _failed(self, error: BaseException) -> None:
         self._note(f"failed: {error}")
@@ -283,7 +295,7 @@ class World:
 
     def _drain(self) -> None:
         """Everything acknowledged and neither finished nor ended otherwise is delivered."""
-        alive = [life for life in self.ledger.alive.values() if not life.kept]
+        alive = [life for life in self.ledger.alive.values() if not life.kept and not self.ledger.is_rotten(life)]
         expected = {life.id for life in alive if life.expires_at > self.time.now}
         immortal = {life.id for life in alive if life.expires_at > self.time.now + SECOND_NS}
         drained: set[tuple[int, int]] = set()

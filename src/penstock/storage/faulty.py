@@ -2,7 +2,8 @@
 
 Commits take time, and may fail at the write (an error, a full disk) or at the sync. Batches that were synced are kept
 whatever happens. Of the batch under way a crash leaves any number of its first bytes: none, all, or a torn piece,
-which the next recovery cuts off. The same seed gives the same disk.
+which the next recovery cuts off. A bit of a batch before the snapshot may flip (`rot`). The same seed gives the same
+disk.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from collections.abc import Callable
 from random import Random
 from typing import NamedTuple
 
-from penstock.errors import LogFailedError
+from penstock.errors import DamagedExtentError, LogFailedError
 from penstock.limits import SECOND_NS
 from penstock.model import Nanos, Position, Stage
-from penstock.storage.batch import HEADER_BYTES, is_whole, read_header
+from penstock.storage.batch import HEADER_BYTES, Header, is_whole, read_header
 from penstock.storage.memory import MemoryLog
 from penstock.storage.port import Progress, Recovered, Section
 
@@ -30,6 +31,25 @@ class Faults(NamedTuple):
     write_fails: float = 0.0
     disk_is_full: float = 0.0
     sync_fails: float = 0.0
+
+
+def rot(durable: list[bytes], snapshot_offset: int, random: Random) -> Position | None:
+    """Flip one bit in the heap of one batch that a snapshot covers; where the batch is, None if there is no such."""
+    covered = [
+        (index, header)
+        for index, data in enumerate(durable)
+        if (header := read_header(data)) and header.base_offset + header.records <= snapshot_offset
+    ]
+    sound = [
+        (at, header) for at, header in covered if header.heap_bytes and is_whole(header, durable[at][HEADER_BYTES:])
+    ]
+    if not sound:
+        return None
+    index, header = random.choice(sound)
+    data = bytearray(durable[index])
+    data[HEADER_BYTES + random.randrange(header.heap_bytes)] ^= 1 << random.randrange(8)
+    durable[index] = bytes(data)
+    return header.base_position
 
 
 class FaultyLog(MemoryLog):
@@ -52,6 +72,7 @@ class FaultyLog(MemoryLog):
         self._random = random
         self._under_way: bytes | None = None
         self._failed: OSError | None = None
+        self._rotten: set[Position] = set()  # Batches that are damaged, by their positions.
         self._gone = False  # Crashed or abandoned: what it still had planned does not happen.
 
     def recover(self) -> Recovered:
@@ -60,6 +81,8 @@ class FaultyLog(MemoryLog):
             header = read_header(data)
             assert header is not None
             self.durable_offset = self.written_offset = header.base_offset + header.records
+            if not is_whole(header, data[HEADER_BYTES:]):
+                self._rotten.add(header.base_position)
         return super().recover()
 
     def _cut_torn_tail(self) -> None:
@@ -110,6 +133,12 @@ class FaultyLog(MemoryLog):
     def read(self, position: Position, size: int) -> bytes:
         assert not self._gone, "a log that is gone cannot be read"
         return super().read(position, size)
+
+    def _read_batch(self, header: Header, data: bytes, start: int, size: int) -> bytes:
+        if header.base_position in self._rotten:
+            damaged = (header.base_position, header.base_position + len(data))
+            raise DamagedExtentError(f"the batch at position {header.base_position} is damaged", [damaged])
+        return super()._read_batch(header, data, start, size)
 
     def _written(self) -> list[bytes]:
         return self.durable if self._under_way is None else [*self.durable, self._under_way]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from penstock.model import Event, Nanos, Position, Stage
-from penstock.storage.batch import HEADER_BYTES, Batch, events_of, read_header
+from penstock.storage.batch import HEADER_BYTES, Batch, Header, events_of, read_header
 from penstock.storage.port import Progress, Recovered, Section
 
 
@@ -26,10 +26,13 @@ class MemoryLog:
         for data in self.durable:
             header = read_header(data)
             assert header is not None
-            for event, at in events_of(header, data[HEADER_BYTES:]):
-                if offset >= start:
-                    yield event, at
-                offset += 1
+            if offset + header.records <= start:
+                offset += header.records
+            else:
+                for event, at in events_of(header, data[HEADER_BYTES:]):
+                    if offset >= start:
+                        yield event, at
+                    offset += 1
             position += len(data)
         self._batch = Batch(offset, position)
 
@@ -61,9 +64,11 @@ class MemoryLog:
             header = read_header(data)
             assert header is not None
             if position >= header.base_position:
-                start = position - header.base_position
-                return data[start : start + size]
+                return self._read_batch(header, data, position - header.base_position, size)
         raise AssertionError(f"nothing was written at position {position}")
+
+    def _read_batch(self, _: Header, data: bytes, start: int, size: int) -> bytes:
+        return data[start : start + size]
 
     def _written(self) -> list[bytes]:
         return self.durable
