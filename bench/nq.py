@@ -8,6 +8,7 @@ from bench.load import BODY, HEAD_END, QUEUE, Framing, Tally, request
 MESSAGES = 100  # Of one post and of one pull.
 ID = re.compile(rb'"id":(\d+)')
 RECEIVER = "bench"
+RETRIES = b',"retry_num":2'
 JSON = {"Content-Type": "application/json"}
 
 
@@ -77,11 +78,11 @@ class PullWithResults(Pull):
 
     def __init__(self, queue: str = QUEUE) -> None:
         super().__init__(queue)
-        self.request = pull(queue)
+        self.request = pull(queue, RETRIES)
 
     def next(self, answer: bytes) -> bytes:
         results = b",".join([b'"%b":"ok"' % number for number in ID.findall(answer)])
-        return pull(self.queue, results=b',"results":{"%b":{%b}}' % (self.queue.encode(), results))
+        return pull(self.queue, RETRIES, b',"results":{"%b":{%b}}' % (self.queue.encode(), results))
 
 
 def post_rate(port: int, connections: int, warm_seconds: float, seconds: float) -> Count:

@@ -61,9 +61,11 @@ def make_history(broker: Broker, rounds: int = 3) -> None:
         for message in settle(broker, "dead").messages():
             assert broker.request("DELETE", f"/messages/{message.header('X-MQS-MESSAGE-ID')}").status == 204
         call(broker, "/post", {"sender": "me", "messages": {"kept": ["a", "b"]}})
-        call(broker, "/pull", {"receiver": "you", "queues": {"kept": {}}})
+        call(broker, "/pull", {"receiver": "you", "queues": {"kept": {"retry_num": 2}}})
         call(
-            broker, "/pull", {"receiver": "you", "queues": {"kept": {}}, "results": {"kept": {2 * number + 1: "42"}}}
+            broker,
+            "/pull",
+            {"receiver": "you", "queues": {"kept": {"retry_num": 2}}, "results": {"kept": {2 * number + 1: "42"}}},
         )
     while "Z" not in {event["state"] for event in events(broker, "queue=mortal")}:
         pass

@@ -230,7 +230,7 @@ def test_a_sleeping_worker_and_everyone_who_waits_hear_of_a_message_from_anywher
 
 
 def pull(broker: Broker, receiver: str, **more: Any) -> list[dict[str, Any]]:
-    asked = {"receiver": receiver, "timeout": 0, "queues": {"work": {"max": 10}}, **more}
+    asked = {"receiver": receiver, "timeout": 0, "queues": {"work": {"max": 10, "retry_num": 2}}, **more}
     answer = broker.request("POST", "/pull", body=json.dumps(asked).encode())
     messages: list[dict[str, Any]] = answer.json()["messages"]["work"] if answer.status == 200 else []
     return messages

@@ -98,7 +98,7 @@ def test_a_dead_letter_has_one_life_in_two_queues(broker: Broker) -> None:
 def test_receivers_are_consumers_of_a_message_that_stays(broker: Broker) -> None:
     call(broker, "/post", {"sender": "shop", "messages": {"heard": ["x"]}})
     for receiver in ("one", "two"):
-        call(broker, "/pull", {"receiver": receiver, "queues": {"heard": {}}})
+        call(broker, "/pull", {"receiver": receiver, "queues": {"heard": {"retry_num": 1}}})
     call(broker, "/pull", {"receiver": "one", "results": {"heard": {1: "42"}}})
     (logged, *_) = events(broker, "queue=heard&state=L")
     found = document(broker, logged["id"])
