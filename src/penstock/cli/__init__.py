@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock import __version__
+from penstock.cli.extras import how_to_install
 from penstock.cli.serve import serve
 from penstock.errors import ConfigError, InUseError, PenstockError
 
@@ -16,6 +17,7 @@ app = typer.Typer(
     help="A durable message queue that five kinds of client already know.",
     no_args_is_help=True,
     add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},  # Its commands inherit them.
     pretty_exceptions_enable=False,
 )
 app.command()(serve)
@@ -49,8 +51,12 @@ def main() -> None:
         sys.exit(_complain(error, 3))
     except PenstockError as error:
         sys.exit(_complain(error, 1))
+    except ImportError as error:
+        if not (advice := how_to_install(error)):
+            raise
+        sys.exit(_complain(advice, 1))
 
 
-def _complain(error: PenstockError, code: int) -> int:
+def _complain(error: PenstockError | str, code: int) -> int:
     print(f"penstock: {error}", file=sys.stderr)
     return code

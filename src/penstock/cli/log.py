@@ -21,6 +21,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 
 from penstock.cli.rebuild import rebuild_history
+from penstock.dialects.times import in_seconds
 from penstock.engine.engine import Engine
 from penstock.engine.groups import STORED
 from penstock.engine.history import NoHistory
@@ -379,7 +380,7 @@ def _settings(settings: QueueSettings) -> str:
         if name == "redrive_policy":
             said.append(f"dead letters to {value.dead_letter_queue} after {value.max_receives}")
         elif name.endswith("_ns"):
-            seconds = "never" if value == NEVER_NS else f"{value / 1e9:g} s"
+            seconds = "never" if value == NEVER_NS else in_seconds(value)
             said.append(f"{name.removesuffix('_ns')} {seconds}")
         else:
             said.append(f"{name} {value}")

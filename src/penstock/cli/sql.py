@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.extras import how_to_install
 from penstock.cli.pipeline import Conf, LakeOption, Master, parse_settings
 from penstock.errors import OptionError
 
@@ -82,8 +83,10 @@ def _bar(share: float) -> str:
 def _draw(path: Path, names: list[str], rows: list[list[Any]], title: str) -> None:
     try:
         from matplotlib.figure import Figure
-    except ImportError:
-        raise OptionError("--png needs matplotlib: pip install matplotlib, or --plot for the terminal") from None
+    except ImportError as error:
+        raise OptionError(
+            f"--png needs matplotlib: {how_to_install(error)}; or use --plot for the terminal"
+        ) from None
     figure = Figure(figsize=(10, 5), layout="constrained")
     axes = figure.add_subplot(title=title, xlabel=names[0])
     along = [row[0] if isinstance(row[0], datetime.date) or _is_number(row[0]) else _shown(row[0]) for row in rows]

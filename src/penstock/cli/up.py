@@ -21,6 +21,7 @@ from typing import IO, Annotated
 import typer
 
 from penstock import __version__
+from penstock.cli.extras import how_to_install
 from penstock.errors import PenstockError
 from penstock.limits import PIPELINE_PAUSE_SECONDS_MAX
 
@@ -54,7 +55,7 @@ def up(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="The broker's settings file.")] = None,
     insecure: Annotated[bool, typer.Option("--insecure", help="As for serve.")] = False,
-    lake: Annotated[Path, typer.Option(help="The directory of the tables.")] = Path("lake"),
+    lake: Annotated[Path, typer.Option(envvar="PENSTOCK_LAKE", help="The directory of the tables.")] = Path("lake"),
     master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
 ) -> None:
     """Start a broker, and the pipeline beside it. Stop both with SIGTERM or Ctrl-C."""
@@ -206,7 +207,7 @@ def _missing() -> str:
 
         check_java()
     except ImportError as error:
-        return f"{error.name} is not installed; run pip install 'penstock[spark]'"
+        return how_to_install(error) or str(error)
     except PenstockError as error:
         return str(error)
     return ""

@@ -23,6 +23,7 @@ from penstock.dialects.http import (
     json_response,
     queue_name,
     segments_of,
+    unreadable,
 )
 from penstock.dialects.parameters import refusal
 from penstock.errors import ProtocolError
@@ -173,7 +174,7 @@ def _decoded(decode: Any, body: bytes) -> Any:
     try:
         return decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(str(error)) from None
+        raise ProtocolError(unreadable(error)) from None
 
 
 def _name(consumer: str) -> str:

@@ -22,6 +22,7 @@ from penstock.dialects.http import (
     json_response,
     queue_name,
     segments_of,
+    unreadable,
 )
 from penstock.dialects.json_bodies import message_field, text_or_base64
 from penstock.dialects.json_bounds import longer_than
@@ -165,7 +166,7 @@ class Consuming:
         try:
             given = [_decode_confirmation(request.body)] if alone else _decode_confirmations(request.body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ProtocolError(str(error)) from None
+            raise ProtocolError(unreadable(error)) from None
         if len(given) > BATCH_MESSAGES_MAX:
             return _TOO_MANY
         if alone:
@@ -202,7 +203,7 @@ class Consuming:
         try:
             extension = _decode_extension(request.body)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ProtocolError(str(error)) from None
+            raise ProtocolError(unreadable(error)) from None
         place = self._place(extension.id)
         consumer = None if extension.consumer is None else _consumer(extension.consumer)
         if place is None:

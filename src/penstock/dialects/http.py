@@ -115,11 +115,18 @@ class BodyRule(Struct, frozen=True):
 
 
 JSON = b"Content-Type: application/json\r\n"
+_TRUNCATED = "Input data was truncated"  # What msgspec says of an empty text too.
 _encode_line = msgspec.json.Encoder().encode_lines  # With a newline after it, for those who look at a terminal.
 
 
 def json_response(status: int, value: object, headers: bytes = b"") -> Response:
     return Response(status, _encode_line([value]), JSON + headers)
+
+
+def unreadable(error: Exception) -> str:
+    """What is wrong with a body that cannot be decoded."""
+    said = str(error)
+    return "the body is empty or ends too early; expected JSON" if said == _TRUNCATED else said
 
 
 def error_response(status: int, message: str, headers: bytes = b"") -> Response:

@@ -24,6 +24,7 @@ from penstock.dialects.http import (
     kept_header_lines,
     queue_name,
     segments_of,
+    unreadable,
     whole_number,
 )
 from penstock.dialects.multipart import boundary_of, is_multipart, join_parts, split_parts
@@ -288,7 +289,7 @@ def _set_queue(
     try:
         settings = _settings(_decode_queue(body))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        problem = str(error)
+        problem = unreadable(error)
         return Call(DescribeQueue(name), lambda answer: tell_bad(answer, problem))
     change = UpdateQueue(name, settings, _SETTINGS) if command is UpdateQueue else command(name, settings)
     return Call(change, lambda answer: _tell_queue(answer, status))

@@ -23,6 +23,7 @@ from penstock.dialects.http import (
     json_response,
     queue_name,
     segments_of,
+    unreadable,
     whole_number,
 )
 from penstock.dialects.json_bounds import check_keys
@@ -185,7 +186,7 @@ class Nq:
         try:
             return self._posted(request.body)
         except (ProtocolError, msgspec.DecodeError, UnicodeError) as error:
-            return _error(400, str(error))
+            return _error(400, unreadable(error))
 
     def _posted(self, body: bytes) -> Call:
         check_keys(body, REQUEST_KEYS_MAX)
@@ -227,7 +228,7 @@ class Nq:
             check_keys(request.body, REQUEST_KEYS_MAX)
             return self._pulled(_decode_pull(request.body))
         except (ProtocolError, msgspec.DecodeError, UnicodeError) as error:
-            return _error(400, str(error))
+            return _error(400, unreadable(error))
 
     def _pulled(self, pull: _Pull) -> Call:
         _check_name(pull.receiver, "receiver", bytes_min=1)

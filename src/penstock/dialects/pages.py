@@ -32,7 +32,7 @@ def _pieces(documents: Iterable[dict[str, Any]], head: bytes, tail: bytes) -> It
         if len(piece) >= PAGE_PIECE_BYTES:
             yield bytes(piece)
             piece.clear()
-    yield bytes(piece) + tail
+    yield bytes(piece) + tail + b"\n"
 
 
 class _Page:

@@ -21,8 +21,10 @@ from penstock.dialects.http import (
     Routes,
     error_response,
     has_control_characters,
+    json_response,
     queue_name,
     segments_of,
+    unreadable,
 )
 from penstock.dialects.json_bounds import longer_than
 from penstock.dialects.parameters import Given, number, parameters, refusal
@@ -71,7 +73,7 @@ _are_too_many = longer_than(BATCH_MESSAGES_MAX)
 _TOO_MANY = error_response(413, f"a publish has at most {BATCH_MESSAGES_MAX} messages")
 _decode_text = msgspec.json.Decoder(str).decode
 _encode_headers = msgspec.msgpack.Encoder().encode
-_encode = msgspec.json.Encoder().encode
+_encode_line = msgspec.json.Encoder().encode_lines
 
 
 class _Receipt(Struct, gc=False):
@@ -118,7 +120,7 @@ class Topics:
             for index, document in enumerate(documents)
         ]
         if not messages:
-            return Response(201, b"[]", JSON)
+            return json_response(201, [])
         return Call(PublishTopics(messages, self._settings, queue), self._tell(alone=alone))
 
     def _tell(self, *, alone: bool) -> Callable[[Answer], Response]:
@@ -130,7 +132,7 @@ class Topics:
                 _Receipt(make(each.queue, each.sequence).decode(), each.state, each.queues, each.channels)
                 for each in cast("Sequence[Published]", answer)
             ]
-            return Response(201, _encode(receipts[0] if alone else receipts), JSON)
+            return Response(201, _encode_line(receipts if alone else [receipts]), JSON)
 
         return tell
 
@@ -145,7 +147,7 @@ def _documents(body: bytes, *, alone: bool) -> list[_Message]:
     try:
         return [_decode_one(body)] if alone else _decode_many(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(str(error)) from None
+        raise ProtocolError(unreadable(error)) from None
 
 
 def _from_document(document: _Message, index: int, *, alone: bool) -> NewMessage:

@@ -9,7 +9,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.dialects.http import Call, Request, Response, checked_name, has_control_characters, json_response
+from penstock.dialects.http import (
+    Call,
+    Request,
+    Response,
+    checked_name,
+    has_control_characters,
+    json_response,
+    unreadable,
+)
 from penstock.dialects.parameters import number, parameters, refusal
 from penstock.errors import ProtocolError
 from penstock.limits import (
@@ -103,7 +111,7 @@ def changed(settings: QueueSettings, body: bytes, kind: type[QueueDocument] = Qu
     try:
         given = _DECODE[kind](body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(str(error)) from None
+        raise ProtocolError(unreadable(error)) from None
     changes: dict[str, Any] = {}
     for name, field in (_FIELDS | _CHANNEL_FIELDS).items():
         value = getattr(given, name, UNSET)

@@ -25,6 +25,7 @@ from penstock.dialects.http import (
     checked_name,
     error_response,
     json_response,
+    unreadable,
 )
 from penstock.dialects.pages import Soon, page
 from penstock.dialects.parameters import Given, flag, moment, number, parameters, refusal, time_of
@@ -249,7 +250,7 @@ def _decoded(body: bytes, kind: type[_Body]) -> _Body:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(str(error)) from None
+        raise ProtocolError(unreadable(error)) from None
 
 
 def _time_text(value: str | float) -> str:

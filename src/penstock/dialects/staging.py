@@ -28,6 +28,7 @@ from penstock.dialects.http import (
     has_control_characters,
     json_response,
     segments_of,
+    unreadable,
     whole_number,
 )
 from penstock.dialects.parameters import number, parameters, refusal
@@ -313,7 +314,7 @@ class Staging:
         try:
             parts = _decode_commit(request.body).parts
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ProtocolError(str(error)) from None
+            raise ProtocolError(unreadable(error)) from None
         command = CommitBatch(query, batch, [(each.part, each.chunks) for each in parts])
         if len({part for part, _ in command.parts}) < len(parts):
             raise ProtocolError("a part is named twice")

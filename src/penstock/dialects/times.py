@@ -19,6 +19,11 @@ def rfc3339(nanos: Nanos) -> bytes:
     return b"%b.%06dZ" % (_second(seconds), rest // 1000)
 
 
+def in_seconds(nanos: Nanos) -> str:
+    """A span of time for people to read."""
+    return f"{Decimal(nanos) / SECOND_NS:,f} s"
+
+
 def rfc3339_seconds(nanos: Nanos) -> bytes:
     """To the second, rounded down."""
     return _whole_second(nanos // SECOND_NS)

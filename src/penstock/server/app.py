@@ -243,11 +243,11 @@ class Application:
             kind: {name: entry for part in parts for name, entry in part["components"].get(kind, {}).items()}
             for kind in sorted(kinds)
         }
-        return msgspec.json.encode(whole)
+        return msgspec.json.encode(whole) + b"\n"
 
     @cached_property
     def _description(self) -> bytes:
-        return msgspec.json.encode(openapi())
+        return msgspec.json.encode(openapi()) + b"\n"
 
 
 def _joined(*several: Routes) -> Routes:

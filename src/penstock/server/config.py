@@ -45,6 +45,7 @@ from penstock.limits import (
 
 FILE_NAME = "penstock.toml"
 VARIABLE_PREFIX = "PENSTOCK_"
+CLIENT_VARIABLES = frozenset(("PENSTOCK_LAKE", "PENSTOCK_URL", "PENSTOCK_TOKEN"))  # For commands that are clients.
 
 _SERVICE_LINK = re.compile(r"PENSTOCK_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 _DAY_SECONDS = 86_400
@@ -487,7 +488,7 @@ def _from_environment(environ: Mapping[str, str]) -> _Source:
     given = {
         name: value
         for name, value in environ.items()
-        if name.startswith(VARIABLE_PREFIX) and not _is_service_link(name, value)
+        if name.startswith(VARIABLE_PREFIX) and name not in CLIENT_VARIABLES and not _is_service_link(name, value)
     }
     return _Source("environment", known, given)
 
@@ -671,4 +672,4 @@ def settings_table() -> str:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:.15g}" if isinstance(value, float) else str(value)

@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol, cast
 
 from penstock import __version__
 from penstock.dialects.push import Reply, RequestWriter, parse_url, retry_after_ns
+from penstock.dialects.times import in_seconds
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds
 from penstock.limits import (
@@ -412,7 +413,7 @@ class Pusher:
             self._fail(attempt, reason)
 
     def _time_is_over(self, attempt: _Attempt) -> None:
-        self._fail(attempt, f"no answer within {self._push.timeout_ns / SECOND_NS:g} s")
+        self._fail(attempt, f"no answer within {in_seconds(self._push.timeout_ns)}")
 
     def _fail(self, attempt: _Attempt, reason: str, retry_after: bytes = b"") -> None:
         """Try again later: the message, and if it goes on like this, the endpoint."""

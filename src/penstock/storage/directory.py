@@ -39,6 +39,7 @@ class DataDirectory:
 
     def open(self) -> Identity:
         """Take the directory for this process; make it if it is not there."""
+        self._check_path()
         try:
             for folder in (self.path, self.log, self.snapshots):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,6 +50,7 @@ class DataDirectory:
 
     def read_identity(self) -> Identity:
         """Look at a directory without taking it."""
+        self._check_path()
         identity = self._read_identity()
         if identity is None:
             raise DataDirectoryError(f"{self.path} is not a Penstock data directory: penstock.json is missing")
@@ -66,6 +68,15 @@ class DataDirectory:
                 f"the data directory {self.path.absolute()} is in use by {lock_holder(self.path / 'lock')}."
                 " Stop that process, or choose another directory"
             )
+
+    def _check_path(self) -> None:
+        for path in (self.path, *self.path.parents):
+            if path.is_dir():
+                return
+            if path.exists():
+                raise DataDirectoryError(
+                    f"{path} is not a directory, so it cannot hold a broker's data; choose another path for the data"
+                )
 
     def _read_identity(self) -> Identity | None:
         try:

@@ -1,0 +1,171 @@
+"""What a person at a terminal meets in the first hour: help, mistakes that are easy to make, and answers to read."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.broker import Broker, refused_start
+
+COMMANDS = [
+    (),
+    ("serve",),
+    ("up",),
+    ("sql",),
+    ("log",),
+    ("log", "inspect"),
+    ("log", "verify"),
+    ("pipeline",),
+    ("pipeline", "run"),
+    ("pipeline", "status"),
+    ("pipeline", "tables"),
+]
+MQS = {"retention_timeout": 60, "visibility_timeout": 5, "message_deduplication": False}
+NEEDS_SPARK = [
+    ("pipeline", "run"),
+    ("pipeline", "status"),
+    ("pipeline", "tables"),
+    ("pipeline", "compact"),
+    ("sql", "select 1"),
+]
+
+
+def penstock(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "penstock.cli", *arguments]
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"COLUMNS": "200"} | variables,
+    )
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_every_command_shows_its_help_for_h(command: tuple[str, ...]) -> None:
+    shown = penstock(*command, "-h")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert all(part in shown.stdout for part in ("Usage:", "-h", "--help", *command))
+
+
+@pytest.mark.parametrize("command", NEEDS_SPARK, ids=" ".join)
+@pytest.mark.parametrize("library", ["pyspark", "deltalake"])
+def test_a_command_without_its_extra_says_what_to_install(
+    command: tuple[str, ...], library: str, tmp_path: Path
+) -> None:
+    (tmp_path / f"{library}.py").write_text(f"raise ModuleNotFoundError('it is not there', name={library!r})\n")
+    lake = ("--lake", str(tmp_path / "lake"))
+    ended = penstock(*command, *lake, PYTHONPATH=str(tmp_path))
+    assert ended.returncode == 1
+    assert ended.stderr == f"penstock: {library} is not installed; run: pip install 'penstock[spark]'\n"
+
+
+def test_a_fault_in_another_import_is_not_hidden(tmp_path: Path) -> None:
+    (tmp_path / "pyspark.py").write_text("import nothing_of_this_name\n")
+    ended = penstock("sql", "select 1", PYTHONPATH=str(tmp_path))
+    assert "No module named 'nothing_of_this_name'" in ended.stderr
+
+
+def test_variables_of_client_commands_do_not_stop_a_broker(tmp_path: Path) -> None:
+    variables = {"PENSTOCK_LAKE": "elsewhere", "PENSTOCK_URL": "http://127.0.0.1:1", "PENSTOCK_TOKEN": "secret"}
+    # With a wrong setting on top, since a broker that starts does not end.
+    ended = penstock("serve", "--set", "nq.timeout=never", **variables)
+    assert (ended.returncode, "nq.timeout" in ended.stderr, "PENSTOCK_" in ended.stderr) == (2, True, False)
+
+
+@pytest.mark.parametrize("within", ["", "deeper/still"])
+def test_a_file_where_the_data_directory_should_be_is_named(tmp_path: Path, within: str) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    code, said = refused_start(file / within)
+    assert (code, said.count("\n")) == (1, 1)
+    assert f"{file} is not a directory" in said
+    assert "choose another path" in said
+    assert "Errno" not in said
+    pipeline = penstock("pipeline", "run", "--data", str(file / within), "--lake", str(tmp_path / "lake"))
+    assert (pipeline.returncode, pipeline.stderr.count("\n")) == (1, 1)
+    assert f"{file} is not a directory" in pipeline.stderr
+
+
+def test_times_of_queues_are_shown_in_plain_numbers(start_and_stop: Broker) -> None:
+    shown = penstock("log", "inspect", str(start_and_stop.data)).stdout
+    assert "retention 1,209,600 s" in shown
+    assert "visibility 1.5 s" in shown
+    assert "e+" not in shown
+
+
+@pytest.fixture
+def start_and_stop(start_broker: object) -> Broker:
+    broker: Broker = start_broker()  # type: ignore[operator]
+    settings = {"retention_timeout": 1_209_600, "visibility_timeout": 1.5}
+    assert broker.request("PUT", "/v1/queues/long", body=json.dumps(settings).encode()).status == 201
+    broker.stop()
+    return broker
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [
+        "PUT /queues/empty",
+        "PUT /v1/channels/empty",
+        "PATCH /v1/queues/present",
+        "POST /post",
+        "POST /pull",
+        "POST /v1/publish",
+        "POST /v1/confirm",
+        "POST /v1/extend",
+        "POST /v1/redrive",
+        "POST /v1/queues/present/messages",
+        "POST /v1/claims/present",
+    ],
+)
+@pytest.mark.parametrize("body", [b"", b'{"retention'], ids=["empty", "cut"])
+def test_an_empty_or_cut_body_is_named_as_such(broker: Broker, request_line: str, body: bytes) -> None:
+    broker.request("PUT", "/v1/queues/present", body=b"{}")
+    method, path = request_line.split()
+    response = broker.request(method, path, {"Content-Type": "application/json"}, body)
+    assert response.status == 400
+    (said,) = response.json().values()
+    assert said == "the body is empty or ends too early; expected JSON"
+
+
+def test_every_json_answer_ends_with_a_newline(broker: Broker) -> None:
+    asked = [
+        ("PUT", "/queues/lines", MQS),
+        ("PUT", "/queues/lines", MQS),  # 409
+        ("GET", "/queues", None),
+        ("GET", "/queues/nothing", None),
+        ("GET", "/status/lines", None),
+        ("GET", "/status/nothing", None),
+        ("POST", "/post", {"messages": {"lines": ["a", "b"]}}),
+        ("POST", "/post", {"messages": {"lines": ["a"], "more": ["b"]}}),
+        ("POST", "/pull", {"receiver": "r", "queues": {"lines": {}}}),
+        ("POST", "/pull", {"receiver": "r", "timeout": 0, "queues": {"nothing": {}}}),
+        ("POST", "/pull", {"receiver": "r", "results": {"more": {"1": "x"}}}),
+        ("POST", "/pull", {}),
+        ("POST", "/v1/publish", {"message": "x", "topics": ["lines.x"]}),
+        ("POST", "/v1/publish", [{"message": "x"}]),
+        ("POST", "/v1/publish", []),
+        ("GET", "/v1/queues", None),
+        ("GET", "/v1/queues/lines", None),
+        ("GET", "/v1/queues/lines/messages?consumer=c", None),
+        ("GET", "/v1/search?queue=lines", None),
+        ("GET", "/v1/schedule?queue=lines", None),
+        ("GET", "/v1/redrive", None),
+        ("GET", "/v1/log", None),
+        ("GET", "/nothing", None),
+        ("DELETE", "/health", None),
+        ("GET", "/openapi.json", None),
+        ("GET", "/asyncapi.json", None),
+    ]
+    for method, path, document in asked:
+        body = b"" if document is None else json.dumps(document).encode()
+        response = broker.request(method, path, {"Content-Type": "application/json"}, body)
+        assert response.header("Content-Type") == "application/json", (path, response)
+        assert response.body.endswith((b"}\n", b"]\n")), (path, response)
