@@ -53,7 +53,7 @@ def swept(rig: Rig) -> int:
 
 
 def forget_all(rig: Rig) -> None:
-    while any(rig.engine.names.unused):
+    while rig.engine.names.has_unused:
         rig.do(ForgetNames())
     rig.engine.names.end_sweep()
 
@@ -76,6 +76,7 @@ class NamesMachine(RuleBasedStateMachine):
         super().__init__()
         self.rig = Rig()
         self.sweep: NameSweep | None = None
+        self.is_forgetting = False
         self.names: dict[tuple[int, int], tuple[str, str, str, str]] = {}  # By the place in a message's id.
 
     @initialize()
@@ -144,12 +145,14 @@ class NamesMachine(RuleBasedStateMachine):
     @rule()
     def go_on_sweeping(self) -> None:
         assert self.sweep
-        if not self.sweep.step():
-            if any(self.rig.engine.names.unused):
+        if self.is_forgetting or not self.sweep.step():
+            self.is_forgetting = True
+            if self.rig.engine.names.has_unused:
                 self.rig.do(ForgetNames())
             else:
                 self.rig.engine.names.end_sweep()
                 self.sweep = None
+                self.is_forgetting = False
 
     @precondition(lambda self: self.sweep is None)
     @rule()
@@ -159,13 +162,13 @@ class NamesMachine(RuleBasedStateMachine):
 
     @rule()
     def restart_from_a_snapshot(self) -> None:
-        self.rig.engine, self.sweep = self.rig.restored(), None
+        self.rig.engine, self.sweep, self.is_forgetting = self.rig.restored(), None, False
 
     @rule()
     def restart_from_the_log(self) -> None:
         engine = self.rig.replayed()
         assert state_of(engine) == state_of(self.rig.engine)
-        self.rig.engine, self.sweep = engine, None
+        self.rig.engine, self.sweep, self.is_forgetting = engine, None, False
 
     @invariant()
     def every_living_message_has_its_names(self) -> None:

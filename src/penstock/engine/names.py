@@ -10,8 +10,8 @@ Numbers count on and are not used again, except that they begin anew after two b
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -49,11 +49,12 @@ class Names:
         self.most = most
         self.texts: dict[int, str] = {0: ""}  # Number 0 is no name.
         self.last = 0  # The number that was given out last.
-        self.recalled: dict[int, str] = {}  # Forgotten lately: for readers of the log. No part of the state.
+        self.recalled: OrderedDict[int, str] = OrderedDict()  # Forgotten lately: for readers of the log. No state.
         # A name stands in one of the two: asked for since the sweep under way began, or not. Without a sweep, all
         # stand in the first, so that what is used often is found at once.
         self._numbers: dict[str, int] = {"": 0}
         self._unasked: dict[str, int] = {}
+        self._doomed: list[int] = []  # At the end of a sweep: to be forgotten, unless somebody asks for them first.
         self._fresh: dict[str, int] = {}  # Defined by the decision at hand, which has these events:
         self._events: list[Event] | None = None
         self._given = 0  # The last number of it.
@@ -116,7 +117,7 @@ class Names:
             del self._numbers[text]
         self.recalled[number] = text
         if len(self.recalled) > NAMES_RECALLED_MAX:
-            del self.recalled[next(iter(self.recalled))]
+            self.recalled.popitem(last=False)
 
     # ── Swept ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -130,9 +131,16 @@ class Names:
         return bool(self._unasked)
 
     @property
-    def unused(self) -> Iterable[tuple[str, int]]:
-        """At the end of a sweep: names that are in no row, and that nobody has asked for."""
-        return self._unasked.items()
+    def has_unused(self) -> bool:
+        """After a sweep: are there names left to forget?"""
+        return bool(self._doomed)
+
+    def some_unused(self, most: int) -> list[tuple[int, str]]:
+        """After a sweep: names that it has not met, and that nobody has asked for. Each is given once."""
+        some = self._doomed[-most:]
+        del self._doomed[-most:]
+        pairs = [(number, self.texts[number]) for number in some]
+        return [(number, text) for number, text in pairs if text in self._unasked]
 
     def begin_sweep(self) -> None:
         assert not self._unasked
@@ -145,7 +153,12 @@ class Names:
         for number in numbers:
             self.known(self.texts[number])
 
+    def have_been_swept(self) -> None:
+        """Everything that uses names was looked at."""
+        self._doomed = list(self._unasked.values())
+
     def end_sweep(self) -> None:
+        self._doomed = []
         self._unasked, unused = {}, self._unasked
         self._numbers |= unused
         # Half of the room that is left, at most: so that a sweep has time to find some before it is gone.
@@ -188,8 +201,11 @@ class NameSweep:
         engine.names.begin_sweep()
 
     def step(self) -> bool:
-        """Look at one slice; False at the end."""
-        return next(self._slices, None) is not None
+        """Look at one slice; False at the end, when there may be names to forget."""
+        if next(self._slices, False):
+            return True
+        self._engine.names.have_been_swept()
+        return False
 
     def _look(self) -> Iterator[bool]:
         for number in list(self._engine.queues):
@@ -209,17 +225,15 @@ class NameSweep:
             yield True
 
 
-def used_in(rows: NDArray[Any]) -> list[int]:
+def used_in(rows: NDArray[Any]) -> set[int]:
     """The numbers of all names in rows."""
-    columns = np.concatenate([rows[name] for name in _COLUMNS])
-    numbers: list[int] = np.unique(columns).tolist()
-    return numbers
+    return set(np.concatenate([rows[name] for name in _COLUMNS]).tolist())
 
 
 def forget_names(engine: Engine, _: ForgetNames, now: Nanos) -> Decision:
     """Some of those that the sweep has found."""
-    unused = list(islice(engine.names.unused, NAMES_FORGOTTEN_AT_ONCE))
-    return Decision([NameForgotten(now, number, text) for text, number in unused], _DONE)
+    unused = engine.names.some_unused(NAMES_FORGOTTEN_AT_ONCE)
+    return Decision([NameForgotten(now, number, text) for number, text in unused], _DONE)
 
 
 _DONE = Done()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from threading import Lock
 
 from penstock.errors import EventsRemovedError
@@ -69,8 +70,8 @@ class LogNames:
             while batches := search.read(view, READ_BYTES):
                 for batch in batches:
                     self._found |= names_told(*batch)
-                while len(self._found) > NAMES_FOUND_MAX:
-                    del self._found[next(iter(self._found))]  # The oldest.
+                if len(self._found) > NAMES_FOUND_MAX:  # The older half is looked for again by nobody, most likely.
+                    self._found = dict(islice(self._found.items(), NAMES_FOUND_MAX // 2, None))
         except EventsRemovedError:
             pass  # Just now; the next search goes on from what is left.
         finally:

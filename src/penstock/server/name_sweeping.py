@@ -49,7 +49,7 @@ class NameSweeping:
             self._forget()
 
     def _forget(self) -> None:
-        if any(self._engine.names.unused):
+        if self._engine.names.has_unused:
             self._loop.submit(_FORGET, self._forgotten)
         else:
             self._end()
