@@ -61,7 +61,7 @@ WAKES_MAX = 128  # Clients that get what they waited for in one turn of the even
 TICK_EVENTS_MAX = 2_000  # Deadlines settled in one go, so that a million at once stall nobody.
 
 # Search
-SEARCH_ROWS_MAX = 12_288  # Looked at in one turn of the event loop, about: so that a search stalls nobody.
+SEARCH_ROWS_MAX = 2_048  # Looked at in one part of a search, about: so that it stalls nobody.
 SEARCH_TOPICS_MAX = 1_000  # Sets of topics that one search looks up; where more match, all messages are looked at.
 SEARCH_PAGE_MAX = 1_000
 SEARCH_PAGE_DEFAULT = 100
@@ -131,6 +131,8 @@ PART_BYTES_CROWDED = 512  # Of what was read, handled at once by one that is to 
 PART_BYTES = 8 << 10  # The same, if there are no others.
 PART_BODY_BYTES_CROWDED = 16 << 10  # Of a body, which only has to be kept.
 PART_BODY_BYTES = 256 << 10
+QUEUES_PER_PART = 50  # Described in one part of a list, or of a scrape.
+SAMPLES_PER_PART = 200  # Written in one part of a scrape.
 TURN_SECONDS = 0.001  # In one turn of the event loop, for all who have more to do.
 TURN_CROWDED_SECONDS = 0.0002
 TURN_CROWDED_PARTS_MAX = 4  # The same, in parts.

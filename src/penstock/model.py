@@ -152,6 +152,7 @@ class ListQueues(Command, frozen=True):
     offset: int = 0
     limit: int | None = None
     channels: bool = False  # Only those.
+    after: int = 0  # Only those with a larger number: a list is read part by part, whatever is removed meanwhile.
 
 
 class DescribeObject(Command, frozen=True):
@@ -1267,6 +1268,7 @@ class ObjectDescription(Struct, frozen=True):
 class QueueList(Struct, frozen=True):
     total: int
     queues: Sequence[QueueDescription]
+    last: int = 0  # The number of the last of them.
 
 
 class Claimed(Struct):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -32,10 +33,18 @@ from tests.server.live import a_loop, ask
 Scraped = dict[str, dict[tuple[str, ...], float]]
 
 
+def to_the_end(steps: Generator[None, Any, bytes]) -> bytes:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return bytes(end.value)
+
+
 def scrape(metrics: Metrics) -> Scraped:
     """The values by sample name, then by the values of the labels, sorted by label."""
     scraped: Scraped = {}
-    for family in text_string_to_metric_families(metrics.scrape()().decode()):
+    for family in text_string_to_metric_families(to_the_end(metrics.scrape()).decode()):
         for sample in family.samples:
             labels = tuple(value for _, value in sorted(sample.labels.items()))
             values = scraped.setdefault(sample.name, {})
@@ -212,14 +221,15 @@ def test_queues_beyond_the_limit_are_summed_up(name: str) -> None:
     assert len(messages) == 5 * (QUEUES_SHOWN_MAX if name == "(other)" else QUEUES_SHOWN_MAX + 1)
 
 
-def test_a_reading_stays_what_it_was_until_it_is_written() -> None:
+def test_a_scrape_is_made_in_parts_of_what_was_read_at_its_start() -> None:
     async def story() -> bytes:
         loop = a_loop(MemoryLog())
         metrics = Metrics(loop)
-        write = metrics.scrape()
+        steps = metrics.scrape()
+        next(steps)
         await ask(loop, CreateQueue("orders", QueueSettings()))
         metrics.commit_seconds.observe(1.0)
-        return await asyncio.to_thread(write)
+        return to_the_end(steps)
 
     text = asyncio.run(story())
     assert b"\npenstock_queues 0.0\n" in text
@@ -262,13 +272,13 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
         metrics.pushers = Pushers(loop, MessageIds(bytes(ID_KEY_BYTES)), PushConfig(), lambda: 0.0)
         await ask(loop, CreateQueue("orders", QueueSettings()))
         metrics.housekeeper.final_snapshot()
-        return metrics.scrape()().decode()
+        return to_the_end(metrics.scrape()).decode()
 
     text = asyncio.run(story())
     shown = [line.split(" ", 3)[2:] for line in text.splitlines() if line.startswith("# HELP")]
     ours = [(name, words) for name, words in shown if name.startswith("penstock_")]
     assert ours == [(family.name, family.help) for family in FAMILIES]
-    assert f'penstock_build_info{{python="{platform.python_version()}",version="{__version__}"}} 1.0' in text
+    assert f'penstock_build_info{{version="{__version__}",python="{platform.python_version()}"}} 1.0' in text
     process = {name for name, _ in shown if name.startswith("process_")}
     assert {"process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds"} <= process
 

@@ -11,6 +11,7 @@ from penstock.dialects.http import (
     Request,
     Response,
     Routes,
+    Work,
     error_response,
     json_response,
     queue_name,
@@ -61,7 +62,7 @@ class Channels:
             },
         }
 
-    def _list(self, request: Request, _: bytes) -> Call:
+    def _list(self, request: Request, _: bytes) -> Work:
         return listed(request, "channels", self._view, channels=True)
 
     def _get(self, _: Request, segment: bytes) -> Call:

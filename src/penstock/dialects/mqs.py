@@ -19,6 +19,7 @@ from penstock.dialects.http import (
     Request,
     Response,
     Routes,
+    Work,
     error_response,
     json_response,
     kept_header_lines,
@@ -27,6 +28,7 @@ from penstock.dialects.http import (
     unreadable,
     whole_number,
 )
+from penstock.dialects.listing import listing
 from penstock.dialects.multipart import boundary_of, is_multipart, join_parts, split_parts
 from penstock.dialects.times import rfc3339_seconds
 from penstock.errors import ProtocolError, Reason
@@ -51,7 +53,6 @@ from penstock.model import (
     NewMessage,
     Publish,
     QueueDescription,
-    QueueList,
     QueueSettings,
     Receipt,
     RedrivePolicy,
@@ -240,7 +241,7 @@ class Mqs:
     def _get_queue(self, _: Request, segment: bytes) -> Response | Call:
         return Call(DescribeQueue(queue_name(segment)), _tell_described)
 
-    def _list_queues(self, request: Request, _: bytes) -> Response | Call:
+    def _list_queues(self, request: Request, _: bytes) -> Work:
         try:
             query = dict(parse_qsl(request.query.decode("ascii"), keep_blank_values=True, errors="strict"))
         except ValueError:
@@ -250,7 +251,7 @@ class Mqs:
             for name in ("offset", "limit")
             if name in query
         }
-        return Call(ListQueues(numbers.get("offset", 0), numbers.get("limit")), _tell_list)
+        return Work(listing(ListQueues(numbers.get("offset", 0), numbers.get("limit")), "queues", _view, _refusal))
 
 
 _MESSAGE_HEADERS = (
@@ -353,13 +354,6 @@ def _tell_described(answer: Answer) -> Response:
     view = _view(answer)
     view.status = _Status(answer.messages, answer.ready, answer.oldest_age_ns // SECOND_NS)
     return json_response(200, view)
-
-
-def _tell_list(answer: Answer) -> Response:
-    if isinstance(answer, Refused):
-        return _refusal(answer)
-    assert isinstance(answer, QueueList)
-    return json_response(200, {"total": answer.total, "queues": [_view(queue) for queue in answer.queues]})
 
 
 def _refusal(refused: Refused) -> Response:

@@ -19,6 +19,7 @@ from penstock.dialects.http import (
     Request,
     Response,
     Routes,
+    Work,
     error_response,
     json_response,
     queue_name,
@@ -114,7 +115,7 @@ class Native:
 
     # ── Queues ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _list_queues(self, request: Request, _: bytes) -> Call:
+    def _list_queues(self, request: Request, _: bytes) -> Work:
         return listed(request, "queues", view)
 
     def _get_queue(self, _: Request, segment: bytes) -> Call:

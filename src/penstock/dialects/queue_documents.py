@@ -9,15 +9,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.dialects.http import (
-    Call,
-    Request,
-    Response,
-    checked_name,
-    has_control_characters,
-    json_response,
-    unreadable,
-)
+from penstock.dialects.http import Request, Work, checked_name, has_control_characters, unreadable
+from penstock.dialects.listing import listing
 from penstock.dialects.parameters import number, parameters, refusal
 from penstock.errors import ProtocolError
 from penstock.limits import (
@@ -33,15 +26,12 @@ from penstock.limits import (
     TOPICS_MAX,
 )
 from penstock.model import (
-    Answer,
     ListQueues,
     Nanos,
     Push,
     QueueDescription,
-    QueueList,
     QueueSettings,
     RedrivePolicy,
-    Refused,
 )
 
 _PAGE_DEFAULT, _PAGE_MAX = 100, 1000
@@ -162,22 +152,12 @@ def checked_topic(topic: str) -> str:
 
 def listed(
     request: Request, word: str, shown: Callable[[QueueDescription], dict[str, Any]], *, channels: bool = False
-) -> Call:
+) -> Work:
     """A page of all queues, or of the channels alone, under this word."""
     given = parameters(request, "offset", "limit")
     offset = number(given, "offset", 0, INT32_MAX, 0)
     limit = number(given, "limit", 1, _PAGE_MAX, _PAGE_DEFAULT)
-
-    def tell(answer: Answer) -> Response:
-        if isinstance(answer, Refused):
-            return refusal(answer)
-        assert isinstance(answer, QueueList)
-        following = offset + len(answer.queues)
-        more = following if answer.queues and following < answer.total else None
-        page = [shown(queue) for queue in answer.queues]
-        return json_response(200, {"total": answer.total, "next": more, word: page})
-
-    return Call(ListQueues(offset, limit, channels), tell)
+    return Work(listing(ListQueues(offset, limit, channels), word, shown, refusal, pages=True))
 
 
 def view(queue: QueueDescription) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -92,10 +93,11 @@ def describe_queue(engine: Engine, command: DescribeQueue, now: Nanos) -> Decisi
 
 
 def list_queues(engine: Engine, command: ListQueues, now: Nanos) -> Decision:
-    numbers = engine.routing.all_channels() if command.channels else list(engine.numbers.values())
-    stop = len(numbers) if command.limit is None else command.offset + command.limit
-    chosen = [_description(engine.queues[number], now) for number in numbers[command.offset : stop]]
-    return Decision((), QueueList(len(numbers), chosen))
+    numbers = engine.routing.all_channels() if command.channels else sorted(engine.numbers.values())
+    start = bisect_right(numbers, command.after) + command.offset
+    chosen = numbers[start:] if command.limit is None else numbers[start : start + command.limit]
+    described = [_description(engine.queues[number], now) for number in chosen]
+    return Decision((), QueueList(len(numbers), described, chosen[-1] if chosen else 0))
 
 
 def describe_object(engine: Engine, command: DescribeObject, _: Nanos) -> Decision:

@@ -26,12 +26,13 @@ from penstock.dialects.etzel import Etzel, refusal
 from penstock.dialects.glovebox import Glovebox
 from penstock.dialects.http import (
     JSON,
-    Awaited,
     BodyRule,
     Headers,
     Request,
     Response,
     Routes,
+    Steps,
+    Work,
     error_response,
     method_not_allowed,
     segments_of,
@@ -111,6 +112,7 @@ class Application:
         spectators: Spectators,
         admitter: Admitter,
         pushers: Pushers,
+        turns: Turns,
     ) -> None:
         self._loop = loop
         self._metrics_of = metrics
@@ -148,7 +150,7 @@ class Application:
         self._body_rules = {
             route: dialect.body_rule for dialect in (nq, staging, topics, consuming) for route in dialect.routes
         }
-        searching = Searching(loop, spectators)
+        searching = Searching(loop, spectators, turns)
         tracing = Tracing(loop, spectators, ids)
         self._routes: Routes = {
             **mqs.routes,
@@ -209,14 +211,11 @@ class Application:
             return Response(200, text.encode(), _TEXT)
         return Response(200, b"green", _TEXT)
 
-    def _metrics(self, _: Request, __: bytes) -> Awaited:
-        """What is read is read now; writing it down takes longer, and another thread."""
-        written = asyncio.get_running_loop().run_in_executor(None, self._metrics_of.scrape())
-        return Awaited(
-            lambda respond: written.add_done_callback(
-                lambda done: respond(Response(200, done.result(), b"Content-Type: " + CONTENT_TYPE + b"\r\n"))
-            )
-        )
+    def _metrics(self, _: Request, __: bytes) -> Work:
+        return Work(self._scraped())
+
+    def _scraped(self) -> Steps:
+        return Response(200, (yield from self._metrics_of.scrape()), b"Content-Type: " + CONTENT_TYPE + b"\r\n")
 
     def _openapi(self, _: Request, __: bytes) -> Response:
         return Response(200, self._description, JSON)
@@ -340,6 +339,8 @@ class Broker:
             self.pushers = self.metrics.pushers = Pushers(self.loop, _ids(identity), self.config.push, random.random)
             self.name_sweeping = NameSweeping(self.loop)
             self.admitter = Admitter(self.loop, _topic_queues(self.config))
+            turns = Turns(lambda: not self.loop.idle)
+            self.loop.on_commit.append(turns.after_commit)
             application = Application(
                 self.config,
                 identity,
@@ -348,9 +349,8 @@ class Broker:
                 self.spectators,
                 self.admitter,
                 self.pushers,
+                turns,
             )
-            turns = Turns(lambda: not self.loop.idle)
-            self.loop.on_commit.append(turns.after_commit)
             self.http = self.metrics.http = HttpServer(application, self.config.http, turns)
             self.lines = self.metrics.lines = self._line_server(identity, turns)
             gc.freeze()  # What was recovered is here to stay.

@@ -34,6 +34,7 @@ from penstock.model import (
 )
 from penstock.server.loop import Loop
 from penstock.server.spectators import Spectators
+from penstock.server.turns import Turns
 from penstock.storage.reader import Extents
 
 logger = logging.getLogger(__name__)
@@ -62,7 +63,8 @@ class Read(NamedTuple):
 class Searching:
     """All searches of one broker."""
 
-    def __init__(self, loop: Loop, spectators: Spectators) -> None:
+    def __init__(self, loop: Loop, spectators: Spectators, turns: Turns) -> None:
+        self._turns = turns
         self.loop = loop
         self.spectators = spectators
 
@@ -91,8 +93,8 @@ class Searching:
         return Awaited(begin)
 
     def ask(self, command: Command, reply: Callable[[Answer], None]) -> None:
-        """In the next turn of the event loop, so that others have theirs."""
-        asyncio.get_running_loop().call_soon(lambda: self.loop.submit(command, reply))
+        """When it is the search's turn, so that others have theirs."""
+        self._turns.join(_Question(self.loop, command, reply))
 
     def read(self, messages: Sequence[Held], room: int, done: Callable[[Read | BaseException], None]) -> None:
         """Read messages in a thread, in order, as many as there is room for, but one at least."""
@@ -124,6 +126,19 @@ class Searching:
         """With the names of their queues. One that has just gone has lost its messages too."""
         queues = self.loop.engine.queues
         return [(message, queues[message.queue].name) for message in messages if message.queue in queues]
+
+
+class _Question:
+    """One part of a search, which waits for its turn."""
+
+    def __init__(self, loop: Loop, command: Command, reply: Callable[[Answer], None]) -> None:
+        self._loop = loop
+        self._command = command
+        self._reply = reply
+
+    def take_turn(self, *, crowded: bool) -> bool:  # noqa: ARG002 - It is small in any case.
+        self._loop.submit(self._command, self._reply)
+        return False
 
 
 def failed(failure: Refused | BaseException) -> Response:
