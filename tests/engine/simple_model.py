@@ -36,7 +36,7 @@ class Message:
     new: NewMessage
     created: int
     expires_at: int
-    state: Literal["ready", "delayed", "leased", "kept"]
+    state: Literal["ready", "delayed", "leased", "kept", "damaged"]
     visible_at: int
     hashed: bool  # Its content is known to the queue.
     receives: int = 0
@@ -65,7 +65,9 @@ class Queue:
 
     def done_with(self, message: Message, complete: bool = False) -> None:
         """No worker will have it again."""
-        if self.settings.keep == "all" or (self.settings.confirmations > 1 and not complete):
+        if message.state == "damaged":
+            self.messages.remove(message)
+        elif self.settings.keep == "all" or (self.settings.confirmations > 1 and not complete):
             message.state = "kept"
         else:
             self.messages.remove(message)
@@ -82,6 +84,9 @@ class Queue:
         if not complete:
             message.slots[""] = Slot("stored")
         self.done_with(message, complete)
+
+    def is_done_with(self, message: Message) -> bool:
+        return message.state == "kept" or (message.state == "damaged" and self.settings.keeps)
 
     @property
     def detects(self) -> bool:
@@ -155,6 +160,7 @@ class Model:
             else 0,
             last_sequence=queue.last_sequence,
             kept=queue.count("kept"),
+            damaged=queue.count("damaged"),
         )
 
     # Messages
@@ -311,7 +317,7 @@ class Model:
 
     def finish(self, place: Place, consumer: str | None) -> Answer:
         found = self.find(place)
-        if found is None or found[1].state == "kept":
+        if found is None or found[0].is_done_with(found[1]):
             return Refused(Reason.NO_MESSAGE)
         if not self._has(found[1], consumer):
             return Refused(Reason.LEASE_GONE)
@@ -329,7 +335,7 @@ class Model:
         queue, message = found
         if consumer and queue.settings.confirmations > 1 and consumer in queue.cursors:
             return self._settle_alone(queue, message, outcome, consumer, delivery, delay_ns, now)
-        if message.state == "kept":
+        if queue.is_done_with(message):
             return Discarded()
         if not self._has(message, consumer) or not self._runs(place, message, delivery):
             return Refused(Reason.LEASE_GONE)
@@ -357,6 +363,8 @@ class Model:
         if slot and slot.state in ("stored", "declined"):
             return Discarded()
         if slot is None or slot.state != "held" or delivery not in (None, slot.deliveries):
+            return Refused(Reason.LEASE_GONE)
+        if message.expires_at <= now:
             return Refused(Reason.LEASE_GONE)
         if outcome == "success":
             complete = queue.completes(message)
@@ -392,7 +400,7 @@ class Model:
         cursor = queue.cursors.get(consumer, 0)
         chosen: list[tuple[Message, int]] = []
         for message in sorted(queue.messages, key=lambda each: each.sequence):
-            if message.sequence > cursor and message.expires_at > now:
+            if message.sequence > cursor and message.expires_at > now and message.state != "damaged":
                 if message.state == "delayed" and not message.receives and message.visible_at > now:
                     break
                 chosen.append((message, 1))
@@ -427,13 +435,14 @@ class Model:
     def _has(self, message: Message, consumer: str | None) -> bool:
         if consumer is None:
             return True
-        return self._is_held(message) and message.consumer == consumer
+        has = self._is_held(message) or (message.state == "damaged" and message.consumer != "")
+        return has and message.consumer == consumer
 
     def _runs(self, place: Place, message: Message, delivery: int | None) -> bool:
         """Is it by this delivery that a worker has the message, if one is named?"""
         if delivery is None:
             return True
-        if message.state == "leased":
+        if message.state in ("leased", "damaged"):
             return message.receives == delivery
         home = next((queue for queue in self.queues if queue.number == place[0]), None)
         policy = home.settings.redrive_policy if home else None
@@ -444,7 +453,38 @@ class Model:
         """Also as a dead letter."""
         return message.state == "leased" or (message.state == "delayed" and message.consumer != "")
 
+    # Damage
+
+    def set_aside(self, place: Place) -> None:
+        found = self.find(place)
+        assert found
+        message = found[1]
+        if message.state == "kept":
+            message.visible_at = NEVER_NS
+        message.state, message.hashed = "damaged", False
+        message.slots = {name: slot for name, slot in message.slots.items() if slot.state not in ("awaited", "held")}
+
+    def restore(self, place: Place, now: int) -> None:
+        found = self.find(place)
+        if found is None or found[1].state != "damaged":
+            return
+        message = found[1]
+        if message.visible_at == NEVER_NS:
+            message.state = "kept"
+        else:
+            message.state = "delayed" if message.visible_at > now else "ready"
+            message.visible_at, message.consumer = max(message.visible_at, now), ""
+
     # What operators do
+
+    def delete_message(self, place: Place) -> Answer:
+        found = self.find(place)
+        if found is None:
+            return Refused(Reason.NO_MESSAGE)
+        if self._is_held(found[1]):
+            return Refused(Reason.LEASED)
+        found[0].messages.remove(found[1])
+        return Done()
 
     def cancel(self, place: Place) -> Answer:
         found = self._delayed(place)

@@ -23,11 +23,13 @@ from penstock.errors import Reason
 from penstock.limits import NEVER_NS
 from penstock.model import (
     Answer,
+    Aside,
     Cancel,
     Carry,
     Command,
     CreateQueue,
     Criteria,
+    Delete,
     DeleteQueue,
     Delivery,
     DescribeQueue,
@@ -55,7 +57,9 @@ from penstock.model import (
     Refused,
     Release,
     Reschedule,
+    Restore,
     Search,
+    SetAside,
     Settle,
     SettleMany,
     Stage,
@@ -352,7 +356,7 @@ class EngineMachine(RuleBasedStateMachine):
         name=names | st.just(""),
         topic=st.sampled_from(["", "t.*", "t.a", "u"]),
         about=st.sampled_from(["", "o"]),
-        states=st.sets(st.sampled_from(["ready", "delayed", "leased", "kept"])),
+        states=st.sets(st.sampled_from(["ready", "delayed", "leased", "kept", "damaged"])),
         limit=st.integers(1, 5),
     )
     def search(self, name: str, topic: str, about: str, states: set[str], limit: int) -> None:
@@ -404,6 +408,57 @@ class EngineMachine(RuleBasedStateMachine):
             answer, _ = self.do(Purge(name))
             expected = self.model.purge(name)
             assert (answer.deleted if isinstance(answer, Purged) else answer) == expected
+
+    # Damage
+
+    @rule(pick=picks, size=st.sampled_from([1, 1, 400]))
+    def damage(self, pick: int, size: int) -> None:
+        """A part of the log cannot be read any more, from the bytes of some message on."""
+        self.settle()
+        there = [
+            ((queue.number, sequence), row)
+            for queue in self.engine.queues.values()
+            for sequence in range(1, queue.last_sequence + 1)
+            if (row := queue.rows.get(sequence)) and row.body_bytes + row.key_bytes + row.headers_bytes
+        ]
+        if not there:
+            return
+        start = there[pick % len(there)][1].position
+        extents = [(place, row.position, row.body_bytes + row.key_bytes + row.headers_bytes) for place, row in there]
+        hit = [place for place, position, length in extents if position < start + size and start < position + length]
+        fresh = [place for place in hit if self.state_of(place) != "damaged"]
+        after: Place | None = (0, 0)
+        count = 0
+        while after is not None:
+            decision = self.engine.decide(SetAside([(start, start + size)], after), now=self.now())
+            self.apply(list(decision.events))
+            assert isinstance(decision.answer, Aside)
+            count, after = count + decision.answer.messages, decision.answer.after
+        assert count == len(fresh)
+        for place in fresh:
+            self.model.set_aside(place)
+
+    def state_of(self, place: Place) -> str:
+        found = self.model.find(place)
+        assert found
+        return found[1].state
+
+    @rule(pick=picks)
+    def restore(self, pick: int) -> None:
+        self.settle()
+        there = [(queue.number, message.sequence) for queue in self.model.queues for message in queue.messages]
+        damaged = [place for place in there if self.state_of(place) == "damaged"]
+        chosen = (damaged if damaged and pick % 4 else there)[pick // 4 % 3 :: 3]
+        _, now = self.do(Restore(chosen))
+        for place in chosen:
+            self.model.restore(place, now)
+
+    @rule(pick=picks)
+    def delete_message(self, pick: int) -> None:
+        self.settle()
+        place = self.any_place(pick)
+        answer, _ = self.do(Delete(*place))
+        assert answer == self.model.delete_message(place)
 
     @rule(pick=picks)
     def carry(self, pick: int) -> None:
@@ -490,6 +545,7 @@ class EngineMachine(RuleBasedStateMachine):
             queue.count("leased"),
             queue.count("delayed"),
         )
+        assert (mine.kept, mine.damaged) == (queue.count("kept"), queue.count("damaged"))
         assert mine.digests == {
             sha256(message.new.body).digest(): message.sequence for message in queue.messages if message.hashed
         }
@@ -560,7 +616,8 @@ def random_step(machine: EngineMachine, random: Random) -> None:
     pick = random.randrange(1 << 16)
     name = random.choice("abcd")
     consumer = random.choice([None, None, "", "me", "you"])
-    match random.choices(range(21), [30, 40, 20, 10, 20, 2, 1, 4, 10, 3, 2, 5, 2, 4, 3, 15, 15, 5, 5, 15, 1])[0]:
+    odds = [30, 40, 20, 10, 20, 2, 1, 4, 10, 3, 2, 5, 2, 4, 3, 15, 15, 5, 5, 15, 1, 8, 4, 3]
+    match random.choices(range(len(odds)), odds)[0]:
         case 0:
             machine.publish(name, [random_message(random) for _ in range(random.randint(1, 4))])
         case 1:
@@ -606,8 +663,14 @@ def random_step(machine: EngineMachine, random: Random) -> None:
             machine.receive(name, who, random.randint(1, 4), random.choice([0, 7, 60]))
         case 20:
             machine.purge(name, really=True)
+        case 21:
+            machine.damage(pick, random.choice([1, 1, 400]))
+        case 22:
+            machine.restore(pick)
+        case 23:
+            machine.delete_message(pick)
         case _:
-            states = random.sample(["ready", "delayed", "leased", "kept"], random.randint(0, 4))
+            states = random.sample(["ready", "delayed", "leased", "kept", "damaged"], random.randint(0, 4))
             topic, about = random.choice(["", "t.*", "t.a", "u"]), random.choice(["", "", "o"])
             machine.search(random.choice(["", name]), topic, about, set(states), random.randint(1, 5))
 

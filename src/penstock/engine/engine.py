@@ -772,7 +772,7 @@ class Engine:
 
     def _damaged(self, event: Damaged, _: Position) -> None:
         queue, row = self._message(event)
-        queue.set_aside(event.sequence, row)
+        queue.set_aside(event.sequence, row, event.consumer)  # Replay may not know yet that nobody has it any more.
 
     def _restored(self, event: Restored, _: Position) -> None:
         queue, row = self._message(event)

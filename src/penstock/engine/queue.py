@@ -238,10 +238,10 @@ class Queue:
         self._leave(row, sequence)
         self.kept += 1
 
-    def set_aside(self, sequence: int, row: Row) -> None:
+    def set_aside(self, sequence: int, row: Row, consumer: int) -> None:
         """A message cannot be read: no worker and no receiver gets it. The same body may be published again."""
         visible_at = NEVER_NS if row.state == KEPT else row.visible_at
-        self.rows.change(sequence, visible_at, row.receives, row.consumer, DAMAGED)
+        self.rows.change(sequence, visible_at, row.receives, consumer, DAMAGED)
         self._leave(row, sequence)
         self.damaged += 1
         self._forget(sequence)
