@@ -418,7 +418,7 @@ async def test_the_fate_of_a_message_that_moves_to_a_dead_letter_queue_is_told_a
 async def test_a_message_is_told_to_have_failed_to_be_stored(house: House) -> None:
     client = await house.client()
     client.say(post(notify=["ready", "write", "sync"], label=1), post(label=2))
-    house.loop._fail(OSError("no space left"))
+    house.loop.fail(OSError("no space left"))
     told = {"type": "error", "code": "Unavailable", "key": "the log cannot be written: no space left"}
     replies = await client.hear_all(2)
     assert sorted(reply["label"] for reply in replies) == [1, 2]

@@ -317,7 +317,7 @@ async def test_a_stop_answers_everyone_who_waits(loop: Loop) -> None:
 @live
 async def test_a_failed_log_refuses_everyone_who_waits_once(loop: Loop) -> None:
     pull = waiting(loop, "r", "q", "other")
-    loop._fail(OSError("no disk"))
+    loop.fail(OSError("no disk"))
     assert await pull.answered == Refused(Reason.UNAVAILABLE, "no disk")
     assert nobody_waits(loop)
 

@@ -58,7 +58,7 @@ def make_log(path: Path, segments: Iterable[list[Event]], *, snapshot: bool = Fa
     directory = DataDirectory(path)
     for folder in (directory.log, directory.snapshots):
         folder.mkdir(parents=True)
-    write_durably(path / "penstock.json", b'{"format": 1, "shard": 0, "id_key": "00"}')
+    write_durably(path / "penstock.json", b'{"format": 1, "shard": 0, "id_key": "%b"}' % (b"00" * 16))
     engine = Engine()
     offset = position = 0
     for events in segments:

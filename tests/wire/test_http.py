@@ -529,3 +529,15 @@ def test_a_request_inside_a_body_is_a_body_wherever_the_reads_end(broker: Broker
             assert connection.request("GET", f"/messages/{queue}").body == body
         assert connection.request("GET", f"/messages/{queue}").status == 204
         assert connection.request("GET", f"/messages/{other}").status == 204
+
+
+@pytest.mark.parametrize("second", [b"Host: penstock.localhost", b"hOST: evil.example", b"Host:"])
+def test_two_hosts_are_400(broker: Broker, queue: str, second: bytes) -> None:
+    request = encode_request("POST", f"/messages/{queue}", {}, b"hello").replace(HOST, HOST + second + b"\r\n")
+    with broker.connect() as connection:
+        connection.send(request)
+        response = connection.read_response()
+        assert response.status == 400
+        assert "Host" in error_of(response)
+        assert connection.ended_within(10)
+    assert broker.request("GET", f"/messages/{queue}").status == 204

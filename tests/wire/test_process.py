@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -244,3 +247,75 @@ def test_a_token_is_never_written_to_the_log(start_broker: StartBroker) -> None:
     broker.request("GET", "/queues", {"Authorization": "Bearer very-secret-token-2"})
     broker.stop()
     assert "very-secret-token" not in broker.log()
+
+
+# The data directory, taken away
+
+
+def remove_lock(broker: Broker) -> None:
+    (broker.data / "lock").unlink()
+
+
+def replace_lock(broker: Broker) -> None:
+    (broker.data / "new").touch()
+    (broker.data / "new").rename(broker.data / "lock")
+
+
+def remove_directory(broker: Broker) -> None:
+    shutil.rmtree(broker.data)
+
+
+def move_directory(broker: Broker) -> None:
+    broker.data.rename(broker.data.with_name("elsewhere"))
+    broker.data.mkdir()
+
+
+@pytest.mark.parametrize("take_away", [remove_lock, replace_lock, remove_directory, move_directory])
+def test_a_broker_stops_when_its_data_directory_is_taken_away(
+    start_broker: StartBroker, take_away: Callable[[Broker], None]
+) -> None:
+    broker = start_broker()
+    broker.create_queue("kept")
+    assert broker.request("POST", "/messages/kept", body=b"hello").status == 201
+    take_away(broker)
+    assert broker.wait_until_logged("data_directory_lost")["reason"]
+    assert broker.ended_within(30)
+    process = broker._finished()
+    broker._reader.join()
+    assert process.returncode == 1
+    assert "penstock: the " in broker.log().splitlines()[-1]
+    assert "while the broker was running" in broker.log().splitlines()[-1]
+    if take_away is remove_lock:
+        broker.start()
+        assert broker.request("GET", "/messages/kept").body == b"hello"
+
+
+def test_no_second_broker_starts_where_the_lock_file_was_removed(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    assert broker._process is not None
+    broker._process.send_signal(signal.SIGSTOP)  # It is to notice nothing before the other one has tried.
+    (broker.data / "lock").unlink()
+    code, said = refused_start(broker.data)
+    assert code == 3
+    assert "in use by another process" in said
+    broker._process.send_signal(signal.SIGCONT)
+    assert broker.ended_within(30)
+    broker._finished()
+
+
+def test_health_names_no_file_to_whoever_shows_no_token(start_broker: StartBroker) -> None:
+    broker = start_broker("auth.tokens=hush", "log.segment_bytes=65536")
+    token = {"Authorization": "Bearer hush"}
+    settings = {"retention_timeout": 60, "visibility_timeout": 1, "message_deduplication": False}
+    assert broker.request("PUT", "/queues/q", token, json.dumps(settings).encode()).status == 201
+    log = broker.data / "log"
+    log.rename(broker.data / "away")  # The next segment cannot be made.
+    while broker.request("POST", "/messages/q", token, b"x" * 50_000).status == 201:
+        pass
+    unknown, known = broker.request("GET", "/health"), broker.request("GET", "/health", token)
+    assert (unknown.status, unknown.body) == (503, b"red: the log cannot be written")
+    assert known.status == 503
+    assert str(broker.data).encode() in known.body
+    (broker.data / "away").rename(log)
+    broker.wait_until_logged("revived")
+    assert broker.request("GET", "/health").body == b"green"

@@ -80,6 +80,11 @@ logger = logging.getLogger(__name__)
 
 _REVIVE_SECONDS = 1.0
 _LOOK_AROUND_SECONDS = 5.0
+_WATCH_SECONDS = 1.0
+_AFTER_LOSS = (
+    "The broker has stopped; what it acknowledged in its last second may be lost. Start it again when the directory"
+    " is in place, and let nothing remove files from it"
+)
 _TALK_DESCRIPTION = "What is spoken over connections that stay open. The rest is in /openapi.json."
 _TEXT = b"Content-Type: text/plain; charset=utf-8\r\n"
 
@@ -203,9 +208,12 @@ class Application:
 
     # ── The broker's own pages ──────────────────────────────────────────────────────────────────────────────
 
-    def _health(self, _: Request, __: bytes) -> Response:
+    def _health(self, request: Request, _: bytes) -> Response:
+        """The reason may name files, and so is for those who have shown a token where there are tokens."""
         if self._loop.failure:
-            return Response(503, f"red: the log cannot be written: {self._loop.failure}".encode(), _TEXT)
+            known = self._authenticator.allows(request.headers.get(b"authorization"))
+            reason = f": {self._loop.failure}" if known else ""
+            return Response(503, f"red: the log cannot be written{reason}".encode(), _TEXT)
         if damaged := self._loop.engine.damaged:
             text = f"yellow: {damaged} damaged messages are set aside: see /v1/search?state=damaged"
             return Response(200, text.encode(), _TEXT)
@@ -320,6 +328,7 @@ class Broker:
         self._clock_is_off = False
         self._stop = asyncio.Event()
         self._reviving: asyncio.Task[None] | None = None
+        self._lost: str | None = None  # Why the data directory cannot be used any more.
 
     async def run(self) -> int:
         """Serve until told to stop; the exit code."""
@@ -363,11 +372,15 @@ class Broker:
             http, lines = (str(Address(*each.sockets[0].getsockname()[:2])) for each in listeners)
             logger.info("listening", extra={"http": http, "lines": lines, "data": str(self.config.data)})
             self.pushers.start()
-            rounds = asyncio.create_task(self._look_around())
+            rounds = [asyncio.create_task(self._look_around()), asyncio.create_task(self._watch_directory())]
             self.admitter.resume()
             await self._stop.wait()
-            rounds.cancel()
-            return await self._shut_down(listeners)
+            for each in rounds:
+                each.cancel()
+            code = await self._shut_down(listeners)
+            if self._lost:
+                raise DataDirectoryError(f"{self._lost}. {_AFTER_LOSS}")
+            return code
         finally:
             self.directory.close()
 
@@ -445,6 +458,17 @@ class Broker:
                 self.remembering.rest()
                 self.admitter.look_around()
 
+    async def _watch_directory(self) -> None:
+        """Stop when the directory is no longer ours: what is acknowledged could be lost, and what is written could be
+        in another broker's way."""
+        while not (lost := self.directory.lost()):  # noqa: ASYNC110 - The file system does not say so by itself.
+            await asyncio.sleep(_WATCH_SECONDS)
+        self._lost = lost
+        logger.critical("data_directory_lost", extra={"reason": lost})
+        if not self.loop.failure:
+            self.loop.fail(DataDirectoryError(lost))
+        self._stop.set()
+
     def _follow_clock(self) -> None:
         """Log once that somebody has set the clock, and be on time while the correction lasts."""
         error = self._clock.follow()
@@ -456,12 +480,16 @@ class Broker:
 
     def _on_failure(self, _: BaseException) -> None:
         self.housekeeper.stop()
+        if self._lost:
+            return
         self._reviving = asyncio.create_task(self._revive())
 
     async def _revive(self) -> None:
         """Cut off what nobody was told of, replay the rest, and go on, as soon as the disk lets us."""
         while self.loop.failure:
             await asyncio.sleep(_REVIVE_SECONDS)
+            if self.directory.lost():
+                return
             try:
                 await asyncio.to_thread(self.remembering.close)
                 await asyncio.to_thread(self.log.abandon)

@@ -605,10 +605,13 @@ class HttpConnection(Pausing, asyncio.Protocol):
             raise _RequestRefusedError(error_response(414, "the request target is too long"))
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_head:
-            self._headers[name.lower()] = value
-        else:
+        if not self._in_head:
             self._drop_trailer(len(name) + len(value))
+            return
+        name = name.lower()
+        if name == b"host" and name in self._headers:
+            raise _RequestRefusedError(error_response(400, "the request has more than one Host header"))
+        self._headers[name] = value
 
     def _drop_trailer(self, size: int) -> None:
         """A field after a chunked body says nothing that counts: only its size does, as that of the head."""

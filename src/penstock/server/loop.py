@@ -485,7 +485,7 @@ class Loop:
         """Called by the log, from its own thread."""
         if isinstance(stage, BaseException):
             failure = stage
-            self._scheduler.from_thread(lambda: self._fail(failure))
+            self._scheduler.from_thread(lambda: self.fail(failure))
         elif stage is Stage.SYNC:
             self._scheduler.from_thread(self._synced)
         elif self._in_flight and self._in_flight[Stage.WRITE]:
@@ -510,7 +510,7 @@ class Loop:
         for callback in self.on_commit:
             callback()
 
-    def _fail(self, error: BaseException) -> None:
+    def fail(self, error: BaseException) -> None:
         """The log cannot be written. Whoever waits is told; nothing more is accepted until a new log is there."""
         self.failure = str(error)
         logger.critical("log_failed", extra={"reason": str(error)})

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 from pathlib import Path
 from typing import BinaryIO
@@ -19,6 +20,7 @@ import msgspec
 
 from penstock.errors import DataDirectoryError, InUseError
 from penstock.ids import ID_KEY_BYTES
+from penstock.limits import SHARD_MAX
 
 DIRECTORY_FORMAT = 1
 
@@ -28,6 +30,13 @@ class Identity(msgspec.Struct):
     shard: int
     id_key: str  # Hexadecimal.
 
+    def check(self) -> None:
+        """Raises `ValueError` for what no broker has written."""
+        if not 0 <= self.shard <= SHARD_MAX:
+            raise ValueError(f"shard is {self.shard}, expected 0 to {SHARD_MAX}")
+        if not re.fullmatch(rf"[0-9a-f]{{{2 * ID_KEY_BYTES}}}", self.id_key):
+            raise ValueError(f"id_key is not {2 * ID_KEY_BYTES} hexadecimal digits")
+
 
 class DataDirectory:
     def __init__(self, path: Path) -> None:
@@ -36,6 +45,7 @@ class DataDirectory:
         self.snapshots = path / "snapshots"
         self.history = path / "history"
         self._lock: int | None = None
+        self._identity_lock: int | None = None
 
     def open(self) -> Identity:
         """Take the directory for this process; make it if it is not there."""
@@ -44,7 +54,9 @@ class DataDirectory:
             for folder in (self.path, self.log, self.snapshots):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._take_lock()
-            return self._read_identity() or self._make_identity()
+            identity = self._read_identity() or self._make_identity()
+            self._lock_identity()
+            return identity
         except OSError as error:
             raise DataDirectoryError(f"cannot use {self.path}: {error}") from error
 
@@ -56,10 +68,24 @@ class DataDirectory:
             raise DataDirectoryError(f"{self.path} is not a Penstock data directory: penstock.json is missing")
         return identity
 
+    def lost(self) -> str | None:
+        """Why this process may not use the directory any more, for a message. None: it may.
+
+        Nothing is opened here: to close the file again would release its lock.
+        """
+        assert self._lock is not None
+        lock = self.path / "lock"
+        if _is_same_file(self._lock, lock):
+            return None
+        if not self.path.exists():
+            return f"the data directory {self.path.absolute()} was removed while the broker was running"
+        return f"the lock file {lock.absolute()} was removed or replaced while the broker was running"
+
     def close(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        for descriptor in (self._identity_lock, self._lock):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._lock = self._identity_lock = None
 
     def _take_lock(self) -> None:
         self._lock = take_lock(self.path / "lock")
@@ -78,15 +104,31 @@ class DataDirectory:
                     f"{path} is not a directory, so it cannot hold a broker's data; choose another path for the data"
                 )
 
+    def _lock_identity(self) -> None:
+        """A second lock, on a file without which no broker starts: so one that finds the lock file removed is refused
+        too. Whoever opens and closes this file later in this process releases it."""
+        self._identity_lock = _try_lock(self.path / "penstock.json")
+        if self._identity_lock is None:
+            raise InUseError(
+                f"the data directory {self.path.absolute()} is in use by another process, though its lock file was"
+                " removed. Stop that process, or choose another directory"
+            )
+
     def _read_identity(self) -> Identity | None:
+        path = self.path / "penstock.json"
         try:
-            data = (self.path / "penstock.json").read_bytes()
+            data = path.read_bytes()
         except FileNotFoundError:
             return None
         try:
             identity = msgspec.json.decode(data, type=Identity)
-        except msgspec.DecodeError as error:
-            raise DataDirectoryError(f"{self.path / 'penstock.json'} cannot be read: {error}") from error
+            if identity.format == DIRECTORY_FORMAT:
+                identity.check()
+        except (msgspec.DecodeError, ValueError) as error:
+            raise DataDirectoryError(
+                f"{path} is damaged: {error}. Restore it from a backup: with another key no message id that was given"
+                " out is recognised"
+            ) from error
         if identity.format != DIRECTORY_FORMAT:
             raise DataDirectoryError(
                 f"{self.path} has format {identity.format}; this version reads format {DIRECTORY_FORMAT}"
@@ -103,17 +145,34 @@ class DataDirectory:
 
 def take_lock(path: Path) -> int | None:
     """A lock, released by closing the descriptor; None if another process has it. The file names who has it."""
+    descriptor = _try_lock(path, os.O_CREAT)
+    if descriptor is not None:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+    return descriptor
+
+
+def _try_lock(path: Path, flags: int = 0) -> int | None:
     # A POSIX record lock belongs to this process alone: it does not pass to a forked child, and the kernel lets go of
     # it when the process dies, however it dies.
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(descriptor)
         return None
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
     return descriptor
+
+
+def _is_same_file(descriptor: int, path: Path) -> bool:
+    """Whether an open file is still the one at this path. What cannot be found out counts as yes."""
+    try:
+        there = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return os.path.samestat(os.fstat(descriptor), there)
 
 
 def lock_holder(path: Path) -> str:
