@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import pyspark
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -20,6 +23,15 @@ JAVA_VERSION_MIN = 17
 DEFAULT_MASTER = "local[*]"
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
+# At its start a pipeline runs much code, and most of it a few times only. So the optimising compiler takes up methods
+# after ten times as many calls as usual, and the heap is not so small at first that it is collected all the time.
+_JAVA_FLAGS = (
+    "-Xms512m",
+    "-XX:Tier4InvocationThreshold=50000",
+    "-XX:Tier4MinInvocationThreshold=6000",
+    "-XX:Tier4CompileThreshold=150000",
+    "-XX:Tier4BackEdgeThreshold=400000",
+)
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -28,7 +40,7 @@ _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.scheduler.mode": "FAIR",
-    "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}",
+    "spark.driver.extraJavaOptions": " ".join((f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}", *_JAVA_FLAGS)),
 }
 _LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -42,6 +54,8 @@ def open_session(name: str, master: str = DEFAULT_MASTER, settings: Mapping[str,
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = master.startswith("local")
+    if local and "SPARK_HOME" not in os.environ:
+        os.environ["SPARK_HOME"] = _home_without_sources()
     ours = dict(_SETTINGS)
     if local:
         ours |= _LOCAL_SETTINGS | {"spark.sql.shuffle.partitions": str(_cores(master))}
@@ -53,6 +67,16 @@ def open_session(name: str, master: str = DEFAULT_MASTER, settings: Mapping[str,
     spark.sparkContext.setLogLevel("ERROR")
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # What it says is in the exception too.
     return spark
+
+
+def _home_without_sources() -> str:
+    """Spark as it is installed, but without its `python` directory. Workers then import the installed package, which
+    is compiled, instead of a zip file of sources that each of them would compile anew at its start."""
+    home = Path(tempfile.mkdtemp(prefix="penstock-spark-"))
+    atexit.register(shutil.rmtree, home, ignore_errors=True)
+    for name in ("bin", "jars"):
+        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
+    return str(home)
 
 
 def silence(spark: SparkSession) -> None:

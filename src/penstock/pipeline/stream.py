@@ -10,6 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.util import inheritable_thread_target
 
 from penstock.errors import SparkError
 from penstock.limits import LAKE_BYTES_PER_BATCH, LAKE_EVENTS_PER_BATCH
@@ -29,6 +31,7 @@ from penstock.storage.columns import COLUMNS
 _EVENTS_PER_FILE = 200_000
 _FINISH_SECONDS = 45.0  # The first batch of a cold start takes as long.
 _LOOK_SECONDS = 0.2
+_WRITERS = 4
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -69,10 +72,11 @@ class Filler:
         self._on_step = on_step
         self._writing = threading.Lock()
         self._closed = False
-        self._in_order = False  # Known to go on where the table `events` ends.
         self.tables = {name: lake_table(lake, table) for name, table in TABLES.items()}
         for table in self.tables.values():
             table.make()
+        # Whether the next batch is known to begin where `events` ends. A new lake has nothing that could come twice.
+        self._in_order = self.tables[EVENTS.name].reached(origin) == 0
 
     def reached(self) -> int:
         """The offset from which on a table may miss something."""
@@ -132,14 +136,18 @@ class Filler:
         under_way = read(events.sparkSession, leases)
         batch = Batch(events, facts.first, under_way, leases.reached(self._origin), facts.newest)
         others = [table for table in TABLES.values() if table is not EVENTS]
-        return {table.name: self._write(table, batch, facts, noted) for table in others}
+        self._on_step(f"batch {noted['batch']}: writing {', '.join(table.name for table in others)}")
+        # Side by side: planning and compiling a query use one core, and so do small jobs.
+        write = inheritable_thread_target(events.sparkSession)(self._write)
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            writes = {table.name: pool.submit(write, table, batch, facts, noted) for table in others}
+            return {name: writing.result() for name, writing in writes.items()}
 
     def _write(self, table: Table, batch: Batch, facts: Range, noted: dict[str, Any]) -> int:
         target = self.tables[table.name]
         reached = target.reached(self._origin)
         if reached >= facts.end:
             return 0
-        self._on_step(f"batch {noted['batch']}: writing {table.name}")
         if facts.keys or not table.keyed:
             write_files(table, target, table.parts(batch, reached), facts.rows // _EVENTS_PER_FILE + 1)
         if table.whole:
