@@ -124,6 +124,10 @@ RANGE_BYTES_MAX = 1 << 30
 FOLLOW_SECONDS = 0.02  # Followers are woken no more often than this.
 QUEUES_REMEMBERED_MAX = 100_000  # Names of queues that are no longer there.
 
+# Answers that clients have not read
+UNREAD_BYTES_DEFAULT = 256 << 20  # Of all connections.
+UNREAD_BYTES_MIN = 16 << 20
+
 # Turns of the event loop, which connections share
 LIGHT_BYTES_MAX = 1 << 10  # A read up to this is handled at once.
 LIGHT_LINES_MAX = 40  # So is a larger one of so few lines: it can hold only a few requests.
@@ -155,7 +159,7 @@ LINES_PER_TURN_MAX = 128  # Of one connection: so the disk begins with the first
 LINES_PER_TURN_CROWDED_MAX = 32  # The same, if it is to leave room for others.
 LINES_PART_BYTES = 32 << 10  # Of what was read, split into lines at once.
 LINES_PART_BYTES_CROWDED = 4 << 10
-LINES_UNSENT_BYTES_HIGH = 1 << 20  # A client that leaves more replies than this unread is not read from.
+LINES_UNSENT_BYTES_HIGH = 256 << 10  # A client that leaves more replies than this unread is not read from.
 CONNECTION_QUEUES_MAX = 1000  # Queues that one connection subscribes to, and sleeps for.
 
 # The lake
@@ -219,6 +223,7 @@ assert CONTENT_TYPE_BYTES_MAX <= HEADER_VALUE_BYTES_MAX < HEADERS_BYTES_MAX
 assert NAMES_DEFAULT <= NAMES_MAX < NAME_NUMBER_MAX
 assert KEY_BYTES_MAX < 1 << 16, "a key's length is two bytes on disk"
 assert PART_BYTES_CROWDED <= LIGHT_BYTES_MAX <= PART_BYTES <= PART_BODY_BYTES
+assert FETCH_BYTES_MAX < UNREAD_BYTES_MIN <= UNREAD_BYTES_DEFAULT, "one answer closes no connection"
 assert TURN_CROWDED_SECONDS <= TURN_SECONDS
 assert ROWS_PER_CHUNK & (ROWS_PER_CHUNK - 1) == 0
 assert PURGE_AT_ONCE >= ROWS_PER_CHUNK

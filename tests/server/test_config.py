@@ -113,6 +113,7 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "http.body_bytes_max": 2 << 20,
         "http.buffered_bytes_max": 4 << 20,
         "staging.bytes_max": 4 << 20,
+        "unread_bytes_max": 32 << 20,
     }
     switches = {"glovebox.create_queues": "false", "topics.detect_unchanged": "false"}
     numbers |= {f"lines.{name}_bytes_max": 4 << 20 for name in ("line", "buffered", "unsent")}

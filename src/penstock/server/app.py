@@ -71,6 +71,7 @@ from penstock.server.searching import Searching
 from penstock.server.spectators import Spectators
 from penstock.server.tracing import Tracing
 from penstock.server.turns import Turns
+from penstock.server.unread import Unread
 from penstock.server.ws import Converse, WebSockets
 from penstock.storage.directory import DataDirectory, Identity
 from penstock.storage.history import ObjectHistory
@@ -348,7 +349,7 @@ class Broker:
             self.pushers = self.metrics.pushers = Pushers(self.loop, _ids(identity), self.config.push, random.random)
             self.name_sweeping = NameSweeping(self.loop)
             self.admitter = Admitter(self.loop, _topic_queues(self.config))
-            turns = Turns(lambda: not self.loop.idle)
+            turns, unread = Turns(lambda: not self.loop.idle), Unread(self.config.unread_bytes_max)
             self.loop.on_commit.append(turns.after_commit)
             application = Application(
                 self.config,
@@ -360,8 +361,8 @@ class Broker:
                 self.pushers,
                 turns,
             )
-            self.http = self.metrics.http = HttpServer(application, self.config.http, turns)
-            self.lines = self.metrics.lines = self._line_server(identity, turns)
+            self.http = self.metrics.http = HttpServer(application, self.config.http, turns, unread)
+            self.lines = self.metrics.lines = self._line_server(identity, turns, unread)
             gc.freeze()  # What was recovered is here to stay.
             listeners = [
                 await self._listen(self.http, self.config.http.address),
@@ -384,10 +385,12 @@ class Broker:
         finally:
             self.directory.close()
 
-    def _line_server(self, identity: Identity, turns: Turns) -> LineServer:
+    def _line_server(self, identity: Identity, turns: Turns, unread: Unread) -> LineServer:
         etzel = Etzel(_ids(identity), QueueSettings())
         admits = Authenticator(self.config.auth.tokens).admits if self.config.auth.tokens else None
-        return LineServer(self.loop, self.config.lines, lambda peer: etzel.converse(peer, admits), refusal, turns)
+        return LineServer(
+            self.loop, self.config.lines, lambda peer: etzel.converse(peer, admits), refusal, turns, unread
+        )
 
     @staticmethod
     async def _listen(server: HttpServer | LineServer, address: Address) -> asyncio.Server:

@@ -41,6 +41,8 @@ from penstock.limits import (
     SEGMENT_BYTES_MAX,
     SEGMENT_BYTES_MIN,
     STAGED_CHUNK_BYTES_MAX,
+    UNREAD_BYTES_DEFAULT,
+    UNREAD_BYTES_MIN,
 )
 
 FILE_NAME = "penstock.toml"
@@ -373,6 +375,15 @@ class Config(Struct, frozen=True, kw_only=True):
     stop_seconds: Annotated[
         float, Meta(ge=0, le=3600, description="How long requests under way may take to end after SIGTERM.")
     ] = 30.0
+    unread_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=UNREAD_BYTES_MIN,
+            le=1 << 40,
+            description="Answers that clients have not read yet, on all connections together; beyond it the one with"
+            " the most is closed.",
+        ),
+    ] = UNREAD_BYTES_DEFAULT
     http: HttpConfig = HttpConfig()
     ws: WsConfig = WsConfig()
     lines: LinesConfig = LinesConfig()

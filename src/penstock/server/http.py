@@ -44,16 +44,19 @@ from penstock.limits import (
     PART_BYTES_CROWDED,
     PIPELINE_REQUESTS_MAX,
     REQUEST_TARGET_BYTES_MAX,
+    UNREAD_BYTES_DEFAULT,
 )
 from penstock.model import Answer, Command
 from penstock.server.reading import Pausing
 from penstock.server.turns import Turns
+from penstock.server.unread import Unread
 from penstock.server.working import Worker
 
 logger = logging.getLogger(__name__)
 
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _NO_CONTENT = 204
+_UNREAD_BYTES_COUNTED = 64 << 10  # Less is not worth counting.
 _UNAUTHORIZED = 401
 _RESET = struct.pack("ii", 1, 0)  # struct linger: close at once, and throw away what was not sent.
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -131,8 +134,11 @@ class HttpLimits(Protocol):
 class HttpServer:
     """All connections of one listening address."""
 
-    def __init__(self, handler: Handler, limits: HttpLimits, turns: Turns | None = None) -> None:
+    def __init__(
+        self, handler: Handler, limits: HttpLimits, turns: Turns | None = None, unread: Unread | None = None
+    ) -> None:
         self.turns = turns or Turns()
+        self.unread = unread or Unread(UNREAD_BYTES_DEFAULT)
         self.handler = handler
         self.submit = handler.submit
         self.limits = limits
@@ -369,6 +375,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         "_trailer_bytes",
         "_transport",
         "_turns",
+        "_unread",
         "_upgrade",
         "_usual",
         "_working",
@@ -389,6 +396,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         self._held = False  # Nothing more is handled for now: `_choked` or `_working`.
         self._working = False  # An answer is being made that takes long.
         self._choked = False  # The client does not read its answers.
+        self._unread = False  # It is among those that the server's `unread` knows.
         self._choked_since = (0, 0)  # Sweep, and bytes unsent, when it last read some.
         self._ended = False  # The client has said that it sends no more.
         self._since = server.sweeps
@@ -427,6 +435,8 @@ class HttpConnection(Pausing, asyncio.Protocol):
         self._body_bytes = 0
         self._forget_parked()
         self._drop_all()
+        if self._unread:
+            server.unread.note(self, 0)
 
     def _drop_all(self) -> None:
         if self._flow:
@@ -554,10 +564,12 @@ class HttpConnection(Pausing, asyncio.Protocol):
         self._choked = self._held = True
         self._choked_since = (self._server.sweeps, self._transport.get_write_buffer_size())
         self._pause(True)
+        self._count_unread()
 
     def resume_writing(self) -> None:
         self._choked = False
         self._held = self._working
+        self._count_unread()
         if self._flow:
             self._flow.pull()
         self._pump()
@@ -838,8 +850,25 @@ class HttpConnection(Pausing, asyncio.Protocol):
                 self._drop_all()
                 transport.close()
                 return
+        if exchanges or self._choked:
+            self._count_unread()
         if self._paused:
             self._pump()
+
+    def _count_unread(self) -> None:
+        """What the client has not read, and what is ready for it but has to wait for an earlier answer."""
+        size = self._transport.get_write_buffer_size() if self._transport and self._choked else 0
+        for exchange in self._exchanges:
+            response = exchange.response
+            if type(response) is Response:
+                size += len(response.body)
+        if self._unread or size > _UNREAD_BYTES_COUNTED:
+            self._unread = size > 0
+            self._server.unread.note(self, size)
+
+    def give_up_on_client(self) -> None:
+        if self._transport:
+            self._transport.abort()
 
     # ── Streams ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -23,12 +23,14 @@ from penstock.limits import (
     LINES_PER_TURN_CROWDED_MAX,
     LINES_PER_TURN_MAX,
     LINES_UNSENT_BYTES_HIGH,
+    UNREAD_BYTES_DEFAULT,
 )
 from penstock.server.loop import Loop
 from penstock.server.misdirected import HTTP_ANSWER, is_misdirected
 from penstock.server.peer import LoopPeer
 from penstock.server.reading import Pausing
 from penstock.server.turns import Turns
+from penstock.server.unread import Unread
 
 logger = logging.getLogger(__name__)
 
@@ -93,8 +95,10 @@ class LineServer:
         converse: Callable[[Peer], LineConversation],
         refusal: Callable[[str], bytes],
         turns: Turns | None = None,
+        unread: Unread | None = None,
     ) -> None:
         self.turns = turns or Turns()
+        self.unread = unread or Unread(UNREAD_BYTES_DEFAULT)
         self.loop = loop
         self.limits = limits
         self.converse = converse
@@ -208,6 +212,7 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
     def connection_lost(self, _: Exception | None) -> None:
         self._transport = None
         self._server.connections.discard(self)
+        self._server.unread.note(self, 0)
         self._leave()
 
     def data_received(self, data: bytes) -> None:
@@ -278,9 +283,18 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
     def pause_writing(self) -> None:
         self._writable = False
         self._pause(True)
+        self._count_unread()
+
+    def _count_unread(self) -> None:
+        if self._transport:
+            self._server.unread.note(self, self._transport.get_write_buffer_size())
+
+    def give_up_on_client(self) -> None:
+        self.abort()
 
     def resume_writing(self) -> None:
         self._writable = True
+        self._server.unread.note(self, 0)
         self._pause_if_needed()
         if self._may_go_on():
             self._server.turns.join(self)
@@ -398,6 +412,8 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
         transport.write(data)
         if transport.get_write_buffer_size() > self._server.limits.unsent_bytes_max:
             transport.abort()
+        elif not self._writable:
+            self._count_unread()
 
     # ── The end ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -77,6 +77,8 @@ FAMILIES = (
     Family("penstock_lines_connections", "gauge", "Connections of the line protocol open."),
     Family("penstock_lines_buffered_bytes", "gauge", "Lines that are not complete yet."),
     Family("penstock_lines_received_total", "counter", "Lines since the start."),
+    Family("penstock_unread_bytes", "gauge", "Answers that clients with much to read have not read yet."),
+    Family("penstock_unread_closed_total", "counter", "Connections closed because of unread_bytes_max."),
     Family("penstock_event_readers", "gauge", "Readers of the Event Log: spectators, and raw ranges under way."),
     Family("penstock_event_bytes_total", "counter", "Bytes that readers of the Event Log were sent since the start."),
     Family(
@@ -190,6 +192,9 @@ class Metrics:
             yield "penstock_lines_connections", _one(len(self.lines.connections))
             yield "penstock_lines_buffered_bytes", _one(self.lines.buffered_bytes)
             yield "penstock_lines_received_total", _one(self.lines.lines_received)
+        if self.http:
+            yield "penstock_unread_bytes", _one(self.http.unread.bytes)
+            yield "penstock_unread_closed_total", _one(self.http.unread.closed)
         if self.spectators:
             yield "penstock_event_readers", _one(self.spectators.open)
             yield "penstock_event_bytes_total", _one(self.spectators.bytes_sent)

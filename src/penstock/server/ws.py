@@ -234,6 +234,7 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         self._buffered = 0
         self._out = []
         self._forget_parked()
+        self._http.unread.note(self, 0)
         self._leave()
 
     def data_received(self, data: bytes) -> None:
@@ -304,9 +305,18 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         self.choked = self._full = True
         self._choked_since = (self._http.sweeps, self._transport.get_write_buffer_size())
         self._pause(True)
+        self._count_unread()
+
+    def _count_unread(self) -> None:
+        if self._transport:
+            self._http.unread.note(self, self._transport.get_write_buffer_size())
+
+    def give_up_on_client(self) -> None:
+        self._abort()
 
     def resume_writing(self) -> None:
         self.choked = False
+        self._http.unread.note(self, 0)
         self._read_on()
 
     def _count_buffered(self, buffered: int) -> None:
@@ -427,6 +437,8 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         transport.write(b"".join(out))
         if transport.get_write_buffer_size() > WS_UNSENT_BYTES_MAX:
             self._abort()
+        elif self.choked:
+            self._count_unread()
 
     def submit(
         self, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC
