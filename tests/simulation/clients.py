@@ -97,7 +97,7 @@ class Publisher(Client):
         return NewMessage(
             b"%d" % number + b"." * self.random.choice([0, 0, 10, 500]) * (queue != "unique"),
             priority=self.random.choice([0, 0, 0, 5]),
-            sender=self.name,
+            sender=f"{self.name} in shift {number // 7}",  # A name that is in use for a while.
             delay_ns=self.random.choice([None, None, None, 0, SECOND_NS // 3]),
             expires_ns=self.random.choice([None] * 9 + [SECOND_NS // 5]),
         )

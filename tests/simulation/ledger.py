@@ -70,6 +70,7 @@ class Life:
     results: set[int] = field(default_factory=set)
     batch: int = 0  # The position of the batch that holds its body.
     damaged: bool = False  # Set aside.
+    sender: str = ""
 
 
 class Ledger:
@@ -90,6 +91,7 @@ class Ledger:
         self.held_until: dict[Place, Nanos] = {}  # Leases that consumers were told of.
         self.queue_names: dict[int, str] = {}
         self.names: dict[int, str] = {}
+        self.forgotten = 0  # Names.
         self.cursors: dict[tuple[int, int], int] = {}  # By queue and receiver.
         self.deliveries_logged: set[tuple[str, str, int, bytes]] = set()  # Queue, receiver, sequence, body.
         self.results_logged: set[tuple[str, str, int]] = set()
@@ -124,7 +126,8 @@ class Ledger:
             case Logged():
                 place = self._next_place(event.queue, event.sequence)
                 self.bodies[place] = event.body
-                self.alive[place] = Life(place, event.body, event.expires_at, batch=batch)
+                sender = self.names[event.sender]
+                self.alive[place] = Life(place, event.body, event.expires_at, batch=batch, sender=sender)
             case Fetched():
                 life = self._free(event)
                 life.leased_until, life.receives = event.visible_at, life.receives + 1
@@ -177,6 +180,7 @@ class Ledger:
                 self.names[event.number] = event.text
             case NameForgotten():
                 promise(self.names.pop(event.number) == event.text, f"not what it stood for: {event}")
+                self.forgotten += 1
             case Delivered() | HandedOver():
                 self._received(event)
             case ReceiverMoved():
@@ -292,6 +296,15 @@ class Ledger:
         }
         promise(held == self.alive.keys(), f"the broker and the disk differ: {held ^ self.alive.keys()}")
         promise(self.acknowledged <= self.bodies.keys(), "acknowledged, and lost")
+        for (number, sequence), life in self.alive.items():
+            row = engine.queues[number].rows.get(sequence)
+            sender = engine.names.texts.get(row.sender) if row else None
+            promise(
+                sender == life.sender, f"message {sequence} of queue {number} is from {sender}, not {life.sender}"
+            )
+        promise(
+            engine.names.texts.items() - {(0, "")} == self.names.items(), "the broker and the disk differ in names"
+        )
         for queue in engine.queues.values():
             stored = {
                 (sequence, receiver)

@@ -32,4 +32,5 @@ def test_the_lives_are_eventful() -> None:
     assert sum(sum(life.damaged for life in world.ledger.alive.values()) for world in worlds) > 20
     assert sum(len(world.ledger.acknowledged) for world in worlds) > 3_000
     assert sum(len(world.ledger.finished) for world in worlds) > 1_000
+    assert sum(world.ledger.forgotten for world in worlds) > 500
     assert sum(len(world.ledger.purge_asked) for world in worlds) > 10

@@ -9,6 +9,7 @@ from itertools import count
 from random import Random
 
 from penstock.engine.engine import Engine
+from penstock.engine.names import NameSweep
 from penstock.errors import Reason
 from penstock.limits import SECOND_NS
 from penstock.model import (
@@ -19,6 +20,7 @@ from penstock.model import (
     Done,
     Fetch,
     Finish,
+    ForgetNames,
     Nanos,
     Publish,
     Pull,
@@ -108,6 +110,7 @@ class World:
         self.ledger.read(self._disk)
         self.ledger.check(engine)
         self._snapshot_waits = None
+        self._sweeping: NameSweep | None = None
         self._recovered_at = self.time.now
         return engine, log
 
@@ -150,6 +153,18 @@ class World:
             self._snapshot, self._snapshot_waits = self._snapshot_waits, None
         if self._snapshot_waits is None and self.random.random() < 0.01:
             self._snapshot_waits = (self.log.next_offset, copied_sections(self.loop.engine))
+        self._sweep()
+
+    def _sweep(self) -> None:
+        """A little after each commit: look for names that nobody uses, and forget them."""
+        names = self.loop.engine.names
+        if names.has_unused:
+            self.loop.submit(ForgetNames(), lambda _: None)
+        elif self._sweeping is None:
+            names.end_sweep()
+            self._sweeping = NameSweep(self.loop.engine)
+        elif not self._sweeping.step():
+            self._sweeping = None
 
     # Requests
 
