@@ -146,7 +146,7 @@ def _refusal(url: str, target: str, answer: Answer) -> Exception:
         return EventsRemovedError(told["earliest"])
     if answer.status == 416:
         return EventsLostError(f"the log at {url} ends at {told.get('end')}, before what is asked for: {target}")
-    if answer.status in (401, 403):
+    if answer.status == 401:
         return BrokerError(f"{url} refuses the token: {told.get('error', answer.status)}")
     if answer.status == 404 and told.get("error", _NO_PATH) == _NO_PATH:
         return BrokerError(f"{url} has no {target}: is it a Penstock of this version?")
