@@ -124,6 +124,12 @@ RANGE_BYTES_MAX = 1 << 30
 FOLLOW_SECONDS = 0.02  # Followers are woken no more often than this.
 QUEUES_REMEMBERED_MAX = 100_000  # Names of queues that are no longer there.
 
+# File descriptors
+DESCRIPTORS_MIN = 128  # Fewer are too few for a broker.
+DESCRIPTORS_RESERVED_MIN = 256  # For files, and for connections that are accepted only to be refused.
+DESCRIPTORS_RESERVED_MAX = 16_384
+BACKLOG_MAX = 4096  # Connections that wait to be accepted, at one address.
+
 # Answers that clients have not read
 UNREAD_BYTES_DEFAULT = 256 << 20  # Of all connections.
 UNREAD_BYTES_MIN = 16 << 20

@@ -333,3 +333,20 @@ def test_of_many_frames_a_part_is_taken_at_once_and_all_in_the_end() -> None:
         assert wire.written == b"\x8a\x00" * MANY + b"\x81\x01x" * MANY
 
     asyncio.run(story())
+
+
+def test_a_message_has_its_time_from_its_own_first_byte() -> None:
+    async def story() -> None:
+        http, wire = HttpServer(Witness(), HttpConfig(slow_client_seconds=1)), Wire()
+        connection = WsConnection(WebSockets(a_loop(MemoryLog()), WsConfig(), {}), http, wire)
+        connection.open(Echo(connection), b"")
+        whole = b"\x81\x81\0\0\0\0x"
+        connection.data_received(whole[:3])
+        for http.sweeps in range(1, 20):
+            connection.data_received(whole[3:] + whole[:3])
+            connection.check_time(http.sweeps)
+        assert wire.written == b"\x81\x01x" * 19
+        connection.check_time(http.sweeps + 3)
+        assert wire.written.endswith(b"the message was not complete after 1 s")
+
+    asyncio.run(story())

@@ -56,6 +56,7 @@ from penstock.server.browsers import policy_of
 from penstock.server.clock import Clock
 from penstock.server.config import Address, Config
 from penstock.server.damage import Damages
+from penstock.server.descriptors import available, plan
 from penstock.server.housekeeping import Housekeeper
 from penstock.server.http import HttpServer, Result, Route
 from penstock.server.lines import LineServer
@@ -323,7 +324,7 @@ class Broker:
     """One broker from start to stop."""
 
     def __init__(self, config: Config) -> None:
-        self.config = config
+        self.config, self._backlog = plan(config, available())
         self.directory = DataDirectory(config.data)
         self._clock = Clock()
         self._clock_is_off = False
@@ -365,8 +366,8 @@ class Broker:
             self.lines = self.metrics.lines = self._line_server(identity, turns, unread)
             gc.freeze()  # What was recovered is here to stay.
             listeners = [
-                await self._listen(self.http, self.config.http.address),
-                await self._listen(self.lines, self.config.lines.address),
+                await self._listen(self.http, self.config.http.address, self._backlog),
+                await self._listen(self.lines, self.config.lines.address, self._backlog),
             ]
             for number in (signal.SIGTERM, signal.SIGINT):
                 running.add_signal_handler(number, self._stop.set)
@@ -393,9 +394,9 @@ class Broker:
         )
 
     @staticmethod
-    async def _listen(server: HttpServer | LineServer, address: Address) -> asyncio.Server:
+    async def _listen(server: HttpServer | LineServer, address: Address, backlog: int) -> asyncio.Server:
         try:
-            return await server.listen(*address)
+            return await server.listen(*address, backlog)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise InUseError(

@@ -98,7 +98,12 @@ class HttpConfig(Struct, frozen=True, kw_only=True):
         float, Meta(gt=0, le=_DAY_SECONDS, description="How long a connection may rest between two requests.")
     ] = 75.0
     slow_client_seconds: Annotated[
-        float, Meta(gt=0, le=_DAY_SECONDS, description="A request must be complete this long after its first byte.")
+        float,
+        Meta(
+            gt=0,
+            le=_DAY_SECONDS,
+            description="A request, or a message over WebSocket, must be complete this long after its first byte.",
+        ),
     ] = 30.0
     header_bytes_max: Annotated[
         int, Meta(ge=1 << 10, le=1 << 20, description="The header fields of one request, together.")

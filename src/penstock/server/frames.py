@@ -57,6 +57,11 @@ class FrameReader:
         return (len(partial) if partial else 0) + (len(begun) if begun else 0)
 
     @property
+    def unfinished(self) -> bool:
+        """Something of a message has come, and not all of it."""
+        return self._partial is not None or self._begun is not None
+
+    @property
     def missing_bytes(self) -> int:
         """What must come until the frame that has begun is whole; 0: none has, or its size is not known yet."""
         return max(0, self._needed - len(self._partial)) if self._partial else 0

@@ -33,6 +33,7 @@ from penstock.dialects.http import (
     error_response,
 )
 from penstock.limits import (
+    BACKLOG_MAX,
     BODY_BYTES_UNASKED,
     KNOWN_HEAD_BYTES_MAX,
     KNOWN_HEADS_MAX,
@@ -101,6 +102,13 @@ class Handler(Protocol):
 class Connection(Protocol):
     """What the server asks of a connection, whatever is spoken on it."""
 
+    @property
+    def kept_bytes(self) -> int:
+        """What it keeps of a request that is not complete: its part of the server's `buffered_bytes`."""
+
+    def drop_kept(self) -> None:
+        """Refuse that request, and keep nothing of it."""
+
     def check_time(self, sweeps: int) -> None: ...
     def close_if_idle(self) -> None: ...
     def close(self) -> None: ...
@@ -154,10 +162,10 @@ class HttpServer:
         self.known_heads: dict[bytes, _Head] = {}
         self._sweeper: asyncio.TimerHandle | None = None
 
-    async def listen(self, host: str, port: int) -> asyncio.Server:
+    async def listen(self, host: str, port: int, backlog: int = BACKLOG_MAX) -> asyncio.Server:
         loop = asyncio.get_running_loop()
         self._sweep()
-        return await loop.create_server(lambda: HttpConnection(self), host, port, backlog=4096)
+        return await loop.create_server(lambda: HttpConnection(self), host, port, backlog=backlog)
 
     def _sweep(self) -> None:
         """A coarse clock for all connections: cheaper than a timer for each request."""
@@ -195,6 +203,16 @@ class HttpServer:
             facts = (exchange.method, exchange.target, exchange.headers)
             known = _Head(text, len(text) + len(exchange.body), *facts, route)
             _remember(self.known_heads, self.known_max, head, known)
+
+    def make_room(self, asking: Connection) -> bool:
+        """Too much is kept of requests that are not complete: the connection with the most loses it. False if that
+        is the one that asks for more."""
+        while self.buffered_bytes > self.limits.buffered_bytes_max:
+            greediest = max(self.connections, key=lambda connection: connection.kept_bytes)
+            if greediest is asking:
+                return False
+            greediest.drop_kept()
+        return True
 
     def stop(self) -> None:
         """Finish what is in flight, take nothing new."""
@@ -686,12 +704,20 @@ class HttpConnection(Pausing, asyncio.Protocol):
         added = len(self._body) + len(body) - self._body_bytes  # A small first piece was not counted when it came.
         self._body_bytes += added
         server.buffered_bytes += added
-        if server.buffered_bytes > server.limits.buffered_bytes_max:
-            busy = error_response(503, "the broker holds as many unfinished requests as it may")
-            raise _RequestRefusedError(busy)
+        if server.buffered_bytes > server.limits.buffered_bytes_max and not server.make_room(self):
+            raise _RequestRefusedError(_too_many_unfinished(server.limits))
         if type(self._body) is bytes:
             self._body = bytearray(self._body)
         self._body += body
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._body_bytes
+
+    def drop_kept(self) -> None:
+        self._end_large_body()
+        self._body = b""
+        self._refuse(_too_many_unfinished(self._server.limits))
 
     def on_message_complete(self) -> None:
         server, parser, headers, body = self._server, self._parser, self._headers, self._body
@@ -1010,6 +1036,11 @@ def _always(result: Result, _: Request) -> Result:
 
 def _refuse_head() -> NoReturn:
     raise _RequestRefusedError(error_response(431, "the request's headers or trailers are too long"))
+
+
+def _too_many_unfinished(limits: HttpLimits) -> Response:
+    message = f"unfinished requests hold more than http.buffered_bytes_max ({limits.buffered_bytes_max}): try again"
+    return error_response(503, message, b"Retry-After: 1\r\n")
 
 
 def _too_large(rule: BodyRule) -> Response:

@@ -16,6 +16,7 @@ from typing import Protocol, cast
 
 from penstock.dialects.conversation import Conversation, Peer
 from penstock.limits import (
+    BACKLOG_MAX,
     BODY_BYTES_MAX,
     LIGHT_BYTES_MAX,
     LINES_PART_BYTES,
@@ -111,10 +112,10 @@ class LineServer:
         self._unflushed: list[LineConnection] = []
         self._sweeper: asyncio.TimerHandle | None = None
 
-    async def listen(self, host: str, port: int) -> asyncio.Server:
+    async def listen(self, host: str, port: int, backlog: int = BACKLOG_MAX) -> asyncio.Server:
         loop = asyncio.get_running_loop()
         self._sweep()
-        return await loop.create_server(lambda: LineConnection(self), host, port, backlog=4096)
+        return await loop.create_server(lambda: LineConnection(self), host, port, backlog=backlog)
 
     def _sweep(self) -> None:
         """A coarse clock for all connections: cheaper than a timer for each."""

@@ -175,6 +175,7 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         "_uncounted",
         "_under_way",
         "_under_way_bytes",
+        "_unfinished_since",
         "_websockets",
         "choked",
     )
@@ -190,6 +191,7 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         self._transport: asyncio.Transport | None = transport
         self._settle: Callable[[], None] | None = None
         self._reader = FrameReader()
+        self._unfinished_since = 0  # The sweep when the message began that is not whole yet; 0: there is none.
         self._buffered = 0  # What this connection has in the server's `buffered_bytes`.
         self._parked = b""
         self._parked_at = 0
@@ -282,6 +284,7 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
             self._reader.receive(data, messages)
         except FrameError as error:
             failure = error
+        self._note_unfinished(messages)
         buffered = self._reader.buffered_bytes
         if buffered or self._buffered:
             self._count_buffered(buffered)
@@ -323,8 +326,24 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         http = self._http
         http.buffered_bytes += buffered - self._buffered
         self._buffered = buffered
-        if http.buffered_bytes > http.limits.buffered_bytes_max:
-            self._fail(TRY_LATER, "the broker holds as many unfinished messages as it may")
+        if http.buffered_bytes > http.limits.buffered_bytes_max and not http.make_room(self):
+            self.drop_kept()
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._buffered
+
+    def drop_kept(self) -> None:
+        self._http.buffered_bytes -= self._buffered
+        self._buffered = 0
+        self._fail(TRY_LATER, "unfinished messages hold more than http.buffered_bytes_max: try again")
+
+    def _note_unfinished(self, messages: list[tuple[int, bytes]]) -> None:
+        """Only control frames can come between the parts of a message: after any other, the next message began."""
+        if not self._reader.unfinished:
+            self._unfinished_since = 0
+        elif not self._unfinished_since or any(opcode < CLOSE for opcode, _ in messages):
+            self._unfinished_since = self._http.sweeps
 
     # ── Messages ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -545,6 +564,11 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
             if sweeps - self._close_began > WS_CLOSE_SECONDS_MAX * SWEEPS_PER_SECOND:
                 transport.abort()
             return
+        if self._unfinished_since and not self._paused:
+            seconds = self._http.limits.slow_client_seconds
+            if (sweeps - self._unfinished_since - 1) / SWEEPS_PER_SECOND >= seconds:
+                self._close(POLICY, f"the message was not complete after {seconds:g} s")
+                return
         quiet = sweeps - self._heard
         patience = self._websockets.limits.ping_seconds * SWEEPS_PER_SECOND
         if self.choked:

@@ -1,0 +1,66 @@
+"""File descriptors: how many there are, and how many of them connections may have.
+
+Without one left the log cannot begin its next file, and the broker turns red. So some are kept back, and connections
+share the rest.
+"""
+
+from __future__ import annotations
+
+import logging
+import resource
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from penstock.errors import ConfigError
+from penstock.limits import BACKLOG_MAX, DESCRIPTORS_MIN, DESCRIPTORS_RESERVED_MAX, DESCRIPTORS_RESERVED_MIN
+from penstock.server.config import Config
+
+logger = logging.getLogger(__name__)
+
+
+class Plan(NamedTuple):
+    """The settings, with limits that fit. `backlog`: connections that may wait at each address to be accepted; all of
+    them may be accepted at once, beyond the limits, only to be refused."""
+
+    config: Config
+    backlog: int
+
+
+def available() -> int:
+    """Ask the system for as many as it allows; how many that are."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard if hard != resource.RLIM_INFINITY else 1 << 30
+
+
+def plan(config: Config, descriptors: int) -> Plan:
+    """Raises `ConfigError` if there are too few for any broker."""
+    if descriptors < DESCRIPTORS_MIN:
+        raise ConfigError(
+            f"this process may open {descriptors} files, a broker needs {DESCRIPTORS_MIN} at least: "
+            f"raise the limit (ulimit -n, LimitNOFILE=)"
+        )
+    reserved = min(max(descriptors // 8, DESCRIPTORS_RESERVED_MIN), DESCRIPTORS_RESERVED_MAX, descriptors // 2)
+    backlog = min(BACKLOG_MAX, reserved // 4)
+    http, lines, push = config.http.connections_max, config.lines.connections_max, config.push.connections_max
+    room = descriptors - reserved
+    if http + lines + push <= room:
+        return Plan(config, backlog)
+    push = min(push, room // 4)
+    left = room - push
+    http, lines = (max(1, each * left // (http + lines)) for each in (http, lines))
+    logger.warning(
+        "connections_limited",
+        extra={"descriptors": descriptors, "http": http, "lines": lines, "push": push},
+    )
+    return Plan(
+        replace(
+            config,
+            http=replace(config.http, connections_max=min(http, config.http.connections_max)),
+            lines=replace(config.lines, connections_max=min(lines, config.lines.connections_max)),
+            push=replace(config.push, connections_max=push),
+        ),
+        backlog,
+    )
