@@ -600,6 +600,7 @@ class Kind(IntEnum):
 
 # What a reader of the Event Log sees of each: a letter, or several that happen together. Housekeeping shows nothing.
 LETTERS: dict[Kind, str] = {
+    Kind.QUEUE_REMOVED: "D",  # Of the queue, and so of every message in it: one event, which has no sequence.
     Kind.LOGGED: "LQ",
     Kind.FETCHED: "F",
     Kind.KICKED: "K",

@@ -22,8 +22,9 @@ WITH every AS (
         'M' AS letter, NULL AS queue_name) FROM given WHERE kind = 34
 )
 SELECT *, position(letter IN '{ORDER}') AS rank,
-    (letter IN ('U', 'I', 'N', 'X', 'E', 'Z', 'D', 'M') OR letter = 'K') AND NOT {RECEIVERS} AS leaves
+    (letter IN ('U', 'I', 'N', 'X', 'E', 'Z', 'D', 'M') OR letter = 'K') AND NOT {RECEIVERS} AND kind <> 4 AS leaves
 FROM every;
+CREATE TABLE removed AS SELECT queue, time AS removed_at FROM given WHERE kind = 4;
 CREATE TABLE moves AS
     SELECT to_queue AS queue, to_sequence AS sequence, queue AS origin_queue, sequence AS origin_sequence
     FROM e WHERE letter = 'E' AND to_queue IS NOT NULL
@@ -34,7 +35,7 @@ CREATE TABLE moves AS
 _MESSAGES = """
 WITH RECURSIVE way AS (
     SELECT queue, sequence, queue AS root_queue, sequence AS root_sequence
-    FROM (SELECT DISTINCT queue, sequence FROM e)
+    FROM (SELECT DISTINCT queue, sequence FROM e WHERE sequence IS NOT NULL)
     UNION ALL
     SELECT way.queue, way.sequence, origin_queue, origin_sequence
     FROM way JOIN moves ON way.root_queue = moves.queue AND way.root_sequence = moves.sequence
@@ -53,7 +54,7 @@ lists AS (
             'deliveries': deliveries} ORDER BY consumer NULLS FIRST, fetched) AS consumers
     FROM hands GROUP BY ALL
 ),
-lives AS (
+alive AS (
     SELECT queue, sequence, max(queue_name) AS queue_name,
         arg_max(letter, "offset" * 100 + rank) FILTER (letter <> 'M') AS state,
         min(created) AS created, max(time) AS modified, min(time) FILTER (letter = 'Q') AS entered,
@@ -66,7 +67,14 @@ lives AS (
         max(to_queue) FILTER (letter IN ('E', 'M')) AS moved_queue,
         max(to_sequence) FILTER (letter IN ('E', 'M')) AS moved_sequence,
         bool_or(letter IN ('S', 'X')) AS success, bool_or(letter IN ('S', 'I', 'N')) AS delivered
-    FROM e GROUP BY ALL
+    FROM e WHERE sequence IS NOT NULL GROUP BY ALL
+),
+lives AS (
+    SELECT * EXCLUDE (removed_at) REPLACE (
+        if(gone IS NULL AND removed_at IS NOT NULL, 'D', state) AS state,
+        if(gone IS NULL, coalesce(removed_at, modified), modified) AS modified,
+        coalesce(gone, removed_at) AS gone)
+    FROM alive LEFT JOIN removed USING (queue)
 ),
 contents AS (
     SELECT way.queue, way.sequence, body AS message, e.key, headers, facts: {'mime_type': content_type,
@@ -119,15 +127,17 @@ counted AS (
         count(*) FILTER (letter = 'R') AS retries,
         count(*) FILTER (letter = 'E') AS dead,
         count(*) FILTER (letter = 'Z') AS expired,
-        count(*) FILTER (letter = 'D') AS deleted,
+        count(*) FILTER (letter = 'D' AND kind <> 4) AS deleted,
+        count(*) FILTER (kind = 4) AS removals,
         count(*) FILTER (letter = 'U') AS unchanged,
         count(*) FILTER (letter = 'I') AS invalid,
         count(*) FILTER (letter = 'N') AS not_interested,
         count(*) FILTER (leaves AND letter <> 'U') AS gone
     FROM e GROUP BY queue, minute
 )
-SELECT counted.* EXCLUDE (gone),
-    CAST(sum(messages_in - gone) OVER (PARTITION BY queue ORDER BY minute) AS BIGINT) AS depth,
+SELECT counted.* EXCLUDE (gone, removals),
+    if(sum(removals) OVER (PARTITION BY queue ORDER BY minute) > 0, 0,
+        CAST(sum(messages_in - gone) OVER (PARTITION BY queue ORDER BY minute) AS BIGINT)) AS depth,
     coalesce(wait, []) AS wait, coalesce(processing, []) AS processing
 FROM counted LEFT JOIN waited USING (queue, minute) LEFT JOIN taken USING (queue, minute)
 ORDER BY queue, minute
@@ -137,7 +147,7 @@ _LEASES = """
 SELECT queue, sequence, CASE WHEN kind = 25 THEN consumer END AS receiver, consumer, "offset", time AS fetched,
     visible_at
 FROM e AS f
-WHERE letter = 'F' AND NOT EXISTS (
+WHERE letter = 'F' AND queue NOT IN (SELECT queue FROM removed) AND NOT EXISTS (
     FROM e AS later
     WHERE later.queue = f.queue AND later.sequence = f.sequence
         AND (later."offset", later.rank) > (f."offset", f.rank)

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from penstock.errors import LakeError, SparkError
-from penstock.model import LETTERS, Event, Kind, NameDefined
+from penstock.model import LETTERS, Event, Fetched, Kind, NameDefined, QueueRemoved, Succeeded
 from penstock.pipeline import compaction
 from penstock.pipeline.compaction import compact, rebuild, vacuum
 from penstock.pipeline.lake import Lake, LakeTable
@@ -22,7 +22,7 @@ from penstock.pipeline.tables import TABLES
 from penstock.pipeline.views import view
 from tests.broker import Broker
 from tests.pipeline.lakes import FilledLake, assert_same_tables, events_of
-from tests.pipeline.offline import definitions, make_log
+from tests.pipeline.offline import definitions, make_log, messages
 from tests.pipeline.traffic import kinds_of
 from tests.storage.samples import logged
 
@@ -195,3 +195,28 @@ def test_where_there_is_no_lake_the_error_says_how_to_get_one(spark: SparkSessio
 def test_events_are_not_rebuilt(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(LakeError, match="cannot be rebuilt"):
         rebuild(spark, Lake(tmp_path), TABLES["events"])
+
+
+def test_the_messages_of_a_removed_queue_are_gone_with_it_in_every_table(spark: SparkSession, tmp_path: Path) -> None:
+    """The removal comes in a later batch than they do; a queue beside it stays as it is."""
+    there = [
+        *definitions(),
+        *messages(1, 4),
+        *messages(1, 2, queue=2),
+        Fetched(60_000_000, 1, 2, 2, 1, 0, visible_at=9),
+    ]
+    data = make_log(tmp_path / "data", there, [Succeeded(70_000_000, 1, 1, 1, 0, 0, complete=True, result=b"")])
+    filled = FilledLake(spark, tmp_path / "lake", path=str(data))
+    filled.fill()
+    make_log(data, [QueueRemoved(200_000_000_000, 1)])
+    filled.fill()
+    assert_same_tables(filled, events_of(data))
+    (removed,) = [row for row in filled.rows("events") if row["letter"] == "D"]
+    assert (removed["queue_name"], removed["kind"], removed["sequence"]) == ("orders", Kind.QUEUE_REMOVED, None)
+    found = {(row["queue"], row["sequence"]): row for row in filled.rows("messages")}
+    assert "".join(found[1, sequence]["state"] for sequence in (1, 2, 3, 4)) == "XDDD"
+    assert [found[1, sequence]["gone"] == removed["time"] for sequence in (1, 2, 3, 4)] == [False, True, True, True]
+    assert [found[2, sequence]["queued"] for sequence in (1, 2)] == [True, True]
+    last = max((row for row in filled.rows("queue_minutes") if row["queue"] == 1), key=lambda row: row["minute"])
+    assert (last["depth"], last["deleted"]) == (0, 0)
+    assert filled.rows("leases") == []

@@ -142,7 +142,10 @@ def expand(event: Event) -> list[Row]:
         return [facts | {"letter": "L", "body": event.body} | content, facts | {"letter": "Q"}]
     if isinstance(event, Queued | Unchanged):
         return expand_reference(event)
-    if isinstance(event, NameDefined | NameForgotten | QueueCreated | QueueChanged | QueueRemoved | Carried):
+    if isinstance(event, QueueRemoved):
+        nobody = dict.fromkeys(WITHOUT_NAMES) | dict.fromkeys(NUMBERED, 0) | {"receives": 0, "consumer": 0}
+        return [nobody | {"letter": "D", "time": event.time, "queue": event.queue}]
+    if isinstance(event, NameDefined | NameForgotten | QueueCreated | QueueChanged | Carried):
         return []
     if isinstance(event, ReceiverMoved | ResultCarried | Extended | Rescheduled):
         return []
@@ -297,7 +300,7 @@ def test_a_choice_of_columns_gives_the_same_values_in_the_order_asked_for(
         (ResultCarried(2, 1, 7, 1, 1, 3, result=b"42"), ""),
         (ReceiverMoved(2, 1, 7, 3), ""),
         (NameDefined(2, 1, "text/plain"), ""),
-        (QueueRemoved(2, 1), ""),
+        (QueueRemoved(2, 1), "D"),
     ],
 )
 def test_a_record_becomes_a_row_for_each_of_its_letters(event: Event, letters: str) -> None:

@@ -92,7 +92,7 @@ def test_a_whole_directory_is_told_in_numbers(data: Path) -> None:
     assert report.held_by is None
     assert [(segment.first_offset, segment.next_offset) for segment in report.segments] == [(0, 27), (27, 34)]
     assert [segment.batches for segment in report.segments] == [4, 2]
-    assert report.segments[1].letters == {"L": 2, "Q": 2, "D": 1}
+    assert report.segments[1].letters == {"L": 2, "Q": 2, "D": 2}
     assert [segment.bytes_used for segment in report.segments] == [
         (data / "log" / name).stat().st_size for name in (FIRST, LAST)
     ]
@@ -102,7 +102,7 @@ def test_a_whole_directory_is_told_in_numbers(data: Path) -> None:
 def test_verify_says_whole_and_exits_with_0(data: Path) -> None:
     result = run("verify", data)
     assert result.exit_code == 0
-    assert "whole: 2 segments, 1 snapshots, 38 events" in result.stdout
+    assert "whole: 2 segments, 1 snapshots, 39 events" in result.stdout
 
 
 def test_reserved_room_is_not_torn(data: Path) -> None:
@@ -355,7 +355,7 @@ def test_inspect_of_a_damaged_log_says_what_it_can(data: Path) -> None:
 
 def test_events_are_lines_of_json(data: Path) -> None:
     lines = [json.loads(line) for line in run("inspect", "--events", data).stdout.splitlines()]
-    assert len(lines) == 38
+    assert len(lines) == 39
     first = lines[0]
     assert (first["offset"], first["letter"], first["queue_name"]) == (6, "L", "orders")
     assert first["time"] == "2026-01-01T00:00:00.010000000Z"
@@ -366,11 +366,12 @@ def test_events_are_lines_of_json(data: Path) -> None:
 
 
 def test_events_begin_and_end_where_asked_with_every_name_known(data: Path) -> None:
-    printed = run("inspect", "--events", "--from", "30", "--count", "3", data).stdout
+    printed = run("inspect", "--events", "--from", "30", "--count", "4", data).stdout
     lines = [json.loads(line) for line in printed.splitlines()]
     assert [(line["offset"], line["letter"], line["queue_name"]) for line in lines] == [
         (30, "L", "short-lived"),
         (30, "Q", "short-lived"),
+        (31, "D", "short-lived"),
         (32, "D", "orders"),
     ]
 

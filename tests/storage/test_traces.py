@@ -31,7 +31,7 @@ from penstock.storage.traces import Tracer, Traces
 from tests.engine.test_model import EngineMachine, random_settings, random_step
 from tests.storage.golden.make import commit
 
-TOLD = {*LETTERS, Kind.CARRIED, Kind.EXTENDED, Kind.RESCHEDULED}
+TOLD = {*LETTERS, Kind.CARRIED, Kind.EXTENDED, Kind.RESCHEDULED} - {Kind.QUEUE_REMOVED}
 
 
 def all_events(view: View) -> list[tuple[int, Event]]:

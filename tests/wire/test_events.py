@@ -22,7 +22,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from penstock.model import CreateQueue, NewMessage, Publish, QueueSettings
+from penstock.model import CreateQueue, Kind, NewMessage, Publish, QueueSettings
 from penstock.storage.batch import HEADER_BYTES, Header, read_header
 from penstock.storage.columns import Names, decode
 from penstock.storage.directory import DataDirectory
@@ -76,9 +76,8 @@ def as_columns(event: Row) -> Row:
         "topics": "\n".join(event["topics"]) if "topics" in event else None,
         "to_queue": event.get("to_queue_number"),
     }
-    for name in ("offset", "sequence", "receives"):
-        row[name] = event[name]
-    for name in ("priority", "to_sequence", "consumer", "content_type", "sender", "object"):
+    row |= {"offset": event["offset"], "receives": event.get("receives", 0)}
+    for name in ("sequence", "priority", "to_sequence", "consumer", "content_type", "sender", "object"):
         row[name] = event.get(name)
     for name in TIMES:
         row[name] = nanos(event[name]) if name in event else None
@@ -156,9 +155,9 @@ def test_arrow_and_json_and_sent_events_and_the_log_offline_tell_the_same(told: 
         timeout=30,
     )
     inspected = [json.loads(line) for line in offline.stdout.splitlines()]
-    assert [(row["offset"], row["letter"], row["queue_name"], row["sequence"], row["time"]) for row in inspected] == [
-        (event["offset"], event["state"], event["queue"], event["sequence"], event["time"]) for event in said
-    ]
+    assert [
+        (row["offset"], row["letter"], row["queue_name"], row.get("sequence"), row["time"]) for row in inspected
+    ] == [(event["offset"], event["state"], event["queue"], event.get("sequence"), event["time"]) for event in said]
     assert [row.get("body", row.get("body_base64")) for row in inspected] == [
         event.get("message", event.get("message_base64")) for event in said
     ]
@@ -583,9 +582,9 @@ def test_a_queue_that_was_gone_before_the_start_is_looked_up_in_the_log(start_br
     broker = start_broker(data=broker.data)
     assert [(event["queue"], event["queue_number"]) for event in events(broker, f"from={middle}")] == [
         ("gone", 1)
-    ] * 2
+    ] * 3
     assert broker.request("GET", "/v1/log").json()["queues"] == {"1": "gone", "2": "gone"}
-    assert len(events(broker, "queue=gone")) == 4
+    assert len(events(broker, "queue=gone")) == 5
 
 
 # Retention
@@ -718,3 +717,27 @@ def test_the_log_says_what_there_is_to_read(start_broker: StartBroker) -> None:
 @pytest.mark.parametrize("query", ["", "from=x", "from=2&to=1", "from=0&max_bytes=0", "from=0&what=1", "to=5"])
 def test_a_wrong_range_is_refused(told: Broker, query: str) -> None:
     assert told.request("GET", f"/v1/log/batches?{query}").status == 400
+
+
+def test_a_queue_that_is_removed_is_one_deleted_event_in_every_form(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    make_queue(broker, "leaves")
+    publish(broker, "leaves", b"a", b"b")
+    assert broker.request("DELETE", "/v1/queues/leaves").status == 204
+    (removed,) = events(broker, "queue=leaves&state=D")
+    assert {name: value for name, value in removed.items() if name not in ("offset", "next", "time")} == {
+        "state": "D",
+        "event": "deleted",
+        "queue": "leaves",
+        "queue_number": 1,
+    }
+    assert removed["next"] == str(removed["offset"] + 1)
+    sent = broker.request("GET", "/v1/events?state=D", {"Accept": "text/event-stream"}).body
+    assert json.loads(sent.rpartition(b"data: ")[2]) == removed
+    arrow = broker.request("GET", "/v1/events?state=D", {"Accept": "application/vnd.apache.arrow.stream"}).body
+    (row,) = pa.ipc.open_stream(arrow).read_all().to_pylist()
+    assert (row["letter"], row["kind"], row["queue_name"]) == ("D", Kind.QUEUE_REMOVED, "leaves")
+    assert (row["queue"], row["sequence"], row["created"]) == (1, None, None)
+    found = broker.request("GET", f"/v1/messages/{events(broker, 'state=L')[0]['id']}").json()
+    assert (found["state"], found["queued"], found["modified"]) == ("D", False, removed["time"])
+    assert found["events"][-1] == removed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -42,8 +43,8 @@ class Event(Struct, gc=False):
     letter: str
     time: Nanos
     queue: int
-    sequence: int
-    created: Nanos
+    sequence: int | None  # None, as the next: it is about the whole queue.
+    created: Nanos | None
     visible_at: Nanos | None
     expires_at: Nanos | None
     priority: int | None
@@ -67,10 +68,9 @@ class Event(Struct, gc=False):
         return b"%d" % (self.offset + 1) if not self.following else b"%d.%d" % (self.offset, self.following)
 
 
-_WHERE = (
-    b'{"offset":%d,"next":"%b","state":"%b","event":"%b","time":"%b","queue":%b,"queue_number":%d,'
-    b'"sequence":%d,"id":"%b","created":"%b","receives":%d'
-)
+_WHERE = b'{"offset":%d,"next":"%b","state":"%b","event":"%b","time":"%b","queue":%b,"queue_number":%d'
+_WHICH = b',"sequence":%d,"id":"%b","created":"%b","receives":%d'
+_EVENT = _WHERE + _WHICH
 _MOVED = b',"to_queue":%b,"to_queue_number":%d,"to_sequence":%d,"to_id":"%b"'
 _LETTERS = {letter: (letter.encode(), word.encode()) for letter, word in WORDS.items()}
 _encode = msgspec.json.Encoder().encode
@@ -86,10 +86,10 @@ class EventWriter:
     def __init__(self, ids: MessageIds, name: TextOf, queue: TextOf, *, raw: bool) -> None:
         self._ids = ids
         self._raw = raw  # JSON as text too.
-        self._types = name
-        self._names = _Quoted(name)
-        self._topics = _Quoted(lambda number: (name(number) or "").split("\n"))
-        self._queues = _Quoted(queue)
+        self._types = _Named(lambda number: name(number) or "")
+        self._names = _Named(lambda number: _encode(name(number)))
+        self._topics = _Named(lambda number: _encode((name(number) or "").split("\n")))
+        self._queues = _Named(lambda number: _encode(queue(number)))
 
     def lines(self, events: Iterable[Event]) -> Iterator[bytes]:
         """A JSON object a line."""
@@ -105,11 +105,11 @@ class EventWriter:
     def _object(self, event: Event, following: bytes) -> bytes:
         queue, sequence, time, created = event.queue, event.sequence, event.time, event.created
         said_time = rfc3339_nanos(time)
+        where = (event.offset, following, *_LETTERS[event.letter], said_time, self._queues[queue], queue)
+        if sequence is None or created is None:
+            return _WHERE % where + b"}"
         said_created = said_time if created == time else rfc3339_nanos(created)
-        text = _WHERE % (
-            *(event.offset, following, *_LETTERS[event.letter], said_time, self._queues[queue], queue),
-            *(sequence, self._ids.make(queue, sequence), said_created, event.receives),
-        )
+        text = _EVENT % (*where, sequence, self._ids.make(queue, sequence), said_created, event.receives)
         visible_at = event.visible_at
         if visible_at is not None:
             text += b',"visible_at":"%b"' % (said_time if visible_at == time else rfc3339_nanos(visible_at))
@@ -146,26 +146,28 @@ class EventWriter:
         return text
 
     def _message(self, body: bytes, content_type: int) -> bytes:
-        type_name = self._types(content_type) if content_type and not self._raw else None
-        found = json_of(body, type_name) if type_name else None
+        found = json_of(body, self._types[content_type]) if content_type and not self._raw else None
         return _text("message", body) if found is None else b',"message":' + found
 
 
-class _Quoted(dict[int, bytes]):
-    """What numbers stand for, in JSON."""
+_Value = TypeVar("_Value")
 
-    def __init__(self, find: Callable[[int], object]) -> None:
+
+class _Named(dict[int, _Value]):
+    """What numbers stand for."""
+
+    def __init__(self, find: Callable[[int], _Value]) -> None:
         super().__init__()
         self._find = find
 
-    def __missing__(self, number: int) -> bytes:
-        if len(self) >= _QUOTED_MAX:
+    def __missing__(self, number: int) -> _Value:
+        if len(self) >= _NAMED_MAX:
             self.clear()
-        self[number] = text = _encode(self._find(number))
-        return text
+        self[number] = value = self._find(number)
+        return value
 
 
-_QUOTED_MAX = 4096
+_NAMED_MAX = 4096
 
 
 def headers_by_name(data: bytes) -> dict[str, str | dict[str, str]] | None:

@@ -95,6 +95,9 @@ _LEAVES = f"letter in ('U', 'K', 'I', 'N', 'X', 'E', 'Z', 'D', 'M') and not {_OF
 _ARRIVES = f"letter = 'Q' and {_kinds(Kind.MOVED)}"
 # Whoever has the message, worker or receiver, has it no longer.
 _ENDS_FOR_ALL = f"(letter in ('Z', 'D', 'M', 'E', 'X') and not {_kinds(Kind.SUCCEEDED, Kind.EXASPERATED)})"
+# A queue that is removed ends all its messages, in one event without a sequence.
+_REMOVES = _kinds(Kind.QUEUE_REMOVED)
+_ALL = 1 << 40  # More messages than a queue holds.
 _HASH = "coalesce(lower(hex(digest)), sha2(body, 256))"
 
 
@@ -145,7 +148,7 @@ _CONSUMER = {"consumer": _TEXT, "fetched": _TIME, "confirmed": _TIME, "outcome":
 
 def _messages(batch: Batch, since: int) -> DataFrame:
     """What is told once goes through as it is; what can happen again is counted together. So no body is sorted."""
-    events = _with_departures(batch.since(since))
+    events = _with_removals_as_rows(_with_departures(batch.since(since)))
     both = f"letter = 'Q' and {_kinds(Kind.LOGGED)}"  # Logged and queued, in one record: L speaks for it.
     copied = f"letter = 'Q' and {_kinds(Kind.QUEUED)}"
     enters = f"not {_kinds(Kind.UNCHANGED)}"
@@ -188,6 +191,26 @@ def _messages(batch: Batch, since: int) -> DataFrame:
     return parts.withColumn(PARTITION, f.to_date("created"))
 
 
+def _with_removals_as_rows(events: DataFrame) -> DataFrame:
+    """The end of a queue, as a message that never was: with the sequence 0, created and gone at that moment."""
+    return events.withColumns({name: f.expr(f"coalesce({name}, {other})") for name, other in _OF_REMOVAL.items()})
+
+
+_OF_REMOVAL = {"sequence": "0L", "created": "time"}
+
+
+def _without_removals(merged: DataFrame) -> DataFrame:
+    """Messages that were still in their queue when it was removed went with it."""
+    removals = merged.where("sequence = 0").selectExpr("queue", "gone as removed_at", "last as removal")
+    ended = {
+        "gone": "coalesce(gone, removed_at)",
+        "last": "if(gone is null, coalesce(removal, last), last)",
+        "modified": "if(gone is null, coalesce(removed_at, modified), modified)",
+    }
+    joined = merged.where("sequence <> 0").join(removals, "queue", "left")
+    return joined.selectExpr(*[f"{ended.get(name, name)} as {name}" for name in merged.columns])
+
+
 def _merge_messages(parts: DataFrame) -> DataFrame:
     newest = ("last", "receives", "modified", "queue_name", *_ELSEWHERE)
     grouped = parts.groupBy(PARTITION, "queue", "sequence").agg(
@@ -217,6 +240,7 @@ _MERGED_CONSUMERS = f"""
 
 def _see_messages(merged: DataFrame) -> DataFrame:
     """The document of a message. What was moved or copied has its content where it came from."""
+    merged = _without_removals(merged)
     told = [f"if(own.priority is null, root.{name}, own.{name}) as {name}" for name in _TOLD]
     # What has not changed has the body of the version it equals, and nothing else of it.
     content = [f"coalesce(own.{name}, root.{name}) as {name}" for name in _CONTENT if name != "headers"]
@@ -305,11 +329,11 @@ _COUNTED = {
     "retries": "letter = 'R'",
     "dead": "letter = 'E'",
     "expired": "letter = 'Z'",
-    "deleted": "letter = 'D'",
+    "deleted": "letter = 'D' and sequence is not null",
     "unchanged": "letter = 'U'",
     "invalid": "letter = 'I'",
     "not_interested": "letter = 'N'",
-    "gone": f"{_LEAVES} and letter <> 'U'",
+    "gone": f"{_LEAVES} and letter <> 'U' and sequence is not null",
 }
 _SKETCHES = ("wait", "processing")
 _MINUTE = "date_trunc('minute', time)"
@@ -323,7 +347,7 @@ def _queue_minutes(batch: Batch, since: int) -> DataFrame:
         .withColumn("minute", f.expr(_MINUTE))
         .groupBy(*keys)
         .agg(
-            *[_count(condition).alias(name) for name, condition in _COUNTED.items()],
+            *[(_count(condition) + _beside(name)).alias(name) for name, condition in _COUNTED.items()],
             f.expr(f"kll_sketch_agg_bigint({waited})").alias("wait"),
         )
     )
@@ -341,6 +365,11 @@ def _queue_minutes(batch: Batch, since: int) -> DataFrame:
     return parts.withColumn(PARTITION, f.to_date("minute"))
 
 
+def _beside(name: str) -> Column:
+    """What a removed queue takes with it: all there is."""
+    return f.expr(f"count_if({_REMOVES}) * {_ALL}L") if name == "gone" else f.lit(0)
+
+
 def _merge_minutes(parts: DataFrame) -> DataFrame:
     return parts.groupBy(PARTITION, "queue", "minute").agg(
         f.max("queue_name").alias("queue_name"),
@@ -352,7 +381,7 @@ def _merge_minutes(parts: DataFrame) -> DataFrame:
 def _see_minutes(merged: DataFrame) -> DataFrame:
     """The depth is what has come in less what has gone, counted from the first event that the lake has."""
     so_far = Window.partitionBy("queue").orderBy("minute").rowsBetween(Window.unboundedPreceding, 0)
-    depth = f.sum(f.expr("messages_in - gone")).over(so_far)
+    depth = f.greatest(f.sum(f.expr("messages_in - gone")).over(so_far), f.lit(0))
     counts = [name for name in _COUNTED if name != "gone"]
     quantiles = [
         f.expr(
@@ -411,11 +440,13 @@ def _leases(batch: Batch, _: int) -> DataFrame:
     events = _with_departures(batch.since(batch.leased_to))
     alone = "letter in ('I', 'N')"  # It may be one of several consumers, and says so for itself.
     ended = events.where(f"{_ENDS_FOR_ALL} or {alone} and consumer is not null").selectExpr(
-        "queue", "sequence", "offset as end", f"if({alone}, consumer, null) as by"
+        "queue as end_queue", "sequence as end_sequence", "offset as end", f"if({alone}, consumer, null) as by"
     )
-    same = (kept["queue"] == ended["queue"]) & (kept["sequence"] == ended["sequence"])
-    is_over = same & (ended["end"] >= kept["offset"]) & f.expr("by is null or by = receiver")
-    return kept.join(ended, is_over, "left_anti").selectExpr(
+    is_over = "queue = end_queue and sequence = end_sequence and end >= offset and (by is null or by = receiver)"
+    removed = batch.since(batch.leased_to).where(_REMOVES).selectExpr("queue as end_queue", "offset as end")
+    left = kept.join(ended, f.expr(is_over), "left_anti")
+    left = left.join(f.broadcast(removed), f.expr("queue = end_queue and end >= offset"), "left_anti")
+    return left.selectExpr(
         *("queue", "queue_name", "sequence", "receiver", "consumer", "offset", "time as fetched", "visible_at")
     )
 

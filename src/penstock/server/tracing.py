@@ -102,10 +102,16 @@ class Tracing:
             read_extent(next(iter(held.values())), extents)
         spectators = self._spectators
         writer = EventWriter(self._ids, spectators.name, spectators.queues.name, raw=raw)
+        # The end of a queue is told of messages that were still in it.
+        left = {stay.changed for stay in story.stays.values() if stay.letter == "D"}
         events = [
             Raw(line)
             for rows in trace.rows
-            for line in writer.lines(as_events(rows, next_index_of(rows.column("offset").to_numpy())))
+            for line in writer.lines(
+                event
+                for event in as_events(rows, next_index_of(rows.column("offset").to_numpy()))
+                if event.sequence is not None or event.time in left
+            )
         ]
         told = Told(place, content, held, events, trace.whole, raw)
         return json_response(200, document(story, told, self._ids, spectators.name, spectators.queues.name))

@@ -8,6 +8,8 @@ A record may stand for several letters. What its rows have is told by their form
 and U, the body, key, headers and digest on L alone, a result on S. The Q of a message that was moved, be it to a
 dead-letter queue or by an operator, has the place there. Another place is in `to_queue` and `to_sequence`: on E where
 a dead letter went, on Q what it refers to or where it was moved from, on L and U the version it equals.
+
+A queue that is removed is one D, for itself and every message in it: its `sequence` and `created` are null.
 """
 
 from __future__ import annotations
@@ -230,6 +232,7 @@ def _are(chosen: Callable[[_Form], bool]) -> NDArray[np.bool_]:
     return np.array([chosen(form) for form in _FORMS], dtype=np.bool_)
 
 
+_IS_OF_MESSAGE = _are(lambda form: form.kind is not Kind.QUEUE_REMOVED)
 _HAS_FACTS = _are(lambda form: form.kind in (Kind.LOGGED, Kind.QUEUED, Kind.UNCHANGED))
 _HAS_CONTENT = _are(lambda form: form.kind is Kind.LOGGED and form.letter == "L")
 _HAS_OWN = _are(lambda form: form.kind in (Kind.LOGGED, Kind.UNCHANGED) and form.letter == "L")
@@ -315,6 +318,12 @@ class _Rows:
         lead: _Array = np.repeat(bases - (np.cumsum(counts) - counts), counts)
         offset: _Array = self.index + lead[self.index]
         return offset
+
+    @cached_property
+    def of_messages(self) -> NDArray[np.bool_] | None:
+        """Which rows are about a message, not about a queue. None: all of them."""
+        kinds = self.records["kind"]
+        return self.are(_IS_OF_MESSAGE) if (kinds == Kind.QUEUE_REMOVED).any() else None
 
     @cached_property
     def queue(self) -> _Array:
@@ -495,8 +504,8 @@ _BUILDERS: dict[str, Callable[[_Rows], pa.Array]] = {
     "time": _plain("time"),
     "queue": lambda rows: _primitive(pa.int32(), rows.queue),
     "queue_name": _queue_name,
-    "sequence": lambda rows: _primitive(pa.int64(), rows.sequence),
-    "created": _plain("created"),
+    "sequence": lambda rows: _primitive(pa.int64(), rows.sequence, rows.of_messages),
+    "created": lambda rows: _primitive(_TIME, rows.column("created"), rows.of_messages),
     "visible_at": _visible_at,
     "expires_at": _expires_at,
     "priority": _priority,
