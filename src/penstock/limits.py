@@ -122,6 +122,7 @@ PIECE_BYTES = 256 << 10  # Of a stream, about, given to the shell at once.
 RANGE_BYTES_DEFAULT = 16 << 20  # Whole batches in one answer; a single one always fits.
 RANGE_BYTES_MAX = 1 << 30
 FOLLOW_SECONDS = 0.02  # Followers are woken no more often than this.
+FOLLOWED_MAX = 1 << 20  # Messages that one reader follows because of their topics: 9 bytes each.
 QUEUES_REMEMBERED_MAX = 100_000  # Names of queues that are no longer there.
 
 # File descriptors

@@ -7,6 +7,7 @@ import threading
 from typing import Any
 from urllib.parse import quote
 
+import pyarrow as pa
 import pytest
 
 from tests.broker import Broker, StartBroker
@@ -514,3 +515,83 @@ def test_a_message_that_is_kicked_here_and_completed_there_is_completed(broker: 
     found = call(broker, "GET", f"/v1/messages/{receipt['id']}").json()
     assert found["state"] == "X"
     assert found["completed"] == found["modified"]
+
+
+def states(broker: Broker, **parameters: str) -> str:
+    return "".join(event["state"] for event in events(broker, **parameters))
+
+
+def test_a_reader_of_a_topic_follows_its_messages_to_their_end(start_broker: StartBroker) -> None:
+    broker = start_broker("topics.retries=2", "topics.dead_letter_queue=dropped")
+    channel(broker, "copies", "follow.*", retries=1)
+    publish(broker, [{"topics": ["follow.me"], "message": "m"}, {"topics": ["unfollowed.me"], "message": "n"}])
+    for _ in range(2):
+        for queue in ("follow", "unfollowed"):
+            confirm(broker, {"id": take(broker, f"queues/{queue}")[0]["id"], "outcome": "retry"})
+    confirm(broker, {"id": take(broker, "channels/copies")[0]["id"], "outcome": "retry"})
+    for message in take(broker, "queues/dropped", max=5):
+        confirm(broker, {"id": message["id"]})
+    # In its queue, as a copy in the channel, and as a dead letter.
+    assert states(broker, topic="follow.*") == "LQQFRFEQFEFSX"
+    assert states(broker, topic="follow.me", state="EX") == "EEX"
+    assert states(broker, topic="follow.me", queue="dropped") == "QFSX"
+    assert states(broker, topic="follow") == ""
+    every = events(broker)
+    wanted = events(broker, topic="follow.*")
+    assert [event for event in every if event in wanted] == wanted
+
+
+def test_a_reader_that_begins_in_the_middle_knows_the_messages_from_before(start_broker: StartBroker) -> None:
+    broker = start_broker("topics.retries=1", "topics.dead_letter_queue=dropped")
+    publish(broker, [{"topics": [f"middle.{number}"], "message": "m"} for number in range(20)])
+    first, second = take(broker, "queues/middle", max=2)
+    confirm(broker, {"id": first["id"], "outcome": "retry"})
+    every = events(broker, topic="middle.*")
+    confirm(broker, {"id": second["id"]})
+    confirm(broker, {"id": take(broker, "queues/dropped")[0]["id"], "outcome": "invalid"})
+    for start in {event["next"] for event in every}:
+        later = events(broker, **{"from": start, "topic": "middle.*"})
+        assert later == events(broker, **{"from": start})
+        assert states(broker, **{"from": start, "topic": "middle.0"})[-2:] == "FI"
+        assert states(broker, **{"from": start, "topic": "middle.1"})[-2:] == "SX"
+        assert states(broker, **{"from": start, "topic": "other.*"}) == ""
+    arrow = broker.request(
+        "GET",
+        f"/v1/events?topic=middle.0&from={every[-1]['next']}",
+        {"Accept": "application/vnd.apache.arrow.stream"},
+    )
+    assert pa.ipc.open_stream(arrow.body).read_all().column("letter").to_pylist() == ["F", "I"]
+
+
+def test_a_live_reader_of_a_topic_sees_the_end_of_a_message_that_was_there_before_it(broker: Broker) -> None:
+    receipt = publish(broker, {"topics": ["live-end.x"], "message": "m"})
+    take(broker, "queues/live-end")
+    with broker.connect() as connection:
+        head = connection.begin("/v1/events?follow=true&from=latest&topic=live-end.*")
+        assert head.status == 200
+        confirm(broker, {"id": receipt["id"]})
+        seen = b""
+        while seen.count(b"\n") < 2:
+            seen += connection.read_chunk()
+    assert [json.loads(line)["state"] for line in seen.splitlines()] == ["S", "X"]
+
+
+def test_a_reader_of_a_topic_sees_the_end_of_a_queue_that_has_such_messages(broker: Broker) -> None:
+    publish(broker, [{"topics": ["ending.x"], "message": "m"}, {"topics": ["staying.x"], "message": "n"}])
+    for queue in ("ending", "staying"):
+        assert call(broker, "DELETE", f"/v1/queues/{queue}").status == 204
+    assert states(broker, topic="ending.*") == "LQD"
+
+
+def test_a_reader_of_a_topic_goes_back_over_many_segments(start_broker: StartBroker) -> None:
+    broker = start_broker("log.segment_bytes=65536", "log.retention_bytes=100000000")
+    old = publish(broker, {"topics": ["far.back"], "message": "m"})
+    take(broker, "queues/far")
+    for _ in range(30):
+        publish(broker, [{"topics": ["near.x"], "message": "n" * 500} for _ in range(20)])
+        for message in take(broker, "queues/near", max=20):
+            confirm(broker, {"id": message["id"]})
+    middle = events(broker, state="X")[-1]["next"]
+    confirm(broker, {"id": old["id"]})
+    assert states(broker, **{"from": middle, "topic": "far.*"}) == "SX"
+    assert states(broker, topic="far.*") == "LQFSX"

@@ -17,8 +17,10 @@ from penstock.dialects.events import Event, EventWriter
 from penstock.dialects.native import EventQuery, From
 from penstock.limits import NAMES_FOUND_MAX, PIECE_BYTES, READ_BYTES
 from penstock.model import Position
+from penstock.server.following import Followed, LookBack
+from penstock.storage.batch import Header
 from penstock.storage.columns import COLUMNS, FIXED_COLUMNS, HEAP_COLUMNS, TYPES, decode, schema
-from penstock.storage.reader import BatchCursor, View
+from penstock.storage.reader import BatchCursor, LogIndex, View
 
 _Array = NDArray[Any]
 _TextOf = Callable[[int], str | None]
@@ -50,7 +52,14 @@ class EventReader:
     """Reads what a query asks for."""
 
     def __init__(
-        self, query: EventQuery, start: From, position: Position, name: _TextOf, queue: _TextOf, encoder: Encoder
+        self,
+        query: EventQuery,
+        start: From,
+        position: Position,
+        name: _TextOf,
+        queue: _TextOf,
+        encoder: Encoder,
+        index: LogIndex,
     ) -> None:
         self._start = start
         self._since = query.since
@@ -61,7 +70,10 @@ class EventReader:
         self._pieces: Iterator[bytes] = filter(None, [encoder.begin(start)])
         self._states = _letters(query.states) if query.states else None
         self._queues = _Lookup(lambda number: int(queue(number) in query.queues)) if query.queues else None
-        self._topics = _Lookup(lambda number: int(_matches(name(number), query.topics))) if query.topics else None
+        topics = _Lookup(lambda number: int(_matches(name(number), query.topics)))
+        self._followed = Followed(lambda numbers: topics(numbers) == 1) if query.topics else None
+        self._look_back = LookBack(self._followed, index, start.offset) if self._followed else None
+        self._held: list[tuple[Header, bytes]] = []  # Until the reader knows whom they are about.
         self.next = start
 
     @property
@@ -76,10 +88,18 @@ class EventReader:
             return piece
         if self.exhausted:
             return None
-        batches = self._cursor.read(view, READ_BYTES)
+        if self._look_back and self._look_back.under_way:
+            self._look_back.step(view)
+            return b""
+        batches, self._held = self._held or self._cursor.read(view, READ_BYTES), []
         if not batches:
             return None
         rows = decode(batches, self._columns)
+        if self._look_back and self._look_back.is_needed(view, rows, batches):
+            self._held = batches
+            return b""
+        if self._followed:
+            self._followed.learn(rows)
         rows, next_index = self._chosen(rows)
         self.next = From(batches[-1][0].base_offset + batches[-1][0].records)
         if self._left is not None:
@@ -98,6 +118,8 @@ class EventReader:
 
     def close(self) -> None:
         self._cursor.close()
+        if self._look_back:
+            self._look_back.close()
 
     def _chosen(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, _Array]:
         offsets = rows.column("offset").to_numpy()
@@ -122,8 +144,8 @@ class EventReader:
             mask = _also(mask, self._states.take(_bytes_of(rows.column("letter"))))
         if self._queues:
             mask = _also(mask, self._queues(rows.column("queue").to_numpy()) == 1)
-        if self._topics:
-            mask = _also(mask, self._topics(rows.column("topics").to_numpy()) == 1)
+        if self._followed:
+            mask = _also(mask, self._followed.mask(rows))
         return mask
 
 

@@ -173,7 +173,8 @@ class Spectators:
         if query.since:
             start = max(start, From(self.index.offset_at(view, query.since)))
         place = first if start.offset == first.offset else self.index.place_of(view, start.offset)
-        return EventReader(query, start, place.position, self.name, self.queues.name, self._encoder(query))
+        encoder = self._encoder(query)
+        return EventReader(query, start, place.position, self.name, self.queues.name, encoder, self.index)
 
     def _encoder(self, query: EventQuery) -> Encoder:
         if query.format == "arrow":
