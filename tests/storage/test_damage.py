@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from penstock.model import (
     Event,
     Fetch,
     Finish,
+    Logged,
     NewMessage,
     Publish,
     QueueSettings,
@@ -34,9 +36,11 @@ from penstock.model import (
 )
 from penstock.server.loop import Loop
 from penstock.storage.directory import DataDirectory
-from penstock.storage.segment import SEGMENT_HEADER_BYTES, segment_path
+from penstock.storage.reader import Extents, LogIndex
+from penstock.storage.segment import SEGMENT_HEADER_BYTES, is_segment_header, segment_path
 from penstock.storage.segments import SegmentLog
 from penstock.storage.snapshot import check_snapshot, publish_snapshot, read_facts, snapshot_path, write_snapshot
+from penstock.storage.traces import Tracer, Traces
 from tests.engine.effort import LONG
 from tests.engine.rig import state_of
 from tests.storage.samples import close_log, commit, logged, open_log, recover
@@ -378,6 +382,41 @@ class Covered(NamedTuple):
         finally:
             close_log(log)
 
+    def found(self) -> Iterator[bytes]:
+        """What a search can read."""
+        log = open_log(self.path, SEGMENT_BYTES)
+        try:
+            rows = [(queue, *place) for queue, place in _rows(engine_of(log))]
+            extents = Extents(LogIndex(), log.view())
+            for _, _, position, size in rows:
+                with suppress(DamagedLogError):
+                    yield extents.read(position, size)
+        finally:
+            close_log(log)
+
+    def traced(self) -> set[bytes]:
+        """The bodies of the messages whose first record can still be found."""
+        log = open_log(self.path, SEGMENT_BYTES)
+        try:
+            found = set()
+            for queue, (sequence, _, _) in _rows(engine_of(log)):
+                tracer = Tracer(Traces(), log.view(), (queue, sequence))
+                while tracer.step():
+                    pass
+                found |= {event.body for _, event in tracer.trace().events if isinstance(event, Logged)}
+            return found
+        finally:
+            close_log(log)
+
+
+def _rows(engine: Engine) -> Iterator[tuple[int, tuple[int, int, int]]]:
+    """Of every message: its queue, its sequence, and where its bytes are."""
+    for queue in engine.queues.values():
+        for sequence in range(1, queue.last_sequence + 1):
+            row = queue.rows.get(sequence)
+            assert row is not None
+            yield queue.number, (sequence, row.position, row.body_bytes)
+
 
 class NoTurns:
     """A scheduler for a loop that is asked, and never commits."""
@@ -446,6 +485,28 @@ def test_every_flipped_bit_before_a_snapshot_costs_exactly_the_messages_of_its_b
         bodies, damaged = covered.received()
         assert set(bodies) == expected, f"bit {bit}"
         assert (len(bodies), damaged) == (len(expected), len(covered.bodies) - len(expected)), f"bit {bit}"
+
+
+def test_every_flipped_bit_before_a_snapshot_is_noticed_by_searches_and_costs_one_batch(
+    covered: Covered,
+) -> None:
+    """They read in a thread of their own, by an index of the headers of batches."""
+    newest = sum(len(content) for content in list(covered.whole.values())[:-1])
+    for bit in range(0, 8 * covered.batches[-1].stop, 3 if LONG else 11):
+        if newest <= bit // 8 < newest + SEGMENT_HEADER_BYTES:
+            continue
+        covered.spoil(bit)
+        lost = [held for batch, held in zip(covered.batches, covered.held, strict=True) if bit // 8 in batch]
+        assert set(covered.found()) == set(covered.bodies).difference(*lost), f"bit {bit}"
+
+
+def test_every_flipped_bit_before_a_snapshot_leaves_the_traces_of_other_messages(covered: Covered) -> None:
+    for bit in range(8 * covered.batches[0].start, 8 * covered.batches[-1].stop, 41 if LONG else 211):
+        covered.spoil(bit)
+        lost = [held for batch, held in zip(covered.batches, covered.held, strict=True) if bit // 8 in batch]
+        headers = [path for path in covered.whole if not is_segment_header(path.read_bytes()[:SEGMENT_HEADER_BYTES])]
+        if not headers:
+            assert covered.traced() == set(covered.bodies).difference(*lost), f"bit {bit}"
 
 
 def test_a_lost_block_before_a_snapshot_costs_what_was_in_it(covered: Covered) -> None:

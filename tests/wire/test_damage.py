@@ -225,6 +225,21 @@ def test_a_search_passes_over_damage_and_sets_it_aside(start_broker: StartBroker
     assert broker.request("GET", "/health").body.startswith(b"yellow: 25 ")
 
 
+def test_a_reader_of_the_event_log_is_told_where_to_read_on(start_broker: StartBroker) -> None:
+    broker = start_broker(SMALL_SEGMENTS)
+    broker.create_queue("old")
+    publish(broker, "old", 500)
+    broker.stop()
+    flip_a_bit(broker.data, body_of("old", 30))
+    broker.start()
+    with broker.connect() as reader, pytest.raises(ConnectionError):
+        reader.request("GET", "/v1/events")
+    reason = broker.wait_until_logged("reader_failed")["reason"]
+    assert reason == "events 27 to 51 are damaged; read on from offset 52"
+    lines = broker.request("GET", "/v1/events?from=52&state=L").body.splitlines()
+    assert [json.loads(line)["sequence"] for line in lines] == list(range(51, 501))
+
+
 def test_a_client_that_waits_gets_what_comes_after_the_damage(start_broker: StartBroker) -> None:
     """Everything in the queue is damaged: a long poll waits, and gets the next message."""
     broker = start_broker(SMALL_SEGMENTS)

@@ -20,7 +20,7 @@ from penstock.dialects.events import EventWriter
 from penstock.dialects.http import Awaited, Response, Sink, Stream, error_response, json_response
 from penstock.dialects.native import EventQuery, From, RangeQuery
 from penstock.dialects.times import rfc3339_nanos
-from penstock.errors import EventsRemovedError
+from penstock.errors import DamagedLogError, EventsRemovedError
 from penstock.ids import MessageIds
 from penstock.limits import FOLLOW_SECONDS, PIECE_BYTES, QUEUES_REMEMBERED_MAX, READ_BYTES
 from penstock.model import Answer, ListQueues, Position, Refused
@@ -362,6 +362,8 @@ class _ThreadedSource:
     def _fail(self, error: BaseException) -> None:
         if isinstance(error, EventsRemovedError):
             logger.info("reader_overtaken", extra={"earliest": error.earliest})
+        elif isinstance(error, DamagedLogError):
+            logger.error("reader_failed", extra={"reason": str(error)})
         else:
             logger.error("reader_failed", exc_info=error)
         assert self._sink is not None
@@ -498,5 +500,8 @@ def _response_of(result: Response | BaseException) -> Response:
         return result
     if isinstance(result, EventsRemovedError):
         return json_response(410, {"error": str(result), "earliest": result.earliest})
+    if isinstance(result, DamagedLogError):
+        logger.error("reader_failed", extra={"reason": str(result)})
+        return error_response(500, f"the log cannot be read: {result}")
     logger.error("reader_failed", exc_info=result)
     return error_response(500, "the log cannot be read")

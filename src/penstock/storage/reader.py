@@ -401,7 +401,8 @@ def _checked_header(data: bytes, position: Position) -> Header:
 
 def _whole(header: Header, payload: bytes) -> bytes:
     if not is_whole(header, payload):
-        raise DamagedLogError(f"the batch of offset {header.base_offset} is damaged")
+        end = header.base_offset + header.records
+        raise DamagedLogError(f"events {header.base_offset} to {end - 1} are damaged; read on from offset {end}")
     return payload
 
 
