@@ -10,7 +10,7 @@ import pyarrow as pa
 
 Row = dict[str, Any]
 
-ORDER = "LUQFKRSINXEZDM"
+ORDER = "LUQFKRSINXEZDMB"
 RECEIVERS = "kind IN (25, 26, 27, 36)"
 
 _PREPARED = f"""

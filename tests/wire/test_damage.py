@@ -111,6 +111,23 @@ def test_damaged_messages_turn_health_yellow_and_are_seen_by_operators(start_bro
     assert 'penstock_queue_messages{queue="old",state="damaged"} 25.0' in metrics
 
 
+def test_damage_in_the_newest_segment_is_found_by_the_start(start_broker: StartBroker) -> None:
+    """A start reads the newest segment, also what the snapshot covers: nobody has to read a message first."""
+    broker = start_broker()
+    broker.create_queue("new")
+    publish(broker, "new", 100)
+    broker.stop()
+    flip_a_bit(broker.data, body_of("new", 99))  # The very last batch of the log.
+    broker.start()
+    assert broker.request("GET", "/health").body.startswith(b"yellow: 25 ")
+    publish(broker, "new", 100)
+    assert sorted(receive(broker, "new")) == sorted(all_but("new", 100, range(75, 100)) + all_but("new", 100))
+    broker.kill()
+    broker.start()
+    assert broker.request("GET", "/health").body.startswith(b"yellow: 25 "), "and the log goes on after the gap"
+    assert figures(broker, "new")["messages"] == 200
+
+
 def test_what_is_set_aside_stays_so_after_a_restart_and_can_be_deleted(start_broker: StartBroker) -> None:
     broker = start_broker(SMALL_SEGMENTS)
     broker.create_queue("old")
