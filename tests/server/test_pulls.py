@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.errors import DamagedLogError, Reason
+from penstock.errors import DamagedExtentError, Reason
 from penstock.limits import SECOND_NS
 from penstock.model import (
     FROM_NEWEST,
@@ -336,24 +336,26 @@ async def test_publishes_in_turn_end_at_the_first_that_is_refused(loop: Loop) ->
 
 
 class DamagedLog(MemoryLog):
-    damaged = False
+    damaged: tuple[int, int] = (0, 0)  # Positions, from and to.
 
     def read(self, position: int, size: int) -> bytes:
-        if self.damaged:
-            raise DamagedLogError("a bit has flipped")
+        start, stop = self.damaged
+        if position < stop and start < position + size:
+            raise DamagedExtentError("a bit has flipped", [self.damaged])
         return super().read(position, size)
 
 
-def test_what_cannot_be_read_is_not_delivered_and_the_cursor_stays() -> None:
+def test_what_cannot_be_read_is_set_aside_and_a_receiver_gets_the_rest() -> None:
     async def story() -> None:
         log = DamagedLog()
         loop = a_loop(log)
-        await ask(loop, Publish("q", [HELLO], KEEPS))
-        log.damaged = True
-        refused = await ask(loop, Pull("r", [Draw("q")]))
-        assert refused == Refused(Reason.DAMAGED, "a bit has flipped")
-        log.damaged = False
-        assert [drawn.bodies for drawn in (await ask(loop, Pull("r", [Draw("q")]))).drawn] == [[b"hello"]]
+        await ask(loop, Publish("q", [HELLO] * 3, KEEPS))
+        queue = loop.engine.queue("q")
+        row = queue and queue.rows.get(1)
+        assert row
+        log.damaged = (row.position, row.position + 1)
+        assert await ask_for(loop, "r") == [2]
+        assert await ask_for(loop, "r") == [3]
 
     asyncio.run(story())
 
