@@ -40,6 +40,8 @@ QUEUE_NUMBER_MAX = (1 << 24) - 1
 SEQUENCE_MAX = (1 << 44) - 1
 NAMES_MAX = 1 << 24  # Repeated names (content types, consumers, …) numbered in memory: as many as may be allowed …
 NAMES_DEFAULT = 1 << 20  # … and as many as are.
+NAMES_CHARACTERS_EACH = 256  # On average: a set of a hundred topics may have a hundred times as many.
+NAMES_CHARACTERS_MIN = 1 << 20  # Of all names together, there is always room for these.
 NAME_NUMBER_MAX = INT32_MAX  # Arrow has them in 32 bits with a sign.
 NAMES_SWEPT_MIN = 4096  # Fewer are not looked through for those that nobody uses.
 NAMES_FORGOTTEN_AT_ONCE = 256
@@ -227,6 +229,7 @@ assert QUEUES_MAX <= PUBLISH_DELIVERIES_MAX, "one message may go to every queue 
 assert GATHERED_MAX <= BATCH_MESSAGES_MAX
 assert GATHERED_MAX <= WS_REQUESTS_MAX
 assert CONTENT_TYPE_BYTES_MAX <= HEADER_VALUE_BYTES_MAX < HEADERS_BYTES_MAX
+assert TOPICS_MAX * (NAME_BYTES_MAX + 1) < NAMES_CHARACTERS_MIN
 assert NAMES_DEFAULT <= NAMES_MAX < NAME_NUMBER_MAX
 assert KEY_BYTES_MAX < 1 << 16, "a key's length is two bytes on disk"
 assert PART_BYTES_CROWDED <= LIGHT_BYTES_MAX <= PART_BYTES <= PART_BODY_BYTES

@@ -253,6 +253,21 @@ def test_at_the_limit_a_new_name_is_refused_and_nothing_is_stored(rig: Rig) -> N
     publish_named(rig, "anna")  # A name that is known costs nothing.
 
 
+def test_long_names_are_bounded_by_their_characters_too(rig: Rig) -> None:
+    rig.engine.names.most = 1000
+    topics = [tuple(f"{number}.{each:03d}." + "x" * 240 for each in range(100)) for number in range(60)]
+    answers = [rig.do(Publish("q", [NewMessage(b"", topics=each)])) for each in topics]
+    refused = [answer for answer in answers if isinstance(answer, Refused)]
+    assert refused[0].reason is Reason.TOO_MANY_NAMES
+    assert "characters are in use; delete messages, or raise names.max" in refused[0].detail
+    assert rig.engine.names.characters <= 1 << 20
+    publish_named(rig, "short")  # There is room for this one.
+    characters = sum(map(len, rig.engine.names.texts.values()))
+    assert rig.engine.names.characters == characters == rig.restored().names.characters
+    together = rig.do(Publish("q", [NewMessage(b"", topics=each) for each in topics]))
+    assert isinstance(together, Refused)
+
+
 @pytest.mark.parametrize(
     "command",
     [

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from penstock.errors import Reason
 from penstock.limits import (
     NAME_NUMBER_MAX,
+    NAMES_CHARACTERS_EACH,
+    NAMES_CHARACTERS_MIN,
     NAMES_DEFAULT,
     NAMES_FORGOTTEN_AT_ONCE,
     NAMES_RECALLED_MAX,
@@ -39,8 +41,9 @@ _COLUMNS = ("content_type", "sender", "object", "topics", "consumer")
 class NamesFullError(Exception):
     """There is no room for one more name. `Engine.decide` makes it a refusal."""
 
-    def __init__(self, most: int) -> None:
-        in_use = f"{most} content types, senders, objects, sets of topics and consumers are in use"
+    def __init__(self, count: int, characters: int = 0) -> None:
+        long = f" with {characters} characters" if characters else ""
+        in_use = f"{count} content types, senders, objects, sets of topics and consumers{long} are in use"
         self.refused = Refused(Reason.TOO_MANY_NAMES, f"{in_use}; delete messages, or raise names.max")
 
 
@@ -49,6 +52,7 @@ class Names:
         self.most = most
         self.texts: dict[int, str] = {0: ""}  # Number 0 is no name.
         self.last = 0  # The number that was given out last.
+        self.characters = 0  # Of all texts.
         self.recalled: OrderedDict[int, str] = OrderedDict()  # Forgotten lately: for readers of the log. No state.
         # A name stands in one of the two: asked for since the sweep under way began, or not. Without a sweep, all
         # stand in the first, so that what is used often is found at once.
@@ -58,6 +62,7 @@ class Names:
         self._fresh: dict[str, int] = {}  # Defined by the decision at hand, which has these events:
         self._events: list[Event] | None = None
         self._given = 0  # The last number of it.
+        self._fresh_characters = 0
         self._swept_at = NAMES_SWEPT_MIN  # How many names are worth the next sweep.
         self._refused = False  # Since the last sweep.
 
@@ -84,15 +89,25 @@ class Names:
 
     def _define_in(self, events: list[Event], text: str, now: Nanos) -> int:
         if self._events is not events:
-            self._events, self._fresh, self._given = events, {}, self.last
+            self._events, self._fresh, self._given, self._fresh_characters = events, {}, self.last, 0
         number = self._fresh.get(text)
         if number is None:
-            if len(self) + len(self._fresh) >= self.most:
-                self._refused = True
-                raise NamesFullError(self.most)
+            self._check_room(text)
             self._given = self._fresh[text] = number = self._following(self._given)
             events.append(NameDefined(time=now, number=number, text=text))
         return number
+
+    def _check_room(self, text: str) -> None:
+        """Many names are bounded by their number, and the long ones among them by their length as well."""
+        count = len(self) + len(self._fresh)
+        if count >= self.most:
+            self._refused = True
+            raise NamesFullError(count)
+        most = max(self.most * NAMES_CHARACTERS_EACH, NAMES_CHARACTERS_MIN)
+        if len(text) > NAMES_CHARACTERS_EACH and self.characters + self._fresh_characters + len(text) > most:
+            self._refused = True
+            raise NamesFullError(count, self.characters + self._fresh_characters)
+        self._fresh_characters += len(text)
 
     def _following(self, number: int) -> int:
         """The next number that is free."""
@@ -110,9 +125,11 @@ class Names:
         self.texts[number] = text
         self._numbers[text] = number
         self.last = number
+        self.characters += len(text)
 
     def forget(self, number: int) -> None:
         text = self.texts.pop(number)
+        self.characters -= len(text)
         if self._unasked.pop(text, 0) == 0:
             del self._numbers[text]
         self.recalled[number] = text
@@ -177,6 +194,7 @@ class Names:
         self.texts = {0: ""} | stored.by_number()
         self.last = stored.last_name or len(stored.names) - 1
         self._numbers = {text: number for number, text in self.texts.items()}
+        self.characters = sum(map(len, self._numbers))
 
 
 class StoredNames(msgspec.Struct, omit_defaults=True):
