@@ -30,7 +30,12 @@ def test_each_number_is_looked_up_once_and_found_again(columns: list[list[int]])
 
 def test_a_number_in_the_table_is_not_looked_up_again_beside_one_that_is_far() -> None:
     asked: list[int] = []
-    lookup = _Lookup(lambda number: asked.append(number) or 7)  # type: ignore[func-returns-value]
+
+    def find(number: int) -> int:
+        asked.append(number)
+        return 7
+
+    lookup = _Lookup(find)
     lookup(np.array([1, 2], dtype=np.uint32))
     assert lookup(np.array([1, 2, 1 << 30], dtype=np.uint32)).tolist() == [7, 7, 7]
     assert asked == [1, 2, 1 << 30]
