@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import socket
 import struct
 from collections import deque
@@ -1012,9 +1013,20 @@ class HttpConnection(Pausing, asyncio.Protocol):
 
 
 def _is_light(data: bytes) -> bool:
-    """Whether a read can hold only a few requests, or chunks of one."""
+    """Whether a read can hold only a few requests, or chunks of one: it is short, whole, or has few lines."""
     size = len(data)
-    return size <= LIGHT_BYTES_MAX or (size <= 2 * BODY_BYTES_UNASKED and data.count(b"\n") <= LIGHT_LINES_MAX)
+    if size <= LIGHT_BYTES_MAX:
+        return True
+    if size > 2 * BODY_BYTES_UNASKED:
+        return False
+    head_end = data.find(b"\r\n\r\n", 0, LIGHT_BYTES_MAX)
+    length = _content_length(data, 0, head_end + 2) if head_end > 0 else None
+    if length is not None and head_end + 4 + int(length[1]) == size:
+        return True
+    return data.count(b"\n") <= LIGHT_LINES_MAX
+
+
+_content_length = re.compile(rb"\r\ncontent-length: *(\d{1,7})\r\n", re.IGNORECASE).search
 
 
 def _is_plain(method: bytes, target: bytes) -> bool:
