@@ -45,6 +45,7 @@ class Client(LoopPeer):
         self.choked = False
         self.commands: list[Command] = []
         self.closed_because = ""
+        self.acknowledged = 0
         super().__init__(house.loop)
         self._heard: asyncio.Queue[dict[str, Any] | bytes] = asyncio.Queue()
         named = {name.replace("_", "-").encode(): value.encode() for name, value in headers.items()}
@@ -83,6 +84,9 @@ class Client(LoopPeer):
     def send_all(self, frames: list[bytes], *, binary: bool = False) -> None:
         for frame in frames:
             self.send(frame, binary=binary)
+
+    def acknowledge(self) -> None:
+        self.acknowledged += 1
 
     def close(self, reason: str) -> None:
         self.closed_because = reason
@@ -262,6 +266,24 @@ async def test_finishes_that_come_together_are_one_command(house: House) -> None
     client.say(*[finish(message, label=number) for number, message in enumerate(messages)])
     assert [type(command) for command in client.commands] == [FinishMany]
     assert await client.hear_all(3) == [notice(label, "finish") for label in range(3)]
+
+
+@live
+async def test_requests_that_nothing_answers_soon_are_acknowledged(house: House) -> None:
+    """Else a client whose TCP waits for that sends its next request 40 ms later."""
+    await house.fill("a", "b")
+    client = await house.client()
+    client.say(fetch(), fetch())
+    first, second = await client.hear_all(2)
+    client.say(finish(first, label=1))
+    assert await client.hear() == notice(1, "finish")
+    assert client.acknowledged == 0
+    client.say(finish(second))
+    assert client.acknowledged == 1
+    client.say(fetch(block_timeout=30))
+    assert client.acknowledged == 1
+    client.say(fetch(block_timeout=30))
+    assert client.acknowledged == 2
 
 
 @live

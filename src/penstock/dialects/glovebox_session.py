@@ -144,6 +144,10 @@ class FramePeer(Peer, Protocol):
     def choked(self) -> bool:
         """The client does not read as fast as it is written to. `settle` is called when it does again."""
 
+    def acknowledge(self) -> None:
+        """Tell the client's TCP that its requests have come, if nothing is sent in this turn. It may keep the next
+        one back until it knows (Nagle's algorithm)."""
+
     def reach(self, stage: Stage, reply: Callable[[Answer], None]) -> None:
         """Call when everything decided so far has reached the stage, or with `Refused` when it is known that it never
         will."""
@@ -521,6 +525,8 @@ class Session:
         self._waits.add(wait)
         command = FetchCommand(wish.queue, 1, wish.wait_ns, wish.lease_ns, "", wish.confirm)
         wait.handle = self._peer.submit(command, wait.reply, stage)
+        if len(self._waits) > 1:  # Others wait already, so the answer will take a while.
+            self._peer.acknowledge()
 
     def answer_wait(self, wait: _Wait, wish: _Wish, label: int, answer: Answer) -> None:
         self._waits.discard(wait)
@@ -585,6 +591,8 @@ class Session:
 
     def _send_finishes(self, stage: Stage = _SYNC) -> None:
         finishing, self._finishing = self._finishing, []
+        if finishing[-1][2] is None:  # Nothing answers it.
+            self._peer.acknowledge()
         if stage is not _SYNC and len(finishing) > 1:
             last = finishing.pop()
             self._peer.submit(last[0], partial(self._finished, [last]), stage)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol, runtime_checkable
@@ -430,6 +431,10 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         if not self._flush_is_due:
             self._flush_soon()
 
+    def acknowledge(self) -> None:
+        if not self._flush_is_due:
+            self._flush_soon()
+
     def _flush_soon(self) -> None:
         self._flush_is_due = True
         asyncio.get_running_loop().call_soon(self._flush)
@@ -451,7 +456,10 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         out, self._out = self._out, []
         self._out_bytes = 0
         transport = self._transport
-        if not out or transport is None or transport.is_closing():
+        if transport is None or transport.is_closing():
+            return
+        if not out:
+            _acknowledge(transport)
             return
         transport.write(b"".join(out))
         if transport.get_write_buffer_size() > WS_UNSENT_BYTES_MAX:
@@ -590,6 +598,13 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
             self._choked_since = (sweeps, left)
         elif (sweeps - since) / SWEEPS_PER_SECOND >= self._http.limits.slow_client_seconds:
             self._transport.abort()
+
+
+def _acknowledge(transport: asyncio.Transport) -> None:
+    """Send the acknowledgement that TCP keeps back for up to 40 ms, to send it together with an answer."""
+    link = transport.get_extra_info("socket")
+    if link is not None and hasattr(socket, "TCP_QUICKACK"):  # Linux has it.
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 class _Deaf(FrameReader):
