@@ -9,7 +9,7 @@ import pytest
 
 from penstock.dialects.conversation import Peer
 from penstock.dialects.etzel import refusal
-from penstock.dialects.http import BodyRule, Headers, Request, Response, Steps, Work
+from penstock.dialects.http import Awaited, BodyRule, Headers, Request, Response, Steps, Stream, Work
 from penstock.model import Answer, Command
 from penstock.server.config import HttpConfig, LinesConfig, WsConfig
 from penstock.server.frames import PING
@@ -59,6 +59,7 @@ class Witness:
 
     def __init__(self) -> None:
         self.seen: list[bytes] = []
+        self.awaited: list[Callable[[Response | Stream], None]] = []
         self.steps = 0
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
@@ -70,8 +71,10 @@ class Witness:
     def route(self, request: Request) -> Route:
         return self.handle
 
-    def handle(self, request: Request) -> Response | Work:
+    def handle(self, request: Request) -> Response | Work | Awaited:
         self.seen.append(request.target)
+        if request.target == b"/elsewhere":
+            return Awaited(self.awaited.append)
         if request.target == b"/long":
             return Work(self._take_long())
         return Response(401 if request.target == b"/door" else 200)
@@ -237,6 +240,20 @@ def test_an_answer_that_takes_long_is_made_while_others_are_answered() -> None:
         assert wire.written.count(b"at last") == 2
 
     asyncio.run(story())
+
+
+def test_one_answer_of_a_connection_is_made_elsewhere_at_a_time() -> None:
+    witness = Witness()
+    connection, wire = connected(HttpServer(witness, HttpConfig()))
+    connection.data_received(get("/elsewhere") * 3)
+    for number in (1, 2, 3):
+        assert len(witness.awaited) == number
+        assert wire.written.count(b"HTTP/1.1 200") == number - 1
+        witness.awaited[-1](Response(200))
+    assert wire.written.count(b"HTTP/1.1 200") == 3
+    connection.data_received(get("/elsewhere"))
+    connection.connection_lost(None)
+    witness.awaited[-1](Response(200))  # Nobody waits for it any more.
 
 
 def test_nothing_more_is_made_of_a_long_answer_when_the_client_has_gone() -> None:

@@ -790,10 +790,11 @@ class HttpConnection(Pausing, asyncio.Protocol):
                 self._begin_upgrade(result, exchange)
             else:
                 assert type(result) is Awaited
-                result.when_ready(exchange.respond)
+                self._working = self._held = True
+                result.when_ready(partial(self._end_work, exchange))
         except Exception:
             logger.exception("request_failed")
-            exchange.respond(error_response(500, "an internal error"))
+            self._end_work(exchange, error_response(500, "an internal error"))
 
     def _begin_upgrade(self, upgrade: Upgrade, exchange: _Exchange) -> None:
         """The parser is about to say that the request ends here, and where what follows it begins."""
@@ -807,7 +808,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         self._working = self._held = True
         exchange.pending = Worker(work.steps, self._server.submit, self._turns, partial(self._end_work, exchange))
 
-    def _end_work(self, exchange: _Exchange, response: Response) -> None:
+    def _end_work(self, exchange: _Exchange, response: Response | Stream) -> None:
         self._working = False
         self._held = self._choked
         exchange.respond(response)
