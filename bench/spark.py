@@ -27,8 +27,8 @@ from bench import lives, machine, report
 EVENTS = 5_000_000
 EVENTS_PER_BATCH = 1_000_000
 ROUNDS = 3
-TWO = "queue,letter"
-EIGHT = "offset,letter,time,queue,queue_name,sequence,receives,consumer"
+TWO = "queue_number,state"
+EIGHT = "offset,state,time,queue_number,queue,sequence,receives,consumer"
 
 
 def main() -> None:
@@ -91,7 +91,7 @@ def seconds(run: Callable[[], None]) -> float:
 
 
 def ask(frame: Callable[[], DataFrame], events: int) -> None:
-    rows = frame().groupBy("queue", "letter").count().collect()
+    rows = frame().groupBy("queue_number", "state").count().collect()
     assert sum(row["count"] for row in rows) == events
 
 
@@ -101,7 +101,7 @@ def stream(spark: SparkSession, folder: Path, events: int, number: int) -> float
     frame = (
         spark.readStream.format("penstock")
         .option("path", str(folder / "data"))
-        .option("columns", "offset,letter,time,queue,sequence")
+        .option("columns", "offset,state,time,queue_number,sequence")
         .option("maxEventsPerTrigger", 3 * records_max)
         .load()
     )

@@ -1,3 +1,22 @@
 """Penstock: one durable message queue that five kinds of client already know how to talk to."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.pipeline.reading import LakeReader
+
 __version__ = "0.1.0"
+
+
+def lake(path: str | Path) -> LakeReader:
+    """The tables that `penstock pipeline` keeps in a directory.
+
+    `penstock.lake("lake").table("messages").to_pandas()`. This needs the extra `penstock[spark]`, but starts neither
+    Spark nor Java. Raises `penstock.errors.LakeError` where there is no lake.
+    """
+    from penstock.pipeline.reading import open_lake
+
+    return open_lake(path)

@@ -6,20 +6,45 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from penstock.model import Event, NameDefined, QueueCreated, QueueSettings
-from penstock.storage.columns import COLUMNS, Names, decode
+from penstock.pipeline.columns import COLUMNS
+from penstock.storage.columns import Names, decode
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import batches
 from tests.storage.samples import close_log, commit, logged, open_log, recover
 
 Row = dict[str, Any]
+RENAMED = {
+    "letter": "state",
+    "queue": "queue_number",
+    "queue_name": "queue",
+    "mime_type": "content_type",
+    "to_queue": "to_queue_number",
+    "origin_queue": "origin_queue_number",
+    "moved_queue": "moved_queue_number",
+}
 
 
 def decoded(data: Path, columns: Sequence[str] = COLUMNS) -> list[Row]:
-    """Every event, with times in microseconds."""
-    return plain(decode(batches(DataDirectory(data), 0), columns, Names()))
+    """Every event as the log has it, under Spark's names, with times in microseconds."""
+    names = Names()
+    rows = plain(decode(batches(DataDirectory(data), 0), None, names))
+    return [{name: as_spark(row, names)[name] for name in columns} for row in rows]
+
+
+def as_spark(row: Row, names: Names | None = None) -> Row:
+    """A row with the columns of the log, under Spark's names."""
+    changed = {RENAMED.get(name, name): value for name, value in row.items()}
+    if names is not None:
+        to = row["to_queue"]
+        changed["to_queue"] = None if to is None else names.queue_name(to)
+    if row.get("headers") is not None:
+        kept = msgspec.msgpack.decode(row["headers"], type=dict[bytes, bytes])
+        changed["headers"] = [(name.decode(), value) for name, value in kept.items()]
+    return changed
 
 
 def plain(table: pa.Table | pa.RecordBatch) -> list[Row]:

@@ -8,6 +8,8 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
+from tests.pipeline.offline import as_spark
+
 Row = dict[str, Any]
 
 ORDER = "LUQFKRSINXEZDMB"
@@ -201,7 +203,7 @@ def tables(events: pa.Table) -> Iterator[tuple[str, list[Row]]]:
         connection.register("given", _in_microseconds(events))
         connection.execute(_PREPARED)
         for name, query in TABLES.items():
-            yield name, connection.sql(query).to_arrow_table().to_pylist()
+            yield name, [as_spark(row) for row in connection.sql(query).to_arrow_table().to_pylist()]
 
 
 def _in_microseconds(events: pa.Table) -> pa.Table:

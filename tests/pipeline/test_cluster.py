@@ -140,7 +140,7 @@ def assert_counted(lake: Path) -> None:
             assert row is not None
             return tuple(int(value) for value in row)
 
-        every = "SELECT count(*), count(DISTINCT (queue, sequence, letter)) FROM read_parquet(?)"
+        every = "SELECT count(*), count(DISTINCT (queue_number, sequence, state)) FROM read_parquet(?)"
         assert one(every, "events") == (5 * MESSAGES, 5 * MESSAGES)
         lived = "SELECT count(DISTINCT (queue, sequence)), count(body), count(completed) FROM read_parquet(?)"
         assert one(lived, "messages") == (MESSAGES, MESSAGES, MESSAGES)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import OptionError
+from penstock.pipeline.columns import COLUMNS
 from penstock.pipeline.options import Options, Since, parse_options
-from penstock.storage.columns import COLUMNS
 
 
 def test_a_path_alone_reads_everything() -> None:
@@ -24,7 +24,7 @@ def test_everything_can_be_said() -> None:
         "url": "https://broker",
         "token": "s3cret",
         "read": "events",
-        "columns": "offset, letter",
+        "columns": "offset, state",
         "queue": "a,b",
         "state": "S, X",
         "startingOffset": "2026-05-07T01:01:00.5Z",
@@ -36,7 +36,7 @@ def test_everything_can_be_said() -> None:
     assert parse_options(given) == Options(
         url="https://broker",
         token="s3cret",
-        columns=("offset", "letter"),
+        columns=("offset", "state"),
         queues=frozenset("ab"),
         states=frozenset("SX"),
         start=Since(1_778_115_660_500_000_000),
@@ -57,7 +57,11 @@ def test_everything_can_be_said() -> None:
         ({"url": "http://a", "read": "queue"}, "reads one queue"),
         ({"url": "http://a", "read": "queue", "queue": "a,b"}, "reads one queue"),
         ({"url": "http://a", "read": "queue", "queue": "a", "state": "S"}, "state: not for reading a queue"),
-        ({"url": "http://a", "read": "queue", "queue": "a", "columns": "letter"}, "there is no column letter"),
+        ({"url": "http://a", "read": "queue", "queue": "a", "columns": "state"}, "there is no column state"),
+        (
+            {"path": "/data", "columns": "offset,letter"},
+            "there is no column letter; letter is called state, the columns",
+        ),
         ({"url": "http://a", "read": "queue", "queue": "a", "leaseSeconds": "604801"}, "at most 604800"),
         ({"url": "http://a", "leaseSeconds": "5"}, "leaseSeconds: not for reading events"),
         ({"path": "/data", "read": "rows"}, "must be events or queue"),

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 
+from penstock.pipeline.columns import COLUMNS, arrow_schema
 from penstock.pipeline.files import FileLog
-from penstock.pipeline.rows import Rows, arrow_schema
-from penstock.storage.columns import COLUMNS
+from penstock.pipeline.rows import Rows
 from tests.broker import Broker
 from tests.pipeline.offline import decoded, plain
 
@@ -57,7 +57,7 @@ def test_each_column_can_be_read_alone(data: Path) -> None:
 
 def test_spark_gets_no_type_that_it_does_not_know() -> None:
     kinds = {str(field.type) for field in arrow_schema(COLUMNS)}
-    assert kinds == {"int64", "int32", "int8", "string", "binary", "timestamp[us, tz=UTC]"}
+    assert kinds == {"int64", "int32", "int8", "string", "binary", "timestamp[us, tz=UTC]", "map<string, binary>"}
 
 
 def test_filters_leave_only_what_is_asked_for(data: Path) -> None:
@@ -68,7 +68,7 @@ def test_filters_leave_only_what_is_asked_for(data: Path) -> None:
     assert found == [
         {"offset": row["offset"], "sequence": row["sequence"]}
         for row in decoded(data)
-        if row["queue_name"] in ("hopeless", "dead") and row["letter"] in "EQ"
+        if row["queue"] in ("hopeless", "dead") and row["state"] in "EQ"
     ]
     assert found
 

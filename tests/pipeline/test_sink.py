@@ -23,8 +23,8 @@ from tests.pipeline.offline import decoded
 
 def bodies(broker: Broker, queue: str = "work") -> Counter[bytes]:
     """What is in a queue, or ever was: every message that was logged there."""
-    rows = decoded(broker.data, ("letter", "queue_name", "body"))
-    return Counter(row["body"] for row in rows if (row["letter"], row["queue_name"]) == ("L", queue))
+    rows = decoded(broker.data, ("state", "queue", "body"))
+    return Counter(row["body"] for row in rows if (row["state"], row["queue"]) == ("L", queue))
 
 
 def save(frame: DataFrame, broker: Broker, **options: Any) -> None:
@@ -62,9 +62,9 @@ def test_columns_say_where_a_row_goes_and_how(spark: SparkSession, broker: Broke
         as rows(body, queue, key, object, priority, delay, content_type, headers)
     """)
     save(frame, broker, queue="work")
-    wanted = ("letter", "queue_name", "body", "key", "object", "priority", "content_type", "visible_at", "time")
+    wanted = ("state", "queue", "body", "key", "object", "priority", "content_type", "visible_at", "time")
     (other, work) = sorted(
-        (row for row in decoded(broker.data, wanted) if row["letter"] == "L"), key=lambda row: row["queue_name"]
+        (row for row in decoded(broker.data, wanted) if row["state"] == "L"), key=lambda row: row["queue"]
     )
     assert (other["body"], other["key"], other["object"], other["content_type"]) == (
         b"\x00\xff",

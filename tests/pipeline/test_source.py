@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.storage.columns import COLUMNS
+from penstock.pipeline.columns import COLUMNS
 from tests.broker import Broker
 from tests.history import events
 from tests.pipeline.conftest import url_of
@@ -35,18 +35,18 @@ def test_every_event_is_a_row_with_all_its_columns(spark: SparkSession, past: Br
 
 
 def test_columns_and_filters_say_what_is_read(spark: SparkSession, past: Broker, where: dict[str, str]) -> None:
-    frame = load(spark, where, columns="letter,queue_name", queue="hopeless,kept", state="FS")
-    assert frame.dtypes == [("letter", "string"), ("queue_name", "string")]
+    frame = load(spark, where, columns="state,queue", queue="hopeless,kept", state="FS")
+    assert frame.dtypes == [("state", "string"), ("queue", "string")]
     assert rows(frame) == [
-        {"letter": row["letter"], "queue_name": row["queue_name"]}
+        {"state": row["state"], "queue": row["queue"]}
         for row in decoded(past.data)
-        if row["queue_name"] in ("hopeless", "kept") and row["letter"] in "FS"
+        if row["queue"] in ("hopeless", "kept") and row["state"] in "FS"
     ]
 
 
 def test_offsets_bound_what_is_read(spark: SparkSession, past: Broker, where: dict[str, str]) -> None:
-    frame = load(spark, where, startingOffset=20, endingOffset=45, columns="offset,letter,consumer")
-    expected = [row for row in decoded(past.data, ("offset", "letter", "consumer")) if 20 <= row["offset"] < 45]
+    frame = load(spark, where, startingOffset=20, endingOffset=45, columns="offset,state,consumer")
+    expected = [row for row in decoded(past.data, ("offset", "state", "consumer")) if 20 <= row["offset"] < 45]
     assert rows(frame) == expected == rows(frame)
     assert load(spark, where, startingOffset="latest").count() == 0
 
@@ -76,9 +76,9 @@ def test_another_reader_counts_the_same(spark: SparkSession, past: Broker, tmp_p
     """Spark writes Parquet, DuckDB counts in it, and the broker's own Event Log is counted line by line."""
     target = tmp_path / "events"
     load(spark, {"url": url_of(past)}, partitionBytes=100_000).write.parquet(str(target))
-    asked = f"SELECT queue_name, letter, count(*) FROM '{target}/*.parquet' GROUP BY ALL"
+    asked = f"SELECT queue, state, count(*) FROM '{target}/*.parquet' GROUP BY ALL"
     with duckdb.connect() as connection:
-        counted = {(queue, letter): count for queue, letter, count in connection.execute(asked).fetchall()}
+        counted = {(queue, state): count for queue, state, count in connection.execute(asked).fetchall()}
     assert counted == Counter((event["queue"], event["state"]) for event in events(past))
 
 
@@ -91,11 +91,11 @@ def test_what_retention_has_removed_is_an_error_unless_told_otherwise(spark: Spa
     paths = sorted((tmp_path / "log").iterdir())
     paths[0].unlink()
     where = {"path": str(tmp_path)}
-    left = [row for row in decoded(tmp_path, ("offset", "letter")) if row["offset"] >= int(paths[1].stem)]
+    left = [row for row in decoded(tmp_path, ("offset", "state")) if row["offset"] >= int(paths[1].stem)]
     with pytest.raises(PySparkException, match=rf"offset 0 to {int(paths[1].stem) - 1} are past retention"):
         load(spark, where, startingOffset=0).collect()
-    forgiving = load(spark, where, startingOffset=0, failOnDataLoss=False, columns="offset,letter")
-    assert rows(forgiving) == left == rows(load(spark, where, columns="offset,letter"))
+    forgiving = load(spark, where, startingOffset=0, failOnDataLoss=False, columns="offset,state")
+    assert rows(forgiving) == left == rows(load(spark, where, columns="offset,state"))
 
 
 @pytest.mark.parametrize(

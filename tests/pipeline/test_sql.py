@@ -22,8 +22,8 @@ def test_every_table_can_be_asked_under_its_name(spark: SparkSession, past_lake:
     found = ask(spark, past_lake.lake, "select state, count(*) as n from messages group by state", 100).to_pylist()
     came = [event for event in events(past) if event["state"] in "QU"]
     assert sum(row["n"] for row in found) == len(came)
-    joined = "select distinct m.queue_name from messages m join queue_minutes q using (queue) where q.dead > 0"
-    dead = ask(spark, past_lake.lake, f"{joined} order by 1", 100)["queue_name"].to_pylist()
+    joined = "select distinct queue from messages join queue_minutes q using (queue) where q.dead > 0"
+    dead = ask(spark, past_lake.lake, f"{joined} order by 1", 100)["queue"].to_pylist()
     assert dead == ["hopeless", "mail", "once", "picky"]
 
 
@@ -63,11 +63,11 @@ def test_dead_letters_of_the_archive_are_sent_once_more(
 ) -> None:
     broker = start_broker()
     make_queue(broker, "again")
-    every = "select message, mime_type from messages where failed is not null"
+    every = "select message, content_type from messages where failed is not null"
     dead = ask(spark, past_lake.lake, every, 1000).to_pylist()
     sent = replay(spark, past_lake.lake, "failed is not null", "again", {"url": url_of(broker)})
     assert sent == len(dead) > 0
     answer = broker.request("GET", "/messages/again", {"X-MQS-MAX-MESSAGES": "1000"})
     assert sorted(message.body for message in answer.messages()) == sorted(row["message"] for row in dead)
-    types = {row["mime_type"] or "application/octet-stream" for row in dead}
+    types = {row["content_type"] or "application/octet-stream" for row in dead}
     assert {message.header("Content-Type") for message in answer.messages()} == types

@@ -21,7 +21,7 @@ from tests.history import make_queue, publish
 from tests.pipeline.conftest import url_of
 from tests.pipeline.offline import Row, decoded, definitions, make_log, messages, plain
 
-COLUMNS = ("offset", "letter", "time", "queue_name", "body")
+COLUMNS = ("offset", "state", "time", "queue", "body")
 
 
 class Job:
@@ -108,7 +108,7 @@ def test_a_running_query_sees_what_comes(job: Job, start_broker: StartBroker, sp
         for number in range(2):
             publish(broker, "work", b"%d" % number)
             query.processAllAvailable()
-            assert spark.sql("SELECT body FROM seen WHERE letter = 'L'").count() == number + 1
+            assert spark.sql("SELECT body FROM seen WHERE state = 'L'").count() == number + 1
     finally:
         query.stop()
 

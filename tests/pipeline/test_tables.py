@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from penstock.errors import LakeError, SparkError
@@ -91,7 +90,6 @@ def test_compaction_leaves_one_row_a_message_and_changes_nothing(
         compact(spark, filled.lake, table, everything=True)
         assert len(lake_table(filled.lake, table).files()) == (1 if table.name != "leases" else 0)
     assert_same_tables(filled, events_of(objects))
-    assert DeltaTable(filled.lake.path / "messages").count() == 100
     kept = sorted((filled.lake.path / "events").rglob("*.parquet"))
     assert vacuum(filled.lake) == 0
     assert sorted((filled.lake.path / "events").rglob("*.parquet")) == kept
@@ -136,9 +134,9 @@ def test_tables_can_be_made_anew_from_the_events(
     copy = FilledLake(spark, tmp_path / "lake", path=str(past.data))
     for table in TABLES.values():
         if table.name != "events":
-            shutil.rmtree(tmp_path / "lake" / table.name)
+            shutil.rmtree(lake_table(copy.lake, table).path)
             rebuild(spark, copy.lake, table)
-    assert_same_tables(copy, events_of(past.data))
+    assert_same_tables(copy, events_of(past.data), published=True)
     assert sorted(map(repr, copy.rows("leases"))) == sorted(map(repr, past_lake.rows("leases")))
 
 

@@ -51,8 +51,11 @@ def run(
     """Fill the lake, until Ctrl-C or SIGTERM."""
     from penstock.pipeline.compaction import Housekeeper
     from penstock.pipeline.lake import Lake
+    from penstock.pipeline.publication import publish
     from penstock.pipeline.session import open_session
     from penstock.pipeline.stream import Filler, has_ended, start_query, stop_query
+    from penstock.pipeline.tables import TABLES
+    from penstock.pipeline.upgrade import upgrade as upgrade_lake
 
     source = _source(url, data, token)
     log = _log(source)
@@ -64,6 +67,7 @@ def run(
         view.doing("starting Spark")
         spark = open_session("penstock pipeline", master, parse_settings(conf))
         signals.take_back()
+        upgrade_lake(spark, place, view.doing)
         keeper = Housekeeper(spark, place)
 
         def written(what: Any) -> None:
@@ -77,6 +81,10 @@ def run(
         try:
             while not signals.asked and not has_ended(query, _REFRESH_SECONDS):
                 view.refresh()
+            if once and not signals.asked:
+                keeper.stop()
+                for table in TABLES.values():
+                    publish(spark, place, table)
         finally:
             if signals.asked:
                 view.stopping()
@@ -123,9 +131,9 @@ def _end_of(extent: Any, origin: Any) -> int:
 
 @app.command()
 def tables(lake: LakeOption = Path("lake")) -> None:
-    """What tables there are, and how large."""
+    """What tables there are, and how large, as other readers see them."""
     from penstock.pipeline.lake import Lake
-    from penstock.pipeline.stream import lake_table
+    from penstock.pipeline.publication import public_table
     from penstock.pipeline.tables import TABLES
 
     place = Lake(lake)
@@ -135,7 +143,7 @@ def tables(lake: LakeOption = Path("lake")) -> None:
         grid.add_column(name, justify="left" if name == "table" else "right")
     grid.add_column("what it has")
     for table in TABLES.values():
-        found = lake_table(place, table)
+        found = public_table(place, table)
         if found.exists():
             files = found.files()
             rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
@@ -152,11 +160,12 @@ def compact(
         float | None, typer.Option("--vacuum", min=0.0, help="Remove what has not been used for so many hours.")
     ] = None,
 ) -> None:
-    """Make one file of all that belongs together, one row a message, and remove files that are old."""
+    """Publish all tables, make one file of all that belongs together, and remove files that are old."""
     from penstock.limits import LAKE_VACUUM_HOURS
     from penstock.pipeline.compaction import compact as compact_table
     from penstock.pipeline.compaction import vacuum
     from penstock.pipeline.lake import Lake
+    from penstock.pipeline.publication import publish
     from penstock.pipeline.session import open_session
     from penstock.pipeline.tables import TABLES
 
@@ -165,7 +174,9 @@ def compact(
     spark = open_session("penstock compact", master, parse_settings(conf))
     try:
         for table in TABLES.values():
-            print(f"{table.name}: {compact_table(spark, place, table, everything=True)} files less")
+            fewer = compact_table(spark, place, table, everything=True)
+            rows = publish(spark, place, table)
+            print(f"{table.name}: {fewer} files less" + f", {rows:,} rows published" * table.in_parts)
         print(f"{vacuum(place, LAKE_VACUUM_HOURS if hours is None else hours)} old files removed")
     finally:
         spark.stop()
@@ -192,6 +203,25 @@ def rebuild(
     spark = open_session("penstock rebuild", master, parse_settings(conf))
     try:
         print(f"{table}: {rebuild_table(spark, place, TABLES[table]):,} rows")
+    finally:
+        spark.stop()
+        place.release()
+
+
+@app.command()
+def upgrade(lake: LakeOption = Path("lake"), master: Master = "local[*]", conf: Conf = None) -> None:
+    """Rewrite the tables of a lake that an older version has made. `run` does it too."""
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.session import open_session
+    from penstock.pipeline.upgrade import upgrade as upgrade_lake
+
+    place = Lake(lake)
+    place.origin_of_any_format()
+    place.take()
+    spark = open_session("penstock upgrade", master, parse_settings(conf))
+    try:
+        if not upgrade_lake(spark, place, print):
+            print(f"{place.path} is of this version already")
     finally:
         spark.stop()
         place.release()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,33 +18,39 @@ from penstock.cli.extras import how_to_install
 from penstock.cli.pipeline import Conf, LakeOption, Master, parse_settings
 from penstock.errors import OptionError
 
+DEFAULT_MASTER = "local[*]"
 _BAR_CELLS = 50
 _EIGHTHS = " ▏▎▍▌▋▊▉"
+
+
+class Engine(StrEnum):
+    """What computes the answer."""
+
+    DUCKDB = "duckdb"
+    SPARK = "spark"
 
 
 def sql(
     query: Annotated[str, typer.Argument(help='Such as "select * from queue_minutes".')],
     lake: LakeOption = Path("lake"),
-    master: Master = "local[*]",
+    master: Master = DEFAULT_MASTER,
     conf: Conf = None,
     limit: Annotated[int, typer.Option(min=1, help="Rows to show at most.")] = 1000,
     plot: Annotated[
         bool, typer.Option("--plot", help="Draw it: the first column against the numbers beside it.")
     ] = False,
     png: Annotated[Path | None, typer.Option("--png", help="Draw it into this file.")] = None,
+    engine: Annotated[
+        Engine, typer.Option("--engine", help="DuckDB answers at once; Spark takes a cluster for a large lake.")
+    ] = Engine.DUCKDB,
 ) -> None:
-    """Ask a question in Spark SQL over the tables of the lake: `penstock pipeline tables` has their names."""
-    from penstock.pipeline.lake import Lake
-    from penstock.pipeline.session import open_session
-    from penstock.pipeline.sql import ask
-
-    place = Lake(lake)
-    place.origin()
-    spark = open_session("penstock sql", master, parse_settings(conf))
-    try:
-        answer = ask(spark, place, query, limit)
-    finally:
-        spark.stop()
+    """Ask a question in SQL over the tables of the lake: `penstock pipeline tables` has their names."""
+    if engine is Engine.SPARK:
+        answer = _ask_spark(lake, query, limit, master, parse_settings(conf))
+    elif conf or master != DEFAULT_MASTER:
+        raise OptionError("--master and --conf are for Spark: add --engine spark")
+    else:
+        answer = _ask_duckdb(lake, query, limit)
     names, rows = answer.schema.names, [list(row.values()) for row in answer.slice(0, limit).to_pylist()]
     console = Console()
     if png is not None:
@@ -54,6 +62,31 @@ def sql(
         console.print(_grid(names, rows))
     if answer.num_rows > limit:
         console.print(f"There are more: --limit {limit} rows are shown.")
+
+
+def _ask_duckdb(lake: Path, query: str, limit: int) -> Any:
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.reading import open_lake
+
+    reader = open_lake(lake)
+    answer = reader.sql(query).limit(limit + 1).to_arrow()
+    if reader.is_empty():
+        print(Lake(lake).emptiness(), file=sys.stderr)
+    return answer
+
+
+def _ask_spark(lake: Path, query: str, limit: int, master: str, settings: dict[str, str]) -> Any:
+    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.session import open_session
+    from penstock.pipeline.sql import ask
+
+    place = Lake(lake)
+    place.origin()
+    spark = open_session("penstock sql", master, settings)
+    try:
+        return ask(spark, place, query, limit)
+    finally:
+        spark.stop()
 
 
 def _grid(names: list[str], rows: list[list[Any]]) -> Table:

@@ -9,22 +9,32 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from math import ceil
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.errors import LakeError
-from penstock.limits import LAKE_FILE_BYTES, LAKE_FILES_MIN, LAKE_VACUUM_HOURS
+from penstock.limits import (
+    LAKE_FILE_BYTES,
+    LAKE_FILES_MIN,
+    LAKE_PUBLISH_REST,
+    LAKE_PUBLISH_SECONDS,
+    LAKE_VACUUM_HOURS,
+)
 from penstock.pipeline.lake import Lake, LakeFile, LakeTable, by_date_and_range
+from penstock.pipeline.publication import public_table, publish
 from penstock.pipeline.stream import ask, lake_table, read, write_files
 from penstock.pipeline.tables import EVENTS, TABLES, Batch, Table
 
 logger = logging.getLogger(__name__)
 
 _STAGING = "_compacting"
+_JOBS = "housekeeping"
 _SMALL_BYTES = 256 << 10
 _VACUUM_SECONDS = 3600.0
 
@@ -66,16 +76,20 @@ def rebuild(spark: SparkSession, lake: Lake, table: Table) -> int:
     write_files(table, target, table.merge(table.parts(Batch(events, 0, nothing, 0, facts.newest), 0)))
     reached = max(archive.reached(origin), facts.end)
     added = target.replace(old, origin, facts.first, facts.end, reached, {"rebuilt": "true"})
+    publish(spark, lake, table, everything=True)
     return sum(file.rows for file in added)
 
 
 def vacuum(lake: Lake, hours: float = LAKE_VACUUM_HOURS) -> int:
     tables = [lake_table(lake, table, _STAGING) for table in TABLES.values()]
+    tables += [public_table(lake, table) for table in TABLES.values() if table.in_parts]
     return sum(table.vacuum(hours) for table in tables if table.exists())
 
 
 class Housekeeper:
-    """Compacts and removes beside the stream, in a thread of its own, whenever a batch has been written."""
+    """Compacts, publishes and removes beside the stream, in a thread of its own, whenever a batch has been written.
+
+    Publishing takes at most an eleventh of the time: the longer it took, the longer until it is done again."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark = spark
@@ -83,6 +97,7 @@ class Housekeeper:
         self._due = threading.Event()
         self._ended = False
         self._vacuumed_at = time.monotonic()
+        self._publish_at = 0.0
         self._thread = threading.Thread(target=self._run, name="housekeeper", daemon=True)
 
     def start(self) -> None:
@@ -92,27 +107,49 @@ class Housekeeper:
         self._due.set()
 
     def stop(self) -> None:
+        """What is under way is dropped: it changes nothing before its commit."""
         self._ended = True
+        self._spark.sparkContext.cancelJobGroup(_JOBS)
         self._due.set()
         self._thread.join()
 
     def _run(self) -> None:
-        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", "housekeeping")
-        while self._due.wait() and not self._ended:
-            self._due.clear()
-            for table in TABLES.values():
-                if not self._ended:
-                    self._look_after(table)
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", _JOBS)
+        self._spark.sparkContext.setJobGroup(_JOBS, "compacts and publishes", interruptOnCancel=True)
+        written = False  # Since the last publication.
+        while not self._ended:
+            if self._due.wait(LAKE_PUBLISH_SECONDS):
+                self._due.clear()
+                written = True
+                self._each("compact", lambda table: compact(self._spark, self._lake, table))
+                self._vacuum()
+            if written and time.monotonic() >= self._publish_at:
+                written = False
+                self._publish()
 
-    def _look_after(self, table: Table) -> None:
+    def _publish(self) -> None:
+        begun = time.monotonic()
+        self._each("publish", lambda table: publish(self._spark, self._lake, table))
+        taken = time.monotonic() - begun
+        self._publish_at = time.monotonic() + max(LAKE_PUBLISH_SECONDS, LAKE_PUBLISH_REST * taken)
+
+    def _vacuum(self) -> None:
+        if time.monotonic() - self._vacuumed_at > _VACUUM_SECONDS:
+            self._vacuumed_at = time.monotonic()
+            self._try("remove old files", lambda: vacuum(self._lake))
+
+    def _each(self, verb: str, look_after: Callable[[Table], object]) -> None:
+        for table in TABLES.values():
+            if not self._ended:
+                self._try(f"{verb} {table.name}", partial(look_after, table))
+
+    def _try(self, what: str, do: Callable[[], object]) -> None:
         try:
-            compact(self._spark, self._lake, table)
-            if time.monotonic() - self._vacuumed_at > _VACUUM_SECONDS:
-                self._vacuumed_at = time.monotonic()
-                vacuum(self._lake)
-        except (LakeError, PySparkException, OSError) as error:
-            # The table is as it was, only with more files than it needs; and the next batch is a next chance.
-            logger.warning("%s was not compacted: %s", table.name, error)
+            do()
+        except (LakeError, PySparkException, Py4JError, OSError) as error:
+            # The table is as it was, and the next batch is a next chance.
+            if not self._ended:
+                logger.warning("could not %s: %s", what, error)
 
 
 def _runs(units: Sequence[Unit]) -> Iterator[list[Unit]]:

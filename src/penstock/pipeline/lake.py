@@ -3,10 +3,11 @@
 A commit names the offset up to which the log's events are in the table. So what was written once is never written
 again, whichever query writes it and however it divides the events into batches; ADR 21 says why.
 
-    penstock.json     which log the lake is of
+    penstock.json     which log the lake is of, and the format of its tables
     lock              held by the process that fills the lake
     _checkpoint/      Spark's, of the stream
     <table>/          date=…/<first>-<end>-….parquet and _delta_log/; files on their way in are in _staging-…/
+    _parts/<table>/   the same, for tables that are kept in parts: <table>/ is what was last published of them
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ from penstock.limits import LAKE_LOG_RETENTION_DAYS
 from penstock.pipeline.log import Extent
 from penstock.storage.directory import lock_holder, sync, take_lock, write_durably
 
-LAKE_FORMAT = 1
+LAKE_FORMAT = 2  # 1: parts were in <table>/, the number of a queue was `queue`.
+PARTS = "_parts"
 PARTITION = "date"
-_COMPACTION = "penstock-compaction"
+_COMPACTION = "penstock-compaction"  # Counts what took files out: the second of two at the same time is refused.
 _RANGE = re.compile(r"(\d{20})-(\d{20})-")
 _SETTINGS = {
     "delta.logRetentionDuration": f"interval {LAKE_LOG_RETENTION_DAYS} days",
@@ -69,6 +71,9 @@ class LakeFile(NamedTuple):
     rows: int
 
 
+_taken: set[Path] = set()  # Lakes that this process fills.
+
+
 class Lake:
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -76,18 +81,29 @@ class Lake:
         self._lock: int | None = None
 
     def origin(self) -> Origin:
-        """Raises `LakeError` where there is no lake."""
+        """Raises `LakeError` where there is no lake, or none of this version."""
+        origin = self.origin_of_any_format()
+        if origin.format < LAKE_FORMAT:
+            raise LakeError(
+                f"{self.path} is a lake of an older version (format {origin.format}, now {LAKE_FORMAT}): "
+                f"penstock pipeline upgrade --lake {self.path} rewrites its tables"
+            )
+        if origin.format > LAKE_FORMAT:
+            raise LakeError(
+                f"{self.path} has format {origin.format}, made by a newer version of Penstock; "
+                f"this version reads format {LAKE_FORMAT}: update it"
+            )
+        return origin
+
+    def origin_of_any_format(self) -> Origin:
         try:
-            origin = msgspec.json.decode((self.path / "penstock.json").read_bytes(), type=Origin)
+            return msgspec.json.decode((self.path / "penstock.json").read_bytes(), type=Origin)
         except FileNotFoundError:
             raise LakeError(
                 f"there is no lake in {self.path} yet: penstock pipeline run --lake {self.path} fills one"
             ) from None
         except (OSError, msgspec.DecodeError) as error:
             raise LakeError(f"{self.path / 'penstock.json'} cannot be read: {error}") from None
-        if origin.format != LAKE_FORMAT:
-            raise LakeError(f"{self.path} has format {origin.format}; this version reads format {LAKE_FORMAT}")
-        return origin
 
     def take(self) -> None:
         """For the one process that fills the lake; let go of when it ends, however it ends."""
@@ -98,18 +114,43 @@ class Lake:
                 f"the lake {self.path.absolute()} is being filled by {lock_holder(self.path / 'lock')}."
                 " Stop that process, or choose another directory"
             )
+        os.utime(self.path / "lock")  # When it was taken.
+        _taken.add(self.path)
+
+    def filling_seconds(self) -> float | None:
+        """For how long a process has been filling the lake; None if there is none."""
+        path = self.path / "lock"
+        if not path.exists():
+            return None
+        # Looking at a lock that this process holds would let go of it.
+        lock = None if self.path in _taken else take_lock(path)
+        if lock is None:
+            return max(0.0, time.time() - path.stat().st_mtime)
+        os.close(lock)
+        return None
+
+    def emptiness(self) -> str:
+        """What to say to somebody who finds nothing in the lake."""
+        seconds = self.filling_seconds()
+        if seconds is None:
+            return f"{self.path} is empty: penstock pipeline run --lake {self.path} fills it"
+        return (
+            f"{self.path} is empty: the pipeline started {seconds:.0f} s ago, and its first batch is there about a "
+            "minute after the start, or a few seconds after the first event of the log"
+        )
 
     def release(self) -> None:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+            _taken.discard(self.path)
 
     def open_for(self, log: Extent) -> Origin:
         """The lake of this log; made if it is not there."""
         path = self.path / "penstock.json"
         if not path.exists():
             write_durably(path, msgspec.json.encode(Origin(LAKE_FORMAT, log.id, log.shard)) + b"\n")
-        origin = self.origin()
+        origin = self.origin_of_any_format()  # `upgrade` is for those that are older.
         if (origin.log, origin.shard) != (log.id, log.shard):
             raise LakeError(f"{self.path} is the lake of another log, {origin.log}; this one is {log.id}")
         return origin
@@ -118,9 +159,11 @@ class Lake:
 class LakeTable:
     """One table: what is in it, and how files get in and out. Keeps the table's state, and reads on from there."""
 
-    def __init__(self, lake: Lake, name: str, schema: pa.Schema, *, by_date: bool, staging: str = "_staging") -> None:
+    def __init__(
+        self, lake: Lake, name: str, schema: pa.Schema, *, by_date: bool, staging: str = "_staging", folder: str = ""
+    ) -> None:
         self.name = name
-        self.path = lake.path / name
+        self.path = lake.path / folder / name
         self.schema = schema
         self.by_date = by_date
         # Each writer has its own: the executors of one that was killed may still be at work.
@@ -173,7 +216,7 @@ class LakeTable:
         """Commit what is staged: the rows that the events of this range of offsets have led to. If there are none,
         the table still records how far it is."""
         added = self._settle(first, end)
-        self._commit(self._required(), added, [], Transaction(origin.name, end), noted)
+        self._commit(self._required(), added, [], [Transaction(origin.name, end)], noted)
         return added
 
     def replace(
@@ -181,17 +224,27 @@ class LakeTable:
     ) -> list[LakeFile]:
         """Commit what is staged in the place of these files; now the table has the events up to `reached`."""
         added = self._settle(first, end)
-        self._commit(self._required(), added, old, Transaction(origin.name, reached), noted)
+        self._commit(self._required(), added, old, [Transaction(origin.name, reached)], noted)
+        return added
+
+    def publish(self, old: Sequence[LakeFile], origin: Origin, reached: int, noted: dict[str, Any]) -> list[LakeFile]:
+        """As `replace`, for a table that several processes may publish. Raises `LakeError` if another one did since
+        `files` was called."""
+        delta = self._delta or self._required()
+        added = self._settle(0, reached)
+        self._commit(delta, added, old, [Transaction(origin.name, reached), self._next_removal(delta)], noted)
         return added
 
     def compact(self, old: Sequence[LakeFile], noted: dict[str, Any]) -> list[LakeFile]:
         """Commit what is staged in the place of these files: the same, in fewer rows or files. Raises `LakeError` if
         there was another compaction since `files` has told of them."""
         delta = self._delta or self._required()
-        key = Transaction(_COMPACTION, (delta.transaction_version(_COMPACTION) or 0) + 1)
         added = self._settle(min(file.first for file in old), max(file.end for file in old))
-        self._commit(delta, added, old, key, noted, data_change=False)
+        self._commit(delta, added, old, [self._next_removal(delta)], noted, data_change=False)
         return added
+
+    def _next_removal(self, delta: DeltaTable) -> Transaction:
+        return Transaction(_COMPACTION, (delta.transaction_version(_COMPACTION) or 0) + 1)
 
     def vacuum(self, hours: float) -> int:
         """Remove files that have not been part of the table for so long. Those of a commit under way are younger."""
@@ -233,7 +286,7 @@ class LakeTable:
         delta: DeltaTable,
         added: Sequence[LakeFile],
         removed: Sequence[LakeFile],
-        key: Transaction,
+        keys: list[Transaction],
         noted: dict[str, Any],
         *,
         data_change: bool = True,
@@ -254,7 +307,7 @@ class LakeTable:
                 "append",
                 Schema.from_arrow(self.schema),
                 [PARTITION] if self.by_date else None,
-                commit_properties=CommitProperties(custom_metadata=noted, app_transactions=[key]),
+                commit_properties=CommitProperties(custom_metadata=noted, app_transactions=keys),
             )
         except DeltaError as error:
             raise LakeError(f"{self.name} was changed by somebody else meanwhile: {error}") from None

@@ -14,7 +14,7 @@ from penstock.dialects.claims import SCHEMA
 from penstock.errors import OptionError
 from penstock.limits import LEASE_SECONDS_MAX
 from penstock.model import LETTERS, Nanos
-from penstock.storage.columns import COLUMNS
+from penstock.pipeline.columns import COLUMNS, unknown_columns
 
 PARTITION_BYTES = 128 << 20
 MESSAGES_MAX = 100_000
@@ -88,9 +88,9 @@ def _queue_options(values: dict[str, Any]) -> Options:
 
 def _with_columns(values: dict[str, Any], known: tuple[str, ...]) -> Options:
     columns: tuple[str, ...] = values.setdefault("columns", known)
-    unknown = [name for name in columns if name not in known]
-    if unknown:
-        raise OptionError(f"there is no column {', '.join(unknown)}; the columns are {', '.join(known)}")
+    wrong = unknown_columns(columns, known)
+    if wrong:
+        raise OptionError(wrong)
     return Options(**values)
 
 

@@ -26,6 +26,7 @@ from penstock.dialects.claims import SCHEMA, Ranges
 from penstock.errors import MessagesLostError
 from penstock.limits import CLAIMED_MAX
 from penstock.pipeline.broker import Broker
+from penstock.pipeline.columns import HEADERS, TIME, as_map
 from penstock.pipeline.options import Options
 
 logger = logging.getLogger(__name__)
@@ -34,7 +35,6 @@ Offset = dict[str, Any]  # `reader`: who leases. `batch`: which it is, from 0. `
 
 _TASKS_MAX = 4
 _TASK_MESSAGES_MIN = 10_000
-_TIME = pa.timestamp("us", tz="UTC")
 
 
 def queue_schema(columns: tuple[str, ...]) -> StructType:
@@ -42,8 +42,17 @@ def queue_schema(columns: tuple[str, ...]) -> StructType:
 
 
 def _arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
-    fields = [SCHEMA.field(name) for name in columns]
-    return pa.schema([field.with_type(_TIME) if pa.types.is_timestamp(field.type) else field for field in fields])
+    return pa.schema([field.with_type(_spark_type(field)) for field in (SCHEMA.field(name) for name in columns)])
+
+
+def _spark_type(field: pa.Field) -> Any:
+    if field.name == "headers":
+        return HEADERS
+    return TIME if pa.types.is_timestamp(field.type) else field.type
+
+
+def _as_spark(array: pa.Array, field: pa.Field) -> pa.Array:
+    return as_map(array) if field.name == "headers" else array.cast(field.type, safe=False)
 
 
 class Share(InputPartition):
@@ -129,7 +138,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with closing(self._broker) as broker:
             for part in _divided(partition.claimed, CLAIMED_MAX):
                 for rows in self._read(broker, partition.reader, part):
-                    arrays = [rows.column(field.name).cast(field.type, safe=False) for field in schema]
+                    arrays = [_as_spark(rows.column(field.name), field) for field in schema]
                     yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def _read(self, broker: Broker, reader: str, claimed: Ranges) -> Iterator[pa.RecordBatch]:

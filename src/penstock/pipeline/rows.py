@@ -1,4 +1,4 @@
-"""Batches of the log as the Arrow that Spark takes: plain text for names, times in microseconds.
+"""Batches of the log as the Arrow that Spark takes.
 
 This runs on the executors.
 """
@@ -6,36 +6,24 @@ This runs on the executors.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from penstock.pipeline.columns import arrow_schema, convert, made_from
 from penstock.pipeline.log import NameTable
 from penstock.storage.batch import RECORD_BYTES, Header, extent_bounds, records_of
-from penstock.storage.columns import TYPES, Names, decode_grouped
+from penstock.storage.columns import Names, decode_grouped
 
 Batches = Iterable[tuple[Header, bytes]]
 
-_TIME = pa.timestamp("us", tz="UTC")
 _RECORDS_PER_GROUP = 32_768  # Measured: handing a group to Spark costs both sides more than decoding it.
-
-
-@lru_cache
-def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
-    return pa.schema([(name, _spark_type(TYPES[name])) for name in columns])
 
 
 def spark_schema(columns: tuple[str, ...]) -> StructType:
     return from_arrow_schema(arrow_schema(columns))
-
-
-def needs_names(columns: Iterable[str]) -> bool:
-    """Can these columns be made only by somebody who knows what the numbers in the log stand for?"""
-    return any(pa.types.is_dictionary(TYPES[name]) for name in columns)
 
 
 class Rows:
@@ -44,13 +32,13 @@ class Rows:
     def __init__(
         self, columns: tuple[str, ...], queues: frozenset[str], states: frozenset[str], names: NameTable
     ) -> None:
-        self._schema = arrow_schema(columns)
+        self._columns = columns
         self._names = names
         numbers = [number for number, name in names.queues.items() if name in queues]
         self._queues = pa.array(numbers, pa.int32()) if queues else None
         self._states = pa.array(sorted(states), pa.utf8()) if states else None
-        extra = ("queue",) * bool(queues) + ("letter",) * bool(states)
-        self._decoded = columns + tuple(name for name in extra if name not in columns)
+        extra = ("queue_number",) * bool(queues) + ("state",) * bool(states)
+        self._decoded = made_from(columns + extra)
 
     def of(self, batches: Batches, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """The rows of the offsets from `start` up to, and without, `end`."""
@@ -61,8 +49,7 @@ class Rows:
         for batch in decode_grouped(wanted, self._decoded, names, records_min=_RECORDS_PER_GROUP):
             rows = self._chosen(batch)
             if rows.num_rows:
-                arrays = [_as_spark(rows.column(field.name), field.type) for field in self._schema]
-                yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+                yield convert(rows, self._columns, names)
 
     def _chosen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._queues is not None:
@@ -91,13 +78,3 @@ def _cut(header: Header, payload: bytes, first: int, last: int) -> tuple[Header,
         base_offset=header.base_offset + first, records=last - first, heap_bytes=len(heap), payload_crc=0
     )
     return cut, heap + table
-
-
-def _spark_type(kind: Any) -> Any:
-    if pa.types.is_dictionary(kind):
-        return kind.value_type
-    return _TIME if pa.types.is_timestamp(kind) else kind
-
-
-def _as_spark(array: pa.Array, kind: Any) -> pa.Array:
-    return array if array.type == kind else array.cast(kind, safe=False)

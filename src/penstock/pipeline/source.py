@@ -36,6 +36,7 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import EventsLostError, EventsRemovedError, OptionError
 from penstock.pipeline.broker import BrokerLog
+from penstock.pipeline.columns import COLUMNS, needs_names, unknown_columns
 from penstock.pipeline.files import FileLog
 from penstock.pipeline.log import Batches, EventLog, Extent, NameTable
 from penstock.pipeline.options import (
@@ -47,9 +48,8 @@ from penstock.pipeline.options import (
     parse_sink_options,
 )
 from penstock.pipeline.queue import QueueStreamReader, queue_schema
-from penstock.pipeline.rows import Rows, needs_names, spark_schema
+from penstock.pipeline.rows import Rows, spark_schema
 from penstock.pipeline.sink import BatchWriter, StreamWriter
-from penstock.storage.columns import COLUMNS
 
 logger = logging.getLogger(__name__)
 
@@ -95,9 +95,9 @@ def _asked(given: Any, schema: StructType) -> Options:
     options = parse_options(given)
     columns = tuple(schema.fieldNames())
     known = QUEUE_COLUMNS if options.read == "queue" else COLUMNS
-    unknown = [name for name in columns if name not in known]
-    if unknown:
-        raise OptionError(f"there is no column {', '.join(unknown)}; the columns are {', '.join(known)}")
+    wrong = unknown_columns(columns, known)
+    if wrong:
+        raise OptionError(wrong)
     options = structs.replace(options, columns=columns)
     for field, ours in zip(schema, _schema(options), strict=True):
         if field.dataType != ours.dataType:

@@ -24,7 +24,7 @@ def replay(spark: SparkSession, lake: Lake, where: str, queue: str, sink: dict[s
     """Send messages of the archive to a queue, as new ones; how many there were."""
     try:
         chosen = view(spark, lake, "messages").where(where).where("message is not null")
-        rows = chosen.selectExpr("message as body", "mime_type as content_type", "object", "key", "priority")
+        rows = chosen.selectExpr("message as body", "content_type", "object", "key", "priority")
         rows = rows.fillna({"content_type": "", "object": "", "key": ""})
         rows = rows.persist()  # What is counted is what is sent.
         try:

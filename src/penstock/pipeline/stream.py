@@ -23,10 +23,10 @@ from pyspark.util import inheritable_thread_target
 
 from penstock.errors import SparkError
 from penstock.limits import LAKE_BYTES_PER_BATCH, LAKE_EVENTS_PER_BATCH
-from penstock.pipeline.lake import PARTITION, Lake, LakeFile, LakeTable, Origin
+from penstock.pipeline.columns import COLUMNS
+from penstock.pipeline.lake import PARTITION, PARTS, Lake, LakeFile, LakeTable, Origin
 from penstock.pipeline.session import silence
 from penstock.pipeline.tables import EVENTS, LEASES, TABLES, Batch, Table
-from penstock.storage.columns import COLUMNS
 
 _EVENTS_PER_FILE = 200_000
 _FINISH_SECONDS = 45.0  # The first batch of a cold start takes as long.
@@ -67,6 +67,7 @@ class Filler:
         on_written: Callable[[Written], None] = lambda _: None,
         on_step: Callable[[str], None] = lambda _: None,
     ) -> None:
+        lake.origin()  # Refuses to fill one of another version.
         self._origin = origin
         self._on_written = on_written
         self._on_step = on_step
@@ -205,7 +206,9 @@ def _cause(error: StreamingQueryException) -> str:
 
 
 def lake_table(lake: Lake, table: Table, staging: str = "_staging") -> LakeTable:
-    return LakeTable(lake, table.name, table.schema, by_date=table.by_date, staging=staging)
+    """Where the rows of a batch go: a table that readers see, or the parts of one."""
+    folder = PARTS if table.in_parts else ""
+    return LakeTable(lake, table.name, table.schema, by_date=table.by_date, staging=staging, folder=folder)
 
 
 def read(spark: SparkSession, table: LakeTable, files: list[LakeFile] | None = None) -> DataFrame:
@@ -219,7 +222,7 @@ def read(spark: SparkSession, table: LakeTable, files: list[LakeFile] | None = N
 
 def write_files(table: Table, target: LakeTable, rows: DataFrame, files_max: int = 0) -> None:
     """Write rows where `target` takes them from; if told so, into no more files of a date than this."""
-    columns = rows.select(*table.schema.names)
+    columns = rows.select(*target.schema.names)
     if files_max:
         columns = columns.coalesce(files_max)
     ordered = columns.sortWithinPartitions(*([PARTITION] if table.by_date else []), *table.order)

@@ -19,9 +19,8 @@ from pyspark.sql.types import StructType
 
 from penstock.limits import CONSUMERS_SHOWN_MAX, LEASE_DAYS_MAX
 from penstock.model import Kind
+from penstock.pipeline.columns import COLUMNS, HEADERS, LETTERS, TIME, arrow_schema
 from penstock.pipeline.lake import PARTITION
-from penstock.pipeline.rows import arrow_schema
-from penstock.storage.columns import COLUMNS
 
 
 class Batch(NamedTuple):
@@ -55,6 +54,13 @@ class Table(NamedTuple):
     order: tuple[str, ...] = ()  # Of the rows in a file.
     keyed: bool = False  # Only messages with a key have rows in it.
     whole: bool = False  # A batch replaces what was there.
+    cumulative: bool = False  # What a reader sees of a date depends on the dates before it.
+    reaches_back: str = ""  # Parts of which this is true change what a reader sees of any date.
+
+    @property
+    def in_parts(self) -> bool:
+        """What is stored is not yet what a reader sees."""
+        return self.merge is not _same or self.view is not _same
 
     @property
     def by_date(self) -> bool:
@@ -66,20 +72,17 @@ class Table(NamedTuple):
 
 
 _TEXT, _BYTES, _LONG, _INT = pa.utf8(), pa.binary(), pa.int64(), pa.int32()
-_TIME = pa.timestamp("us", tz="UTC")
-_PLACE = {"queue": _INT, "queue_name": _TEXT, "sequence": _LONG}
+_PLACE = {"queue": _TEXT, "queue_number": _INT, "sequence": _LONG}
 _DATE = {PARTITION: pa.date32()}
 
 
 # ── The words that the tables have in common ──────────────────────────────────────────────────────────────
 
-# Letters that share an offset are of one record, and happen in this order. M is ours: see `_with_departures`.
-LETTERS = "LUQFKRSINXEZDMB"
-_MOMENT = f"offset * 16 + instr('{LETTERS}', letter)"  # Grows from event to event, and tells the letter.
+_MOMENT = f"offset * 16 + instr('{LETTERS}', state)"  # Grows from event to event, and tells the letter.
 assert len(LETTERS) < 16
 
 
-def _letter(moment: str) -> str:
+def _letter_of(moment: str) -> str:
     return f"substr('{LETTERS}', cast({moment} % 16 as int), 1)"
 
 
@@ -89,15 +92,16 @@ def _kinds(*kinds: Kind) -> str:
 
 # What receivers do changes nothing for the workers of a queue.
 _OF_RECEIVERS = _kinds(Kind.DELIVERED, Kind.HANDED_OVER, Kind.GIVEN_BACK, Kind.RESULT_STORED)
-_DELIVERS = "letter in ('F', 'K')"
-_SETTLES = "letter in ('S', 'I', 'N')"
-_LEAVES = f"letter in ('U', 'K', 'I', 'N', 'X', 'E', 'Z', 'D', 'M') and not {_OF_RECEIVERS}"
-_ARRIVES = f"letter = 'Q' and {_kinds(Kind.MOVED)}"
+_DELIVERS = "state in ('F', 'K')"
+_SETTLES = "state in ('S', 'I', 'N')"
+_LEAVES = f"state in ('U', 'K', 'I', 'N', 'X', 'E', 'Z', 'D', 'M') and not {_OF_RECEIVERS}"
+_ARRIVES = f"state = 'Q' and {_kinds(Kind.MOVED)}"
 # Whoever has the message, worker or receiver, has it no longer.
-_ENDS_FOR_ALL = f"(letter in ('Z', 'D', 'M', 'E', 'X') and not {_kinds(Kind.SUCCEEDED, Kind.EXASPERATED)})"
+_ENDS_FOR_ALL = f"(state in ('Z', 'D', 'M', 'E', 'X') and not {_kinds(Kind.SUCCEEDED, Kind.EXASPERATED)})"
 # A queue that is removed ends all its messages, in one event without a sequence.
 _REMOVES = _kinds(Kind.QUEUE_REMOVED)
 _ALL = 1 << 40  # More messages than a queue holds.
+_KEY_TEXT = "coalesce(try_validate_utf8(cast(key as string)), concat('0x', lower(hex(key))))"
 _HASH = "coalesce(lower(hex(digest)), sha2(body, 256))"
 
 
@@ -111,8 +115,8 @@ def _count(condition: str) -> Column:
 
 def _with_departures(events: DataFrame) -> DataFrame:
     """A message that an operator moves enters a queue, which is an event, and leaves another, which is none."""
-    there = {"queue": "to_queue", "sequence": "to_sequence", "to_queue": "queue", "to_sequence": "sequence"}
-    changed = there | {"letter": "'M'", "queue_name": "cast(null as string)"}
+    here, there = ("queue", "queue_number", "sequence"), ("to_queue", "to_queue_number", "to_sequence")
+    changed = dict(zip((*here, *there), (*there, *here), strict=True)) | {"state": "'M'"}
     columns = [f"{changed.get(name, name)} as {name}" for name in events.columns]
     return events.unionByName(events.where(_kinds(Kind.MOVED)).selectExpr(*columns))
 
@@ -129,62 +133,63 @@ EVENTS = Table(
     "every event, as it is in the log",
     pa.schema([*arrow_schema(COLUMNS), *pa.schema(_DATE)]),
     _events,
-    order=("queue", "offset"),
+    order=("queue_number", "offset"),
 )
 
 # ── messages ──────────────────────────────────────────────────────────────────────────────────────────────
 
 # Told wherever a message enters a queue, but where it was moved to.
 _TOLD = {**dict.fromkeys(("content_type", "sender", "object", "topics"), _TEXT), "priority": _LONG}
-_CONTENT = dict.fromkeys(("body", "key", "headers", "digest"), _BYTES)  # Of what is in the log once.
-_FACTS: dict[str, Any] = {**_TOLD, "expires_at": _TIME, **_CONTENT}
+_CONTENT = {"body": _BYTES, "key": _BYTES, "headers": HEADERS, "digest": _BYTES}  # Of what is in the log once.
+_FACTS: dict[str, Any] = {**_TOLD, "expires_at": TIME, **_CONTENT}
 # The first time of each.
-_TIMES = dict.fromkeys(("created", "entered", "consumed", "processed", "completed", "failed", "gone"), _TIME)
-_ELSEWHERE = {"origin_queue": _INT, "origin_sequence": _LONG, "moved_queue": _INT, "moved_sequence": _LONG}
+_TIMES = dict.fromkeys(("created", "entered", "consumed", "processed", "completed", "failed", "gone"), TIME)
+_ELSEWHERE = {f"{whence}_{name}": kind for whence in ("origin", "moved") for name, kind in _PLACE.items()}
 # Where it may be one of several consumers whose deliveries are counted.
 _COUNTS_ALONE = f"({_OF_RECEIVERS} or {_kinds(Kind.INVALID, Kind.NOT_INTERESTED, Kind.COMPLETED, Kind.FAILED)})"
-_CONSUMER = {"consumer": _TEXT, "fetched": _TIME, "confirmed": _TIME, "outcome": _LONG, "deliveries": _LONG}
+_CONSUMER = {"consumer": _TEXT, "fetched": TIME, "confirmed": TIME, "outcome": _LONG, "deliveries": _LONG}
 
 
 def _messages(batch: Batch, since: int) -> DataFrame:
     """What is told once goes through as it is; what can happen again is counted together. So no body is sorted."""
     events = _with_removals_as_rows(_with_departures(batch.since(since)))
-    both = f"letter = 'Q' and {_kinds(Kind.LOGGED)}"  # Logged and queued, in one record: L speaks for it.
-    copied = f"letter = 'Q' and {_kinds(Kind.QUEUED)}"
+    both = f"state = 'Q' and {_kinds(Kind.LOGGED)}"  # Logged and queued, in one record: L speaks for it.
+    copied = f"state = 'Q' and {_kinds(Kind.QUEUED)}"
     enters = f"not {_kinds(Kind.UNCHANGED)}"
-    born = events.where(f"letter = 'L' or {copied}").selectExpr(
-        *("queue", "queue_name", "sequence", "created", *_FACTS, "time as modified"),
-        _MOMENT.replace("letter", f"if({enters}, 'Q', letter)") + " as last",
+    born = events.where(f"state = 'L' or {copied}").selectExpr(
+        *("queue_number", "queue", "sequence", "created", *_FACTS, "time as modified"),
+        _MOMENT.replace("state", f"if({enters}, 'Q', state)") + " as last",
         f"if({enters}, time, null) as entered",
-        *("to_queue as origin_queue", "to_sequence as origin_sequence"),
+        *("to_queue as origin_queue", "to_queue_number as origin_queue_number", "to_sequence as origin_sequence"),
     )
-    lived = events.where(f"letter <> 'L' and not ({both}) and not ({copied})").groupBy(
-        "queue", "queue_name", "sequence", "created", "consumer"
+    lived = events.where(f"state <> 'L' and not ({both}) and not ({copied})").groupBy(
+        "queue_number", "queue", "sequence", "created", "consumer"
     )
     life = lived.agg(
-        f.expr(f"max({_MOMENT}) filter (where letter <> 'M')").alias("last"),
+        f.expr(f"max({_MOMENT}) filter (where state <> 'M')").alias("last"),
         f.expr(f"max(receives) filter (where not {_COUNTS_ALONE})").alias("receives"),
         f.max("time").alias("modified"),
-        f.expr("max(expires_at) filter (where letter = 'Q')").alias("expires_at"),
-        _first("letter = 'Q'").alias("entered"),
+        f.expr("max(expires_at) filter (where state = 'Q')").alias("expires_at"),
+        _first("state = 'Q'").alias("entered"),
         _first(_DELIVERS).alias("consumed"),
         _first(_SETTLES).alias("processed"),
-        _first("letter = 'X'").alias("completed"),
-        _first("letter = 'E'").alias("failed"),
+        _first("state = 'X'").alias("completed"),
+        _first("state = 'E'").alias("failed"),
         _first(_LEAVES).alias("gone"),
-        f.expr("max(to_queue) filter (where letter in ('E', 'M'))").alias("moved_queue"),
-        f.expr("max(to_sequence) filter (where letter in ('E', 'M'))").alias("moved_sequence"),
-        f.expr(f"max(to_queue) filter (where {_ARRIVES})").alias("origin_queue"),
-        f.expr(f"max(to_sequence) filter (where {_ARRIVES})").alias("origin_sequence"),
+        *[
+            f.expr(f"max(to_{name}) filter (where {condition})").alias(f"{whence}_{name}")
+            for whence, condition in (("moved", "state in ('E', 'M')"), ("origin", _ARRIVES))
+            for name in ("queue", "queue_number", "sequence")
+        ],
         _first(_SETTLES).alias("confirmed"),
-        f.expr(f"max({_MOMENT}) filter (where {_SETTLES} or letter = 'K')").alias("outcome"),
+        f.expr(f"max({_MOMENT}) filter (where {_SETTLES} or state = 'K')").alias("outcome"),
         _count(_DELIVERS).alias("deliveries"),
     )
     hands = "struct(consumer, consumed as fetched, confirmed, outcome, deliveries)"
     life = life.withColumn("consumers", f.expr(f"if(deliveries > 0 or confirmed is not null, array({hands}), null)"))
-    moves = events.where("letter = 'E' and to_queue is not null").selectExpr(
-        *("to_queue as queue", "to_sequence as sequence", "created"),
-        *("queue as origin_queue", "sequence as origin_sequence"),
+    moves = events.where("state = 'E' and to_queue_number is not null").selectExpr(
+        *("to_queue as queue", "to_queue_number as queue_number", "to_sequence as sequence", "created"),
+        *("queue as origin_queue", "queue_number as origin_queue_number", "sequence as origin_sequence"),
     )
     parts = born.unionByName(life.drop("consumer", "confirmed", "outcome", "deliveries"), allowMissingColumns=True)
     parts = parts.unionByName(moves, allowMissingColumns=True)
@@ -201,19 +206,19 @@ _OF_REMOVAL = {"sequence": "0L", "created": "time"}
 
 def _without_removals(merged: DataFrame) -> DataFrame:
     """Messages that were still in their queue when it was removed went with it."""
-    removals = merged.where("sequence = 0").selectExpr("queue", "gone as removed_at", "last as removal")
+    removals = merged.where("sequence = 0").selectExpr("queue_number", "gone as removed_at", "last as removal")
     ended = {
         "gone": "coalesce(gone, removed_at)",
         "last": "if(gone is null, coalesce(removal, last), last)",
         "modified": "if(gone is null, coalesce(removed_at, modified), modified)",
     }
-    joined = merged.where("sequence <> 0").join(removals, "queue", "left")
+    joined = merged.where("sequence <> 0").join(removals, "queue_number", "left")
     return joined.selectExpr(*[f"{ended.get(name, name)} as {name}" for name in merged.columns])
 
 
 def _merge_messages(parts: DataFrame) -> DataFrame:
-    newest = ("last", "receives", "modified", "queue_name", *_ELSEWHERE)
-    grouped = parts.groupBy(PARTITION, "queue", "sequence").agg(
+    newest = ("last", "receives", "modified", "queue", *_ELSEWHERE)
+    grouped = parts.groupBy(PARTITION, "queue_number", "sequence").agg(
         *[f.max(name).alias(name) for name in newest],
         *[f.min(name).alias(name) for name in _TIMES],
         *[f.first(name, ignorenulls=True).alias(name) for name in _FACTS],
@@ -224,7 +229,7 @@ def _merge_messages(parts: DataFrame) -> DataFrame:
 
 # Of each consumer: when it had the message first, when it first settled it, and how that ended.
 _MERGED_CONSUMERS = f"""
-    if(size(consumers) < 2, consumers, slice(transform(
+    if(size(consumers) < 2, consumers, slice(array_sort(transform(
         array_distinct(transform(consumers, one -> one.consumer)),
         name -> aggregate(
             filter(consumers, one -> one.consumer <=> name),
@@ -234,7 +239,7 @@ _MERGED_CONSUMERS = f"""
                 'confirmed', least(all.confirmed, one.confirmed), 'outcome', greatest(all.outcome, one.outcome),
                 'deliveries', all.deliveries + one.deliveries)
         )
-    ), 1, {CONSUMERS_SHOWN_MAX}))
+    )), 1, {CONSUMERS_SHOWN_MAX}))
 """
 
 
@@ -247,10 +252,10 @@ def _see_messages(merged: DataFrame) -> DataFrame:
     headers = "coalesce(own.headers, if(own.entered is null, null, root.headers)) as headers"
     rest = [f"own.{name}" for name in merged.columns if name not in _TOLD | _CONTENT]
     root = merged.where("body is not null").selectExpr(
-        "queue as root_queue", "sequence as root_sequence", *_TOLD, *_CONTENT
+        "queue_number as root_queue_number", "sequence as root_sequence", *_TOLD, *_CONTENT
     )
     rooted = _with_roots(merged)
-    joined = rooted.alias("own").join(root.alias("root"), ["root_queue", "root_sequence"], "left")
+    joined = rooted.alias("own").join(root.alias("root"), ["root_queue_number", "root_sequence"], "left")
     return joined.selectExpr(*rest, *told, *content, headers).selectExpr(*_DOCUMENT)
 
 
@@ -258,31 +263,32 @@ _HOPS_DOUBLED = 3  # So often a way is made twice as long: a message that was mo
 
 
 def _with_roots(merged: DataFrame) -> DataFrame:
-    links = merged.where("origin_queue is not null").selectExpr(
-        "queue", "sequence", "origin_queue as root_queue", "origin_sequence as root_sequence"
+    links = merged.where("origin_queue_number is not null").selectExpr(
+        "queue_number", "sequence", "origin_queue_number as root_queue_number", "origin_sequence as root_sequence"
     )
     for _ in range(_HOPS_DOUBLED):
         following = links.selectExpr(
-            "queue as root_queue", "sequence as root_sequence", "root_queue as next", "root_sequence as next_sequence"
+            *("queue_number as root_queue_number", "sequence as root_sequence"),
+            *("root_queue_number as next", "root_sequence as next_sequence"),
         )
-        links = links.join(following, ["root_queue", "root_sequence"], "left").selectExpr(
-            *("queue", "sequence", "coalesce(next, root_queue) as root_queue"),
+        links = links.join(following, ["root_queue_number", "root_sequence"], "left").selectExpr(
+            *("queue_number", "sequence", "coalesce(next, root_queue_number) as root_queue_number"),
             "coalesce(next_sequence, root_sequence) as root_sequence",
         )
-    return merged.join(links, ["queue", "sequence"], "left")
+    return merged.join(links, ["queue_number", "sequence"], "left")
 
 
-_STATE = _letter("last")
+_STATE = _letter_of("last")
 _DOCUMENT = (
-    *("queue_name", "queue", "sequence"),
+    *("queue", "queue_number", "sequence"),
     "body as message",
-    "content_type as mime_type",
+    "content_type",
     "filter(split(topics, '\\n'), topic -> topic <> '') as topics",
-    *("object", "cast(key as string) as key", "headers", "sender", "priority"),
+    *("object", f"{_KEY_TEXT} as key", "headers", "sender", "priority"),
     f"{_STATE} as state",
     "gone is null as queued",
     "processed is not null or exists(consumers, one -> one.confirmed is not null) as delivered",
-    f"completed is not null or exists(consumers, one -> {_letter('one.outcome')} <=> 'S') as success",
+    f"completed is not null or exists(consumers, one -> {_letter_of('one.outcome')} <=> 'S') as success",
     "gone is not null as archived",
     "completed is not null as confirmed",
     *("created", "entered", "modified", "consumed", "processed", "completed", "failed", "gone", "expires_at"),
@@ -291,7 +297,7 @@ _DOCUMENT = (
     "size(filter(consumers, one -> one.confirmed is not null)) as confirmed_count",
     "transform(array_sort(consumers), one -> named_struct('consumer', one.consumer, 'fetched', one.fetched, "
     "'confirmed', one.confirmed, 'duration_ms', (unix_micros(one.confirmed) - unix_micros(one.fetched)) / 1000, "
-    f"'outcome', {_letter('one.outcome')}, 'deliveries', one.deliveries)) as consumers",
+    f"'outcome', {_letter_of('one.outcome')}, 'deliveries', one.deliveries)) as consumers",
     *_ELSEWHERE,
     PARTITION,
 )
@@ -304,7 +310,7 @@ MESSAGES = Table(
             **_PLACE,
             "last": _LONG,
             "receives": _LONG,
-            "modified": _TIME,
+            "modified": TIME,
             **_TIMES,
             **_FACTS,
             **_ELSEWHERE,
@@ -315,53 +321,45 @@ MESSAGES = Table(
     _messages,
     _merge_messages,
     _see_messages,
-    order=("queue", "sequence"),
+    reaches_back="sequence = 0",  # The removal of a queue.
+    order=("queue_number", "sequence"),
 )
 
 # ── queue_minutes and leases ──────────────────────────────────────────────────────────────────────────────
 
 _COUNTED = {
-    "logged": "letter = 'L'",
-    "messages_in": "letter = 'Q'",
-    "messages_out": f"letter in ('K', 'I', 'N', 'X') and not {_OF_RECEIVERS}",
+    "logged": "state = 'L'",
+    "messages_in": "state = 'Q'",
+    "messages_out": f"state in ('K', 'I', 'N', 'X') and not {_OF_RECEIVERS}",
     "deliveries": _DELIVERS,
-    "confirmations": "letter = 'S'",
-    "retries": "letter = 'R'",
-    "dead": "letter = 'E'",
-    "expired": "letter = 'Z'",
-    "deleted": "letter = 'D' and sequence is not null",
-    "unchanged": "letter = 'U'",
-    "invalid": "letter = 'I'",
-    "not_interested": "letter = 'N'",
-    "gone": f"{_LEAVES} and letter <> 'U' and sequence is not null",
+    "confirmations": "state = 'S'",
+    "retries": "state = 'R'",
+    "dead": "state = 'E'",
+    "expired": "state = 'Z'",
+    "deleted": "state = 'D' and sequence is not null",
+    "unchanged": "state = 'U'",
+    "invalid": "state = 'I'",
+    "not_interested": "state = 'N'",
+    "gone": f"{_LEAVES} and state <> 'U' and sequence is not null",
 }
-_SKETCHES = ("wait", "processing")
 _MINUTE = "date_trunc('minute', time)"
+# How long something took, as counts by bucket. Counts can be added up, in whatever order and by whichever engine.
+_HISTOGRAM = pa.map_(_INT, _LONG)
+_HISTOGRAMS = ("wait", "processing")
+PERCENTILES = (50, 99)
+_SUBDIVISION = 64  # Buckets of an octave: the middle of one is within 0.8 % of everything in it.
 
 
 def _queue_minutes(batch: Batch, since: int) -> DataFrame:
-    keys = ("queue", "queue_name", "minute")
-    waited = "if(letter in ('F', 'K') and receives = 1, greatest(unix_micros(time) - unix_micros(created), 0L), null)"
-    counted = (
-        _with_departures(batch.since(since))
-        .withColumn("minute", f.expr(_MINUTE))
-        .groupBy(*keys)
-        .agg(
-            *[(_count(condition) + _beside(name)).alias(name) for name, condition in _COUNTED.items()],
-            f.expr(f"kll_sketch_agg_bigint({waited})").alias("wait"),
-        )
-    )
+    waited = "if(state in ('F', 'K') and receives = 1, greatest(unix_micros(time) - unix_micros(created), 0L), null)"
+    counts = {name: _count(condition) + _beside(name) for name, condition in _COUNTED.items()}
+    counted = _by_minute(_with_departures(batch.since(since)), "wait", waited, counts)
     took = "greatest(unix_micros(time) - unix_micros(fetched), 0L)"
     paired = _paired(batch)
     if since > batch.first:
         paired = paired.where(f"offset >= {since}")
-    processed = (
-        paired.where(f"{_SETTLES} and fetched is not null")
-        .withColumn("minute", f.expr(_MINUTE))
-        .groupBy(*keys)
-        .agg(f.expr(f"kll_sketch_agg_bigint({took})").alias("processing"))
-    )
-    parts = counted.unionByName(processed, allowMissingColumns=True)
+    settled = paired.where(f"{_SETTLES} and fetched is not null")
+    parts = counted.unionByName(_by_minute(settled, "processing", took, {}), allowMissingColumns=True)
     return parts.withColumn(PARTITION, f.to_date("minute"))
 
 
@@ -370,27 +368,63 @@ def _beside(name: str) -> Column:
     return f.expr(f"count_if({_REMOVES}) * {_ALL}L") if name == "gone" else f.lit(0)
 
 
+def _by_minute(events: DataFrame, name: str, micros: str, counts: dict[str, Column]) -> DataFrame:
+    """Counts, and a histogram of a time in microseconds."""
+    keys = ("queue", "queue_number", "minute")
+    timed = events.withColumn("minute", f.expr(_MINUTE)).withColumn("micros", f.expr(micros))
+    shift = f"greatest(0, cast(floor(log2(micros)) as int) - {_SUBDIVISION.bit_length() - 1})"
+    bucket = f"cast({shift} * {_SUBDIVISION} + shiftright(micros, {shift}) as int)"
+    by_bucket = timed.withColumn("bucket", f.expr(bucket)).groupBy(*keys, "bucket")
+    counted = by_bucket.agg(f.expr("count(*)").alias("n"), *[count.alias(each) for each, count in counts.items()])
+    entries = "collect_list(struct(bucket, n)) filter (where bucket is not null)"
+    return counted.groupBy(*keys).agg(
+        f.expr(f"map_from_entries({entries})").alias(name), *[f.sum(each).alias(each) for each in counts]
+    )
+
+
 def _merge_minutes(parts: DataFrame) -> DataFrame:
-    return parts.groupBy(PARTITION, "queue", "minute").agg(
-        f.max("queue_name").alias("queue_name"),
+    added = "(bucket, one, other) -> coalesce(one, 0L) + coalesce(other, 0L)"
+    merged = (
+        f"aggregate(collect_list(%s), cast(map() as map<int, bigint>), (all, one) -> map_zip_with(all, one, {added}))"
+    )
+    return parts.groupBy(PARTITION, "queue_number", "minute").agg(
+        f.max("queue").alias("queue"),
         *[f.sum(name).alias(name) for name in _COUNTED],
-        *[f.expr(f"kll_merge_agg_bigint({name})").alias(name) for name in _SKETCHES],
+        *[f.expr(merged % name).alias(name) for name in _HISTOGRAMS],
     )
 
 
 def _see_minutes(merged: DataFrame) -> DataFrame:
     """The depth is what has come in less what has gone, counted from the first event that the lake has."""
-    so_far = Window.partitionBy("queue").orderBy("minute").rowsBetween(Window.unboundedPreceding, 0)
+    so_far = Window.partitionBy("queue_number").orderBy("minute").rowsBetween(Window.unboundedPreceding, 0)
     depth = f.greatest(f.sum(f.expr("messages_in - gone")).over(so_far), f.lit(0))
     counts = [name for name in _COUNTED if name != "gone"]
     quantiles = [
-        f.expr(
-            f"if(kll_sketch_get_n_bigint({name}) > 0, kll_sketch_get_quantile_bigint({name}, {rank}) / 1000, null)"
-        ).alias(f"{name}_p{percent}_ms")
-        for name in _SKETCHES
-        for percent, rank in ((50, 0.5), (99, 0.99))
+        f.expr(_quantile(name, percent)).alias(f"{name}_p{percent}_ms")
+        for name in _HISTOGRAMS
+        for percent in PERCENTILES
     ]
-    return merged.select("queue_name", "queue", "minute", *counts, depth.alias("depth"), *quantiles, PARTITION)
+    return merged.select("queue", "queue_number", "minute", *counts, depth.alias("depth"), *quantiles, PARTITION)
+
+
+def _quantile(histogram: str, percent: int) -> str:
+    """The middle of the bucket that holds it, in milliseconds; in whole numbers, so other engines get the same."""
+    total = f"aggregate(map_values({histogram}), 0L, (all, one) -> all + one)"
+    rank = f"(({total} * {percent} + 99) div 100)"
+    bucket = f"""aggregate(array_sort(map_entries({histogram})),
+        named_struct('seen', 0L, 'bucket', cast(null as int)),
+        (all, one) -> named_struct('seen', all.seen + one.value,
+            'bucket', if(all.seen < {rank}, one.key, all.bucket)),
+        all -> all.bucket)"""
+    # transform over one element stands for a variable.
+    return f"transform(array({bucket}), bucket -> {_middle('bucket')} / 1000)[0]"
+
+
+def _middle(bucket: str) -> str:
+    """Of a bucket: its first value and half of its width. Below 128 a bucket is one value."""
+    shift = f"greatest(0, {bucket} div {_SUBDIVISION} - 1)"
+    first = f"shiftleft(cast({bucket} - {shift} * {_SUBDIVISION} as bigint), cast({shift} as int))"
+    return f"({first} + shiftright(shiftleft(1L, cast({shift} as int)), 1))"
 
 
 QUEUE_MINUTES = Table(
@@ -398,18 +432,19 @@ QUEUE_MINUTES = Table(
     "what went into each queue and out of it in each minute, its depth, and how long it took",
     pa.schema(
         {
-            "queue": _INT,
-            "queue_name": _TEXT,
-            "minute": _TIME,
+            "queue": _TEXT,
+            "queue_number": _INT,
+            "minute": TIME,
             **dict.fromkeys(_COUNTED, _LONG),
-            **dict.fromkeys(_SKETCHES, _BYTES),
+            **dict.fromkeys(_HISTOGRAMS, _HISTOGRAM),
             **_DATE,
         }
     ),
     _queue_minutes,
     _merge_minutes,
     _see_minutes,
-    order=("queue", "minute"),
+    cumulative=True,
+    order=("queue_number", "minute"),
 )
 
 
@@ -417,37 +452,39 @@ def _paired(batch: Batch) -> DataFrame:
     """Deliveries and what ended them, each with the delivery before it: when it was `fetched`, and what comes `next`.
 
     Deliveries of earlier batches come from the table of those that were under way."""
-    happened = batch.since(batch.leased_to).where("letter in ('F', 'R', 'S', 'I', 'N', 'E', 'Z', 'D')")
+    happened = batch.since(batch.leased_to).where("state in ('F', 'R', 'S', 'I', 'N', 'E', 'Z', 'D')")
     receiver = f"if({_OF_RECEIVERS}, coalesce(consumer, ''), null) as receiver"
-    facts = ("queue", "queue_name", "sequence", "offset", "letter", "time", "consumer", "visible_at")
-    before = batch.leases.withColumn("letter", f.lit("F")).withColumnRenamed("fetched", "time")
+    facts = ("queue_number", "queue", "sequence", "offset", "state", "time", "consumer", "visible_at")
+    before = batch.leases.withColumn("state", f.lit("F")).withColumnRenamed("fetched", "time")
     both = happened.selectExpr(*facts, receiver).unionByName(before)
-    line = Window.partitionBy("queue", "sequence", "receiver").orderBy(
-        "offset", f.expr(f"instr('{LETTERS}', letter)")
+    line = Window.partitionBy("queue_number", "sequence", "receiver").orderBy(
+        "offset", f.expr(f"instr('{LETTERS}', state)")
     )
-    fetched = f.last(f.expr("if(letter = 'F', time, null)"), ignorenulls=True)
+    fetched = f.last(f.expr("if(state = 'F', time, null)"), ignorenulls=True)
     return both.select(
         "*",
         fetched.over(line.rowsBetween(Window.unboundedPreceding, -1)).alias("fetched"),
-        f.lead("letter").over(line).alias("next"),
+        f.lead("state").over(line).alias("next"),
     )
 
 
 def _leases(batch: Batch, _: int) -> DataFrame:
     forgotten = batch.newest.date() - timedelta(days=LEASE_DAYS_MAX)
-    last = _paired(batch).where("letter = 'F' and next is null").drop("fetched")
+    last = _paired(batch).where("state = 'F' and next is null").drop("fetched")
     kept = last.where(f"coalesce(visible_at, time) > timestamp '{forgotten}'")
     events = _with_departures(batch.since(batch.leased_to))
-    alone = "letter in ('I', 'N')"  # It may be one of several consumers, and says so for itself.
+    alone = "state in ('I', 'N')"  # It may be one of several consumers, and says so for itself.
     ended = events.where(f"{_ENDS_FOR_ALL} or {alone} and consumer is not null").selectExpr(
-        "queue as end_queue", "sequence as end_sequence", "offset as end", f"if({alone}, consumer, null) as by"
+        "queue_number as end_queue", "sequence as end_sequence", "offset as end", f"if({alone}, consumer, null) as by"
     )
-    is_over = "queue = end_queue and sequence = end_sequence and end >= offset and (by is null or by = receiver)"
-    removed = batch.since(batch.leased_to).where(_REMOVES).selectExpr("queue as end_queue", "offset as end")
+    is_over = (
+        "queue_number = end_queue and sequence = end_sequence and end >= offset and (by is null or by = receiver)"
+    )
+    removed = batch.since(batch.leased_to).where(_REMOVES).selectExpr("queue_number as end_queue", "offset as end")
     left = kept.join(ended, f.expr(is_over), "left_anti")
-    left = left.join(f.broadcast(removed), f.expr("queue = end_queue and end >= offset"), "left_anti")
+    left = left.join(f.broadcast(removed), f.expr("queue_number = end_queue and end >= offset"), "left_anti")
     return left.selectExpr(
-        *("queue", "queue_name", "sequence", "receiver", "consumer", "offset", "time as fetched", "visible_at")
+        *("queue_number", "queue", "sequence", "receiver", "consumer", "offset", "time as fetched", "visible_at")
     )
 
 
@@ -460,12 +497,12 @@ LEASES = Table(
             "receiver": _TEXT,
             "consumer": _TEXT,
             "offset": _LONG,
-            "fetched": _TIME,
-            "visible_at": _TIME,
+            "fetched": TIME,
+            "visible_at": TIME,
         }
     ),
     _leases,
-    order=("queue", "sequence"),
+    order=("queue_number", "sequence"),
     whole=True,
 )
 
@@ -477,11 +514,11 @@ def _versions(batch: Batch, since: int) -> DataFrame:
 
 
 def _keyed(batch: Batch, since: int, kind: Kind) -> DataFrame:
-    return batch.since(since).where(f"letter = 'L' and {_kinds(kind)} and object is not null and key is not null")
+    return batch.since(since).where(f"state = 'L' and {_kinds(kind)} and object is not null and key is not null")
 
 
 _KEY = {"object": _TEXT, "key": _BYTES}
-_VERSION = {"offset": _LONG, "time": _TIME, **_PLACE, "hash": _TEXT}
+_VERSION = {"offset": _LONG, "time": TIME, **_PLACE, "hash": _TEXT}
 
 
 def _changes(batch: Batch, since: int) -> DataFrame:
@@ -500,8 +537,8 @@ def _see_changes(parts: DataFrame) -> DataFrame:
     numbered = _changed(parts).withColumn("version", f.row_number().over(line))
     previous = numbered.withColumn("previous_time", f.lag("time").over(line))
     return previous.selectExpr(
-        *("object", "cast(key as string) as key", "version", "time", "hash", "previous_hash", "previous_time"),
-        *("queue_name", "queue", "sequence", "offset", PARTITION),
+        *("object", f"{_KEY_TEXT} as key", "version", "time", "hash", "previous_hash", "previous_time"),
+        *("queue", "queue_number", "sequence", "offset", PARTITION),
     )
 
 
@@ -511,6 +548,7 @@ CHANGES = Table(
     pa.schema({**_KEY, **_VERSION, **_DATE}),
     _changes,
     view=_see_changes,
+    cumulative=True,
     order=tuple(_KEY),
     keyed=True,
 )
@@ -549,14 +587,14 @@ def _see_history(merged: DataFrame) -> DataFrame:
     return merged.selectExpr(
         *(
             "object",
-            "cast(key as string) as key",
+            f"{_KEY_TEXT} as key",
             "last.hash as hash",
             "changes + 1 as versions",
             "seen",
             "unchanged",
         ),
         *("first.time as first_seen", f"{change}.time as last_change", "seen_at as last_seen"),
-        *(f"{change}.queue_name as queue_name", f"{change}.queue as queue", f"{change}.sequence as sequence"),
+        *(f"{change}.queue as queue", f"{change}.queue_number as queue_number", f"{change}.sequence as sequence"),
     )
 
 
@@ -570,7 +608,7 @@ OBJECT_HISTORY = Table(
             "changes": _LONG,
             "seen": _LONG,
             "unchanged": _LONG,
-            "seen_at": _TIME,
+            "seen_at": TIME,
         }
     ),
     _object_history,

@@ -1,0 +1,120 @@
+"""The columns of an event as Spark and the lake have them: the log's own, under the names that all tables share.
+
+A queue is its name, and its number has a column of its own; headers are a map. `storage/columns.py` decodes the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+
+from penstock.dialects.http import decode_kept
+from penstock.storage.columns import TYPES, Names
+
+TIME = pa.timestamp("us", tz="UTC")
+HEADERS = pa.map_(pa.utf8(), pa.binary())
+
+# Letters that share an offset are of one record, and happen in this order. M is the lake's own: a message has left a
+# queue for another.
+LETTERS = "LUQFKRSINXEZDMB"
+
+# Each column with the column of the log that it is made from, in the order of the schema.
+_MADE_FROM = {
+    "offset": "offset",
+    "state": "letter",
+    "kind": "kind",
+    "time": "time",
+    "queue": "queue_name",
+    "queue_number": "queue",
+    "sequence": "sequence",
+    "created": "created",
+    "visible_at": "visible_at",
+    "expires_at": "expires_at",
+    "priority": "priority",
+    "receives": "receives",
+    "consumer": "consumer",
+    "content_type": "content_type",
+    "sender": "sender",
+    "object": "object",
+    "topics": "topics",
+    "to_queue": "to_queue",
+    "to_queue_number": "to_queue",
+    "to_sequence": "to_sequence",
+    "body": "body",
+    "result": "result",
+    "key": "key",
+    "headers": "headers",
+    "digest": "digest",
+}
+COLUMNS = tuple(_MADE_FROM)
+# What columns were called before, for an error that says so.
+RENAMED = {"letter": "state", "queue_name": "queue", "mime_type": "content_type", "mimeType": "content_type"}
+
+
+@lru_cache
+def arrow_schema(columns: tuple[str, ...]) -> pa.Schema:
+    return pa.schema([(name, _type(name)) for name in columns])
+
+
+def made_from(columns: Iterable[str]) -> tuple[str, ...]:
+    """The columns of the log that these are made from."""
+    return tuple(dict.fromkeys(_MADE_FROM[name] for name in columns))
+
+
+def needs_names(columns: Iterable[str]) -> bool:
+    """Can these columns be made only by somebody who knows what the numbers in the log stand for?"""
+    return any(name == "to_queue" or pa.types.is_dictionary(TYPES[_MADE_FROM[name]]) for name in columns)
+
+
+def convert(rows: pa.RecordBatch, columns: tuple[str, ...], names: Names) -> pa.RecordBatch:
+    """Decoded columns of the log as these columns."""
+    schema = arrow_schema(columns)
+    arrays = [_column(rows, field, names) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def as_map(headers: pa.Array) -> pa.Array:
+    """Headers as they are stored, as maps. What is no map of this kind is under the empty name, whole."""
+    if headers.null_count == len(headers):
+        return pa.nulls(len(headers), HEADERS)
+    return pa.array([None if data is None else _pairs(data) for data in headers.to_pylist()], HEADERS)
+
+
+def unknown_columns(columns: Iterable[str], known: Collection[str]) -> str:
+    """What is wrong with a list of columns; nothing if they are all known."""
+    unknown = [name for name in columns if name not in known]
+    if not unknown:
+        return ""
+    renamed = "".join(f"{name} is called {RENAMED[name]}, " for name in unknown if RENAMED.get(name, "") in known)
+    return f"there is no column {', '.join(unknown)}; {renamed}the columns are {', '.join(known)}"
+
+
+def _type(name: str) -> Any:
+    if name == "headers":
+        return HEADERS
+    if name == "to_queue":
+        return pa.utf8()
+    kind = TYPES[_MADE_FROM[name]]
+    if pa.types.is_dictionary(kind):
+        return kind.value_type
+    return TIME if pa.types.is_timestamp(kind) else kind
+
+
+def _column(rows: pa.RecordBatch, field: pa.Field, names: Names) -> pa.Array:
+    array = rows.column(_MADE_FROM[field.name])
+    if field.name == "headers":
+        return as_map(array)
+    if field.name == "to_queue":
+        array = names.queue_names(array.fill_null(0).to_numpy(zero_copy_only=False))
+    return array if array.type == field.type else array.cast(field.type, safe=False)
+
+
+def _pairs(data: bytes) -> list[tuple[str, bytes]]:
+    try:
+        return [(name.decode(errors="backslashreplace"), value) for name, value in decode_kept(data).items()]
+    except msgspec.DecodeError:
+        return [("", data)]
