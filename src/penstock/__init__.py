@@ -17,6 +17,10 @@ def lake(path: str | Path) -> LakeReader:
     `penstock.lake("lake").table("messages").to_pandas()`. This needs the extra `penstock[spark]`, but starts neither
     Spark nor Java. Raises `penstock.errors.LakeError` where there is no lake.
     """
-    from penstock.pipeline.reading import open_lake
-
+    try:
+        from penstock.pipeline.reading import open_lake
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f'{error.name} is missing: pip install "penstock[spark]"', name=error.name
+        ) from None
     return open_lake(path)

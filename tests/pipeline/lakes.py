@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import penstock
 from penstock.pipeline.lake import Lake
@@ -35,6 +36,7 @@ class FilledLake:
         self.spark = spark
         self.lake = Lake(folder)
         self.written: list[Written] = []
+        self.progress: list[StreamingQueryProgress] = []  # Of the last run.
         self._source = source
 
     def fill(self, **options: Any) -> None:
@@ -48,6 +50,7 @@ class FilledLake:
             query = start_query(self.spark, self.lake, filler, asked, once=True, seconds=0)
             try:
                 assert has_ended(query, QUERY_SECONDS_MAX)
+                self.progress = query.recentProgress
             finally:
                 query.stop()
         finally:

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import time
 from pathlib import Path
 
 import duckdb
@@ -20,12 +19,13 @@ from penstock.errors import LakeError
 from penstock.pipeline import publication, stream
 from penstock.pipeline.compaction import compact
 from penstock.pipeline.lake import Lake
-from penstock.pipeline.publication import publish
+from penstock.pipeline.publication import publish as publish_table
 from penstock.pipeline.sql import ask
 from penstock.pipeline.tables import TABLES
 from penstock.pipeline.upgrade import upgrade
 from penstock.pipeline.views import view
 from tests.broker import Broker
+from tests.history import publish
 from tests.pipeline.lakes import FilledLake, assert_same_tables, events_of
 from tests.pipeline.offline import definitions, make_log, messages
 
@@ -34,7 +34,7 @@ GOLDEN = Path(__file__).parent / "golden" / "lake-format-1.tar.gz"
 
 def publish_all(spark: SparkSession, lake: Lake) -> None:
     for table in TABLES.values():
-        publish(spark, lake, table)
+        publish_table(spark, lake, table)
 
 
 @pytest.fixture(scope="module")
@@ -71,10 +71,10 @@ def test_only_what_has_changed_is_published_again(spark: SparkSession, tmp_path:
     filled.fill()
     publish_all(spark, filled.lake)
     before = set(DeltaTable(filled.lake.path / "messages").file_uris())
-    assert publish(spark, filled.lake, TABLES["messages"]) == 0
+    assert publish_table(spark, filled.lake, TABLES["messages"]) == 0
     make_log(data, messages(11, 5, time=3 * day))
     filled.fill()
-    assert publish(spark, filled.lake, TABLES["messages"]) == 5
+    assert publish_table(spark, filled.lake, TABLES["messages"]) == 5
     assert before < set(DeltaTable(filled.lake.path / "messages").file_uris())
     assert len(filled.rows_of_others("messages")) == 15
     compact(spark, filled.lake, TABLES["messages"], everything=True)
@@ -87,17 +87,17 @@ def test_a_publication_that_another_one_has_overtaken_is_given_up(
 ) -> None:
     shutil.copytree(past_lake.lake.path, tmp_path / "lake")
     lake = Lake(tmp_path / "lake")
-    publish(spark, lake, TABLES["messages"], everything=True)
+    publish_table(spark, lake, TABLES["messages"], everything=True)
     write_files = stream.write_files
 
     def overtaken(*given: object) -> None:
         monkeypatch.setattr(publication, "write_files", write_files)
-        publish(spark, lake, TABLES["messages"], everything=True)
+        publish_table(spark, lake, TABLES["messages"], everything=True)
         write_files(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(publication, "write_files", overtaken)
     with pytest.raises(LakeError, match="somebody else"):
-        publish(spark, lake, TABLES["messages"], everything=True)
+        publish_table(spark, lake, TABLES["messages"], everything=True)
     assert DeltaTable(lake.path / "messages").count() == view(spark, lake, "messages").count()
 
 
@@ -128,7 +128,9 @@ def test_a_lake_of_the_version_before_is_upgraded_and_goes_on(spark: SparkSessio
         "_checkpoint",
         "_parts",
     ]
-    make_log(data, messages(1000, 5), segment_bytes=1 << 20)
+    broker = Broker(data).start()
+    publish(broker, "hopeless", b"more")
+    broker.stop()
     old.fill()  # From the checkpoint that the version before has left.
     assert_same_tables(old, events_of(data))
 
@@ -230,9 +232,8 @@ def test_an_empty_lake_says_when_the_first_batch_will_be_there(tmp_path: Path) -
     command = [sys.executable, "-m", "penstock.cli", "pipeline", "run", "--data", str(data), "--lake", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as pipeline:
         try:
-            while not (tmp_path / "penstock.json").exists():
-                assert pipeline.poll() is None
-                time.sleep(0.05)
+            assert pipeline.stdout is not None
+            assert pipeline.stdout.readline() == f"filling {tmp_path}\n"
             ended = run_sql(tmp_path, "select count(*) as n from events")
         finally:
             pipeline.terminate()

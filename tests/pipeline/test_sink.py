@@ -147,6 +147,12 @@ def test_two_attempts_that_both_stage_the_rows_of_a_task_count_once(spark: Spark
     assert "penstock_staged_bytes 0.0" in broker.request("GET", "/metrics").body.decode()
 
 
+def test_what_cannot_be_dropped_is_no_error_of_its_own(spark: SparkSession) -> None:
+    """It would hide the error that the batch is given up for."""
+    options = SinkOptions(url="http://127.0.0.1:9", queue="work")
+    BatchWriter(options, spark.sql("select 'x' as body").schema, overwrite=False).abort([])
+
+
 class Stream:
     """A query from a folder of text files, a file a batch, into a queue."""
 

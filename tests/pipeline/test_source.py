@@ -13,7 +13,7 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.pipeline.columns import COLUMNS
-from tests.broker import Broker
+from tests.broker import Broker, StartBroker
 from tests.history import events
 from tests.pipeline.conftest import url_of
 from tests.pipeline.offline import Row, decoded, definitions, make_log, messages, plain
@@ -42,6 +42,73 @@ def test_columns_and_filters_say_what_is_read(spark: SparkSession, past: Broker,
         for row in decoded(past.data)
         if row["queue"] in ("hopeless", "kept") and row["state"] in "FS"
     ]
+
+
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_conditions_of_a_query_give_the_same_rows_pushed_down_or_not(
+    spark: SparkSession, past: Broker, enabled: str
+) -> None:
+    before = spark.conf.get(PUSHDOWN)
+    spark.conf.set(PUSHDOWN, enabled)
+    try:
+        frame = load(spark, {"path": str(past.data)}, columns="offset,state,queue")
+        chosen = frame.where("state in ('L', 'F') and queue = 'hopeless' and offset > 20 and offset <= 200")
+        nothing = frame.where("state = 'L' and state = 'Q'")
+        found, none = rows(chosen), rows(nothing)
+        left = chosen._jdf.queryExecution().executedPlan().toString()
+    finally:
+        spark.conf.set(PUSHDOWN, str(before))
+    wanted = [row for row in decoded(past.data, ("offset", "state", "queue")) if 20 < row["offset"] <= 200]
+    assert found == [row for row in wanted if row["state"] in "LF" and row["queue"] == "hopeless"]
+    assert (found, none) == (found, [])
+    assert ("hopeless" in left) == (enabled == "false"), "what is pushed down is not left to Spark"
+
+
+def test_headers_are_a_map_and_a_queue_is_its_name(spark: SparkSession, past: Broker) -> None:
+    frame = load(spark, {"path": str(past.data)}, state="L")
+    kinds = dict(frame.dtypes)
+    assert (kinds["headers"], kinds["queue"], kinds["queue_number"]) == ("map<string,binary>", "string", "int")
+    traced = frame.where("headers['x-trace-id'] is not null").selectExpr("cast(headers['x-trace-id'] as string)")
+    assert {row[0] for row in traced.collect()} == {"00000000-0000-4000-8000-000000000000"}
+    moved = load(spark, {"path": str(past.data)}, state="E").where("to_queue_number is not null")
+    assert {row["to_queue"] for row in moved.collect()} == {"dead", "rotten"}
+
+
+NOBODY = "http://127.0.0.1:9"
+
+
+def last_lines(error: pytest.ExceptionInfo[PySparkException]) -> str:
+    """What Spark prints, without its own code and what it tells of a stream behind it."""
+    return str(error.value).partition("=== Streaming Query ===")[0].replace("SQLSTATE: 38000", "").strip()
+
+
+def test_an_unreachable_broker_is_named_in_the_last_line(spark: SparkSession) -> None:
+    said = f"penstock.errors.BrokerError: {NOBODY} cannot be reached: Connection refused"
+    with pytest.raises(PySparkException) as error:
+        load(spark, {"url": NOBODY}).collect()
+    assert last_lines(error).endswith(said)
+    with pytest.raises(PySparkException) as error:
+        spark.sql("select 'x' as body").write.format("penstock").options(url=NOBODY, queue="q").mode("append").save()
+    assert last_lines(error).endswith(said)
+    assert len(last_lines(error).splitlines()) <= 5
+
+
+def test_a_missing_token_is_named_in_the_last_line(spark: SparkSession, start_broker: StartBroker) -> None:
+    broker = start_broker("auth.tokens=secret")
+    said = f"BrokerError: {url_of(broker)} wants a token: set the option token"
+    with pytest.raises(PySparkException) as error:
+        load(spark, {"url": url_of(broker)}).collect()
+    assert said in last_lines(error).splitlines()[-1]
+    writer = spark.sql("select 'x' as body").write.format("penstock").options(url=url_of(broker), topics="a")
+    with pytest.raises(PySparkException) as error:
+        writer.mode("append").save()
+    assert said in last_lines(error).splitlines()[-1]
+    with pytest.raises(PySparkException) as error:
+        writer.option("token", "wrong").mode("append").save()
+    assert "refuses the token" in last_lines(error).splitlines()[-1]
 
 
 def test_offsets_bound_what_is_read(spark: SparkSession, past: Broker, where: dict[str, str]) -> None:

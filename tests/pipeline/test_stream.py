@@ -19,6 +19,7 @@ from penstock.pipeline.source import EventStreamReader
 from tests.broker import Broker, StartBroker
 from tests.history import make_queue, publish
 from tests.pipeline.conftest import url_of
+from tests.pipeline.lakes import FilledLake
 from tests.pipeline.offline import Row, decoded, definitions, make_log, messages, plain
 
 COLUMNS = ("offset", "state", "time", "queue", "body")
@@ -113,6 +114,13 @@ def test_a_running_query_sees_what_comes(job: Job, start_broker: StartBroker, sp
         query.stop()
 
 
+def test_the_progress_of_a_query_tells_its_lag(spark: SparkSession, past_lake: FilledLake) -> None:
+    observed = [Row(**batch.observedMetrics["penstock"].asDict()) for batch in past_lake.progress]
+    assert sum(each["events"] for each in observed) == len(past_lake.rows("events"))
+    assert observed[-1]["offset"] == max(row["offset"] for row in past_lake.rows("events"))
+    assert all(0 <= each["lag_seconds"] < 3600 for each in observed)
+
+
 def test_a_stream_that_retention_has_overtaken_ends_or_goes_on(job: Job, tmp_path: Path) -> None:
     data = make_log(tmp_path / "data", definitions(), messages(1, 10))
     job.run(path=data)
@@ -152,6 +160,17 @@ def test_events_and_bytes_bound_a_batch_together(data: Path) -> None:
     assert by_bytes.latestOffset({"0": 5}, ReadMaxBytes(1)) == {"0": 13}
     assert both.latestOffset({"0": 3}, ReadAllAvailable()) == {"0": 103}
     assert reader(data).getDefaultReadLimit() == ReadAllAvailable()
+
+
+def test_a_batch_waits_for_enough_events_but_not_for_longer_than_asked(data: Path) -> None:
+    patient = reader(data, minEventsPerTrigger=100, maxTriggerDelay="1h")
+    assert patient.latestOffset({"0": 3}, ReadAllAvailable()) == {"0": 103}
+    assert patient.latestOffset({"0": 4}, ReadAllAvailable()) == {"0": 4}
+    assert patient.latestOffset({"0": 103}, ReadAllAvailable()) == {"0": 103}
+    hasty = reader(data, minEventsPerTrigger=100, maxTriggerDelay="0s")
+    assert hasty.latestOffset({"0": 4}, ReadAllAvailable()) == {"0": 103}
+    patient.prepareForTriggerAvailableNow()
+    assert patient.latestOffset({"0": 4}, ReadAllAvailable()) == {"0": 103}, "it would wait for ever"
 
 
 def test_one_record_is_read_whatever_the_limit(data: Path) -> None:

@@ -41,28 +41,36 @@ class Broker:
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._connection: http.client.HTTPConnection | None = None
 
-    def ask(self, method: str, path: str, parameters: Mapping[str, Any] = _NONE, body: bytes | None = None) -> Answer:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        parameters: Mapping[str, Any] = _NONE,
+        body: bytes | None = None,
+        tries: int = len(_PAUSES_SECONDS) + 1,
+    ) -> Answer:
+        """Raises `BrokerError` when it has been refused, or has not been answered so often."""
         target = f"{urlsplit(self.url).path}{path}"
         if parameters:
             target += f"?{urlencode(parameters)}"
         problem = ""
-        for pause in (None, *_PAUSES_SECONDS):
+        for pause in (None, *_PAUSES_SECONDS)[:tries]:
             if pause:
                 time.sleep(pause * random.uniform(0.5, 1))  # Many tasks may have been sent away together.
             try:
                 answer = self._ask(method, target, body)
             except socket.gaierror as error:
-                raise BrokerError(f"{self.url}: {error.strerror}") from None
+                raise BrokerError(f"{self.url} cannot be reached: {error.strerror}") from None
             except (OSError, http.client.HTTPException) as error:
                 self.close()
-                problem = f"{type(error).__name__}: {error}"
+                problem = f"{self.url} cannot be reached: {getattr(error, 'strerror', None) or repr(error)}"
                 continue
             if answer.status < 300:
                 return answer
             if answer.status not in _PASSING:
-                raise _refusal(self.url, target, answer)
-            problem = f"{answer.status}: {_told(answer).get('error', '')}"
-        raise BrokerError(f"{self.url} does not answer {target}: {problem}")
+                raise _refusal(self.url, target, answer, has_token=bool(self._headers))
+            problem = f"{self.url} does not answer {target}: {answer.status}: {_told(answer).get('error', '')}"
+        raise BrokerError(problem)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -140,12 +148,16 @@ def _split(data: bytes) -> Batches:
         at += header.total_bytes
 
 
-def _refusal(url: str, target: str, answer: Answer) -> Exception:
+def _refusal(url: str, target: str, answer: Answer, *, has_token: bool) -> Exception:
     told = _told(answer)
     if answer.status == 410 and "earliest" in told:
         return EventsRemovedError(told["earliest"])
     if answer.status == 416:
         return EventsLostError(f"the log at {url} ends at {told.get('end')}, before what is asked for: {target}")
+    if answer.status == 401 and not has_token:
+        return BrokerError(
+            f"{url} wants a token: set the option token (on the command line --token or PENSTOCK_TOKEN)"
+        )
     if answer.status == 401:
         return BrokerError(f"{url} refuses the token: {told.get('error', answer.status)}")
     if answer.status == 404 and told.get("error", _NO_PATH) == _NO_PATH:

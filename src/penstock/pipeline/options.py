@@ -19,6 +19,8 @@ from penstock.pipeline.columns import COLUMNS, unknown_columns
 PARTITION_BYTES = 128 << 20
 MESSAGES_MAX = 100_000
 LEASE_SECONDS = 600
+MAX_TRIGGER_DELAY_SECONDS = 900.0
+_UNITS_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 QUEUE_COLUMNS = tuple(SCHEMA.names)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STATES = frozenset("".join(LETTERS.values()))
@@ -48,8 +50,12 @@ class Options(Struct, frozen=True, kw_only=True):
     states: frozenset[str] = frozenset()
     start: Place = "earliest"
     end: Place = "latest"
+    low: int = 0  # What filters of the query leave of the offsets between.
+    high: int | None = None
     events_max: int | None = None  # In a batch of a stream.
     bytes_max: int | None = None
+    events_min: int | None = None
+    delay_seconds: float = MAX_TRIGGER_DELAY_SECONDS
     partition_bytes: int = PARTITION_BYTES
     fail_on_data_loss: bool = True
     read: str = "events"
@@ -76,6 +82,14 @@ def parse_options(given: Mapping[str, str]) -> Options:
     if values.get("read") == "queue":
         return _queue_options(values)
     _refuse(values, _OF_QUEUES, "events")
+    if "delay_seconds" in values and "events_min" not in values:
+        raise OptionError(
+            "maxTriggerDelay goes with minEventsPerTrigger: it bounds how long a batch waits for events"
+        )
+    if values.get("events_max") is not None and values.get("events_min", 0) > values["events_max"]:
+        raise OptionError(
+            f"minEventsPerTrigger {values['events_min']} is more than maxEventsPerTrigger {values['events_max']}"
+        )
     return _with_columns(values, COLUMNS)
 
 
@@ -190,6 +204,13 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _duration(text: str) -> float:
+    match = re.fullmatch(r"(\d{1,9})\s*(ms|s|m|h)", text.strip())
+    if not match:
+        raise ValueError("it must be a whole number with a unit: 500ms, 30s, 15m or 1h")
+    return int(match[1]) * _UNITS_SECONDS[match[2]]
+
+
 def _lease(text: str) -> int:
     seconds = _count(text)
     if seconds > LEASE_SECONDS_MAX:
@@ -227,6 +248,8 @@ _SPELLED: Spelled = {
     "endingOffset": ("end", parse_place),
     "maxEventsPerTrigger": ("events_max", _count),
     "maxBytesPerTrigger": ("bytes_max", _count),
+    "minEventsPerTrigger": ("events_min", _count),
+    "maxTriggerDelay": ("delay_seconds", _duration),
     "partitionBytes": ("partition_bytes", _count),
     "failOnDataLoss": ("fail_on_data_loss", _flag),
     "maxMessagesPerTrigger": ("messages_max", _count),
@@ -240,6 +263,8 @@ _OF_EVENTS = {
     "end": "endingOffset",
     "events_max": "maxEventsPerTrigger",
     "bytes_max": "maxBytesPerTrigger",
+    "events_min": "minEventsPerTrigger",
+    "delay_seconds": "maxTriggerDelay",
     "partition_bytes": "partitionBytes",
 }
 _SINK_SPELLED: Spelled = {

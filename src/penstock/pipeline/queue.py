@@ -26,6 +26,7 @@ from penstock.dialects.claims import SCHEMA, Ranges
 from penstock.errors import MessagesLostError
 from penstock.limits import CLAIMED_MAX
 from penstock.pipeline.broker import Broker
+from penstock.pipeline.causes import plainly
 from penstock.pipeline.columns import HEADERS, TIME, as_map
 from penstock.pipeline.options import Options
 
@@ -86,9 +87,11 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.messages_max)
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:
         self._left = json.loads(self._broker.ask("GET", self._queue).body)["status"]["ready"]
 
+    @plainly
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Lease what comes next. Spark asks only when it is done with all before, so that is finished first."""
         del limit  # It is ours.
@@ -116,6 +119,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         size = max(_TASK_MESSAGES_MIN, -(-_count(claimed) // _TASKS_MAX))
         return [Share(end["reader"], part) for part in _divided(claimed, size)]
 
+    @plainly
     def commit(self, end: Offset) -> None:
         """Finish the messages of a batch that Spark is done with; it does not matter how often."""
         if self._finished == (end["reader"], end["batch"]):

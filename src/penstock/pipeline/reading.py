@@ -7,6 +7,7 @@ penstock.lake("lake").sql("select state, count(*) from messages group by state")
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,20 +35,17 @@ class Answer:
         return list(self.relation.columns)
 
     def select(self, *columns: str) -> Answer:
-        return Answer(self.relation.select(*columns))
+        return Answer(_asked(lambda: self.relation.select(*columns)))
 
     def where(self, condition: str) -> Answer:
         """The rows for which this condition in SQL holds."""
-        return Answer(self.relation.filter(condition))
+        return Answer(_asked(lambda: self.relation.filter(condition)))
 
     def limit(self, rows: int) -> Answer:
         return Answer(self.relation.limit(rows))
 
     def to_arrow(self) -> pa.Table:
-        try:
-            return self.relation.to_arrow_table()
-        except duckdb.Error as error:
-            raise LakeError(_said(error)) from None
+        return _asked(self.relation.to_arrow_table)
 
     def to_pandas(self) -> Any:
         """A `pandas.DataFrame`."""
@@ -77,7 +75,10 @@ class LakeReader:
         return list(VIEWS)
 
     def is_empty(self) -> bool:
-        return not DeltaTable(str(self._lake.path / "events")).file_uris()
+        try:
+            return not DeltaTable(str(self._lake.path / "events")).file_uris()
+        except TableNotFoundError:
+            return True
 
     def table(self, name: str) -> Answer:
         """A table by its name, with all its documented columns and one row for each key."""
@@ -88,10 +89,7 @@ class LakeReader:
     def sql(self, query: str) -> Answer:
         """A question in DuckDB's SQL over all tables. Raises `LakeError` if it is wrong."""
         connection = _open(self._lake, *VIEWS)
-        try:
-            found = connection.sql(query)
-        except duckdb.Error as error:
-            raise LakeError(_said(error)) from None
+        found: duckdb.DuckDBPyRelation | None = _asked(lambda: connection.sql(query))
         if found is None:
             raise LakeError("this is not a question: it has no rows for an answer")
         return Answer(found)
@@ -134,9 +132,12 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _said(error: duckdb.Error) -> str:
-    """What is wrong, and where."""
-    return str(error).strip()
+def _asked(question: Callable[[], Any]) -> Any:
+    """Raises `LakeError` with what is wrong, and where."""
+    try:
+        return question()
+    except duckdb.Error as error:
+        raise LakeError(str(error).strip()) from None
 
 
 # ── What a reader sees of merged parts: as the views in tables.py, and a test compares the two ────────────────

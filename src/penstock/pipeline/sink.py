@@ -10,8 +10,8 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import closing
-from typing import Any
+from contextlib import closing, suppress
+from typing import Any, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -30,9 +30,10 @@ from pyspark.sql.types import (
 )
 
 from penstock.dialects.staging import TYPES
-from penstock.errors import OptionError
+from penstock.errors import OptionError, PenstockError
 from penstock.limits import STAGED_CHUNK_BYTES_MAX, STAGED_CHUNK_ROWS_MAX
 from penstock.pipeline.broker import Broker
+from penstock.pipeline.causes import plainly
 from penstock.pipeline.options import SinkOptions
 
 _TEXT = (StringType,)
@@ -88,9 +89,18 @@ class _Writer:
             broker.ask("POST", f"{_path(query, batch)}/commit", body=json.dumps({"parts": parts}).encode())
 
     def _drop(self, query: str, batch: int) -> None:
-        """Of a batch that is committed all the same nothing is left to drop."""
+        """Of a batch that is committed all the same nothing is left to drop. What cannot be dropped now expires; an
+        error here would hide the one that this is because of."""
+        with closing(self._broker()) as broker, suppress(PenstockError):
+            broker.ask("DELETE", _path(query, batch), tries=1)
+
+    def check_broker(self) -> None:
+        """Raises `BrokerError` for what would fail every task."""
         with closing(self._broker()) as broker:
-            broker.ask("DELETE", _path(query, batch))
+            if self._options.queue:
+                broker.ask("GET", f"/v1/queues/{quote(self._options.queue, safe='')}")
+            else:
+                broker.ask("GET", "/v1/queues", {"limit": 1})
 
     def _broker(self) -> Broker:
         return Broker(self._options.url, self._options.token)
@@ -107,6 +117,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._stage(iterator, self._query, self._batch)
 
+    @plainly
     def commit(self, messages: Messages) -> None:
         self._commit(messages, self._query, self._batch)
 
@@ -130,6 +141,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         assert batch is not None, "Spark has not told which batch this is"
         return self._stage(iterator, query, int(batch))
 
+    @plainly
     def commit(self, messages: Messages, batch: int) -> None:
         query = _query_of(messages)
         if query:
@@ -139,6 +151,15 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         query = _query_of(messages)
         if query:
             self._drop(query, batch)
+
+
+_AnyWriter = TypeVar("_AnyWriter", bound=_Writer)
+
+
+def checked(writer: _AnyWriter) -> _AnyWriter:
+    """A writer whose broker answers, and takes its token."""
+    writer.check_broker()
+    return writer
 
 
 def _query_of(messages: Messages) -> str:

@@ -7,6 +7,7 @@ them into Arrow. An offset of a stream is `{"<shard>": offset}`: the first one n
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from functools import cached_property
@@ -23,6 +24,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    Filter,
     InputPartition,
 )
 from pyspark.sql.streaming.datasource import (
@@ -36,8 +38,10 @@ from pyspark.sql.types import StructType
 
 from penstock.errors import EventsLostError, EventsRemovedError, OptionError
 from penstock.pipeline.broker import BrokerLog
+from penstock.pipeline.causes import plainly
 from penstock.pipeline.columns import COLUMNS, needs_names, unknown_columns
 from penstock.pipeline.files import FileLog
+from penstock.pipeline.filters import is_pushing, push
 from penstock.pipeline.log import Batches, EventLog, Extent, NameTable
 from penstock.pipeline.options import (
     QUEUE_COLUMNS,
@@ -49,7 +53,7 @@ from penstock.pipeline.options import (
 )
 from penstock.pipeline.queue import QueueStreamReader, queue_schema
 from penstock.pipeline.rows import Rows, spark_schema
-from penstock.pipeline.sink import BatchWriter, StreamWriter
+from penstock.pipeline.sink import BatchWriter, StreamWriter, checked
 
 logger = logging.getLogger(__name__)
 
@@ -63,9 +67,11 @@ class PenstockSource(DataSource):
     def name(cls) -> str:
         return "penstock"
 
+    @plainly
     def schema(self) -> StructType:
         return _schema(parse_options(self.options))
 
+    @plainly
     def reader(self, schema: StructType) -> DataSourceReader:
         options = _asked(self.options, schema)
         if options.read == "queue":
@@ -73,17 +79,20 @@ class PenstockSource(DataSource):
                 "read=queue is for streams: it takes messages, and finishes them when their batch is done. "
                 "read=events shows what is in a queue and leaves it there"
             )
-        return EventReader(options)
+        return FilteredEventReader(options) if is_pushing() else EventReader(options)
 
+    @plainly
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = _asked(self.options, schema)
         return QueueStreamReader(options) if options.read == "queue" else EventStreamReader(options)
 
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        return BatchWriter(parse_sink_options(self.options), schema, overwrite)
+        return checked(BatchWriter(parse_sink_options(self.options), schema, overwrite))
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        return StreamWriter(parse_sink_options(self.options), schema, overwrite)
+        return checked(StreamWriter(parse_sink_options(self.options), schema, overwrite))
 
 
 def _schema(options: Options) -> StructType:
@@ -203,6 +212,7 @@ class _Reader:
 class EventReader(_Reader, DataSourceReader):
     """One read of a range of offsets."""
 
+    @plainly
     def partitions(self) -> list[EventRange]:
         with closing(self._log) as log:
             extent = log.extent()
@@ -210,7 +220,16 @@ class EventReader(_Reader, DataSourceReader):
             end = self._offset(self._options.end, extent)
             if end > extent.end:
                 raise EventsLostError(f"endingOffset {end} is behind the end of the log, {extent.end}")
-            return self._divide(start, end, extent)
+            high = end if self._options.high is None else min(end, self._options.high)
+            return self._divide(max(start, self._options.low), high, extent)
+
+
+class FilteredEventReader(EventReader):
+    """The same, for a session that hands on the filters of a query."""
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        self._options, left = push(self._options, filters)
+        return left
 
 
 class EventStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -221,7 +240,9 @@ class EventStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
             raise OptionError("endingOffset is for batch reads: a stream has no end")
         super().__init__(options)
         self._target: int | None = None  # Where a run with AvailableNow ends.
+        self._waiting_since: float | None = None  # For more events, since there were the first ones.
 
+    @plainly
     def initialOffset(self) -> dict[str, int]:
         extent = self._log.extent()
         return {str(extent.shard): self._check(self._offset(self._options.start, extent), extent)}
@@ -233,21 +254,39 @@ class EventStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
             return ReadMaxBytes(self._options.bytes_max)
         return ReadAllAvailable()
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:
         self._target = self._log.extent().end
 
+    @plainly
     def reportLatestOffset(self) -> dict[str, int]:
         extent = self._log.extent()
         return {str(extent.shard): extent.end}
 
+    @plainly
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
         extent = self._log.extent()
         first = _offset_of(start, extent)
         begin = self._check(first, extent)
         end = extent.end if self._target is None else min(extent.end, self._target)
+        if self._waits(end - begin):
+            return {str(extent.shard): first}
         if not isinstance(limit, ReadAllAvailable):
             end = self._limited(begin, end)
         return {str(extent.shard): max(first, end)}
+
+    def _waits(self, records: int) -> bool:
+        """Are these too few for a batch, and was it not long ago that the first of them came?"""
+        enough = self._options.events_min is None or records >= self._options.events_min or self._target is not None
+        if enough or not records:
+            self._waiting_since = None
+            return False
+        now = time.monotonic()
+        self._waiting_since = since = self._waiting_since or now
+        if now - since < self._options.delay_seconds:
+            return True
+        self._waiting_since = None
+        return False
 
     def _limited(self, begin: int, end: int) -> int:
         """Both limits hold, whichever of them Spark was told of; but one record is always read."""
@@ -260,6 +299,7 @@ class EventStreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailabl
         except EventsRemovedError as error:
             return self._limited(self._skip(begin, error.earliest), end)
 
+    @plainly
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[EventRange]:
         extent = self._log.extent()
         first, last = _offset_of(start, extent), _offset_of(end, extent)

@@ -25,6 +25,7 @@ from penstock.errors import SparkError
 from penstock.limits import LAKE_BYTES_PER_BATCH, LAKE_EVENTS_PER_BATCH
 from penstock.pipeline.columns import COLUMNS
 from penstock.pipeline.lake import PARTITION, PARTS, Lake, LakeFile, LakeTable, Origin
+from penstock.pipeline.metrics import measured
 from penstock.pipeline.session import silence
 from penstock.pipeline.tables import EVENTS, LEASES, TABLES, Batch, Table
 
@@ -170,7 +171,11 @@ def start_query(
     if not lake.checkpoint.exists() and filler.reached():
         options["startingOffset"] = str(filler.reached())  # The checkpoint was lost; the tables know.
     reader = spark.readStream.format("penstock").options(**(options | dict(source)))
-    writer = reader.load().writeStream.foreachBatch(filler.write).option("checkpointLocation", str(lake.checkpoint))
+    writer = (
+        measured(reader.load())
+        .writeStream.foreachBatch(filler.write)
+        .option("checkpointLocation", str(lake.checkpoint))
+    )
     if once:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{int(seconds * 1000)} milliseconds").start()
