@@ -27,7 +27,7 @@ from penstock.pipeline.columns import COLUMNS
 from penstock.pipeline.lake import PARTITION, PARTS, Lake, LakeFile, LakeTable, Origin
 from penstock.pipeline.metrics import measured
 from penstock.pipeline.session import silence
-from penstock.pipeline.tables import EVENTS, LEASES, TABLES, Batch, Table
+from penstock.pipeline.tables import EVENTS, LEASES, QUEUE_MINUTES, TABLES, Batch, Table
 
 _EVENTS_PER_FILE = 200_000
 _FINISH_SECONDS = 45.0  # The first batch of a cold start takes as long.
@@ -142,7 +142,11 @@ class Filler:
         # Side by side: planning and compiling a query use one core, and so do small jobs.
         write = inheritable_thread_target(events.sparkSession)(self._write)
         with ThreadPoolExecutor(_WRITERS) as pool:
-            writes = {table.name: pool.submit(write, table, batch, facts, noted) for table in others}
+            writes = {
+                table.name: pool.submit(write, table, batch, facts, noted) for table in others if table is not LEASES
+            }
+            writes[QUEUE_MINUTES.name].result()  # Made from the old leases: a crash must not leave it without them.
+            writes[LEASES.name] = pool.submit(write, LEASES, batch, facts, noted)
             return {name: writing.result() for name, writing in writes.items()}
 
     def _write(self, table: Table, batch: Batch, facts: Range, noted: dict[str, Any]) -> int:
