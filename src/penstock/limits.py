@@ -86,7 +86,8 @@ JOBS_MAX = 16  # Of one kind, running at once.
 JOBS_REMEMBERED_MAX = 100  # That are over, and can still be asked about.
 JOB_ANSWER_SECONDS = 2.0  # A job that takes longer is answered with 202.
 REDRIVE_AT_ONCE = 200  # Messages moved in one turn of the event loop.
-PURGE_AT_ONCE = 512  # Messages deleted in one turn of the event loop.
+PURGE_AT_ONCE = 128  # Messages deleted in one turn of the event loop,
+PURGE_PAUSE_SECONDS = 0.002  # and how long others have it to themselves then.
 
 # The trace of a message in the log
 TRACE_RECORDS_MAX = 1_000  # That are told; of one with more, the oldest are left out, but for the first.

@@ -114,9 +114,9 @@ def test_every_message_that_is_purged_has_a_d_event(broker: Broker) -> None:
 def test_a_purge_of_very_many_is_a_job_that_reports_its_progress_and_leaves_others_their_turn(
     start_broker: StartBroker,
 ) -> None:
-    """Two hundred thousand messages; while they go, another client is served."""
+    """A hundred thousand messages; while they go, another client is served."""
     broker = start_broker()
-    count = 200_000
+    count = 100_000
     make_queue(broker, "millions")
     make_queue(broker, "beside")
     with broker.connect() as connection:

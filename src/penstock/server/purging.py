@@ -6,11 +6,13 @@ others have their turn in between.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
 from penstock.dialects.http import Awaited, Response
 from penstock.errors import Reason
+from penstock.limits import PURGE_PAUSE_SECONDS
 from penstock.model import Answer, Purge, Purged, Refused
 from penstock.server.jobs import Job, Jobs, Respond
 from penstock.server.searching import Searching
@@ -54,7 +56,7 @@ class _Purge:
                 self._job.end()
             else:
                 self._next = Purge(self._next.queue, answer.number, answer.after, answer.last)
-                self._job.go_on()
+                asyncio.get_running_loop().call_later(PURGE_PAUSE_SECONDS, self._job.go_on)
         else:
             assert isinstance(answer, Refused)
             if answer.reason is Reason.NO_QUEUE and self._next.number:
