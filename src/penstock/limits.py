@@ -167,6 +167,7 @@ LINE_ENVELOPE_BYTES_MAX = 4 << 10  # What a command has beside its body.
 LINE_BYTES_MAX = 2 << 20
 LINES_PER_TURN_MAX = 128  # Of one connection: so the disk begins with the first ones while the next are read.
 LINES_PER_TURN_CROWDED_MAX = 32  # The same, if it is to leave room for others.
+LINES_REPLY_BYTES_MAX = 4 << 20  # Of one connection, made at once, about: nobody may be there to read them.
 LINES_PART_BYTES = 32 << 10  # Of what was read, split into lines at once.
 LINES_PART_BYTES_CROWDED = 4 << 10
 LINES_UNSENT_BYTES_HIGH = 256 << 10  # A client that leaves more replies than this unread is not read from.

@@ -10,6 +10,7 @@ import pytest
 from penstock.dialects.conversation import Peer
 from penstock.dialects.etzel import refusal
 from penstock.dialects.http import Awaited, BodyRule, Headers, Request, Response, Steps, Stream, Work
+from penstock.limits import BODY_BYTES_MAX, LINES_REPLY_BYTES_MAX
 from penstock.model import Answer, Command
 from penstock.server.config import HttpConfig, LinesConfig, WsConfig
 from penstock.server.frames import PING
@@ -326,6 +327,32 @@ def test_of_many_lines_a_part_is_taken_at_once_and_all_in_the_end() -> None:
         await until(lambda: conversations[0].heard == MANY)
         await until(lambda: wire.written.count(b"\n") == MANY)
         assert wire.reading
+
+    asyncio.run(story())
+
+
+def test_few_replies_of_a_connection_are_made_at_once_while_they_may_be_large() -> None:
+    class Thinker(Echo):
+        """Answers nothing."""
+
+        def received(self, frame: bytes, *, binary: bool = False) -> None:
+            self.heard += 1
+            self.under_way += 1
+
+    async def story() -> None:
+        conversations: list[Thinker] = []
+
+        def converse(peer: Peer) -> Thinker:
+            conversations.append(Thinker(peer))
+            return conversations[-1]
+
+        server = LineServer(a_loop(MemoryLog()), LinesConfig(), converse, refusal)
+        connection, wire = LineConnection(server), Wire({"socket": _NoSocket()})
+        connection.connection_made(wire)
+        connection.data_received(b'{"cmd":"FET","qname":"large"}\n' * 100)
+        await asyncio.sleep(0)
+        assert conversations[0].heard == LINES_REPLY_BYTES_MAX // BODY_BYTES_MAX
+        assert not wire.reading
 
     asyncio.run(story())
 

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-
-import pytest
 
 from penstock.server.unread import Unread
 from tests.broker import Broker, StartBroker
 from tests.http_client import Connection
-from tests.line_client import LineClient
 
 LIMIT = 16 << 20
 BODY = b"x" * (1 << 20)
@@ -48,12 +44,6 @@ def test_what_was_read_counts_no_more() -> None:
     assert not second.closed
 
 
-def lines_that_ask(broker: Broker) -> LineClient:
-    client = LineClient(broker.lines)
-    client.say(*({"cmd": "FET", "qname": "large"} for _ in range(EACH)))
-    return client
-
-
 def requests_that_ask(broker: Broker) -> Connection:
     connection = broker.connect()
     for _ in range(EACH):
@@ -61,16 +51,13 @@ def requests_that_ask(broker: Broker) -> Connection:
     return connection
 
 
-@pytest.mark.parametrize("ask", [lines_that_ask, requests_that_ask])
-def test_clients_that_do_not_read_are_closed_before_they_cost_more_than_is_allowed(
-    start_broker: StartBroker, ask: Callable[[Broker], LineClient | Connection]
-) -> None:
+def test_clients_that_do_not_read_are_closed_before_they_cost_more_than_is_allowed(start_broker: StartBroker) -> None:
     broker = start_broker(f"unread_bytes_max={LIMIT}")
     broker.create_queue("large", visibility_timeout=0)
     with broker.connect() as connection:
         for _ in range(EACH):
             assert connection.request("POST", "/messages/large", body=BODY).status == 201
-    clients = [ask(broker) for _ in range(CLIENTS)]
+    clients = [requests_that_ask(broker) for _ in range(CLIENTS)]
     broker.wait_until_logged("unread_answers_dropped")
     metrics = broker.request("GET", "/metrics").body.decode()
     figures = dict(line.split(" ") for line in metrics.splitlines() if line.startswith("penstock_unread"))

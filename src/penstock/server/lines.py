@@ -23,6 +23,7 @@ from penstock.limits import (
     LINES_PART_BYTES_CROWDED,
     LINES_PER_TURN_CROWDED_MAX,
     LINES_PER_TURN_MAX,
+    LINES_REPLY_BYTES_MAX,
     LINES_UNSENT_BYTES_HIGH,
     UNREAD_BYTES_DEFAULT,
 )
@@ -372,7 +373,7 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
         if not self._writable:
             return 0
         limits = self._server.limits
-        at_once = min(limits.commands_max, limits.unsent_bytes_max // 4 // self._reply_bytes)
+        at_once = min(limits.commands_max, LINES_REPLY_BYTES_MAX // self._reply_bytes)
         return min(most, max(0, max(1, at_once) - conversation.under_way))
 
     # ── Replies ─────────────────────────────────────────────────────────────────────────────────────────────
