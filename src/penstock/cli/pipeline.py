@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import deque
 from pathlib import Path
@@ -26,7 +27,7 @@ Master = Annotated[str, typer.Option("--master", help="Where Spark runs: local[*
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark. May be repeated.")
 ]
-Url = Annotated[str | None, typer.Option("--url", help=f"The broker [default: {DEFAULT_URL}]")]
+Url = Annotated[str | None, typer.Option("--url", help=f"The broker [default: $PENSTOCK_URL, or {DEFAULT_URL}]")]
 Data = Annotated[Path | None, typer.Option("--data", help="A data directory, read instead of a broker.")]
 Token = Annotated[str, typer.Option("--token", envvar="PENSTOCK_TOKEN", help="The broker's bearer token.")]
 
@@ -260,7 +261,9 @@ def _source(url: str | None, data: Path | None, token: str) -> dict[str, str]:
         raise OptionError("either --url or --data, and not both")
     if data:
         return {"path": str(data.absolute())}
-    return {"url": url or DEFAULT_URL} | ({"token": token} if token else {})
+    # Read here and not by the option, so that --data still stands alone where the variable is set.
+    broker = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
+    return {"url": broker} | ({"token": token} if token else {})
 
 
 def _log(source: dict[str, str]) -> Any:
