@@ -63,7 +63,7 @@ WAKES_MAX = 128  # Clients that get what they waited for in one turn of the even
 TICK_EVENTS_MAX = 2_000  # Deadlines settled in one go, so that a million at once stall nobody.
 
 # Search
-SEARCH_ROWS_MAX = 2_048  # Looked at in one part of a search, about: so that it stalls nobody.
+SEARCH_ROWS_MAX = 1_024  # Looked at in one part of a search, about: so that it stalls nobody.
 SEARCH_TOPICS_MAX = 1_000  # Sets of topics that one search looks up; where more match, all messages are looked at.
 SEARCH_PAGE_MAX = 1_000
 SEARCH_PAGE_DEFAULT = 100
@@ -141,14 +141,14 @@ UNREAD_BYTES_MIN = 16 << 20
 # Turns of the event loop, which connections share
 LIGHT_BYTES_MAX = 1 << 10  # A read up to this is handled at once.
 LIGHT_LINES_MAX = 40  # So is a larger one of so few lines: it can hold only a few requests.
-PART_BYTES_CROWDED = 512  # Of what was read, handled at once by one that is to leave room for others: some requests.
+PART_BYTES_CROWDED = 256  # Of what was read, handled at once by one that is to leave room for others: some requests.
 PART_BYTES = 8 << 10  # The same, if there are no others.
-PART_BODY_BYTES_CROWDED = 4 << 10  # Of a body, which only has to be kept.
+PART_BODY_BYTES_CROWDED = 2 << 10  # Of a body, which only has to be kept.
 PART_BODY_BYTES = 256 << 10
-QUEUES_PER_PART = 50  # Described in one part of a list, or of a scrape.
-SAMPLES_PER_PART = 200  # Written in one part of a scrape.
+QUEUES_PER_PART = 20  # Described in one part of a list, or of a scrape.
+SAMPLES_PER_PART = 50  # Written in one part of a scrape.
 TURN_SECONDS = 0.001  # In one turn of the event loop, for all who have more to do.
-TURN_CROWDED_SECONDS = 0.0002
+TURN_CROWDED_SECONDS = 0.0001
 TURN_CROWDED_PARTS_MAX = 24  # The same, in parts.
 TURN_REST_SECONDS_MAX = 0.001  # How long all of them stand back for a light request.
 TURN_REMEMBER_SECONDS = 0.05  # How long they leave room for more light requests after one.
@@ -166,7 +166,7 @@ KNOWN_HEAD_BYTES_MAX = 1024  # How large the target, and the header fields, of o
 LINE_ENVELOPE_BYTES_MAX = 4 << 10  # What a command has beside its body.
 LINE_BYTES_MAX = 2 << 20
 LINES_PER_TURN_MAX = 128  # Of one connection: so the disk begins with the first ones while the next are read.
-LINES_PER_TURN_CROWDED_MAX = 32  # The same, if it is to leave room for others.
+LINES_PER_TURN_CROWDED_MAX = 16  # The same, if it is to leave room for others.
 LINES_REPLY_BYTES_MAX = 4 << 20  # Of one connection, made at once, about: nobody may be there to read them.
 LINES_PART_BYTES = 32 << 10  # Of what was read, split into lines at once.
 LINES_PART_BYTES_CROWDED = 4 << 10
@@ -195,7 +195,7 @@ WS_REQUEST_BYTES_MAX = 4 << 20  # The same, in bytes.
 WS_TURN_MESSAGES_MAX = 512  # Of one connection; then the others have their turn, and the disk its work.
 WS_TURN_MESSAGES_CROWDED_MAX = 64  # The same, if it is to leave room for others.
 WS_PART_BYTES = 80 << 10  # Of what was read, split into messages at once.
-WS_PART_BYTES_CROWDED = 1 << 10
+WS_PART_BYTES_CROWDED = 512
 WS_UNSENT_BYTES_MAX = 64 << 20  # A client with more than this to read is cut off.
 WS_CLOSE_SECONDS_MAX = 5  # A client that does not answer a close frame is cut off.
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.errors import Reason
-from penstock.limits import NEVER_NS, SECOND_NS
+from penstock.limits import NEVER_NS, SEARCH_ROWS_MAX, SECOND_NS
 from penstock.model import (
     Candidates,
     Criteria,
@@ -135,7 +135,7 @@ def test_a_turn_is_bounded_and_says_where_to_go_on() -> None:
     for start in range(0, 40_000, 1000):
         rig.publish("deep", *[NewMessage(b"", object="rare" if start + n == 39_123 else "") for n in range(1000)])
     found = list(turns(rig, 10, object="rare"))
-    assert len(found) == 4
+    assert 40_000 // SEARCH_ROWS_MAX <= len(found) <= 40_000 // SEARCH_ROWS_MAX + 2
     assert places([message for turn in found for message in turn.messages]) == [(1, 39_124)]
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 _Rows = NDArray[Any]
 _Mask = NDArray[np.bool_]
 
-_PIECE = 4096  # Rows looked at in one step,
+_PIECE = SEARCH_ROWS_MAX  # Rows that are looked at together.
 _LOOKED_UP = 1024  # and of those that an index knows,
 _LOOKED_UP_COST = 4  # which take so many times as long.
 _QUEUE_COST = 16  # What it takes to look at a queue at all, in rows.
