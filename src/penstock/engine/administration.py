@@ -93,7 +93,7 @@ def describe_queue(engine: Engine, command: DescribeQueue, now: Nanos) -> Decisi
 
 
 def list_queues(engine: Engine, command: ListQueues, now: Nanos) -> Decision:
-    numbers = engine.routing.all_channels() if command.channels else sorted(engine.numbers.values())
+    numbers = engine.routing.all_channels() if command.channels else list(engine.numbers.values())
     start = bisect_right(numbers, command.after) + command.offset
     chosen = numbers[start:] if command.limit is None else numbers[start : start + command.limit]
     described = [_description(engine.queues[number], now) for number in chosen]
