@@ -51,7 +51,7 @@ hands AS (
     HAVING count(*) FILTER (letter IN ('F', 'K', 'S', 'I', 'N')) > 0
 ),
 lists AS (
-    SELECT queue, sequence, count(confirmed) AS confirmed_count,
+    SELECT queue, sequence, count(*) FILTER (outcome = 'S') AS confirmed_count,
         list({'consumer': consumer, 'fetched': fetched, 'confirmed': confirmed, 'outcome': outcome,
             'deliveries': deliveries} ORDER BY consumer NULLS FIRST, fetched) AS consumers
     FROM hands GROUP BY ALL

@@ -71,3 +71,18 @@ def test_dead_letters_of_the_archive_are_sent_once_more(
     assert sorted(message.body for message in answer.messages()) == sorted(row["message"] for row in dead)
     types = {row["content_type"] or "application/octet-stream" for row in dead}
     assert {message.header("Content-Type") for message in answer.messages()} == types
+
+
+def test_plot_and_png_together_draw_both(past_lake: FilledLake, tmp_path: Path) -> None:
+    query = "select state, count(*) as n from messages group by state"
+    command = [sys.executable, "-m", "penstock.cli", "sql", query, "--lake", str(past_lake.lake.path), "--plot"]
+    command += ["--png", str(tmp_path / "states.png")]
+    drawn = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert "█" in drawn
+    assert (tmp_path / "states.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_message_that_is_invalid_or_not_for_its_consumer_counts_as_not_confirmed(past_lake: FilledLake) -> None:
+    rows = [row for row in past_lake.rows("messages") if row["state"] in ("I", "N")]
+    assert rows
+    assert {row["confirmed_count"] for row in rows} == {0}

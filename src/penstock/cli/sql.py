@@ -53,12 +53,12 @@ def sql(
         answer = _ask_duckdb(lake, query, limit)
     names, rows = answer.schema.names, [list(row.values()) for row in answer.slice(0, limit).to_pylist()]
     console = Console()
+    if plot:
+        _bars(console, names, rows)
     if png is not None:
         _draw(png, names, rows, query)
         console.print(f"{png}: {len(rows)} rows")
-    elif plot:
-        _bars(console, names, rows)
-    else:
+    if not plot and png is None:
         console.print(_grid(names, rows))
     if answer.num_rows > limit:
         console.print(f"There are more: --limit {limit} rows are shown.")

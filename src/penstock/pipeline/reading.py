@@ -231,7 +231,7 @@ SELECT queue, queue_number, sequence, body AS message, content_type,
     created, entered, modified, consumed, processed, completed, failed, gone, expires_at,
     coalesce(receives, 0) AS receives,
     coalesce(len(list_filter(string_split(topics, chr(10)), lambda topic: topic <> '')), 0)::INTEGER AS topic_count,
-    coalesce(len(list_filter(consumers, lambda one: one.confirmed IS NOT NULL)), 0)::INTEGER AS confirmed_count,
+    coalesce(len(list_filter(consumers, lambda one: one.outcome = 'S')), 0)::INTEGER AS confirmed_count,
     coalesce(consumers, []) AS consumers, {_each("{0}", _ELSEWHERE)}, date
 FROM documents LEFT JOIN lists USING (date, queue_number, sequence)
 """

@@ -294,7 +294,7 @@ _DOCUMENT = (
     *("created", "entered", "modified", "consumed", "processed", "completed", "failed", "gone", "expires_at"),
     "coalesce(receives, 0) as receives",
     "coalesce(size(filter(split(topics, '\\n'), topic -> topic <> '')), 0) as topic_count",
-    "size(filter(consumers, one -> one.confirmed is not null)) as confirmed_count",
+    f"size(filter(consumers, one -> {_letter_of('one.outcome')} <=> 'S')) as confirmed_count",
     "transform(array_sort(consumers), one -> named_struct('consumer', one.consumer, 'fetched', one.fetched, "
     "'confirmed', one.confirmed, 'duration_ms', (unix_micros(one.confirmed) - unix_micros(one.fetched)) / 1000, "
     f"'outcome', {_letter_of('one.outcome')}, 'deliveries', one.deliveries)) as consumers",
