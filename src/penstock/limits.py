@@ -195,7 +195,7 @@ WS_REQUEST_BYTES_MAX = 4 << 20  # The same, in bytes.
 WS_TURN_MESSAGES_MAX = 512  # Of one connection; then the others have their turn, and the disk its work.
 WS_TURN_MESSAGES_CROWDED_MAX = 64  # The same, if it is to leave room for others.
 WS_PART_BYTES = 80 << 10  # Of what was read, split into messages at once.
-WS_PART_BYTES_CROWDED = 512
+WS_PART_BYTES_CROWDED = 256
 WS_UNSENT_BYTES_MAX = 64 << 20  # A client with more than this to read is cut off.
 WS_CLOSE_SECONDS_MAX = 5  # A client that does not answer a close frame is cut off.
 

@@ -142,7 +142,7 @@ def assert_counted(lake: Path) -> None:
 
         every = "SELECT count(*), count(DISTINCT (queue_number, sequence, state)) FROM read_parquet(?)"
         assert one(every, "events") == (5 * MESSAGES, 5 * MESSAGES)
-        lived = "SELECT count(DISTINCT (queue, sequence)), count(body), count(completed) FROM read_parquet(?)"
+        lived = "SELECT count(DISTINCT (queue, sequence)), count(message), count(completed) FROM read_parquet(?)"
         assert one(lived, "messages") == (MESSAGES, MESSAGES, MESSAGES)
         minutes = "SELECT sum(messages_in), sum(messages_out), sum(deliveries) FROM read_parquet(?)"
         assert one(minutes, "queue_minutes") == (MESSAGES, MESSAGES, MESSAGES)

@@ -19,6 +19,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -146,21 +147,30 @@ class _Handler(BaseHTTPRequestHandler):
         if not self.server.passing(self.path):
             self.close_connection = True
             return
-        connection = http.client.HTTPConnection(*self.server.broker.http, timeout=60)
-        connection.request(self.command, self.path, body)
-        answer = connection.getresponse()
-        data = answer.read()
-        connection.close()
-        if not self.server.returning(self.path):
+        status, answer = self._ask_broker(body)
+        if self.server.returning(self.path):
+            self._answer(status, answer)
+        else:
             self.close_connection = True
-            return
-        self.send_response(answer.status)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
 
     def do_DELETE(self) -> None:
         self.do_POST()
+
+    def do_GET(self) -> None:
+        """A job looks for its queue before it writes; nothing is killed meanwhile."""
+        self._answer(*self._ask_broker(b""))
+
+    def _ask_broker(self, body: bytes) -> tuple[int, bytes]:
+        with closing(http.client.HTTPConnection(*self.server.broker.http, timeout=60)) as connection:
+            connection.request(self.command, self.path, body)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    def _answer(self, status: int, data: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
 
     def log_message(self, *_: Any) -> None:
         """Nothing."""

@@ -163,6 +163,7 @@ class Engine:
         self.numbers: dict[str, int] = {}  # Queue name to number, oldest queue first.
         self.last_queue = 0
         self.routing = Routing()
+        self._damaged_in: set[int] = set()  # Queues in which a message was set aside at some time.
         self.moved: dict[Place, Place] = {}  # Where a dead-lettered message is now, by the place in its id.
         self.origins: dict[Place, Place] = {}  # The reverse.
         self.staging = Staging()
@@ -304,7 +305,7 @@ class Engine:
     @property
     def damaged(self) -> int:
         """How many messages are set aside because their bytes cannot be read."""
-        return sum([queue.damaged for queue in self.queues.values()])
+        return sum([self.queues[number].damaged for number in self._damaged_in if number in self.queues])
 
     def find(self, queue: int, sequence: int) -> tuple[Queue, int, Row] | None:
         """A message by the place in its id, wherever it has moved."""
@@ -772,6 +773,7 @@ class Engine:
 
     def _damaged(self, event: Damaged, _: Position) -> None:
         queue, row = self._message(event)
+        self._damaged_in.add(queue.number)
         queue.set_aside(event.sequence, row, event.consumer)  # Replay may not know yet that nobody has it any more.
 
     def _restored(self, event: Restored, _: Position) -> None:
@@ -966,6 +968,8 @@ class Engine:
                 queue.restore(kind, columns)
         for queue in self.queues.values():
             queue.line_up()
+            if queue.damaged:
+                self._damaged_in.add(queue.number)
             self.topics.note_all(queue.topics.numbers if queue.topics else ())
             self._arm(queue, queue.next_deadline())
 

@@ -175,11 +175,17 @@ class Turn:
                     yield queue, sequences[mask], rows[mask]
                 room -= cost
                 if room <= 0:
-                    self.resume = queue.number, int(sequences[-1])
+                    self._stop_after(queue, int(sequences[-1]))
                     return
             if room <= 0:
-                self.resume = queue.number, queue.last_sequence
+                self._stop_after(queue, queue.last_sequence)
                 return
+
+    def _stop_after(self, queue: Queue, sequence: int) -> None:
+        """Go on after this place in the next turn, unless nothing can follow it."""
+        last = queue.number if self._criteria.queue else next(reversed(self._engine.queues))
+        if queue.number != last or sequence < queue.last_sequence:
+            self.resume = queue.number, sequence
 
     def _queues(self) -> Iterator[Queue]:
         engine, name = self._engine, self._criteria.queue
@@ -206,8 +212,8 @@ class Turn:
                 yield sequences, queue.rows.at(sequences.tolist()), _LOOKED_UP_COST * len(sequences)
         else:
             while len((piece := queue.rows.piece_from(after + 1, _PIECE // ROWS_PER_CHUNK))[0]):
-                after = int(piece[0][-1])
-                yield *piece, _PIECE
+                before, after = after, int(piece[0][-1])
+                yield *piece, min(after - before, _PIECE)  # Rows in between may be gone; they are looked at too.
 
     def _line(self, queue: Queue) -> Line | None:
         """The line that everything stands in that is asked for."""
