@@ -165,6 +165,7 @@ KNOWN_HEAD_BYTES_MAX = 1024  # How large the target, and the header fields, of o
 # Lines and conversations
 LINE_ENVELOPE_BYTES_MAX = 4 << 10  # What a command has beside its body.
 LINE_BYTES_MAX = 2 << 20
+REFUSED_LOGIN_SECONDS = 0.2  # Until a wrong token is answered.
 LINES_PER_TURN_MAX = 128  # Of one connection: so the disk begins with the first ones while the next are read.
 LINES_PER_TURN_CROWDED_MAX = 16  # The same, if it is to leave room for others.
 LINES_REPLY_BYTES_MAX = 4 << 20  # Of one connection, made at once, about: nobody may be there to read them.

@@ -388,7 +388,7 @@ def parse_json(body: bytes) -> Any:
 
 
 def show(value: Any) -> str:
-    return shorten(json.dumps(value, ensure_ascii=False))
+    return shorten(json.dumps(value, ensure_ascii=False, default=repr))
 
 
 def describe(content: bytes) -> str:

@@ -25,6 +25,7 @@ from penstock.limits import (
     LINES_PER_TURN_MAX,
     LINES_REPLY_BYTES_MAX,
     LINES_UNSENT_BYTES_HIGH,
+    REFUSED_LOGIN_SECONDS,
     UNREAD_BYTES_DEFAULT,
 )
 from penstock.server.loop import Loop
@@ -420,7 +421,16 @@ class LineConnection(LoopPeer, Pausing, asyncio.Protocol):
     # ── The end ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def close(self, reason: str) -> None:
+        """Refuse the client: take nothing more, and answer in a moment, so that guessing tokens takes long."""
         logger.debug("line_closed", extra={"reason": reason})
+        last, self._out = self._out, []
+        self._leave()
+        self._pause(True)
+        self._finished_at = self._server.sweeps
+        asyncio.get_running_loop().call_later(REFUSED_LOGIN_SECONDS, self._finish_with, last)
+
+    def _finish_with(self, last: list[bytes]) -> None:
+        self._out = last
         self._finish()
 
     def stop(self) -> None:
