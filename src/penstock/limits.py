@@ -63,7 +63,8 @@ WAKES_MAX = 128  # Clients that get what they waited for in one turn of the even
 TICK_EVENTS_MAX = 2_000  # Deadlines settled in one go, so that a million at once stall nobody.
 
 # Search
-SEARCH_ROWS_MAX = 1_024  # Looked at in one part of a search, about: so that it stalls nobody.
+SEARCH_ROWS_MAX = 4_096  # Looked at in one part of a search, about.
+SEARCH_ROWS_CROWDED = 256  # The same, while others wait: so that a search stalls nobody.
 SEARCH_TOPICS_MAX = 1_000  # Sets of topics that one search looks up; where more match, all messages are looked at.
 SEARCH_PAGE_MAX = 1_000
 SEARCH_PAGE_DEFAULT = 100
@@ -237,6 +238,7 @@ assert CONTENT_TYPE_BYTES_MAX <= HEADER_VALUE_BYTES_MAX < HEADERS_BYTES_MAX
 assert TOPICS_MAX * (NAME_BYTES_MAX + 1) < NAMES_CHARACTERS_MIN
 assert NAMES_DEFAULT <= NAMES_MAX < NAME_NUMBER_MAX
 assert KEY_BYTES_MAX < 1 << 16, "a key's length is two bytes on disk"
+assert 2 * ROWS_PER_CHUNK <= SEARCH_ROWS_CROWDED <= SEARCH_ROWS_MAX
 assert PART_BYTES_CROWDED <= LIGHT_BYTES_MAX <= PART_BYTES <= PART_BODY_BYTES
 assert FETCH_BYTES_MAX < UNREAD_BYTES_MIN <= UNREAD_BYTES_DEFAULT, "one answer closes no connection"
 assert TURN_CROWDED_SECONDS <= TURN_SECONDS

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.errors import Reason
-from penstock.limits import NEVER_NS, PUSH_IN_FLIGHT_DEFAULT, PUSH_SECONDS_DEFAULT, SECOND_NS
+from penstock.limits import NEVER_NS, PUSH_IN_FLIGHT_DEFAULT, PUSH_SECONDS_DEFAULT, SEARCH_ROWS_MAX, SECOND_NS
 
 Nanos = int
 Key = str | tuple[str, str] | tuple[str, int] | tuple[str, str, int, int]  # What clients wait for: see `Waiting`.
@@ -411,13 +411,15 @@ class Search(Command, frozen=True, gc=False):
     criteria: Criteria
     after: tuple[int, int] = (0, 0)
     limit: int = 1
+    rows: int = SEARCH_ROWS_MAX  # To look at, about.
 
 
 class ListCandidates(Command, frozen=True, gc=False):
-    """As many messages behind a place as one turn has time for, for somebody to read who can tell which are meant."""
+    """The next candidates after a place; the caller reads the bodies and filters."""
 
     criteria: Criteria
     after: tuple[int, int] = (0, 0)
+    rows: int = SEARCH_ROWS_MAX  # As in `Search`.
 
 
 class ListHeld(Command, frozen=True, gc=False):
@@ -441,6 +443,7 @@ class ListScheduled(Command, frozen=True, gc=False):
     before: Nanos = NEVER_NS  # None that is ready later than this.
     place: tuple[int, int] = (0, 0)
     limit: int = 1
+    rows: int = SEARCH_ROWS_MAX  # As in `Search`.
 
 
 class Cancel(Command, frozen=True, gc=False):

@@ -40,9 +40,8 @@ if TYPE_CHECKING:
 _Rows = NDArray[Any]
 _Mask = NDArray[np.bool_]
 
-_PIECE = SEARCH_ROWS_MAX  # Rows that are looked at together.
-_LOOKED_UP = 1024  # and of those that an index knows,
-_LOOKED_UP_COST = 4  # which take so many times as long.
+_LOOKED_UP = 1024  # Rows that an index knows and that are looked at together;
+_LOOKED_UP_COST = 4  # each takes so many times as long as a row beside the next.
 _QUEUE_COST = 16  # What it takes to look at a queue at all, in rows.
 _NO_MOMENTS = np.empty((0, 3), dtype=np.int64)
 _READ_BY = ("position", "body_bytes", "key_bytes")
@@ -67,7 +66,7 @@ def search(engine: Engine, command: Search) -> Decision:
     criteria = command.criteria
     if criteria.queue and criteria.queue not in engine.numbers:
         return Decision((), Refused(Reason.NO_QUEUE, criteria.queue))
-    turn = Turn(engine, criteria, command.after)
+    turn = Turn(engine, criteria, command.after, command.rows)
     found: list[Held] = []
     for queue, sequences, _ in turn.pieces():
         for sequence in sequences[: command.limit - len(found)].tolist():
@@ -82,7 +81,7 @@ def candidates(engine: Engine, command: ListCandidates) -> Decision:
     criteria = command.criteria
     if criteria.queue and criteria.queue not in engine.numbers:
         return Decision((), Refused(Reason.NO_QUEUE, criteria.queue))
-    turn = Turn(engine, criteria, command.after, SEARCH_ROWS_MAX // 2)  # There is something to do for each.
+    turn = Turn(engine, criteria, command.after, command.rows // 2)  # There is something to do for each.
     columns: list[list[int]] = [[], [], [], [], []]
     for queue, sequences, rows in turn.pieces():
         columns[0] += [queue.number] * len(sequences)
@@ -117,7 +116,7 @@ def scheduled(engine: Engine, command: ListScheduled) -> Decision:
     if command.queue and command.queue not in engine.numbers:
         return Decision((), Refused(Reason.NO_QUEUE, command.queue))
     criteria = Criteria(queue=command.queue, states=_DELAYED_ONLY)
-    turn = Turn(engine, criteria, command.place, SEARCH_ROWS_MAX // 2)
+    turn = Turn(engine, criteria, command.place, command.rows // 2)
     moments = [_NO_MOMENTS]
     for queue, sequences, rows in turn.pieces():
         free = rows["consumer"] == 0  # What a consumer still has is no plan of anybody's.
@@ -202,7 +201,8 @@ class Turn:
         line = self._line(queue)
         if self._topics is not None and queue.topics is not None:
             numbers = [number for number in self._topics if number in queue.topics]
-            while numbers and len(sequences := queue.topics.following(numbers, after, _LOOKED_UP)):
+            most = min(_LOOKED_UP, self._room // _LOOKED_UP_COST)
+            while numbers and len(sequences := queue.topics.following(numbers, after, most)):
                 after = int(sequences[-1])
                 yield sequences, queue.rows.at(sequences.tolist()), _LOOKED_UP_COST * len(sequences)
         elif line is not None and line.entries <= _LOOKED_UP:
@@ -211,9 +211,9 @@ class Turn:
             if len(sequences):
                 yield sequences, queue.rows.at(sequences.tolist()), _LOOKED_UP_COST * len(sequences)
         else:
-            while len((piece := queue.rows.piece_from(after + 1, _PIECE // ROWS_PER_CHUNK))[0]):
+            while len((piece := queue.rows.piece_from(after + 1, self._room // ROWS_PER_CHUNK))[0]):
                 before, after = after, int(piece[0][-1])
-                yield *piece, min(after - before, _PIECE)  # Rows in between may be gone; they are looked at too.
+                yield *piece, min(after - before, self._room)  # Rows in between may be gone; they are looked at too.
 
     def _line(self, queue: Queue) -> Line | None:
         """The line that everything stands in that is asked for."""

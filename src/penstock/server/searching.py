@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from heapq import nsmallest
 from typing import Any, NamedTuple
 
+import msgspec
+
 from penstock.dialects.http import Awaited, Response, Stream, error_response
 from penstock.dialects.parameters import refusal
 from penstock.dialects.search import Page
 from penstock.engine.lifecycle import DAMAGED
 from penstock.errors import DamagedLogError, EventsRemovedError
-from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, SEARCH_SECONDS_MAX
+from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, SEARCH_ROWS_CROWDED, SEARCH_SECONDS_MAX
 from penstock.model import (
     Answer,
     Candidates,
@@ -136,8 +138,11 @@ class _Question:
         self._command = command
         self._reply = reply
 
-    def take_turn(self, *, crowded: bool) -> bool:  # noqa: ARG002 - It is small in any case.
-        self._loop.submit(self._command, self._reply)
+    def take_turn(self, *, crowded: bool) -> bool:
+        command = self._command
+        if crowded and isinstance(command, Search | ListCandidates | ListScheduled):
+            command = msgspec.structs.replace(command, rows=SEARCH_ROWS_CROWDED)
+        self._loop.submit(command, self._reply)
         return False
 
 

@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 _THREADS = 2
 _REST = 8  # Times as long as the work.
+_REST_SECONDS_MIN = 0.001
 _AT_WORK_SECONDS = 0.02  # A broker that has committed something in this time.
 _RAW_PIECE_BYTES = 4 * PIECE_BYTES
 _CONTENT_TYPES = {
@@ -152,10 +153,12 @@ class Spectators:
                 done(result)
 
         now = running.time()
-        if now < self._rest_until and now < self._committed_at + _AT_WORK_SECONDS:
+        if now >= self._committed_at + _AT_WORK_SECONDS:
+            self._rest_until = 0.0
+        # A timer cannot wait for less than a millisecond, so shorter rests add up until they are worth one.
+        if self._rest_until - now >= _REST_SECONDS_MIN:
             running.call_at(self._rest_until, begin)
         else:
-            self._rest_until = 0.0
             begin()
 
     # ── In a thread ─────────────────────────────────────────────────────────────────────────────────────────
@@ -238,11 +241,10 @@ class Spectators:
 
     def _after_commit(self) -> None:
         self.queues.remember()
-        if self.open:
-            running = asyncio.get_running_loop()
-            self._committed_at = running.time()
-            if self._waiting and self._waking is None:
-                self._waking = running.call_at(self._woke_at + FOLLOW_SECONDS, self._wake)
+        running = asyncio.get_running_loop()
+        self._committed_at = running.time()
+        if self._waiting and self._waking is None:
+            self._waking = running.call_at(self._woke_at + FOLLOW_SECONDS, self._wake)
 
     def _wake(self) -> None:
         self._waking = None
