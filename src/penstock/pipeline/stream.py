@@ -30,7 +30,7 @@ from penstock.pipeline.session import silence
 from penstock.pipeline.tables import EVENTS, LEASES, QUEUE_MINUTES, TABLES, Batch, Table
 
 _EVENTS_PER_FILE = 200_000
-_FINISH_SECONDS = 45.0  # The first batch of a cold start takes as long.
+_FINISH_SECONDS = 45.0  # A cold start on a busy machine takes as long for its first batch.
 _LOOK_SECONDS = 0.2
 _WRITERS = 4
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from itertools import islice
 from threading import Lock
 
-from penstock.errors import EventsRemovedError
-from penstock.limits import NAMES_FOUND_MAX, READ_BYTES
+from penstock.limits import NAMES_FOUND_MAX
 from penstock.server.loop import Loop
-from penstock.storage.reader import BatchCursor, View, earliest, names_told
+from penstock.storage.reader import BatchCursor, View, names_told
 
 
 class LogNames:
@@ -64,15 +63,8 @@ class LogNames:
         return names.texts.get(number) or names.recalled.get(number) or self._found.get(number)
 
     def _search_to(self, view: View) -> None:
-        search = self._search
-        search.position = max(search.position, earliest(view).position)
-        try:
-            while batches := search.read(view, READ_BYTES):
-                for batch in batches:
-                    self._found |= names_told(*batch)
-                if len(self._found) > NAMES_FOUND_MAX:  # The older half is looked for again by nobody, most likely.
-                    self._found = dict(islice(self._found.items(), NAMES_FOUND_MAX // 2, None))
-        except EventsRemovedError:
-            pass  # Just now; the next search goes on from what is left.
-        finally:
-            search.close()
+        for batches in self._search.read_on(view):
+            for batch in batches:
+                self._found |= names_told(*batch)
+            if len(self._found) > NAMES_FOUND_MAX:  # Most likely nobody looks for the older half again.
+                self._found = dict(islice(self._found.items(), NAMES_FOUND_MAX // 2, None))

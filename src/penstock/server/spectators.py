@@ -22,7 +22,7 @@ from penstock.dialects.native import EventQuery, From, RangeQuery
 from penstock.dialects.times import rfc3339_nanos
 from penstock.errors import DamagedLogError, EventsRemovedError
 from penstock.ids import MessageIds
-from penstock.limits import FOLLOW_SECONDS, PIECE_BYTES, QUEUES_REMEMBERED_MAX, READ_BYTES
+from penstock.limits import FOLLOW_SECONDS, PIECE_BYTES, QUEUES_REMEMBERED_MAX
 from penstock.model import Answer, ListQueues, Position, Refused
 from penstock.server.log_names import LogNames
 from penstock.server.loop import Loop
@@ -304,16 +304,9 @@ class QueueNames:
         return queue.name if queue else self._seen.get(number) or self._found.get(number)
 
     def _search_to(self, view: View) -> None:
-        search = self._search
-        search.position = max(search.position, earliest(view).position)
-        try:
-            while batches := search.read(view, READ_BYTES):
-                for batch in batches:
-                    self._found |= dict(queues_created(*batch))
-        except EventsRemovedError:
-            pass  # Just now; the next search goes on from what is left.
-        finally:
-            search.close()
+        for batches in self._search.read_on(view):
+            for batch in batches:
+                self._found |= dict(queues_created(*batch))
         _trim(self._found)
 
 

@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 
 from penstock.errors import DamagedLogError, EventsRemovedError
+from penstock.limits import READ_BYTES
 from penstock.model import Kind, Nanos, Position
 from penstock.storage.batch import (
     HEADER_BYTES,
@@ -85,6 +86,18 @@ class BatchCursor:
             at += header.total_bytes
         self.position += at
         return found
+
+    def read_on(self, view: View) -> Iterator[Batches]:
+        """Everything from where the last call ended to the end of the view, in pieces. What was removed meanwhile is
+        left out."""
+        self.position = max(self.position, earliest(view).position)
+        try:
+            while found := self.read(view, READ_BYTES):
+                yield found
+        except EventsRemovedError:
+            pass  # Just now; the next call goes on from what is left.
+        finally:
+            self.close()
 
     def read_sound(self, view: View, until: Position) -> tuple[Batches, bool]:
         """The whole batches up to a position in the same segment, and whether damaged ones were passed over."""
