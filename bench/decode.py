@@ -20,10 +20,11 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.limits import NEVER_NS
-from penstock.model import Event, Fetched, Logged, NameDefined, QueueCreated, QueueSettings, Succeeded
-from penstock.storage.batch import HEADER_BYTES, Batch, Header, read_header
-from penstock.storage.columns import FIXED_COLUMNS, Names, decode, decode_grouped
-from penstock.storage.segment import Segment, SegmentReader, open_segment, segment_path
+from penstock.model.events import Event, Fetched, Logged, NameDefined, QueueCreated, Succeeded
+from penstock.model.settings import QueueSettings
+from penstock.storage.arrow.columns import FIXED_COLUMNS, Names, decode, decode_grouped
+from penstock.storage.log.batch import HEADER_BYTES, Batch, Header, read_header
+from penstock.storage.log.segment import Segment, SegmentReader, open_segment, segment_path
 
 MESSAGES = 30_000
 RUNS = 5

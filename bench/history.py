@@ -19,10 +19,10 @@ from bench.driver import Count, StoppedError, closed_loop
 from bench.load import CONNECTIONS, Framing, Tally, request
 from bench.penstock import Broker
 from bench.servers import scratch_directory
-from penstock.model import Version
+from penstock.model.values import Version
 from penstock.storage.directory import DataDirectory
-from penstock.storage.history import name_of
-from penstock.storage.versions import StoredVersions
+from penstock.storage.history.history import name_of
+from penstock.storage.history.versions import StoredVersions
 
 Found = dict[str, float]
 

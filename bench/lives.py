@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.limits import NEVER_NS
-from penstock.model import Event, FetchedRun, LoggedRun, NameDefined, QueueCreated, QueueSettings, SucceededRun
-from penstock.storage.batch import Batch
+from penstock.model.events import Event, FetchedRun, LoggedRun, NameDefined, QueueCreated, SucceededRun
+from penstock.model.settings import QueueSettings
 from penstock.storage.directory import DataDirectory
-from penstock.storage.segment import SEGMENT_HEADER_BYTES, Segment, segment_path
+from penstock.storage.log.batch import Batch
+from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, Segment, segment_path
 
 EVENTS_PER_MESSAGE = 5  # L Q, F, S X.
 QUEUES = tuple(f"queue-{number}" for number in range(1, 17))

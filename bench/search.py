@@ -25,10 +25,11 @@ from bench.penstock import Broker
 from bench.servers import scratch_directory
 from penstock.engine.engine import Engine
 from penstock.limits import NEVER_NS
-from penstock.model import Event, LoggedRun, NameDefined, QueueCreated, QueueSettings
+from penstock.model.events import Event, LoggedRun, NameDefined, QueueCreated
+from penstock.model.settings import QueueSettings
 from penstock.storage.directory import DataDirectory
-from penstock.storage.segments import SegmentLog
-from penstock.storage.snapshot import publish_snapshot, write_snapshot
+from penstock.storage.log.segments import SegmentLog
+from penstock.storage.log.snapshot import publish_snapshot, write_snapshot
 
 MESSAGES = 5_000_000
 ROUNDS = 20

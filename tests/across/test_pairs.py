@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from penstock.storage.columns import Names, decode
+from penstock.storage.arrow.columns import Names, decode
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import batches
 from tests.broker import Broker, StartBroker

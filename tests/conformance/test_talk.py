@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from penstock.dialects import glovebox_codec
+from penstock.dialects.glovebox import codec as glovebox_codec
 from tests.broker import Broker
 from tests.ws_client import WsClient
 

@@ -18,9 +18,10 @@ from penstock.dialects.etzel import Etzel, EtzelConversation
 from penstock.engine.engine import Engine
 from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.limits import BODY_BYTES_MAX, CONNECTION_QUEUES_MAX, SECOND_NS
-from penstock.model import CreateQueue, QueueSettings
-from penstock.server.loop import Loop
-from penstock.server.peer import LoopPeer
+from penstock.model.commands import CreateQueue
+from penstock.model.settings import QueueSettings
+from penstock.server.shells.peer import LoopPeer
+from penstock.server.writer.loop import Loop
 from penstock.storage.faulty import Faults, FaultyLog
 from tests.simulation.scheduler import ProcessScheduler, VirtualTime
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.dialects.http import Call, Request, Response, decode_kept
 from penstock.dialects.nq import Nq, PullDefaults
+from penstock.dialects.wire.http import Call, Request, Response, decode_kept
 from penstock.errors import Reason
 from penstock.limits import (
     BODY_BYTES_MAX,
@@ -21,23 +21,9 @@ from penstock.limits import (
     RUN_MESSAGES_MIN,
     SECOND_NS,
 )
-from penstock.model import (
-    Answer,
-    AwaitResult,
-    Draw,
-    Drawn,
-    NewMessage,
-    Publish,
-    PublishRun,
-    Pull,
-    Pulled,
-    QueueSettings,
-    Receipt,
-    Receipts,
-    Refused,
-    StoredResult,
-    WrongResult,
-)
+from penstock.model.answers import Answer, Drawn, Pulled, Receipt, Receipts, Refused, StoredResult, WrongResult
+from penstock.model.commands import AwaitResult, Draw, NewMessage, Publish, PublishRun, Pull
+from penstock.model.settings import QueueSettings
 from tests.engine.effort import effort
 
 KEEPS = QueueSettings(keep="all")

@@ -9,24 +9,21 @@ import numpy as np
 
 from penstock.engine.engine import Engine
 from penstock.limits import SECOND_NS
-from penstock.model import (
-    Answer,
+from penstock.model.answers import Answer, Delivery, QueueDescription, Receipt
+from penstock.model.commands import (
     Command,
     CreateQueue,
-    Delivery,
     DescribeQueue,
-    Event,
     Fetch,
     Finish,
-    Nanos,
     NewMessage,
     Publish,
-    QueueDescription,
-    QueueSettings,
-    Receipt,
     Release,
     Tick,
 )
+from penstock.model.events import Event
+from penstock.model.settings import QueueSettings
+from penstock.model.values import Nanos
 from penstock.storage.memory import MemoryLog
 
 START_NS = 1_000 * SECOND_NS

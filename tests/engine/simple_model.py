@@ -9,22 +9,20 @@ from typing import Literal
 
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS
-from penstock.model import (
+from penstock.model.answers import (
     Answer,
-    Criteria,
     Discarded,
     Done,
-    Fetch,
     LeasedUntil,
-    NewMessage,
     Published,
     QueueDescription,
-    QueueSettings,
     Receipt,
     Redriven,
     Refused,
     ScheduledAt,
 )
+from penstock.model.commands import Criteria, Fetch, NewMessage
+from penstock.model.settings import QueueSettings
 
 Place = tuple[int, int]
 

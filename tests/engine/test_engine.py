@@ -7,39 +7,37 @@ import pytest
 from penstock.engine.engine import Engine
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, QUEUES_MAX, SECOND_NS, TICK_EVENTS_MAX
-from penstock.model import (
+from penstock.model.answers import Done, QueueDescription, QueueList, Refused
+from penstock.model.commands import (
     Carry,
     CreateQueue,
-    DeadLettered,
     DeleteQueue,
     DescribeQueue,
-    Done,
-    Exasperated,
-    Expired,
     Fetch,
-    Fetched,
     Finish,
-    Kicked,
     ListQueues,
-    Logged,
-    NameDefined,
     NewMessage,
     Publish,
-    QueueChanged,
-    QueueDescription,
-    QueueList,
-    QueueRemoved,
-    QueueSettings,
-    RedrivePolicy,
-    Refused,
     Release,
-    Rescheduled,
-    Retried,
     Settle,
-    Succeeded,
     Tick,
     UpdateQueue,
 )
+from penstock.model.events import (
+    DeadLettered,
+    Exasperated,
+    Expired,
+    Fetched,
+    Kicked,
+    Logged,
+    NameDefined,
+    QueueChanged,
+    QueueRemoved,
+    Rescheduled,
+    Retried,
+    Succeeded,
+)
+from penstock.model.settings import QueueSettings, RedrivePolicy
 from tests.engine.rig import Rig, state_of
 
 DONE = Done()
@@ -199,7 +197,7 @@ def test_queues_are_listed_oldest_first_in_pages(rig: Rig) -> None:
 
 def test_there_are_no_more_queues_than_the_limit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     assert QUEUES_MAX == 100_000
-    monkeypatch.setattr("penstock.engine.administration.QUEUES_MAX", 2)
+    monkeypatch.setattr("penstock.engine.decide.administration.QUEUES_MAX", 2)
     rig.create("one")
     rig.create("two")
     assert rig.do(CreateQueue("three", QueueSettings())) == Refused(Reason.TOO_MANY_QUEUES)

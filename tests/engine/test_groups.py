@@ -10,42 +10,38 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from penstock.engine import pull as pull_module
+from penstock.engine.decide import pull as pull_module
 from penstock.engine.engine import Engine
 from penstock.engine.groups import AWAITED, STORED
 from penstock.errors import Reason
 from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MIN, SECOND_NS
-from penstock.model import (
+from penstock.model.answers import Answer, Pulled, Receipts, Refused, StoredResult, WrongResult
+from penstock.model.commands import (
     FROM_NEWEST,
     FROM_NEXT,
-    Answer,
     AwaitResult,
     Carry,
     CreateQueue,
-    Delivered,
-    DeliveredRun,
     Draw,
-    Event,
     Finish,
-    HandedOver,
-    HandedOverRun,
     NewMessage,
     Publish,
     PublishRun,
     Pull,
-    Pulled,
-    QueueSettings,
-    Receipts,
-    ReceiverMoved,
-    RedrivePolicy,
-    Refused,
     Release,
-    ResultStored,
-    StoredResult,
     UpdateQueue,
-    WrongResult,
 )
-from penstock.storage.batch import HEADER_BYTES, Batch, events_of, read_header
+from penstock.model.events import (
+    Delivered,
+    DeliveredRun,
+    Event,
+    HandedOver,
+    HandedOverRun,
+    ReceiverMoved,
+    ResultStored,
+)
+from penstock.model.settings import QueueSettings, RedrivePolicy
+from penstock.storage.log.batch import HEADER_BYTES, Batch, events_of, read_header
 from penstock.storage.memory import MemoryLog
 from tests.engine.effort import effort
 from tests.engine.rig import Rig, copied_sections, state_of

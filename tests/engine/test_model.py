@@ -17,13 +17,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.engine.engine import Engine
 from penstock.engine.history import content_digest
-from penstock.engine.lifecycle import State
 from penstock.engine.queue import Queue as EngineQueue
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS
-from penstock.model import (
+from penstock.model.answers import (
     Answer,
     Aside,
+    Delivery,
+    Discarded,
+    Done,
+    Found,
+    Purged,
+    QueueList,
+    Received,
+    Refused,
+)
+from penstock.model.commands import (
     Cancel,
     Carry,
     Command,
@@ -31,30 +40,18 @@ from penstock.model import (
     Criteria,
     Delete,
     DeleteQueue,
-    Delivery,
     DescribeQueue,
-    Discarded,
-    Done,
-    Event,
     Extend,
     Fetch,
     Finish,
-    Found,
     ListQueues,
-    MessageEvent,
     NewMessage,
     Outcome,
     Publish,
     PublishTopics,
     Purge,
-    Purged,
-    QueueList,
-    QueueSettings,
     Receive,
-    Received,
     Redrive,
-    RedrivePolicy,
-    Refused,
     Release,
     Reschedule,
     Restore,
@@ -62,13 +59,16 @@ from penstock.model import (
     SetAside,
     Settle,
     SettleMany,
-    Stage,
     Tick,
     UpdateQueue,
 )
+from penstock.model.events import Event, MessageEvent
+from penstock.model.lifecycle import State
+from penstock.model.settings import QueueSettings, RedrivePolicy
+from penstock.model.values import Stage
 from penstock.storage.directory import DataDirectory
-from penstock.storage.segments import SegmentLog
-from penstock.storage.snapshot import publish_snapshot, read_facts, snapshot_path, write_snapshot
+from penstock.storage.log.segments import SegmentLog
+from penstock.storage.log.snapshot import publish_snapshot, read_facts, snapshot_path, write_snapshot
 from tests.engine.effort import LONG, effort
 from tests.engine.rig import state_of
 from tests.engine.simple_model import Message, Model, Place, Queue

@@ -14,27 +14,22 @@ from penstock.engine.engine import Engine
 from penstock.engine.names import NameSweep, StoredNames
 from penstock.errors import Reason
 from penstock.limits import NAME_NUMBER_MAX, NAMES_FORGOTTEN_AT_ONCE, NAMES_RECALLED_MAX, NAMES_SWEPT_MIN
-from penstock.model import (
+from penstock.model.answers import Delivery, Published, Receipt, Refused
+from penstock.model.commands import (
     CreateQueue,
     DeleteQueue,
-    Delivery,
     Draw,
     Fetch,
     Finish,
     ForgetNames,
-    NameDefined,
-    NameForgotten,
     NewMessage,
     Publish,
-    Published,
     PublishTopics,
     Pull,
-    QueueSettings,
-    Receipt,
-    RedrivePolicy,
-    Refused,
     Release,
 )
+from penstock.model.events import NameDefined, NameForgotten
+from penstock.model.settings import QueueSettings, RedrivePolicy
 from tests.engine.rig import Rig, state_of
 
 TEXTS = ("", "a", "b", "c", "d", "e", "f")

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.engine.lifecycle import State
 from penstock.engine.rows import ROW_BYTES, Row, Rows
 from penstock.limits import ROWS_PER_CHUNK
+from penstock.model.lifecycle import State
 from tests.engine.effort import effort
 
 u32 = st.integers(0, 2**32 - 1)

@@ -12,31 +12,22 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from penstock.engine.engine import Engine
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN, SECOND_NS
-from penstock.model import (
-    CreateQueue,
-    Delivery,
-    Done,
+from penstock.model.answers import Delivery, Done, Refused
+from penstock.model.commands import CreateQueue, Fetch, Finish, FinishMany, NewMessage, Publish, PublishTopics
+from penstock.model.events import (
     Event,
-    Fetch,
     FetchedRun,
-    Finish,
-    FinishMany,
     KickedRun,
     Logged,
     LoggedRun,
     MessageRun,
-    NewMessage,
-    Publish,
-    PublishTopics,
     QueuedRun,
-    QueueSettings,
-    RedrivePolicy,
-    Refused,
     SucceededRun,
     Unchanged,
     UnchangedRun,
 )
-from penstock.storage.batch import HEADER_BYTES, Batch, events_of, read_header
+from penstock.model.settings import QueueSettings, RedrivePolicy
+from penstock.storage.log.batch import HEADER_BYTES, Batch, events_of, read_header
 from tests.engine.effort import effort
 from tests.engine.rig import Rig, state_of
 

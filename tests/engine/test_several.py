@@ -8,29 +8,11 @@ import pytest
 
 from penstock.errors import Reason
 from penstock.limits import RUN_MESSAGES_MIN, SECOND_NS
-from penstock.model import (
-    LETTERS,
-    Answer,
-    Completed,
-    CreateQueue,
-    Delivery,
-    Discarded,
-    Done,
-    Extend,
-    LeasedUntil,
-    MessageEvent,
-    Outcome,
-    Push,
-    QueueDescription,
-    QueueSettings,
-    Receive,
-    Received,
-    RedrivePolicy,
-    Refused,
-    ResultStored,
-    Settle,
-    UpdateQueue,
-)
+from penstock.model.answers import Answer, Delivery, Discarded, Done, LeasedUntil, QueueDescription, Received, Refused
+from penstock.model.commands import CreateQueue, Extend, Outcome, Receive, Settle, UpdateQueue
+from penstock.model.events import Completed, MessageEvent, ResultStored
+from penstock.model.kinds import LETTERS
+from penstock.model.settings import Push, QueueSettings, RedrivePolicy
 from tests.engine.rig import Rig, state_of
 
 GONE = Refused(Reason.LEASE_GONE)

@@ -13,23 +13,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.engine.engine import Engine
 from penstock.errors import Reason
 from penstock.limits import STAGED_QUERIES_MAX
-from penstock.model import (
+from penstock.model.answers import Answer, Done, Refused, StagedDescription
+from penstock.model.commands import (
     AdmitRows,
-    Answer,
     CommitBatch,
     CreateQueue,
     DeleteQueue,
     DescribeStaged,
-    Done,
     DropStaged,
     NewMessage,
     Publish,
     PublishRun,
-    QueueSettings,
-    Refused,
-    StagedDescription,
     StageRows,
 )
+from penstock.model.settings import QueueSettings
 from penstock.storage.memory import MemoryLog
 from tests.engine.effort import effort
 from tests.engine.rig import Rig, copied_sections, state_of

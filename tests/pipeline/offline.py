@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from penstock.model import Event, NameDefined, QueueCreated, QueueSettings
+from penstock.model.events import Event, NameDefined, QueueCreated
+from penstock.model.settings import QueueSettings
 from penstock.pipeline.columns import COLUMNS
-from penstock.storage.columns import Names, decode
+from penstock.storage.arrow.columns import Names, decode
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import batches
 from tests.storage.samples import close_log, commit, logged, open_log, recover

@@ -13,7 +13,7 @@ from penstock.errors import BrokerError, DamagedLogError, DataDirectoryError, Ev
 from penstock.pipeline.broker import BrokerLog
 from penstock.pipeline.files import FileLog
 from penstock.pipeline.log import EventLog
-from penstock.storage.batch import Header
+from penstock.storage.log.batch import Header
 from tests.broker import Broker, StartBroker
 from tests.history import make_queue
 from tests.pipeline.conftest import url_of

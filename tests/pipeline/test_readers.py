@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.errors import LakeError
-from penstock.model import Kind
+from penstock.model.kinds import Kind
 from penstock.pipeline import publication, stream
 from penstock.pipeline.compaction import compact
 from penstock.pipeline.lake import Lake

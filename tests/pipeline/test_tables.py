@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.errors import LakeError, SparkError
-from penstock.model import LETTERS, Event, Fetched, Kind, NameDefined, QueueRemoved, Succeeded
+from penstock.model.events import Event, Fetched, NameDefined, QueueRemoved, Succeeded
+from penstock.model.kinds import LETTERS, Kind
 from penstock.pipeline import compaction
 from penstock.pipeline.compaction import compact, rebuild, vacuum
 from penstock.pipeline.lake import Lake, LakeTable

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from penstock.model import Kind
-from penstock.storage.batch import RECORD_DTYPE
+from penstock.model.kinds import Kind
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import batches
+from penstock.storage.log.batch import RECORD_DTYPE
 from tests.broker import Broker
 from tests.history import call as tell
 from tests.history import make_queue

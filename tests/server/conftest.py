@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.storage.directory import DataDirectory
-from penstock.storage.segments import SegmentLog
+from penstock.storage.log.segments import SegmentLog
 
 
 @pytest.fixture

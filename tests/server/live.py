@@ -8,15 +8,18 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.engine.engine import Engine
-from penstock.model import Answer, Command, NewMessage, Publish, QueueSettings, Version
+from penstock.model.answers import Answer
+from penstock.model.commands import Command, NewMessage, Publish
+from penstock.model.settings import QueueSettings
+from penstock.model.values import Version
 from penstock.server.app import AsyncioScheduler
 from penstock.server.config import LogConfig
-from penstock.server.housekeeping import Housekeeper
-from penstock.server.loop import Loop
-from penstock.server.remembering import Remembering
-from penstock.storage.history import ObjectHistory
+from penstock.server.services.history import Remembering
+from penstock.server.services.snapshots import Housekeeper
+from penstock.server.writer.loop import Loop
+from penstock.storage.history.history import ObjectHistory
+from penstock.storage.log.segments import SegmentLog
 from penstock.storage.memory import MemoryLog
-from penstock.storage.segments import SegmentLog
 
 
 async def ask(loop: Loop, command: Command) -> Any:

@@ -8,9 +8,10 @@ import pytest
 
 from penstock.engine.engine import Engine
 from penstock.limits import SECOND_NS
-from penstock.model import CreateQueue, Fetch, NewMessage, Publish, QueueSettings
+from penstock.model.commands import CreateQueue, Fetch, NewMessage, Publish
+from penstock.model.settings import QueueSettings
 from penstock.server.clock import SLOWNESS, Clock
-from penstock.server.loop import Loop
+from penstock.server.writer.loop import Loop
 from penstock.storage.memory import MemoryLog
 
 START = 1_700_000_000 * SECOND_NS

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.limits import NAME_NUMBER_MAX
-from penstock.server.replay import _Lookup
+from penstock.server.services.event_reader import _Lookup
 
 numbers = st.one_of(st.integers(0, 5000), st.integers(0, NAME_NUMBER_MAX))
 

@@ -13,21 +13,23 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock import __version__
 from penstock.dialects.etzel import Etzel, refusal
-from penstock.dialects.http import BodyRule, Headers, Request, Response
+from penstock.dialects.wire.http import BodyRule, Headers, Request, Response
 from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.limits import BODY_BYTES_UNASKED
-from penstock.model import Answer, Command, CreateQueue, Fetch, Finish, NewMessage, Publish, QueueSettings
+from penstock.model.answers import Answer
+from penstock.model.commands import Command, CreateQueue, Fetch, Finish, NewMessage, Publish
+from penstock.model.settings import QueueSettings
 from penstock.server.config import EventsConfig, HttpConfig, LinesConfig, LogConfig, PushConfig
-from penstock.server.housekeeping import Housekeeper
-from penstock.server.http import HttpServer, Route
-from penstock.server.lines import LineServer
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics, metrics_table
-from penstock.server.push import Pushers
-from penstock.server.remembering import Remembering
-from penstock.server.spectators import Spectators
-from penstock.storage.history import ObjectHistory
+from penstock.server.services.history import Remembering
+from penstock.server.services.push import Pushers
+from penstock.server.services.snapshots import Housekeeper
+from penstock.server.services.spectators import Spectators
+from penstock.server.shells.http import HttpServer, Route
+from penstock.server.shells.lines import LineServer
+from penstock.storage.history.history import ObjectHistory
+from penstock.storage.log.segments import SegmentLog
 from penstock.storage.memory import MemoryLog
-from penstock.storage.segments import SegmentLog
 from tests.server.live import a_loop, ask
 
 Scraped = dict[str, dict[tuple[str, ...], float]]

@@ -10,7 +10,8 @@ import pytest
 
 from penstock.errors import DamagedExtentError, Reason
 from penstock.limits import SECOND_NS
-from penstock.model import (
+from penstock.model.answers import Pulled, Refused, StoredResult
+from penstock.model.commands import (
     FROM_NEWEST,
     FROM_NEXT,
     AwaitResult,
@@ -23,12 +24,9 @@ from penstock.model import (
     PublishInTurn,
     PublishRun,
     Pull,
-    Pulled,
-    QueueSettings,
-    Refused,
-    StoredResult,
 )
-from penstock.server.loop import Loop, Waiter
+from penstock.model.settings import QueueSettings
+from penstock.server.writer.loop import Loop, Waiter
 from penstock.storage.memory import MemoryLog
 from tests.server.live import a_loop, ask
 

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from penstock.cli.log import app
 from penstock.errors import DamagedLogError, DataDirectoryError
-from penstock.model import Version
+from penstock.model.values import Version
 from penstock.storage.directory import DataDirectory
-from penstock.storage.history import ObjectHistory, name_of
-from penstock.storage.segments import SegmentLog
-from penstock.storage.versions import StoredVersions
+from penstock.storage.history.history import ObjectHistory, name_of
+from penstock.storage.history.versions import StoredVersions
+from penstock.storage.log.segments import SegmentLog
 from tests.server.live import Remembered
 
 KEYS = 20

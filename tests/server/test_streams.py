@@ -10,10 +10,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from penstock.dialects.http import Awaited, BodyRule, Headers, Request, Response, Sink, Stream
-from penstock.model import Answer, Command
+from penstock.dialects.wire.http import Awaited, BodyRule, Headers, Request, Response, Sink, Stream
+from penstock.model.answers import Answer
+from penstock.model.commands import Command
 from penstock.server.config import HttpConfig
-from penstock.server.http import HttpServer, Route
+from penstock.server.shells.http import HttpServer, Route
 
 PIECES = [b"one\n", b"", b"two\n", b"x" * 70_000]
 WHOLE = b"".join(PIECES)

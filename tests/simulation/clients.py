@@ -7,12 +7,11 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from penstock.limits import SECOND_NS
-from penstock.model import (
-    Answer,
+from penstock.model.answers import Answer, Delivery, Pulled
+from penstock.model.commands import (
     Command,
     CreateQueue,
     DeleteQueue,
-    Delivery,
     DescribeQueue,
     Draw,
     Fetch,
@@ -21,14 +20,12 @@ from penstock.model import (
     NewMessage,
     Publish,
     Pull,
-    Pulled,
     Purge,
-    QueueSettings,
-    RedrivePolicy,
     Release,
-    Stage,
     UpdateQueue,
 )
+from penstock.model.settings import QueueSettings, RedrivePolicy
+from penstock.model.values import Stage
 
 if TYPE_CHECKING:
     from tests.simulation.world import Request, World

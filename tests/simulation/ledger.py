@@ -11,17 +11,16 @@ from dataclasses import dataclass, field
 from penstock.engine.engine import Engine
 from penstock.engine.groups import STORED
 from penstock.limits import NEVER_NS
-from penstock.model import (
+from penstock.model.answers import Delivery, Drawn, Receipt
+from penstock.model.commands import Fetch
+from penstock.model.events import (
     Damaged,
     DeadLettered,
     Deleted,
     Delivered,
-    Delivery,
-    Drawn,
     Event,
     Exasperated,
     Expired,
-    Fetch,
     Fetched,
     HandedOver,
     Kicked,
@@ -29,19 +28,18 @@ from penstock.model import (
     MessageEvent,
     NameDefined,
     NameForgotten,
-    Nanos,
     QueueChanged,
     QueueCreated,
     QueueRemoved,
-    QueueSettings,
-    Receipt,
     ReceiverMoved,
     Rescheduled,
     ResultStored,
     Retried,
     Succeeded,
 )
-from penstock.storage.batch import HEADER_BYTES, events_of, read_header
+from penstock.model.settings import QueueSettings
+from penstock.model.values import Nanos
+from penstock.storage.log.batch import HEADER_BYTES, events_of, read_header
 
 Place = tuple[int, int]
 RETRIES_MAX = 2

@@ -8,7 +8,7 @@ from itertools import count
 from random import Random
 
 from penstock.limits import SECOND_NS
-from penstock.model import Nanos
+from penstock.model.values import Nanos
 
 TIMER_LATE_NS_MAX = SECOND_NS // 1000  # No event loop calls back in time to the nanosecond.
 

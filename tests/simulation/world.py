@@ -12,26 +12,10 @@ from penstock.engine.engine import Engine
 from penstock.engine.names import NameSweep
 from penstock.errors import Reason
 from penstock.limits import SECOND_NS
-from penstock.model import (
-    Answer,
-    Command,
-    CreateQueue,
-    Delivery,
-    Done,
-    Fetch,
-    Finish,
-    ForgetNames,
-    Nanos,
-    Publish,
-    Pull,
-    Pulled,
-    Purge,
-    Receipt,
-    Refused,
-    Release,
-    Stage,
-)
-from penstock.server.loop import Loop, Waiter
+from penstock.model.answers import Answer, Delivery, Done, Pulled, Receipt, Refused
+from penstock.model.commands import Command, CreateQueue, Fetch, Finish, ForgetNames, Publish, Pull, Purge, Release
+from penstock.model.values import Nanos, Stage
+from penstock.server.writer.loop import Loop, Waiter
 from penstock.storage.faulty import Faults, FaultyLog, rot
 from penstock.storage.port import Section
 from tests.engine.rig import copied_sections
@@ -43,7 +27,7 @@ START_NS = 1_700_000_000 * SECOND_NS
 DEADLINE_LATE_NS_MAX = 2 * TIMER_LATE_NS_MAX
 TRACE_LINES_MAX = 60
 
-logging.getLogger("penstock.server.loop").setLevel(logging.CRITICAL + 1)  # Failing is its daily bread here.
+logging.getLogger("penstock.server.writer.loop").setLevel(logging.CRITICAL + 1)  # Failing is its daily bread here.
 
 
 @dataclass(eq=False)

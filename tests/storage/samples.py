@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from penstock.limits import NEVER_NS
-from penstock.model import (
+from penstock.model.events import (
     Admitted,
     BatchCommitted,
     Carried,
@@ -35,29 +35,26 @@ from penstock.model import (
     Moved,
     NameDefined,
     NameForgotten,
-    Position,
-    Push,
     QueueChanged,
     QueueCreated,
     Queued,
     QueueRemoved,
-    QueueSettings,
     ReceiverMoved,
-    RedrivePolicy,
     Rescheduled,
     Restored,
     ResultCarried,
     ResultStored,
     Retried,
-    Stage,
     Staged,
     Succeeded,
     Unchanged,
     Unstaged,
 )
+from penstock.model.settings import Push, QueueSettings, RedrivePolicy
+from penstock.model.values import Position, Stage
 from penstock.storage.directory import DataDirectory
+from penstock.storage.log.segments import SegmentLog
 from penstock.storage.port import Log, Section
-from penstock.storage.segments import SegmentLog
 
 _u32 = st.integers(0, 2**32 - 1)
 _u64 = st.integers(0, 2**64 - 1)

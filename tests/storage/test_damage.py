@@ -19,28 +19,18 @@ import pytest
 from penstock.engine.engine import Engine
 from penstock.errors import DamagedLogError
 from penstock.limits import SECOND_NS
-from penstock.model import (
-    Command,
-    CreateQueue,
-    Delivery,
-    Event,
-    Fetch,
-    Finish,
-    Logged,
-    NewMessage,
-    Publish,
-    QueueSettings,
-    RedrivePolicy,
-    Stage,
-    Tick,
-)
-from penstock.server.loop import Loop
+from penstock.model.answers import Delivery
+from penstock.model.commands import Command, CreateQueue, Fetch, Finish, NewMessage, Publish, Tick
+from penstock.model.events import Event, Logged
+from penstock.model.settings import QueueSettings, RedrivePolicy
+from penstock.model.values import Stage
+from penstock.server.writer.loop import Loop
 from penstock.storage.directory import DataDirectory
-from penstock.storage.reader import Extents, LogIndex
-from penstock.storage.segment import SEGMENT_HEADER_BYTES, is_segment_header, segment_path
-from penstock.storage.segments import SegmentLog
-from penstock.storage.snapshot import check_snapshot, publish_snapshot, read_facts, snapshot_path, write_snapshot
-from penstock.storage.traces import Tracer, Traces
+from penstock.storage.log.reader import Extents, LogIndex
+from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, is_segment_header, segment_path
+from penstock.storage.log.segments import SegmentLog
+from penstock.storage.log.snapshot import check_snapshot, publish_snapshot, read_facts, snapshot_path, write_snapshot
+from penstock.storage.log.traces import Tracer, Traces
 from tests.engine.effort import LONG
 from tests.engine.rig import state_of
 from tests.storage.samples import close_log, commit, logged, open_log, recover

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from penstock.engine.engine import Engine
-from penstock.model import Kind
-from penstock.storage.batch import HEADER_BYTES, Batch, events_of
+from penstock.model.kinds import Kind
 from penstock.storage.directory import DataDirectory
-from penstock.storage.segment import SegmentReader, open_segment
-from penstock.storage.segments import SegmentLog
+from penstock.storage.log.batch import HEADER_BYTES, Batch, events_of
+from penstock.storage.log.segment import SegmentReader, open_segment
+from penstock.storage.log.segments import SegmentLog
 from tests.storage.golden.make import GOLDEN, HERE, ID_KEY, describe, describe_state, make
 
 OLDER_SNAPSHOT = b"PSNP\2\0"  # Read, but no longer written.

@@ -18,12 +18,13 @@ from penstock.cli.log import app
 from penstock.engine.engine import Engine
 from penstock.errors import DataDirectoryError
 from penstock.limits import NEVER_NS
-from penstock.model import Event, Fetched, Kicked, Logged, QueueCreated, QueueSettings, Staged
-from penstock.storage.batch import HEADER_BYTES, Batch
+from penstock.model.events import Event, Fetched, Kicked, Logged, QueueCreated, Staged
+from penstock.model.settings import QueueSettings
 from penstock.storage.directory import DataDirectory, Identity, write_durably
 from penstock.storage.inspect import Severity, holder, scan
-from penstock.storage.segment import SEGMENT_HEADER_BYTES, Segment, SegmentReader, open_segment, segment_path
-from penstock.storage.snapshot import publish_snapshot, write_snapshot
+from penstock.storage.log.batch import HEADER_BYTES, Batch
+from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, Segment, SegmentReader, open_segment, segment_path
+from penstock.storage.log.snapshot import publish_snapshot, write_snapshot
 from tests.storage.golden.make import BODY, HERE, ID_KEY
 
 FIRST = "00000000000000000000.log"

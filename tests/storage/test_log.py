@@ -9,11 +9,13 @@ from random import Random
 
 import pytest
 
-from penstock.model import Event, Kicked, NameDefined, QueueCreated, QueueSettings, Stage
+from penstock.model.events import Event, Kicked, NameDefined, QueueCreated
+from penstock.model.settings import QueueSettings
+from penstock.model.values import Stage
 from penstock.storage.faulty import Faults, FaultyLog
+from penstock.storage.log.segments import SegmentLog
 from penstock.storage.memory import MemoryLog
 from penstock.storage.port import Log
-from penstock.storage.segments import SegmentLog
 from tests.storage.samples import close_log, logged, open_log, recover
 
 EVENTS: list[Event] = [

@@ -22,11 +22,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from penstock.model import CreateQueue, Kind, NewMessage, Publish, QueueSettings
-from penstock.storage.batch import HEADER_BYTES, Header, read_header
-from penstock.storage.columns import Names, decode
+from penstock.model.commands import CreateQueue, NewMessage, Publish
+from penstock.model.kinds import Kind
+from penstock.model.settings import QueueSettings
+from penstock.storage.arrow.columns import Names, decode
 from penstock.storage.directory import DataDirectory
-from penstock.storage.segments import SegmentLog
+from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
+from penstock.storage.log.segments import SegmentLog
 from tests.broker import Broker, StartBroker
 from tests.history import events, make_history, make_queue, publish, settle
 from tests.http_client import Connection

@@ -21,15 +21,14 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 from rich.table import Table
 
 from penstock.cli.rebuild import rebuild_history
-from penstock.dialects.times import in_seconds
+from penstock.dialects.wire.times import in_seconds
 from penstock.engine.engine import Engine
 from penstock.engine.groups import STORED
 from penstock.engine.history import NoHistory
 from penstock.errors import DataDirectoryError
 from penstock.limits import NEVER_NS
-from penstock.model import QueueSettings
-from penstock.storage.batch import Header
-from penstock.storage.columns import Names, decode_grouped
+from penstock.model.settings import QueueSettings
+from penstock.storage.arrow.columns import Names, decode_grouped
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import (
     Advance,
@@ -43,8 +42,9 @@ from penstock.storage.inspect import (
     replay,
     scan,
 )
-from penstock.storage.reader import names_told
-from penstock.storage.snapshot import read_snapshot
+from penstock.storage.log.batch import Header
+from penstock.storage.log.reader import names_told
+from penstock.storage.log.snapshot import read_snapshot
 
 app = typer.Typer(help="Look into a data directory, and check it.", no_args_is_help=True)
 app.command()(rebuild_history)

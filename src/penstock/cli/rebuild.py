@@ -16,15 +16,16 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from penstock.engine.history import content_digest, note
 from penstock.engine.names import StoredNames
 from penstock.errors import DamagedLogError, HistoryError
-from penstock.model import Kind, Position, Version
-from penstock.storage.batch import HEADER_BYTES, Header, extent_bounds, records_of
+from penstock.model.kinds import Kind
+from penstock.model.values import Position, Version
 from penstock.storage.directory import DataDirectory, sync
-from penstock.storage.history import ObjectHistory, name_of
+from penstock.storage.history.history import ObjectHistory, name_of
+from penstock.storage.history.versions import StoredVersions, unpacked
 from penstock.storage.inspect import newest_snapshot
-from penstock.storage.reader import names_told
-from penstock.storage.segment import Segment, SegmentReader, in_segments, open_segment
-from penstock.storage.snapshot import read_snapshot
-from penstock.storage.versions import StoredVersions, unpacked
+from penstock.storage.log.batch import HEADER_BYTES, Header, extent_bounds, records_of
+from penstock.storage.log.reader import names_told
+from penstock.storage.log.segment import Segment, SegmentReader, in_segments, open_segment
+from penstock.storage.log.snapshot import read_snapshot
 
 _UNFINISHED = "history.new"
 

@@ -19,8 +19,8 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import FieldInfo
 
-from penstock.dialects.conversation import Cancelable, Peer
-from penstock.dialects.http import checked_name
+from penstock.dialects.wire.conversation import Cancelable, Peer
+from penstock.dialects.wire.http import checked_name
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds
 from penstock.limits import (
@@ -32,20 +32,9 @@ from penstock.limits import (
     RUN_MESSAGES_MIN,
     SECOND_NS,
 )
-from penstock.model import (
-    Answer,
-    Delivery,
-    Done,
-    Fetch,
-    Finish,
-    FinishMany,
-    NewMessage,
-    PublishRun,
-    QueueSettings,
-    Receipt,
-    Receipts,
-    Refused,
-)
+from penstock.model.answers import Answer, Delivery, Done, Receipt, Receipts, Refused
+from penstock.model.commands import Fetch, Finish, FinishMany, NewMessage, PublishRun
+from penstock.model.settings import QueueSettings
 
 TIMEOUT_SECONDS_MIN = 5
 TIMEOUT_SECONDS_DEFAULT = 60

@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.dialects.header_values import checked_header_value, content_type_header, content_type_of
-from penstock.dialects.http import (
+from penstock.dialects.wire.header_values import checked_header_value, content_type_header, content_type_of
+from penstock.dialects.wire.http import (
     KEPT_HEADERS,
     BodyRule,
     Call,
@@ -28,9 +28,9 @@ from penstock.dialects.http import (
     unreadable,
     whole_number,
 )
-from penstock.dialects.listing import listing
-from penstock.dialects.multipart import boundary_of, is_multipart, join_parts, split_parts
-from penstock.dialects.times import rfc3339_seconds
+from penstock.dialects.wire.listing import listing
+from penstock.dialects.wire.multipart import boundary_of, is_multipart, join_parts, split_parts
+from penstock.dialects.wire.times import rfc3339_seconds
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
 from penstock.limits import (
@@ -40,25 +40,20 @@ from penstock.limits import (
     LONG_POLL_SECONDS_MAX,
     SECOND_NS,
 )
-from penstock.model import (
-    Answer,
+from penstock.model.answers import Answer, Delivery, QueueDescription, Receipt, Refused
+from penstock.model.commands import (
     CreateQueue,
     DeleteQueue,
-    Delivery,
     DescribeQueue,
     Fetch,
     Finish,
     ListQueues,
-    Nanos,
     NewMessage,
     Publish,
-    QueueDescription,
-    QueueSettings,
-    Receipt,
-    RedrivePolicy,
-    Refused,
     UpdateQueue,
 )
+from penstock.model.settings import QueueSettings, RedrivePolicy
+from penstock.model.values import Nanos
 
 _STATUS = {
     Reason.NO_QUEUE: 404,

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from penstock.dialects.http import (
+from penstock.dialects.wire.http import (
     JSON,
     BodyRule,
     Call,
@@ -26,8 +26,8 @@ from penstock.dialects.http import (
     unreadable,
     whole_number,
 )
-from penstock.dialects.json_bounds import check_keys
-from penstock.dialects.times import rfc3339
+from penstock.dialects.wire.json_bounds import check_keys
+from penstock.dialects.wire.times import rfc3339
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import (
     BATCH_MESSAGES_MAX,
@@ -46,26 +46,10 @@ from penstock.limits import (
     SECOND_NS,
     SEQUENCE_MAX,
 )
-from penstock.model import (
-    FROM_NEXT,
-    Answer,
-    AwaitResult,
-    Draw,
-    Drawn,
-    Nanos,
-    NewMessage,
-    Publish,
-    PublishInTurn,
-    PublishRun,
-    Pull,
-    Pulled,
-    QueueSettings,
-    Receipt,
-    Receipts,
-    Refused,
-    StoredResult,
-    WrongResult,
-)
+from penstock.model.answers import Answer, Drawn, Pulled, Receipt, Receipts, Refused, StoredResult, WrongResult
+from penstock.model.commands import FROM_NEXT, AwaitResult, Draw, NewMessage, Publish, PublishInTurn, PublishRun, Pull
+from penstock.model.settings import QueueSettings
+from penstock.model.values import Nanos
 
 _STATUS = {
     Reason.NO_QUEUE: 404,

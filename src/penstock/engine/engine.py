@@ -15,7 +15,7 @@ from typing import Any, TypeGuard
 import msgspec
 import numpy as np
 
-from penstock.engine.administration import (
+from penstock.engine.decide.administration import (
     create_queue,
     delete_queue,
     describe_object,
@@ -23,22 +23,21 @@ from penstock.engine.administration import (
     list_queues,
     update_queue,
 )
-from penstock.engine.asides import delete, restore, set_aside
-from penstock.engine.claims import finish_claimed, read_claimed
+from penstock.engine.decide.claims import finish_claimed, read_claimed
+from penstock.engine.decide.damage import delete, restore, set_aside
+from penstock.engine.decide.leasing import fetch, finish, finish_many, release
+from penstock.engine.decide.moving import cancel, redrive, reschedule
+from penstock.engine.decide.publishing import Publishing, alike, run_of
+from penstock.engine.decide.pull import Pulling, receive, result_of
+from penstock.engine.decide.purging import purge
+from penstock.engine.decide.search import candidates, list_held, look_up, scheduled, search
+from penstock.engine.decide.settling import extend, settle, settle_many
 from penstock.engine.groups import WORKERS
 from penstock.engine.history import History, MemoryHistory, content_digest, note, note_run
-from penstock.engine.leasing import fetch, finish, finish_many, release
-from penstock.engine.lifecycle import ALLOWED, DAMAGED, DELAYED, LEASED, READY
-from penstock.engine.moving import cancel, redrive, reschedule
 from penstock.engine.names import Names, NamesFullError, StoredNames, forget_names
-from penstock.engine.publishing import Publishing, alike, run_of
-from penstock.engine.pull import Pulling, receive, result_of
-from penstock.engine.purging import purge
 from penstock.engine.queue import Queue, Section
 from penstock.engine.routing import Routing
 from penstock.engine.rows import ROW_DTYPE, Row
-from penstock.engine.search import candidates, list_held, look_up, scheduled, search
-from penstock.engine.settling import extend, settle, settle_many
 from penstock.engine.staging import Staging
 from penstock.engine.topics import TopicNames
 from penstock.errors import Reason
@@ -48,107 +47,102 @@ from penstock.limits import (
     RUN_MESSAGES_MIN,
     TICK_EVENTS_MAX,
 )
-from penstock.model import (
+from penstock.model.answers import Decision, Done, Receipt, Receipts, Refused, refuse
+from penstock.model.commands import (
     AdmitRows,
-    Admitted,
     AwaitResult,
-    BatchCommitted,
     Cancel,
-    Carried,
     Carry,
     Command,
     CommitBatch,
-    Completed,
     CreateQueue,
-    Damaged,
-    DeadLettered,
-    Decision,
-    Declined,
     Delete,
-    Deleted,
     DeleteQueue,
-    Delivered,
-    DeliveredRun,
     DescribeObject,
     DescribeQueue,
     DescribeStaged,
-    Done,
     DropStaged,
-    Event,
-    Exasperated,
-    Expired,
     Extend,
-    Extended,
-    Failed,
     Fetch,
-    Fetched,
-    FetchedRun,
     Finish,
     FinishClaimed,
     FinishMany,
     ForgetNames,
-    GivenBack,
-    HandedOver,
-    HandedOverRun,
-    Invalidated,
-    KeyedRun,
-    Kicked,
-    KickedRun,
     ListCandidates,
     ListHeld,
     ListQueues,
     ListScheduled,
-    Logged,
-    LoggedRun,
     LookUp,
-    MessageEvent,
-    Moved,
-    NameDefined,
-    NameForgotten,
-    Nanos,
     NewMessage,
-    Place,
-    Position,
     Publish,
     PublishRun,
     PublishTopics,
     Pull,
     Purge,
+    ReadClaimed,
+    Receive,
+    Redrive,
+    Release,
+    Reschedule,
+    Restore,
+    Search,
+    SetAside,
+    Settle,
+    SettleMany,
+    StageRows,
+    Tick,
+    UpdateQueue,
+)
+from penstock.model.events import (
+    Admitted,
+    BatchCommitted,
+    Carried,
+    Completed,
+    Damaged,
+    DeadLettered,
+    Declined,
+    Deleted,
+    Delivered,
+    DeliveredRun,
+    Event,
+    Exasperated,
+    Expired,
+    Extended,
+    Failed,
+    Fetched,
+    FetchedRun,
+    GivenBack,
+    HandedOver,
+    HandedOverRun,
+    Invalidated,
+    Kicked,
+    KickedRun,
+    Logged,
+    LoggedRun,
+    MessageEvent,
+    Moved,
+    NameDefined,
+    NameForgotten,
     QueueChanged,
     QueueCreated,
     Queued,
     QueuedRun,
     QueueRemoved,
-    ReadClaimed,
-    Receipt,
-    Receipts,
-    Receive,
     ReceiverMoved,
-    Redrive,
-    Refused,
-    Release,
-    Reschedule,
     Rescheduled,
-    Restore,
     Restored,
     ResultCarried,
     ResultStored,
     Retried,
-    Search,
-    SetAside,
-    Settle,
-    SettleMany,
     Staged,
-    StageRows,
     Succeeded,
     SucceededRun,
-    Tick,
     Unchanged,
     UnchangedRun,
     Unstaged,
-    UpdateQueue,
-    refuse,
 )
+from penstock.model.lifecycle import ALLOWED, DAMAGED, DELAYED, LEASED, READY
+from penstock.model.values import KeyedRun, Nanos, Place, Position
 
 _DONE = Done()
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from penstock.engine.line import Holds, Line
 from penstock.engine.rows import spans
 from penstock.limits import NEVER_NS, ROWS_PER_CHUNK
-from penstock.model import Nanos, Position
+from penstock.model.values import Nanos, Position
 
 _SLOT = Struct("<B3xIQ")
 SLOT_DTYPE = np.dtype([("state", "u1"), ("_", "u1", (3,)), ("size", "<u4"), ("value", "<u8")])

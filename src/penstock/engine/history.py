@@ -14,7 +14,7 @@ import msgspec
 
 from penstock.errors import Reason
 from penstock.limits import HISTORY_STEPS_MAX
-from penstock.model import Compared, KeyedRun, Nanos, Position, Version
+from penstock.model.values import Compared, KeyedRun, Nanos, Position, Version
 
 VERSION_DIGEST_BYTES = 16
 _KEYS_PER_SECTION = 1000

@@ -29,7 +29,10 @@ from penstock.limits import (
     NAMES_SWEPT_MIN,
     ROWS_SWEPT_AT_ONCE,
 )
-from penstock.model import Decision, Done, Event, ForgetNames, NameDefined, NameForgotten, Nanos, Refused
+from penstock.model.answers import Decision, Done, Refused
+from penstock.model.commands import ForgetNames
+from penstock.model.events import Event, NameDefined, NameForgotten
+from penstock.model.values import Nanos
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine

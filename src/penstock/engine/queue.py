@@ -12,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.engine.groups import Groups
-from penstock.engine.lifecycle import DAMAGED, DELAYED, KEPT, LEASED, READY
 from penstock.engine.line import Holds, Line
 from penstock.engine.rows import Columns, Row, Rows
 from penstock.engine.topics import TopicIndex
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
-from penstock.model import Nanos, QueueSettings
+from penstock.model.lifecycle import DAMAGED, DELAYED, KEPT, LEASED, READY
+from penstock.model.settings import QueueSettings
+from penstock.model.values import Nanos
 
 DIGEST_BYTES = 32
 _LINED_UP_BY = ("state", "priority", "visible_at", "expires_at", "topics")

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.engine.lifecycle import GONE
 from penstock.limits import NEVER_NS, ROWS_PER_CHUNK
+from penstock.model.lifecycle import GONE
 
 _ROW = Struct("<qIIBxHIQqqIIIIqII")
 _LEASE = Struct("<qIIB")  # The part of a row that changes; it stands first.

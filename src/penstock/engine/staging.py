@@ -19,23 +19,10 @@ import numpy as np
 from penstock.engine.rows import Columns
 from penstock.errors import Reason
 from penstock.limits import STAGED_CHUNKS_MAX, STAGED_QUERIES_MAX
-from penstock.model import (
-    Admitted,
-    BatchCommitted,
-    CommitBatch,
-    Decision,
-    DescribeStaged,
-    Done,
-    DropStaged,
-    Event,
-    Nanos,
-    Position,
-    Staged,
-    StagedDescription,
-    StageRows,
-    Unstaged,
-    refuse,
-)
+from penstock.model.answers import Decision, Done, StagedDescription, refuse
+from penstock.model.commands import CommitBatch, DescribeStaged, DropStaged, StageRows
+from penstock.model.events import Admitted, BatchCommitted, Event, Staged, Unstaged
+from penstock.model.values import Nanos, Position
 
 _DONE = Decision((), Done())
 

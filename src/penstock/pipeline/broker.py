@@ -14,9 +14,9 @@ from urllib.parse import urlencode, urlsplit
 
 from penstock.errors import BrokerError, DamagedLogError, EventsLostError, EventsRemovedError
 from penstock.limits import RANGE_BYTES_DEFAULT
-from penstock.model import Nanos
+from penstock.model.values import Nanos
 from penstock.pipeline.log import Batches, Extent, NameTable
-from penstock.storage.batch import HEADER_BYTES, is_whole, read_header
+from penstock.storage.log.batch import HEADER_BYTES, is_whole, read_header
 
 _TIMEOUT_SECONDS = 60.0
 # Before each further try. The first of them is for a connection that was closed while it was idle.

@@ -1,6 +1,7 @@
 """The columns of an event as Spark and the lake have them: the log's own, under the names that all tables share.
 
-A queue is its name, and its number has a column of its own; headers are a map. `storage/columns.py` decodes the log.
+A queue is its name, and its number has a column of its own; headers are a map. The log is decoded by
+`storage/arrow/columns.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from penstock.dialects.http import decode_kept
-from penstock.storage.columns import TYPES, Names
+from penstock.dialects.wire.http import decode_kept
+from penstock.storage.arrow.columns import TYPES, Names
 
 TIME = pa.timestamp("us", tz="UTC")
 HEADERS = pa.map_(pa.utf8(), pa.binary())

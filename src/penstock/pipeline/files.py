@@ -10,13 +10,14 @@ import numpy as np
 from penstock.engine.names import StoredNames
 from penstock.errors import DamagedLogError, DataDirectoryError, EventsLostError, EventsRemovedError
 from penstock.ids import MessageIds
-from penstock.model import Kind, Nanos
+from penstock.model.kinds import Kind
+from penstock.model.values import Nanos
 from penstock.pipeline.log import Batches, Extent, NameTable
-from penstock.storage.batch import RECORD_BYTES, Header, extent_bounds, records_of
 from penstock.storage.directory import DataDirectory
-from penstock.storage.reader import BatchCursor, LogIndex, View, earliest
-from penstock.storage.segment import Segment, SegmentReader, open_segment
-from penstock.storage.snapshot import list_snapshots, read_snapshot
+from penstock.storage.log.batch import RECORD_BYTES, Header, extent_bounds, records_of
+from penstock.storage.log.reader import BatchCursor, LogIndex, View, earliest
+from penstock.storage.log.segment import Segment, SegmentReader, open_segment
+from penstock.storage.log.snapshot import list_snapshots, read_snapshot
 
 _READ_BYTES = 1 << 20  # Measured: more is memory that is touched for the first time.
 _TRIES = 5

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
-from penstock.model import Nanos
-from penstock.storage.batch import Header
+from penstock.model.values import Nanos
+from penstock.storage.log.batch import Header
 
 Batches = Iterator[tuple[Header, bytes]]
 

@@ -10,10 +10,11 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from penstock.dialects.claims import SCHEMA
+from penstock.dialects.native.claims import SCHEMA
 from penstock.errors import OptionError
 from penstock.limits import LEASE_SECONDS_MAX
-from penstock.model import LETTERS, Nanos
+from penstock.model.kinds import LETTERS
+from penstock.model.values import Nanos
 from penstock.pipeline.columns import COLUMNS, unknown_columns
 
 PARTITION_BYTES = 128 << 20

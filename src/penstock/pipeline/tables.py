@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.limits import CONSUMERS_SHOWN_MAX, LEASE_DAYS_MAX
-from penstock.model import Kind
+from penstock.model.kinds import Kind
 from penstock.pipeline.columns import COLUMNS, HEADERS, LETTERS, TIME, arrow_schema
 from penstock.pipeline.lake import PARTITION
 

@@ -19,12 +19,20 @@ import msgspec
 import uvloop
 
 from penstock import __version__
-from penstock.dialects.channels import Channels
-from penstock.dialects.claims import Claims
-from penstock.dialects.consuming import Consuming
 from penstock.dialects.etzel import Etzel, refusal
-from penstock.dialects.glovebox import Glovebox
-from penstock.dialects.http import (
+from penstock.dialects.glovebox.protocol import Glovebox
+from penstock.dialects.mqs import Mqs
+from penstock.dialects.native.channels import Channels
+from penstock.dialects.native.claims import Claims
+from penstock.dialects.native.consuming import Consuming
+from penstock.dialects.native.objects import Objects
+from penstock.dialects.native.publishing import Topics
+from penstock.dialects.native.purging import Purges
+from penstock.dialects.native.queues import Native
+from penstock.dialects.native.search import Search
+from penstock.dialects.native.staging import Staging
+from penstock.dialects.nq import Nq, PullDefaults
+from penstock.dialects.wire.http import (
     JSON,
     BodyRule,
     Headers,
@@ -37,46 +45,39 @@ from penstock.dialects.http import (
     method_not_allowed,
     segments_of,
 )
-from penstock.dialects.mqs import Mqs
-from penstock.dialects.native import Native
-from penstock.dialects.nq import Nq, PullDefaults
-from penstock.dialects.objects import Objects
-from penstock.dialects.publishing import Topics
-from penstock.dialects.purging import Purges
-from penstock.dialects.search import Search
-from penstock.dialects.staging import Staging
 from penstock.engine.engine import Engine
 from penstock.errors import ConfigError, DataDirectoryError, HistoryError, InUseError, PenstockError, ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import SECOND_NS, SESSION_ID_MAX
-from penstock.model import Nanos, QueueSettings, RedrivePolicy
-from penstock.server.admission import Admitter
+from penstock.model.settings import QueueSettings, RedrivePolicy
+from penstock.model.values import Nanos
 from penstock.server.auth import Authenticator
-from penstock.server.browsers import policy_of
 from penstock.server.clock import Clock
 from penstock.server.config import Address, Config
-from penstock.server.damage import Damages
 from penstock.server.descriptors import available, plan
-from penstock.server.housekeeping import Housekeeper
-from penstock.server.http import HttpServer, Result, Route
-from penstock.server.lines import LineServer
 from penstock.server.listening import listening_process
-from penstock.server.loop import Loop, Timer
 from penstock.server.metrics import CONTENT_TYPE, Metrics
-from penstock.server.name_sweeping import NameSweeping
-from penstock.server.purging import Purging
-from penstock.server.push import Pushers
-from penstock.server.redriving import Redriving
-from penstock.server.remembering import Remembering
-from penstock.server.searching import Searching
-from penstock.server.spectators import Spectators
-from penstock.server.tracing import Tracing
-from penstock.server.turns import Turns
-from penstock.server.unread import Unread
-from penstock.server.ws import Converse, WebSockets
+from penstock.server.services.admission import Admitter
+from penstock.server.services.damage import Damages
+from penstock.server.services.history import Remembering
+from penstock.server.services.name_sweep import NameSweeping
+from penstock.server.services.purge import Purging
+from penstock.server.services.push import Pushers
+from penstock.server.services.redrive import Redriving
+from penstock.server.services.search import Searching
+from penstock.server.services.snapshots import Housekeeper
+from penstock.server.services.spectators import Spectators
+from penstock.server.services.traces import Tracing
+from penstock.server.shells.browsers import policy_of
+from penstock.server.shells.http import HttpServer, Result, Route
+from penstock.server.shells.lines import LineServer
+from penstock.server.shells.turns import Turns
+from penstock.server.shells.unread import Unread
+from penstock.server.shells.ws import Converse, WebSockets
+from penstock.server.writer.loop import Loop, Timer
 from penstock.storage.directory import DataDirectory, Identity
-from penstock.storage.history import ObjectHistory
-from penstock.storage.segments import SegmentLog
+from penstock.storage.history.history import ObjectHistory
+from penstock.storage.log.segments import SegmentLog
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from penstock.model import Nanos
+from penstock.model.values import Nanos
 
 SLOWNESS = 10  # A correction takes so many times as long as it is large.
 _NOISE_NS = 1_000_000  # The two clocks are not read at the same moment.

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, ge
 import msgspec
 from msgspec import Meta, Struct
 
-from penstock.dialects.http import has_control_characters
+from penstock.dialects.wire.http import has_control_characters
 from penstock.errors import ConfigError
 from penstock.limits import (
     BATCH_BYTES_MAX,

@@ -19,15 +19,15 @@ from prometheus_client.registry import Collector
 from penstock import __version__
 from penstock.engine.queue import Queue
 from penstock.limits import QUEUES_PER_PART, SAMPLES_PER_PART, SECOND_NS
-from penstock.model import Kind
-from penstock.server.housekeeping import Housekeeper
-from penstock.server.http import HttpServer
-from penstock.server.lines import LineServer
-from penstock.server.loop import Loop
-from penstock.server.push import Pushers
-from penstock.server.remembering import Remembering
-from penstock.server.spectators import Spectators
-from penstock.storage.segments import SegmentLog
+from penstock.model.kinds import Kind
+from penstock.server.services.history import Remembering
+from penstock.server.services.push import Pushers
+from penstock.server.services.snapshots import Housekeeper
+from penstock.server.services.spectators import Spectators
+from penstock.server.shells.http import HttpServer
+from penstock.server.shells.lines import LineServer
+from penstock.server.writer.loop import Loop
+from penstock.storage.log.segments import SegmentLog
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 QUEUES_SHOWN_MAX = 1000

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from penstock.errors import DamagedExtentError, LogFailedError
 from penstock.limits import SECOND_NS
-from penstock.model import Nanos, Position, Stage
-from penstock.storage.batch import HEADER_BYTES, Header, is_whole, read_header
+from penstock.model.values import Nanos, Position, Stage
+from penstock.storage.log.batch import HEADER_BYTES, Header, is_whole, read_header
 from penstock.storage.memory import MemoryLog
 from penstock.storage.port import Progress, Recovered, Section
 

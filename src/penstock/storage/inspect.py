@@ -18,11 +18,12 @@ import msgspec
 import numpy as np
 
 from penstock.errors import DamagedHeaderError, DamagedLogError, DataDirectoryError
-from penstock.model import Event, Nanos, Position
-from penstock.storage.batch import RECORD_DTYPE, Header, events_of, extent_bounds
-from penstock.storage.columns import BYTES_PER_GROUP, RECORDS_PER_GROUP, decode
+from penstock.model.events import Event
+from penstock.model.values import Nanos, Position
+from penstock.storage.arrow.columns import BYTES_PER_GROUP, RECORDS_PER_GROUP, decode
 from penstock.storage.directory import DataDirectory
-from penstock.storage.segment import (
+from penstock.storage.log.batch import RECORD_DTYPE, Header, events_of, extent_bounds
+from penstock.storage.log.segment import (
     SEGMENT_HEADER_BYTES,
     Found,
     Gap,
@@ -33,7 +34,7 @@ from penstock.storage.segment import (
     open_segment,
     segment_without_header,
 )
-from penstock.storage.snapshot import SnapshotFacts, check_snapshot, list_snapshots, read_facts
+from penstock.storage.log.snapshot import SnapshotFacts, check_snapshot, list_snapshots, read_facts
 
 Advance = Callable[[int], None]  # Told how many bytes were read.
 

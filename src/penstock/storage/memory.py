@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from penstock.model import Event, Nanos, Position, Stage
-from penstock.storage.batch import HEADER_BYTES, Batch, Header, events_of, read_header
+from penstock.model.events import Event
+from penstock.model.values import Nanos, Position, Stage
+from penstock.storage.log.batch import HEADER_BYTES, Batch, Header, events_of, read_header
 from penstock.storage.port import Progress, Recovered, Section
 
 

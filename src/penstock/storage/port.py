@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
-from penstock.model import Event, Nanos, Position, Stage
+from penstock.model.events import Event
+from penstock.model.values import Nanos, Position, Stage
 
 Section = tuple[str, bytes, tuple[NDArray[Any], ...]]  # A piece of a snapshot: kind, facts, columns.
 

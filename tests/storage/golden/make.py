@@ -20,7 +20,7 @@ from penstock.engine.history import MemoryHistory, Section
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.limits import NEVER_NS, SECOND_NS
-from penstock.model import (
+from penstock.model.events import (
     Admitted,
     BatchCommitted,
     Carried,
@@ -44,31 +44,28 @@ from penstock.model import (
     Moved,
     NameDefined,
     NameForgotten,
-    Position,
-    Push,
     QueueChanged,
     QueueCreated,
     Queued,
     QueueRemoved,
-    QueueSettings,
     ReceiverMoved,
-    RedrivePolicy,
     Rescheduled,
     Restored,
     ResultCarried,
     ResultStored,
     Retried,
-    Stage,
     Staged,
     Succeeded,
     Unchanged,
     Unstaged,
 )
-from penstock.storage.batch import events_of
+from penstock.model.settings import Push, QueueSettings, RedrivePolicy
+from penstock.model.values import Position, Stage
 from penstock.storage.directory import DIRECTORY_FORMAT, DataDirectory, Identity, write_durably
-from penstock.storage.segment import SegmentReader, open_segment
-from penstock.storage.segments import SegmentLog
-from penstock.storage.snapshot import list_snapshots, publish_snapshot, read_snapshot, write_snapshot
+from penstock.storage.log.batch import events_of
+from penstock.storage.log.segment import SegmentReader, open_segment
+from penstock.storage.log.segments import SegmentLog
+from penstock.storage.log.snapshot import list_snapshots, publish_snapshot, read_snapshot, write_snapshot
 
 HERE = Path(__file__).parent
 

@@ -1,0 +1,89 @@
+"""Glovebox: messages over WebSocket, with a notice at every stage of their life. `docs/glovebox.md` has it in prose,
+`/asyncapi.json` for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.dialects.glovebox.codec import Code, Codec
+from penstock.dialects.glovebox.session import BINCODE, CODES, JSON, FramePeer, Session, Sessions, Settings
+from penstock.dialects.wire.conversation import Conversation
+from penstock.dialects.wire.http import Call, Headers, Request, Response, Routes, json_response, queue_name
+from penstock.errors import ProtocolError, Reason
+from penstock.limits import SESSION_ID_MAX
+from penstock.model.answers import Answer, QueueDescription, Refused
+from penstock.model.commands import DescribeQueue
+
+
+class Glovebox:
+    """The dialect: conversations at `/connect/`, and one page of HTTP."""
+
+    def __init__(self, settings: Settings, waiting: Callable[[str], int], random: Callable[[], int]) -> None:
+        """`waiting`: how many wait for a message of a queue. `random`: a number up to `SESSION_ID_MAX`, each time
+        another that nobody can guess."""
+        self.routes: Routes = {(b"status", 2): {b"GET": self._status, b"HEAD": self._status}}
+        self._waiting = waiting
+        self._sessions = Sessions(settings, random)
+
+    def connect(self, peer: FramePeer, headers: Headers) -> Conversation:
+        """Begin the session that a new connection asks for in its headers, or go on with it."""
+        codec = BINCODE if _is_true(headers, b"binary") else JSON
+        session = self._session_of(headers.get(b"reconnect-as", b""))
+        if session is None:
+            session = self._sessions.begin(durable=_is_true(headers, b"durable-session"))
+        return _Line(session, peer, codec)
+
+    def _session_of(self, text: bytes) -> Session | None:
+        known = text.isdigit() and len(text) <= len(str(SESSION_ID_MAX))
+        return self._sessions.find(int(text)) if known else None
+
+    # ── GET /status/<queue> ─────────────────────────────────────────────────────────────────────────────────
+
+    def _status(self, _: Request, segment: bytes) -> Response | Call:
+        try:
+            name = queue_name(segment)
+        except ProtocolError:
+            return _status_error(400, segment.decode("latin-1"), "BadRequest")
+        return Call(DescribeQueue(name), lambda answer: self._tell_status(name, answer))
+
+    def _tell_status(self, name: str, answer: Answer) -> Response:
+        if isinstance(answer, Refused):
+            missing = answer.reason is Reason.NO_QUEUE
+            return _status_error(404 if missing else 503, name, CODES[answer.reason])
+        assert isinstance(answer, QueueDescription)
+        counts = {"length": answer.messages, "in_flight": answer.leased, "delayed": answer.delayed}
+        status = {"type": "Status", "readers_waiting": self._waiting(name), **counts}
+        return json_response(200, {**status, "shards": [{"shard": 0, **counts}], **_shard_counts(answer)})
+
+
+def _shard_counts(queue: QueueDescription) -> dict[str, int]:
+    """A queue is one shard, which is always written to. The messages that have left it count as a finished one."""
+    finished = queue.last_sequence > queue.messages
+    return {"shards_read_write": 1, "shards_read_only": 0, "shards_finished": int(finished)}
+
+
+def _status_error(status: int, name: str, code: Code) -> Response:
+    return json_response(status, {"type": "Error", "name": name, "code": code})
+
+
+def _is_true(headers: Headers, name: bytes) -> bool:
+    return headers.get(name, b"").strip().lower() in (b"true", b"1")
+
+
+class _Line:
+    """One connection of a session, the newest one as a rule."""
+
+    __slots__ = ("_codec", "_peer", "_session", "received", "settle")
+
+    def __init__(self, session: Session, peer: FramePeer, codec: Codec) -> None:
+        self._session = session
+        self._peer = peer
+        self._codec = codec
+        self.received = session.received  # Not a method of its own: that would be one more call for each frame.
+        self.settle = session.settle
+
+    def opened(self) -> None:
+        self._session.attach(self._peer, self._codec)
+
+    def closed(self) -> None:
+        self._session.detach(self._peer)

@@ -1,0 +1,126 @@
+"""Channels of the native API: queues of one subscriber each, fed by what is published to their topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.dialects.native.parameters import refusal
+from penstock.dialects.native.queue_documents import ChannelDocument, changed, listed, view
+from penstock.dialects.native.queues import Submit
+from penstock.dialects.wire.http import (
+    Awaited,
+    Call,
+    Request,
+    Response,
+    Routes,
+    Work,
+    error_response,
+    json_response,
+    queue_name,
+)
+from penstock.errors import ProtocolError, Reason
+from penstock.limits import CHANNEL_RETRIES_MAX
+from penstock.model.answers import Answer, QueueDescription, Refused
+from penstock.model.commands import CreateQueue, DeleteQueue, DescribeQueue, UpdateQueue
+from penstock.model.settings import Push, QueueSettings
+from penstock.model.values import Stage
+
+_NEW = QueueSettings(retries=CHANNEL_RETRIES_MAX)
+
+CheckPush = Callable[[str, Push], None]  # Raises `ProtocolError` for a channel that could not be pushed so.
+PushState = Callable[[str], dict[str, Any]]  # How it goes with a channel that is pushed.
+
+
+class Channels:
+    """Requests in, commands out; answers in, responses out."""
+
+    def __init__(
+        self,
+        submit: Submit,
+        check_push: CheckPush,
+        push_state: PushState,
+    ) -> None:
+        self._submit = submit
+        self._check_push = check_push
+        self._push_state = push_state
+        self.routes: Routes = {
+            (b"v1/channels", 2): {b"GET": self._list, b"HEAD": self._list},
+            (b"v1/channels", 3): {
+                b"GET": self._get,
+                b"HEAD": self._get,
+                b"PUT": self._put,
+                b"DELETE": self._delete,
+            },
+        }
+
+    def _list(self, request: Request, _: bytes) -> Work:
+        return listed(request, "channels", self._view, channels=True)
+
+    def _get(self, _: Request, segment: bytes) -> Call:
+        return Call(DescribeQueue(queue_name(segment)), lambda answer: self._tell(answer, 200))
+
+    def _put(self, request: Request, segment: bytes) -> Awaited:
+        """Make a channel, or give one that is there just these settings."""
+        name = queue_name(segment)
+        wanted = changed(_NEW, request.body, ChannelDocument)
+        if not wanted.topics:
+            raise ProtocolError("topics is missing: a channel wants at least one")
+        if wanted.push:
+            self._check_push(name, wanted.push)
+
+        def make(found: QueueDescription | None, respond: Callable[[Response], None]) -> None:
+            if found is None:
+                self._submit(CreateQueue(name, wanted), lambda answer: respond(self._tell(answer, 201)))
+            elif not found.settings.topics:
+                respond(error_response(409, f"{Reason.QUEUE_EXISTS.value}, and it is no channel: {name}"))
+            else:
+                self._submit(UpdateQueue(name, wanted), lambda answer: respond(self._tell(answer, 200)))
+
+        return self._looked_at(name, make)
+
+    def _delete(self, _: Request, segment: bytes) -> Awaited:
+        name = queue_name(segment)
+
+        def remove(found: QueueDescription | None, respond: Callable[[Response], None]) -> None:
+            if found is None or not found.settings.topics:
+                respond(_no_channel(name))
+            else:
+                self._submit(
+                    DeleteQueue(name),
+                    lambda answer: respond(refusal(answer) if isinstance(answer, Refused) else Response(204)),
+                )
+
+        return self._looked_at(name, remove)
+
+    def _looked_at(
+        self, name: str, act: Callable[[QueueDescription | None, Callable[[Response], None]], None]
+    ) -> Awaited:
+        """What is there, and what is done about it, in one turn."""
+
+        def look(respond: Callable[[Response], None]) -> None:
+            def tell(found: Answer) -> None:
+                if isinstance(found, Refused) and found.reason is not Reason.NO_QUEUE:
+                    respond(refusal(found))
+                else:
+                    act(found if isinstance(found, QueueDescription) else None, respond)
+
+            self._submit(DescribeQueue(name), tell, Stage.READY)
+
+        return Awaited(look)
+
+    def _tell(self, answer: Answer, status: int) -> Response:
+        if isinstance(answer, Refused):
+            return _no_channel(answer.detail) if answer.reason is Reason.NO_QUEUE else refusal(answer)
+        assert isinstance(answer, QueueDescription)
+        return json_response(status, self._view(answer)) if answer.settings.topics else _no_channel(answer.name)
+
+    def _view(self, channel: QueueDescription) -> dict[str, Any]:
+        shown = view(channel)
+        if channel.settings.push:
+            shown["push"] |= self._push_state(channel.name)
+        return shown
+
+
+def _no_channel(name: str) -> Response:
+    return error_response(404, f"the channel does not exist: {name}")

@@ -1,0 +1,189 @@
+"""Messages for a stream processor: leased many at once and told by their places, read as Arrow, finished together.
+
+`docs/pipeline.md` has it in prose. What it has leased, the processor notes in its own checkpoint.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Annotated, Any, cast
+
+import msgspec
+import pyarrow as pa
+from msgspec import Meta, Struct
+
+from penstock.dialects.native.parameters import refusal
+from penstock.dialects.wire.http import (
+    Call,
+    Request,
+    Response,
+    Routes,
+    error_response,
+    has_control_characters,
+    json_response,
+    queue_name,
+    segments_of,
+    unreadable,
+)
+from penstock.errors import ProtocolError
+from penstock.ids import MessageIds
+from penstock.limits import (
+    CLAIMED_MAX,
+    LEASE_SECONDS_MAX,
+    NAME_BYTES_MAX,
+    QUEUE_NUMBER_MAX,
+    SECOND_NS,
+    SEQUENCE_MAX,
+)
+from penstock.model.answers import Answer, Claimed, Delivery, Refused
+from penstock.model.commands import Fetch, FinishClaimed, ReadClaimed
+from penstock.model.values import Nanos
+
+Ranges = list[tuple[int, int, int]]  # Queue, first and last sequence.
+
+_ARROW = b"Content-Type: application/vnd.apache.arrow.stream\r\n"
+_TIME = pa.timestamp("ns", tz="UTC")
+SCHEMA = pa.schema(
+    [
+        ("id", pa.utf8()),
+        ("sequence", pa.int64()),
+        ("created", _TIME),
+        ("receives", pa.int64()),
+        ("priority", pa.int64()),
+        ("content_type", pa.utf8()),
+        ("sender", pa.utf8()),
+        ("object", pa.utf8()),
+        ("topics", pa.utf8()),  # Joined by line feeds.
+        ("body", pa.binary()),
+        ("key", pa.binary()),
+        ("headers", pa.binary()),
+    ]
+)
+
+_Seconds = Annotated[float, Meta(gt=0, le=LEASE_SECONDS_MAX)]
+_Consumer = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX)]
+_Sequence = Annotated[int, Meta(ge=1, le=SEQUENCE_MAX)]
+_Range = tuple[Annotated[int, Meta(ge=1, le=QUEUE_NUMBER_MAX)], _Sequence, _Sequence]
+
+
+class _Wish(Struct, forbid_unknown_fields=True):
+    consumer: _Consumer
+    lease: _Seconds
+    count: Annotated[int, Meta(ge=1, le=CLAIMED_MAX)] = CLAIMED_MAX
+
+
+class _Known(Struct, forbid_unknown_fields=True):
+    consumer: _Consumer
+    claimed: Annotated[list[_Range], Meta(max_length=CLAIMED_MAX)]
+    lease: _Seconds | None = None
+
+
+_decode_wish = msgspec.json.Decoder(_Wish).decode
+_decode_known = msgspec.json.Decoder(_Known).decode
+
+
+class Claims:
+    """Requests in, commands out; answers in, responses out."""
+
+    def __init__(self, ids: MessageIds) -> None:
+        self._ids = ids
+        self.routes: Routes = {
+            (b"v1/claims", 3): {b"POST": self._claim},
+            (b"v1/claims", 4): {b"POST": self._act},
+        }
+
+    def _claim(self, request: Request, segment: bytes) -> Call:
+        wish: _Wish = _decoded(_decode_wish, request.body)
+        lease_ns = _nanos(wish.lease)
+        return Call(Fetch(queue_name(segment), wish.count, 0, lease_ns, _name(wish.consumer)), _tell_claim)
+
+    def _act(self, request: Request, segment: bytes) -> Response | Call:
+        if segment not in (b"read", b"finish"):
+            return error_response(404, "there is nothing at this path")
+        queue_name(segments_of(request.target)[2])
+        known: _Known = _decoded(_decode_known, request.body)
+        consumer = _name(known.consumer)
+        if any(first > last for _, first, last in known.claimed):
+            raise ProtocolError("a range ends before it begins")
+        count = sum(last - first + 1 for _, first, last in known.claimed)
+        if count > CLAIMED_MAX:
+            raise ProtocolError(f"at most {CLAIMED_MAX} messages can be spoken of at once, these are {count}")
+        if segment == b"finish":
+            return Call(FinishClaimed(known.claimed, consumer), lambda answer: _tell_finish(answer, count))
+        if known.lease is None:
+            raise ProtocolError("lease is missing: for how many seconds the messages are wanted")
+        return Call(ReadClaimed(known.claimed, consumer, _nanos(known.lease)), self._tell_read)
+
+    def _tell_read(self, answer: Answer) -> Response:
+        if isinstance(answer, Refused):
+            return refusal(answer)
+        assert isinstance(answer, Claimed)
+        headers = _ARROW + b"X-Penstock-Missing: %d\r\n" % answer.missing
+        if answer.following:
+            headers += b"X-Penstock-Next: %d.%d\r\n" % answer.following
+        return Response(200, self._rows(answer.deliveries), headers)
+
+    def _rows(self, deliveries: list[Delivery]) -> bytes:
+        make = self._ids.make
+        columns: list[list[Any]] = [
+            [make(each.queue, each.sequence).decode() for each in deliveries],
+            [each.sequence for each in deliveries],
+            [each.created for each in deliveries],
+            [each.receives for each in deliveries],
+            [each.priority for each in deliveries],
+            [each.content_type or None for each in deliveries],
+            [each.sender or None for each in deliveries],
+            [each.object or None for each in deliveries],
+            [each.topics or None for each in deliveries],
+            [each.body for each in deliveries],
+            [each.key or None for each in deliveries],
+            [each.headers or None for each in deliveries],
+        ]
+        arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
+        buffer = io.BytesIO()
+        with pa.ipc.new_stream(buffer, SCHEMA) as stream:
+            stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
+        return buffer.getvalue()
+
+
+def _tell_claim(answer: Answer) -> Response:
+    if isinstance(answer, Refused):
+        return refusal(answer)
+    deliveries = cast("Sequence[Delivery]", answer)
+    return json_response(200, {"claimed": _ranges(deliveries), "count": len(deliveries)})
+
+
+def _tell_finish(answer: Answer, count: int) -> Response:
+    if isinstance(answer, Refused):
+        return refusal(answer)
+    assert isinstance(answer, Claimed)
+    return json_response(200, {"finished": count - answer.missing})
+
+
+def _ranges(deliveries: Sequence[Delivery]) -> list[list[int]]:
+    """Following sequences of one queue are one range."""
+    ranges: list[list[int]] = []
+    for each in deliveries:
+        if ranges and ranges[-1][0] == each.queue and ranges[-1][2] + 1 == each.sequence:
+            ranges[-1][2] = each.sequence
+        else:
+            ranges.append([each.queue, each.sequence, each.sequence])
+    return ranges
+
+
+def _decoded(decode: Any, body: bytes) -> Any:
+    try:
+        return decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(unreadable(error)) from None
+
+
+def _name(consumer: str) -> str:
+    if len(consumer.encode()) > NAME_BYTES_MAX or has_control_characters(consumer):
+        raise ProtocolError(f"a consumer has at most {NAME_BYTES_MAX} bytes and no control characters")
+    return consumer
+
+
+def _nanos(seconds: float) -> Nanos:
+    return round(seconds * SECOND_NS)

@@ -1,0 +1,249 @@
+"""Consuming in the native API: messages of a queue or channel as documents, and what has become of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, cast
+
+import msgspec
+from msgspec import Meta, Struct
+
+from penstock.dialects.native.parameters import flag, number, parameters, refusal
+from penstock.dialects.wire.http import (
+    BodyRule,
+    Call,
+    Calls,
+    Headers,
+    Request,
+    Response,
+    Routes,
+    Stream,
+    error_response,
+    has_control_characters,
+    json_response,
+    queue_name,
+    segments_of,
+    unreadable,
+)
+from penstock.dialects.wire.json_bodies import message_field, text_or_base64
+from penstock.dialects.wire.json_bounds import longer_than
+from penstock.dialects.wire.pages import Soon, page
+from penstock.dialects.wire.times import rfc3339_nanos
+from penstock.errors import ProtocolError, Reason
+from penstock.ids import MessageIds, is_uuid
+from penstock.limits import (
+    BATCH_MESSAGES_MAX,
+    INT32_MAX,
+    LONG_POLL_SECONDS_MAX,
+    NAME_BYTES_MAX,
+    RESULT_BYTES_MAX,
+    SECOND_NS,
+)
+from penstock.model.answers import Answer, Delivery, Discarded, LeasedUntil, Received, Refused
+from penstock.model.commands import Extend, Fetch, Outcome, Receive, Settle
+from penstock.model.settings import QueueSettings
+
+SettingsOf = Callable[[str], QueueSettings | None]  # Of a queue, if it is there.
+
+_Seconds = Annotated[float, Meta(ge=0, le=INT32_MAX)]
+_Delivery = Annotated[int, Meta(ge=1, le=INT32_MAX)]
+
+
+class _Confirmation(Struct, forbid_unknown_fields=True):
+    id: str
+    outcome: Outcome = "success"
+    consumer: str | None = None
+    delivery: _Delivery | None = None
+    delay: _Seconds = 0
+    result: str = ""
+
+
+class _Extension(Struct, forbid_unknown_fields=True):
+    id: str
+    seconds: _Seconds
+    consumer: str | None = None
+    delivery: _Delivery | None = None
+
+
+_decode_confirmation = msgspec.json.Decoder(_Confirmation).decode
+_decode_confirmations = msgspec.json.Decoder(list[_Confirmation]).decode
+_are_too_many = longer_than(BATCH_MESSAGES_MAX)
+_TOO_MANY = error_response(413, f"{BATCH_MESSAGES_MAX} messages at most are confirmed in one request")
+_decode_extension = msgspec.json.Decoder(_Extension).decode
+_decode_headers = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
+
+
+class Consuming:
+    """Requests in, commands out; answers in, responses out."""
+
+    def __init__(self, ids: MessageIds, settings_of: SettingsOf, request_bytes_max: int, soon: Soon) -> None:
+        self._ids = ids
+        self._settings_of = settings_of
+        self._soon = soon
+        self._body_rule = BodyRule(request_bytes_max)
+        self.routes: Routes = {
+            (b"v1/queues", 4): {b"GET": self._queue_messages},
+            (b"v1/channels", 4): {b"GET": self._channel_messages},
+            (b"v1/confirm", 2): {b"POST": self._confirm},
+            (b"v1/extend", 2): {b"POST": self._extend},
+        }
+
+    def body_rule(self, _: bytes, __: bytes, ___: Headers) -> BodyRule:
+        return self._body_rule
+
+    # ── Messages ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _queue_messages(self, request: Request, segment: bytes) -> Response | Call:
+        if segment != b"messages":
+            return error_response(404, "there is nothing at this path")
+        name = queue_name(segments_of(request.target)[2])
+        return self._fetch(request, name, self._settings_of(name))
+
+    def _channel_messages(self, request: Request, segment: bytes) -> Response | Call:
+        if segment != b"messages":
+            return error_response(404, "there is nothing at this path")
+        name = queue_name(segments_of(request.target)[2])
+        settings = self._settings_of(name)
+        if settings is None or not settings.topics:
+            return error_response(404, f"the channel does not exist: {name}")
+        return self._fetch(request, name, settings)
+
+    def _fetch(self, request: Request, name: str, settings: QueueSettings | None) -> Call:
+        given = parameters(request, "max", "wait", "consumer", "raw")
+        most = number(given, "max", 1, BATCH_MESSAGES_MAX, 1)
+        wait_ns = number(given, "wait", 0, LONG_POLL_SECONDS_MAX, 0) * SECOND_NS
+        consumer = _consumer(given["consumer"][0]) if "consumer" in given else ""
+        raw = flag(given, "raw", default=False)
+        fetch: Fetch | Receive = Fetch(name, most, wait_ns, consumer=consumer)
+        if consumer and settings and settings.confirmations > 1:
+            fetch = Receive(name, consumer, most, wait_ns)
+        return Call(fetch, lambda answer: self._tell_messages(name, answer, raw=raw))
+
+    def _tell_messages(self, name: str, answer: Answer, *, raw: bool) -> Response | Stream:
+        if isinstance(answer, Refused):
+            return refusal(answer)
+        deliveries = answer.deliveries if isinstance(answer, Received) else cast("Sequence[Delivery]", answer)
+        documents = (self._document(name, delivery, raw=raw) for delivery in deliveries)
+        return page(documents, sum([delivery.body_bytes for delivery in deliveries]), self._soon)
+
+    def _document(self, name: str, delivery: Delivery, *, raw: bool) -> dict[str, Any]:
+        document: dict[str, Any] = {
+            "id": self._ids.make(delivery.queue, delivery.sequence).decode(),
+            "queue": name,
+            "receives": delivery.receives,
+            "created": rfc3339_nanos(delivery.created).decode(),
+            "visible_at": rfc3339_nanos(delivery.visible_at).decode(),
+            "priority": delivery.priority,
+        }
+        texts = {"mimeType": delivery.content_type, "sender": delivery.sender, "object": delivery.object}
+        document |= {field: text for field, text in texts.items() if text}
+        if delivery.topics:
+            document["topics"] = delivery.topics.split("\n")
+        if delivery.key:
+            document |= text_or_base64("key", delivery.key)
+        timestamp = _decode_headers(delivery.headers).get(b"timestamp") if delivery.headers else None
+        if timestamp:
+            document["timestamp"] = timestamp.decode()
+        return document | message_field(delivery.body, delivery.content_type, raw=raw)
+
+    # ── Outcomes ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _confirm(self, request: Request, _: bytes) -> Response | Call | Calls:
+        alone = not request.body.lstrip().startswith(b"[")
+        if not alone and _are_too_many(request.body):
+            return _TOO_MANY
+        try:
+            given = [_decode_confirmation(request.body)] if alone else _decode_confirmations(request.body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ProtocolError(unreadable(error)) from None
+        if len(given) > BATCH_MESSAGES_MAX:
+            return _TOO_MANY
+        if alone:
+            confirmation = given[0]
+            command = self._settle(confirmation)
+            if command is None:
+                return error_response(404, Reason.NO_MESSAGE.value)
+            return Call(command, lambda answer: _tell_one(confirmation, answer))
+        found = [(confirmation, self._settle_of_many(confirmation)) for confirmation in given]
+        commands = [command for _, command in found if isinstance(command, Settle)]
+        if not commands:
+            return json_response(200, _tell_all(found, ()))
+        return Calls(commands, lambda answers: json_response(200, _tell_all(found, answers)))
+
+    def _settle(self, confirmation: _Confirmation) -> Settle | None:
+        place = self._place(confirmation.id)
+        result = confirmation.result.encode()
+        if len(result) > RESULT_BYTES_MAX:
+            raise ProtocolError(f"a result has at most {RESULT_BYTES_MAX} bytes")
+        consumer = None if confirmation.consumer is None else _consumer(confirmation.consumer)
+        delay_ns = round(confirmation.delay * SECOND_NS)
+        if place is None:
+            return None
+        return Settle(*place, confirmation.outcome, consumer, confirmation.delivery, delay_ns, result)
+
+    def _settle_of_many(self, confirmation: _Confirmation) -> Settle | str:
+        """Or why it cannot be."""
+        try:
+            return self._settle(confirmation) or Reason.NO_MESSAGE.value
+        except ProtocolError as error:
+            return str(error)
+
+    def _extend(self, request: Request, _: bytes) -> Response | Call:
+        try:
+            extension = _decode_extension(request.body)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ProtocolError(unreadable(error)) from None
+        place = self._place(extension.id)
+        consumer = None if extension.consumer is None else _consumer(extension.consumer)
+        if place is None:
+            return error_response(404, Reason.NO_MESSAGE.value)
+        command = Extend(*place, round(extension.seconds * SECOND_NS), consumer, extension.delivery)
+
+        def tell(answer: Answer) -> Response:
+            if isinstance(answer, Refused):
+                return refusal(answer)
+            assert isinstance(answer, LeasedUntil)
+            return json_response(200, {"id": extension.id, "visible_at": rfc3339_nanos(answer.visible_at).decode()})
+
+        return Call(command, tell)
+
+    def _place(self, text: str) -> tuple[int, int] | None:
+        """None for an id that was never given out."""
+        raw = text.encode()
+        place = self._ids.find(raw)
+        if place is None and not is_uuid(raw):
+            raise ProtocolError("id: a message id is a UUID")
+        return place
+
+
+def _tell_one(confirmation: _Confirmation, answer: Answer) -> Response:
+    if isinstance(answer, Refused):
+        return refusal(answer)
+    return json_response(200, _settled(confirmation, answer))
+
+
+def _tell_all(found: Sequence[tuple[_Confirmation, Settle | str]], answers: Sequence[Answer]) -> list[dict[str, Any]]:
+    told = []
+    remaining = iter(answers)
+    for confirmation, command in found:
+        if isinstance(command, str):
+            told.append({"id": confirmation.id, "error": command})
+        else:
+            told.append(_settled(confirmation, next(remaining)))
+    return told
+
+
+def _settled(confirmation: _Confirmation, answer: Answer) -> dict[str, Any]:
+    if isinstance(answer, Refused):
+        return {"id": confirmation.id, "error": answer.reason.value}
+    return {
+        "id": confirmation.id,
+        "outcome": confirmation.outcome,
+        "discarded": isinstance(answer, Discarded),
+    }
+
+
+def _consumer(name: str) -> str:
+    if not name or len(name.encode()) > NAME_BYTES_MAX or has_control_characters(name):
+        raise ProtocolError(f"consumer has 1 to {NAME_BYTES_MAX} bytes without control characters")
+    return name

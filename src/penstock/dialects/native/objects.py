@@ -1,0 +1,76 @@
+"""The Object History in the native API: what is known of an object and a key. `docs/native.md` has it in prose."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote_to_bytes
+
+from penstock.dialects.native.document import said
+from penstock.dialects.native.parameters import number, parameters, refusal
+from penstock.dialects.wire.http import (
+    Call,
+    Request,
+    Response,
+    Routes,
+    has_control_characters,
+    json_response,
+    segments_of,
+)
+from penstock.dialects.wire.json_bodies import text_or_base64
+from penstock.errors import ProtocolError
+from penstock.ids import MessageIds
+from penstock.limits import KEY_BYTES_MAX, NAME_BYTES_MAX, VERSIONS_SHOWN_DEFAULT, VERSIONS_SHOWN_MAX
+from penstock.model.answers import Answer, ObjectDescription, Refused
+from penstock.model.commands import DescribeObject
+from penstock.model.values import Version
+
+
+class Objects:
+    def __init__(self, ids: MessageIds) -> None:
+        self._ids = ids
+        self.routes: Routes = {(b"v1/objects", 4): {b"GET": self._get, b"HEAD": self._get}}
+
+    def _get(self, request: Request, segment: bytes) -> Call:
+        given = parameters(request, "limit")
+        limit = number(given, "limit", 1, VERSIONS_SHOWN_MAX, VERSIONS_SHOWN_DEFAULT)
+        about, key = _object(segments_of(request.target)[2]), _key(segment)
+
+        def tell(answer: Answer) -> Response:
+            if isinstance(answer, Refused):
+                return refusal(answer)
+            assert isinstance(answer, ObjectDescription)
+            shown = [self._shown(version, answer.queues) for version in answer.versions]
+            newest = self._shown(answer.newest, answer.queues)
+            newest["versions"] = newest.pop("version")
+            return json_response(200, {"object": about, **text_or_base64("key", key), **newest, "history": shown})
+
+        return Call(DescribeObject(about, key, limit), tell)
+
+    def _shown(self, version: Version, queues: dict[int, str]) -> dict[str, Any]:
+        return {
+            "version": version.versions,
+            "id": self._ids.make(version.queue, version.sequence).decode(),
+            "queue": queues.get(version.queue),
+            "digest": version.digest.hex(),
+            "changed": said(version.changed),
+        }
+
+
+def _object(segment: bytes) -> str:
+    raw = unquote_to_bytes(segment)
+    if not 1 <= len(raw) <= NAME_BYTES_MAX:
+        raise ProtocolError(f"an object has 1 to {NAME_BYTES_MAX} bytes, this one has {len(raw)}")
+    try:
+        about = raw.decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("an object is UTF-8") from None
+    if has_control_characters(about):
+        raise ProtocolError("an object has no control characters")
+    return about
+
+
+def _key(segment: bytes) -> bytes:
+    key = unquote_to_bytes(segment)
+    if not 1 <= len(key) <= KEY_BYTES_MAX:
+        raise ProtocolError(f"a key has 1 to {KEY_BYTES_MAX} bytes, this one has {len(key)}")
+    return key

@@ -1,0 +1,97 @@
+"""What the rooms of the native API have in common: parameters of a request, and how a refusal is told."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from urllib.parse import parse_qsl
+
+from penstock.dialects.wire.http import Request, Response, error_response, whole_number
+from penstock.errors import ProtocolError, Reason
+from penstock.limits import NEVER_NS, SECOND_NS
+from penstock.model.answers import Refused
+from penstock.model.values import Nanos
+
+Given = dict[str, list[str]]
+
+_REPEATED = ("queue", "topic")
+_STATUS = {
+    Reason.NO_QUEUE: 404,
+    Reason.QUEUE_EXISTS: 409,
+    Reason.IS_CHANNEL: 409,
+    Reason.NO_DEAD_LETTER_QUEUE: 400,
+    Reason.NOT_TOGETHER: 400,
+    Reason.CONFIRMATIONS_COUNT: 409,
+    Reason.NO_MESSAGE: 404,
+    Reason.NO_OBJECT: 404,
+    Reason.LEASE_GONE: 409,
+    Reason.LEASED: 409,
+    Reason.NOT_DELAYED: 409,
+    Reason.TOO_MANY_DELIVERIES: 413,
+    Reason.TOO_MANY_RECEIVERS: 503,
+    Reason.TOO_MANY_QUEUES: 503,
+    Reason.TOO_MANY_KEYS: 503,
+    Reason.TOO_MANY_NAMES: 503,
+    Reason.HISTORY_BEHIND: 503,
+    Reason.NOT_STAGED: 409,
+    Reason.STAGING_FULL: 503,
+    Reason.UNAVAILABLE: 503,
+    Reason.DAMAGED: 500,
+}
+
+
+_TEMPORARY = (Reason.HISTORY_BEHIND, Reason.TOO_MANY_NAMES, Reason.STAGING_FULL, Reason.UNAVAILABLE)
+
+
+def parameters(request: Request, *known: str) -> Given:
+    """The parameters of a request by name. One that nobody knows, or that is there twice, is refused."""
+    try:
+        pairs = parse_qsl(request.query.decode("ascii"), keep_blank_values=True, errors="strict")
+    except ValueError:
+        raise ProtocolError("the query string cannot be read") from None
+    given: Given = {}
+    for name, value in pairs:
+        if name not in known:
+            raise ProtocolError(f"there is no parameter {name!r}; known are {', '.join(known)}")
+        given.setdefault(name, []).append(value)
+        if len(given[name]) > 1 and name not in _REPEATED:
+            raise ProtocolError(f"{name} is given twice")
+    return given
+
+
+def number(given: Given, name: str, low: int, high: int, default: int) -> int:
+    return whole_number(given[name][0].encode(), name, low, high) if name in given else default
+
+
+def flag(given: Given, name: str, *, default: bool) -> bool:
+    if name not in given:
+        return default
+    if given[name][0] not in ("true", "false"):
+        raise ProtocolError(f"{name} is true or false")
+    return given[name][0] == "true"
+
+
+def moment(given: Given, name: str, default: Nanos) -> Nanos:
+    return time_of(given[name][0], name) if name in given else default
+
+
+def time_of(text: str, what: str) -> Nanos:
+    """RFC 3339, or seconds since the epoch."""
+    if match := re.fullmatch(r"([0-9]{1,10})(?:\.([0-9]{1,9}))?", text):
+        return min(int(match[1]) * SECOND_NS + int((match[2] or "").ljust(9, "0")), NEVER_NS)
+    try:
+        # In a query string a plus sign is a blank, unless it was escaped.
+        time = datetime.fromisoformat(text[:11] + text[11:].replace(" ", "+"))
+        if time.tzinfo is None:
+            raise ProtocolError(f"{what} is a time of RFC 3339 with its zone, such as Z, or seconds since the epoch")
+        passed = time - datetime(1970, 1, 1, tzinfo=UTC)
+    except (ValueError, OverflowError):
+        raise ProtocolError(f"{what} is a time of RFC 3339, or seconds since the epoch") from None
+    nanos = (passed.days * 86_400 + passed.seconds) * SECOND_NS + passed.microseconds * 1000
+    return min(max(nanos, 0), NEVER_NS)
+
+
+def refusal(refused: Refused) -> Response:
+    detail = f": {refused.detail}" if refused.detail else ""
+    headers = b"Retry-After: 1\r\n" if refused.reason in _TEMPORARY else b""
+    return error_response(_STATUS[refused.reason], refused.reason.value + detail, headers)

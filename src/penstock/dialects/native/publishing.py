@@ -1,0 +1,270 @@
+"""Publishing in the native API: messages to topics, as documents or as they are."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Annotated, cast
+
+import msgspec
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from penstock.dialects.native.parameters import Given, number, parameters, refusal
+from penstock.dialects.native.queue_documents import checked_topic
+from penstock.dialects.wire.header_values import OCTETS, checked_media_type, content_type_of
+from penstock.dialects.wire.http import (
+    JSON,
+    BodyRule,
+    Call,
+    Headers,
+    Request,
+    Response,
+    Routes,
+    error_response,
+    has_control_characters,
+    json_response,
+    queue_name,
+    segments_of,
+    unreadable,
+)
+from penstock.dialects.wire.json_bounds import longer_than
+from penstock.dialects.wire.times import producer_time
+from penstock.errors import ProtocolError
+from penstock.ids import MessageIds
+from penstock.limits import (
+    BATCH_MESSAGES_MAX,
+    BODY_BYTES_MAX,
+    INT32_MAX,
+    KEY_BYTES_MAX,
+    NAME_BYTES_MAX,
+    SECOND_NS,
+    TOPICS_MAX,
+    UINT32_MAX,
+)
+from penstock.model.answers import Answer, Published, Refused
+from penstock.model.commands import NewMessage, PublishTopics
+from penstock.model.settings import QueueSettings
+
+_TEXT = "text/plain; charset=utf-8"
+_JSON = "application/json"
+# What a body is taken for a document with, if nothing is said in the query; the last is what curl sends unasked.
+_DOCUMENTS = (b"", b"application/json", b"application/x-www-form-urlencoded")
+
+_Delay = Annotated[float, Meta(ge=0, le=INT32_MAX)]
+_Lifetime = Annotated[float, Meta(gt=0, le=INT32_MAX)]
+
+
+class _Message(Struct, forbid_unknown_fields=True):
+    topics: list[str] = []
+    object: str = ""
+    key: str = ""
+    message: Raw = Raw()
+    message_base64: str | UnsetType = UNSET
+    mimeType: str = ""  # noqa: N815 - as the document has it.
+    timestamp: str | float = ""
+    sender: str = ""
+    priority: Annotated[int, Meta(ge=0, le=UINT32_MAX)] = 0
+    delay: _Delay | None = None
+    expires: _Lifetime | None = None
+
+
+_decode_one = msgspec.json.Decoder(_Message).decode
+_decode_many = msgspec.json.Decoder(list[_Message]).decode
+_are_too_many = longer_than(BATCH_MESSAGES_MAX)
+_TOO_MANY = error_response(413, f"a publish has at most {BATCH_MESSAGES_MAX} messages")
+_decode_text = msgspec.json.Decoder(str).decode
+_encode_headers = msgspec.msgpack.Encoder().encode
+_encode_line = msgspec.json.Encoder().encode_lines
+
+
+class _Receipt(Struct, gc=False):
+    id: str
+    state: str
+    queues: tuple[str, ...]
+    channels: tuple[str, ...]
+
+
+class Topics:
+    """Requests in, commands out; answers in, responses out."""
+
+    def __init__(self, ids: MessageIds, settings: QueueSettings, request_bytes_max: int) -> None:
+        self._ids = ids
+        self._settings = settings  # Of queues that a publish makes.
+        self._body_rule = BodyRule(request_bytes_max)
+        self.routes: Routes = {
+            (b"v1/publish", 2): {b"POST": self._publish},
+            (b"v1/queues", 4): {b"POST": self._publish_to_queue},
+        }
+
+    def body_rule(self, _: bytes, __: bytes, ___: Headers) -> BodyRule:
+        return self._body_rule
+
+    def _publish_to_queue(self, request: Request, segment: bytes) -> Response | Call:
+        if segment != b"messages":
+            return error_response(404, f"not found: {request.target.decode('latin-1')}")
+        return self._publish(request, segment, queue_name(segments_of(request.target)[2]))
+
+    def _publish(self, request: Request, _: bytes, queue: str = "") -> Response | Call:
+        """To the queues that topics name; or to this one alone."""
+        content_type = request.headers.get(b"content-type", b"")
+        if request.query or content_type.partition(b";")[0].strip().lower() not in _DOCUMENTS:
+            message = _without_topics(_from_parameters(request, content_type), queue)
+            return Call(PublishTopics((message,), self._settings, queue), self._tell(alone=True))
+        alone = not request.body.lstrip().startswith(b"[")
+        if not alone and _are_too_many(request.body):
+            return _TOO_MANY
+        documents = _documents(request.body, alone=alone)
+        if len(documents) > BATCH_MESSAGES_MAX:
+            return _TOO_MANY
+        messages = [
+            _without_topics(_from_document(document, index, alone=alone), queue)
+            for index, document in enumerate(documents)
+        ]
+        if not messages:
+            return json_response(201, [])
+        return Call(PublishTopics(messages, self._settings, queue), self._tell(alone=alone))
+
+    def _tell(self, *, alone: bool) -> Callable[[Answer], Response]:
+        def tell(answer: Answer) -> Response:
+            if isinstance(answer, Refused):
+                return refusal(answer)
+            make = self._ids.make
+            receipts = [
+                _Receipt(make(each.queue, each.sequence).decode(), each.state, each.queues, each.channels)
+                for each in cast("Sequence[Published]", answer)
+            ]
+            return Response(201, _encode_line(receipts if alone else [receipts]), JSON)
+
+        return tell
+
+
+def _without_topics(message: NewMessage, queue: str) -> NewMessage:
+    if queue and message.topics:
+        raise ProtocolError("topics name queues; publish to them at /v1/publish, or leave them out")
+    return message
+
+
+def _documents(body: bytes, *, alone: bool) -> list[_Message]:
+    try:
+        return [_decode_one(body)] if alone else _decode_many(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(unreadable(error)) from None
+
+
+def _from_document(document: _Message, index: int, *, alone: bool) -> NewMessage:
+    try:
+        body, content_type = _body_of(document)
+        return _new_message(
+            body,
+            document.mimeType or content_type,
+            document.topics,
+            document.object,
+            document.key,
+            document.timestamp,
+            document.sender,
+            document.priority,
+            document.delay,
+            document.expires,
+        )
+    except ProtocolError as error:
+        raise ProtocolError(str(error) if alone else f"message {index}: {error}") from None
+
+
+def _body_of(document: _Message) -> tuple[bytes, str]:
+    """Text is text, any other JSON is itself."""
+    raw = bytes(document.message)
+    if document.message_base64 is not UNSET:
+        if raw:
+            raise ProtocolError("either message or message_base64, not both")
+        try:
+            return b64decode(document.message_base64, validate=True), OCTETS
+        except ValueError:
+            raise ProtocolError("message_base64 is not base64") from None
+    if not raw:
+        raise ProtocolError("message is missing")
+    if raw.startswith(b'"'):
+        return _decode_text(raw).encode(), _TEXT
+    return raw, _JSON
+
+
+def _from_parameters(request: Request, content_type: bytes) -> NewMessage:
+    given = parameters(
+        *(request, "topic", "object", "key", "timestamp", "sender", "priority", "delay", "expires"),
+    )
+    return _new_message(
+        request.body,
+        content_type_of(content_type),
+        given.get("topic", []),
+        _one(given, "object"),
+        _one(given, "key"),
+        _one(given, "timestamp"),
+        _one(given, "sender"),
+        number(given, "priority", 0, UINT32_MAX, 0),
+        _seconds(given, "delay"),
+        _seconds(given, "expires"),
+    )
+
+
+def _one(given: Given, name: str) -> str:
+    return given[name][0] if name in given else ""
+
+
+def _seconds(given: Given, name: str) -> float | None:
+    if name not in given:
+        return None
+    kind = _Delay if name == "delay" else _Lifetime
+    try:
+        return msgspec.convert(given[name][0], kind, strict=False)
+    except msgspec.ValidationError:
+        raise ProtocolError(f"{name} is a number of seconds up to {INT32_MAX}") from None
+
+
+def _new_message(
+    body: bytes,
+    content_type: str,
+    topics: list[str],
+    about: str,
+    key: str,
+    timestamp: str | float,
+    sender: str,
+    priority: int,
+    delay: float | None,
+    expires: float | None,
+) -> NewMessage:
+    if len(body) > BODY_BYTES_MAX:
+        raise ProtocolError(f"a message has at most {BODY_BYTES_MAX} bytes")
+    if len(topics) > TOPICS_MAX:
+        raise ProtocolError(f"a message has at most {TOPICS_MAX} topics")
+    raw_key = key.encode()
+    if len(raw_key) > KEY_BYTES_MAX:
+        raise ProtocolError(f"key has at most {KEY_BYTES_MAX} bytes")
+    names = tuple(dict.fromkeys(map(checked_topic, topics)))
+    if about:
+        checked_object(about)
+    elif names:
+        about = names[0].partition(".")[0]
+    return NewMessage(
+        body,
+        checked_media_type(content_type, "mimeType"),
+        priority,
+        _checked_text(sender, "sender"),
+        about,
+        names,
+        raw_key,
+        _encode_headers({b"timestamp": producer_time(timestamp).encode()}) if timestamp != "" else b"",
+        None if delay is None else round(delay * SECOND_NS),
+        None if expires is None else round(expires * SECOND_NS) or 1,
+    )
+
+
+@lru_cache(maxsize=4096)
+def checked_object(about: str) -> str:
+    """An object may be the name of a queue."""
+    return _checked_text(about, "object")
+
+
+def _checked_text(text: str, field: str) -> str:
+    if text and (len(text.encode()) > NAME_BYTES_MAX or has_control_characters(text)):
+        raise ProtocolError(f"{field} has at most {NAME_BYTES_MAX} bytes and no control characters")
+    return text

@@ -1,0 +1,276 @@
+"""The native API's rooms for operators: search, messages, what is scheduled. `docs/native.md` has them in prose.
+
+What is asked for is understood here; looking through the queues, over several turns of the event loop, is the
+business of the `Looking` that it is handed to.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Sequence
+from typing import Annotated, Protocol, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from penstock.dialects.native.document import held_document, said
+from penstock.dialects.native.parameters import Given, flag, moment, number, parameters, refusal, time_of
+from penstock.dialects.wire.http import (
+    Awaited,
+    Call,
+    Request,
+    Response,
+    Routes,
+    Stream,
+    checked_name,
+    error_response,
+    json_response,
+    unreadable,
+)
+from penstock.dialects.wire.pages import Soon, page
+from penstock.errors import ProtocolError
+from penstock.ids import MessageIds
+from penstock.limits import INT32_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX, NEVER_NS, SEARCH_PAGE_DEFAULT, SEARCH_PAGE_MAX
+from penstock.model.answers import Answer, Held, Refused, ScheduledAt
+from penstock.model.commands import Cancel, Command, Criteria, Delete, Reschedule
+
+CRITERIA = ("queue", "topic", "state", "object", "key", "since", "until", "text")
+STATES = ("ready", "delayed", "leased", "kept", "damaged", "Q", "R", "F", "B")
+_TEXT_BYTES_MAX = 1024
+
+
+class Page(Protocol):
+    """How a page is told: messages with the names of their queues, and behind what the next page begins."""
+
+    def __call__(self, messages: Sequence[tuple[Held, str]], after: tuple[int, ...] | None) -> Response | Stream: ...
+
+
+class Looking(Protocol):
+    """What looks through the queues."""
+
+    def search(
+        self, criteria: Criteria, after: tuple[int, int], limit: int, tell: Page, *, bodies: bool
+    ) -> Awaited: ...
+
+    def scheduled(
+        self, queue: str, after: tuple[int, int, int], limit: int, tell: Page, *, bodies: bool
+    ) -> Awaited: ...
+
+
+class Tracing(Protocol):
+    """What reads everything that was logged of a message."""
+
+    def message(self, place: tuple[int, int], *, raw: bool) -> Response | Awaited: ...
+
+
+class Order(Struct, frozen=True):
+    """What a redrive is to do. The criteria name the queue it is about."""
+
+    criteria: Criteria
+    to: str  # Empty: each back to where it came from.
+    rate: float | None  # Messages a second, at most.
+    dry_run: bool
+
+
+class Redriving(Protocol):
+    """What moves messages, for as long as it takes."""
+
+    def begin(self, order: Order) -> Response | Awaited: ...
+    def show(self, job: str) -> Response: ...
+    def all(self) -> Response: ...
+    def stop(self, job: str) -> Response: ...
+
+
+class Search:
+    """Requests in, criteria out; messages in, responses out."""
+
+    def __init__(self, looking: Looking, tracing: Tracing, redriving: Redriving, ids: MessageIds, soon: Soon) -> None:
+        self._soon = soon
+        self._looking = looking
+        self._tracing = tracing
+        self._redriving = redriving
+        self._ids = ids
+        self.routes: Routes = {
+            (b"v1/search", 2): {b"GET": self._search, b"HEAD": self._search},
+            (b"v1/messages", 3): {b"GET": self._message, b"HEAD": self._message, b"DELETE": self._delete},
+            (b"v1/schedule", 2): {b"GET": self._scheduled, b"HEAD": self._scheduled},
+            (b"v1/schedule", 3): {b"PATCH": self._reschedule, b"DELETE": self._cancel},
+            (b"v1/redrive", 2): {b"POST": self._redrive, b"GET": self._redrives, b"HEAD": self._redrives},
+            (b"v1/redrive", 3): {b"GET": self._job, b"HEAD": self._job, b"DELETE": self._stop_job},
+        }
+
+    def _search(self, request: Request, _: bytes) -> Awaited:
+        given = parameters(request, *CRITERIA, "limit", "cursor", "bodies", "raw")
+        limit = number(given, "limit", 1, SEARCH_PAGE_MAX, SEARCH_PAGE_DEFAULT)
+        queue, sequence = _cursor(given, 2)
+        bodies = flag(given, "bodies", default=True)
+        in_pages = self._page(bodies=bodies, raw=flag(given, "raw", default=False))
+        return self._looking.search(criteria_of(given), (queue, sequence), limit, in_pages, bodies=bodies)
+
+    def _message(self, request: Request, segment: bytes) -> Response | Awaited:
+        raw = flag(parameters(request, "raw"), "raw", default=False)
+        place = self._ids.find(segment)
+        return self._tracing.message(place, raw=raw) if place else error_response(404, "no message has this id")
+
+    def _delete(self, _: Request, segment: bytes) -> Response | Call:
+        place = self._ids.find(segment)
+        return _settled(place and Delete(*place), lambda _: Response(204))
+
+    def _scheduled(self, request: Request, _: bytes) -> Awaited:
+        given = parameters(request, "queue", "limit", "cursor", "bodies", "raw")
+        limit = number(given, "limit", 1, SEARCH_PAGE_MAX, SEARCH_PAGE_DEFAULT)
+        time, queue, sequence = _cursor(given, 3)
+        bodies = flag(given, "bodies", default=True)
+        in_pages = self._page(bodies=bodies, raw=flag(given, "raw", default=False))
+        return self._looking.scheduled(_queue(given), (time, queue, sequence), limit, in_pages, bodies=bodies)
+
+    def _reschedule(self, request: Request, segment: bytes) -> Response | Call:
+        place = self._ids.find(segment)
+        nanos = time_of(_time_text(_decoded(request.body, _Move).visible_at), "visible_at")
+
+        def tell(answer: Answer) -> Response:
+            assert isinstance(answer, ScheduledAt)
+            document = {"id": segment.decode("latin-1").lower(), "visible_at": said(answer.visible_at)}
+            return json_response(200, document)
+
+        return _settled(place and Reschedule(*place, nanos), tell)
+
+    def _cancel(self, _: Request, segment: bytes) -> Response | Call:
+        place = self._ids.find(segment)
+        return _settled(place and Cancel(*place), lambda _: Response(204))
+
+    def _redrive(self, request: Request, _: bytes) -> Response | Awaited:
+        order = _decoded(request.body, _Redrive)
+        source, to = checked_name(order.source.encode()), order.to and checked_name(order.to.encode())
+        if source == to:
+            raise ProtocolError("to is another queue than from")
+        criteria = msgspec.structs.replace(criteria_of(_as_given(order.filter)), queue=source)
+        return self._redriving.begin(Order(criteria, to, order.rate, order.dry_run))
+
+    def _redrives(self, request: Request, _: bytes) -> Response:
+        parameters(request)
+        return self._redriving.all()
+
+    def _job(self, _: Request, segment: bytes) -> Response:
+        return self._redriving.show(segment.decode("latin-1"))
+
+    def _stop_job(self, _: Request, segment: bytes) -> Response:
+        return self._redriving.stop(segment.decode("latin-1"))
+
+    def _page(self, *, bodies: bool, raw: bool) -> Page:
+        def tell(messages: Sequence[tuple[Held, str]], after: tuple[int, ...] | None) -> Response | Stream:
+            documents = (
+                held_document(message, queue, self._ids, bodies=bodies, raw=raw) for message, queue in messages
+            )
+            size = sum([message.body_bytes for message, _ in messages]) if bodies else 0
+            tail = b'],"next":' + msgspec.json.encode(after and _cursor_text(after)) + b"}"
+            return page(documents, size, self._soon, b'{"messages":[', tail)
+
+        return tell
+
+
+def criteria_of(given: Given) -> Criteria:
+    """What a search, or the filter of a redrive, asks for. Raises `ProtocolError`."""
+    return Criteria(
+        queue=_queue(given),
+        topic=_one(given, "topic", NAME_BYTES_MAX),
+        states=_states(given),
+        object=_one(given, "object", NAME_BYTES_MAX),
+        since=moment(given, "since", 0),
+        until=moment(given, "until", NEVER_NS),
+        key=_one(given, "key", KEY_BYTES_MAX).encode() if "key" in given else None,
+        text=_one(given, "text", _TEXT_BYTES_MAX).encode(),
+    )
+
+
+def _one(given: Given, name: str, bytes_max: int) -> str:
+    """A parameter that is there once, if it is there."""
+    values = given.get(name, [""])
+    if len(values) > 1:
+        raise ProtocolError(f"{name} is given twice")
+    if len(values[0].encode()) > bytes_max:
+        raise ProtocolError(f"{name} has {bytes_max} bytes at most")
+    return values[0]
+
+
+def _queue(given: Given) -> str:
+    return checked_name(_one(given, "queue", NAME_BYTES_MAX).encode()) if "queue" in given else ""
+
+
+def _states(given: Given) -> frozenset[str]:
+    if "state" not in given:
+        return frozenset()
+    states = frozenset(given["state"][0].split(","))
+    if not states <= set(STATES):
+        raise ProtocolError(f"state is one of {', '.join(STATES)}, or several with commas in between")
+    return states
+
+
+def _cursor(given: Given, parts: int) -> tuple[int, ...]:
+    if "cursor" not in given:
+        return (0,) * parts
+    try:
+        text = base64.urlsafe_b64decode(given["cursor"][0].encode("ascii")).decode("ascii")
+    except ValueError:
+        text = ""
+    if not re.fullmatch(rf"[0-9]{{1,19}}(\.[0-9]{{1,19}}){{{parts - 1}}}", text):
+        raise ProtocolError("cursor is the next of an earlier page")
+    cursor = tuple(int(part) for part in text.split("."))
+    if max(cursor) > NEVER_NS:
+        raise ProtocolError("cursor is the next of an earlier page")
+    return cursor
+
+
+def _cursor_text(after: tuple[int, ...]) -> str:
+    return base64.urlsafe_b64encode(".".join(map(str, after)).encode()).decode()
+
+
+# ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+_Time = str | Annotated[float, Meta(ge=0, le=INT32_MAX * 4)]
+
+
+class _Move(Struct, forbid_unknown_fields=True):
+    visible_at: _Time
+
+
+class _Redrive(Struct, forbid_unknown_fields=True):
+    source: str = field(name="from")
+    to: str = ""
+    filter: dict[str, _Time] = {}
+    rate: Annotated[float, Meta(gt=0, le=INT32_MAX)] | None = None
+    dry_run: bool = False
+
+
+_Body = TypeVar("_Body", _Move, _Redrive)
+
+
+def _decoded(body: bytes, kind: type[_Body]) -> _Body:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ProtocolError(unreadable(error)) from None
+
+
+def _time_text(value: str | float) -> str:
+    """A time in JSON, as it is written in a parameter."""
+    return value if isinstance(value, str) else f"{value:.9f}"
+
+
+def _as_given(criteria: dict[str, str | float]) -> Given:
+    """A filter in JSON, as parameters."""
+    known = CRITERIA[1:]
+    if unknown := criteria.keys() - set(known):
+        raise ProtocolError(f"there is no filter {min(unknown)!r}; known are {', '.join(known)}")
+    for name in criteria.keys() - {"since", "until"}:
+        if not isinstance(criteria[name], str):
+            raise ProtocolError(f"{name} is text")
+    return {name: [_time_text(value)] for name, value in criteria.items()}
+
+
+def _settled(command: Command | None, tell: Callable[[Answer], Response]) -> Response | Call:
+    if command is None:
+        return error_response(404, "no message has this id")
+    return Call(command, lambda answer: refusal(answer) if isinstance(answer, Refused) else tell(answer))

@@ -1,0 +1,357 @@
+"""Batches of a stream processor over HTTP: staged as Arrow, committed once. `docs/pipeline.md` has it in prose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from itertools import pairwise, repeat
+from typing import Annotated, Any
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Meta, Struct
+from numpy.typing import NDArray
+
+from penstock.dialects.native.parameters import number, parameters, refusal
+from penstock.dialects.native.queue_documents import checked_topic
+from penstock.dialects.wire.header_values import checked_media_type
+from penstock.dialects.wire.http import (
+    Awaited,
+    BodyRule,
+    Call,
+    Headers,
+    Request,
+    Response,
+    Routes,
+    checked_name,
+    has_control_characters,
+    json_response,
+    segments_of,
+    unreadable,
+    whole_number,
+)
+from penstock.errors import ProtocolError
+from penstock.limits import (
+    ADMITTED_MESSAGES_MAX,
+    ADMITTED_ROWS_MAX,
+    ADMITTED_TO_TOPICS_MAX,
+    BODY_BYTES_MAX,
+    HEADERS_BYTES_MAX,
+    INT32_MAX,
+    KEY_BYTES_MAX,
+    NAME_BYTES_MAX,
+    SECOND_NS,
+    STAGED_CHUNK_BYTES_MAX,
+    STAGED_CHUNK_ROWS_MAX,
+    STAGED_CHUNKS_MAX,
+    STAGED_PARTS_MAX,
+    TOPICS_MAX,
+    UINT32_MAX,
+)
+from penstock.model.answers import Answer, Refused, StagedDescription
+from penstock.model.commands import (
+    CommitBatch,
+    DescribeStaged,
+    DropStaged,
+    NewMessage,
+    Publish,
+    PublishRun,
+    PublishTopics,
+    StageRows,
+)
+from penstock.model.settings import QueueSettings
+from penstock.model.values import Nanos
+
+BATCH_MAX = (1 << 63) - 1
+_COMMIT = b"commit"
+_RULE = BodyRule(STAGED_CHUNK_BYTES_MAX)
+
+TYPES: dict[str, Any] = {
+    "body": pa.binary(),
+    "queue": pa.utf8(),
+    "topics": pa.utf8(),
+    "key": pa.binary(),
+    "object": pa.utf8(),
+    "priority": pa.int64(),
+    "delay": pa.float64(),
+    "content_type": pa.utf8(),
+    "headers": pa.map_(pa.utf8(), pa.utf8()),
+}
+_encode_headers = msgspec.msgpack.Encoder().encode
+
+
+# ── Rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class StagedRows:
+    """Rows as they were sent: an Arrow stream. Each is a message, and has its queue, or its topics in lines."""
+
+    def __init__(self, data: bytes) -> None:
+        """Raises `ProtocolError` for what cannot be read. What is in it, `check` looks at."""
+        self._columns = _read(data)
+        self.count = len(self._columns["body"])
+
+    @cached_property
+    def queues(self) -> frozenset[str]:
+        """The names of all queues that rows go to."""
+        names = self._columns["queue"].unique().to_pylist() if "queue" in self._columns else ()
+        return frozenset(name for name in names if name is not None)
+
+    @cached_property
+    def roots(self) -> frozenset[str]:
+        """The roots of all topics."""
+        texts = self._columns["topics"].unique().to_pylist() if "topics" in self._columns else ()
+        return frozenset(topic.partition(".")[0] for text in texts if text is not None for topic in _split(text))
+
+    def check(self) -> None:
+        """Raises `ProtocolError` for rows that cannot become messages."""
+        columns = self._columns
+        if not 1 <= self.count <= STAGED_CHUNK_ROWS_MAX:
+            raise ProtocolError(f"a chunk has 1 to {STAGED_CHUNK_ROWS_MAX} rows, this one has {self.count}")
+        if columns["body"].null_count:
+            raise ProtocolError("a row has no body")
+        self._check_targets()
+        for name, most in (("body", BODY_BYTES_MAX), ("key", KEY_BYTES_MAX)):
+            longest = pc.max(pc.binary_length(columns[name])).as_py() if name in columns else None
+            if longest is not None and longest > most:
+                raise ProtocolError(f"a {name} has at most {most} bytes, one has {longest}")
+        for queue in self.queues:
+            checked_name(queue.encode())
+        for about in columns["object"].unique().to_pylist() if "object" in columns else ():
+            _check_object(about or "")
+        for text in columns["content_type"].unique().to_pylist() if "content_type" in columns else ():
+            checked_media_type(text or "", "content_type")
+        _check_range(columns, "priority", UINT32_MAX)
+        _check_range(columns, "delay", INT32_MAX)
+        for pairs in columns["headers"].to_pylist() if "headers" in columns else ():
+            _packed(pairs or [])
+
+    def _check_targets(self) -> None:
+        """Every row has a queue or topics, and none has both."""
+        nowhere = np.zeros(self.count, dtype=np.bool_)
+        has_queue, has_topics = (
+            self._columns[name].is_valid().to_numpy(zero_copy_only=False) if name in self._columns else nowhere
+            for name in ("queue", "topics")
+        )
+        if (has_queue == has_topics).any():
+            both = (has_queue & has_topics).any()
+            raise ProtocolError("a row has both a queue and topics" if both else "a row has no queue and no topics")
+        for topics in self._columns["topics"].unique().to_pylist() if "topics" in self._columns else ():
+            names = topics.split("\n") if topics is not None else []
+            if len(names) > TOPICS_MAX:
+                raise ProtocolError(f"a row has at most {TOPICS_MAX} topics, one has {len(names)}")
+            for name in names:
+                checked_topic(name)
+
+    def publish_from(
+        self, row: int, most: int, create: QueueSettings
+    ) -> tuple[Publish | PublishRun | PublishTopics, int]:
+        """What lets the next rows into their queue, and the row behind them. `create`: queues that topics name."""
+        following = int(self._bounds[np.searchsorted(self._bounds, row, side="right")])
+        queue = self._columns["queue"][row].as_py() if "queue" in self._columns else None
+        if queue is not None and self._alike:
+            end = min(following, row + most, row + ADMITTED_ROWS_MAX)
+            return PublishRun(queue, self._messages(row, row + 1)[0], self._bodies(row, end)), end
+        end = min(following, row + most, row + (ADMITTED_TO_TOPICS_MAX if queue is None else ADMITTED_MESSAGES_MAX))
+        messages = self._messages(row, end)
+        return PublishTopics(messages, create) if queue is None else Publish(queue, messages), end
+
+    @cached_property
+    def _bounds(self) -> NDArray[np.int64]:
+        """Where rows for another queue begin, and the end."""
+        changes = _changes(self._columns["queue"]) if "queue" in self._columns else ()
+        return np.append(changes, self.count).astype(np.int64)
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Do they differ in nothing but their bodies and their queues?"""
+        columns = self._columns
+        plain = all(name not in columns or columns[name].null_count == self.count for name in ("key", "headers"))
+        same = ("object", "priority", "delay", "content_type")
+        return plain and not any(len(_changes(columns[name])) for name in same if name in columns)
+
+    def _bodies(self, start: int, end: int) -> list[bytes]:
+        bodies = self._columns["body"]
+        _, bounds, data = bodies.buffers()
+        offsets = np.frombuffer(bounds, dtype=np.int32)[bodies.offset + start : bodies.offset + end + 1].tolist()
+        whole = memoryview(data)[offsets[0] : offsets[-1]].tobytes() if data is not None else b""
+        first = offsets[0]
+        return [whole[low - first : high - first] for low, high in pairwise(offsets)]
+
+    def _messages(self, start: int, end: int) -> list[NewMessage]:
+        bodies = self._bodies(start, end)
+        content_types, objects, topics, keys, headers, priorities, delays = (
+            self._columns[name].slice(start, end - start).to_pylist() if name in self._columns else repeat(None)
+            for name in ("content_type", "object", "topics", "key", "headers", "priority", "delay")
+        )
+        return [
+            NewMessage(
+                body,
+                content_type=content_type or "",
+                priority=priority or 0,
+                object=about or "",
+                topics=_split(topic) if topic else (),
+                key=key or b"",
+                headers=_packed(pairs) if pairs else b"",
+                delay_ns=None if delay is None else round(delay * SECOND_NS),
+            )
+            for body, content_type, about, topic, key, pairs, priority, delay in zip(
+                bodies, content_types, objects, topics, keys, headers, priorities, delays, strict=False
+            )
+        ]
+
+
+def _read(data: bytes) -> dict[str, pa.Array]:
+    try:
+        with pa.ipc.open_stream(pa.py_buffer(data)) as stream:
+            table = stream.read_all().combine_chunks()
+        table.validate(full=True)
+        unknown = [name for name in table.column_names if name not in TYPES]
+        if unknown or len(set(table.column_names)) < table.num_columns:
+            raise ProtocolError(f"there is no column {', '.join(unknown)}; known are {', '.join(TYPES)}")
+        if "body" not in table.column_names:
+            raise ProtocolError("the column body is missing")
+        return {name: _plain(table.column(name), TYPES[name]) for name in table.column_names}
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ProtocolError(f"not a stream of Arrow with rows of messages: {error}") from None
+
+
+def _plain(column: pa.ChunkedArray, kind: Any) -> pa.Array:
+    array = column.chunk(0) if column.num_chunks else pa.array([], column.type)
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array if array.type == kind else array.cast(kind)
+
+
+def _changes(array: pa.Array) -> NDArray[np.int64]:
+    """The rows that have another value than the row before."""
+    numbers = array.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
+    return np.flatnonzero(numbers[1:] != numbers[:-1]).astype(np.int64) + 1
+
+
+def _check_object(text: str) -> None:
+    if len(text.encode()) > NAME_BYTES_MAX or has_control_characters(text):
+        raise ProtocolError(f"object has at most {NAME_BYTES_MAX} bytes and no control characters")
+
+
+def _check_range(columns: dict[str, pa.Array], name: str, high: int) -> None:
+    if name in columns and columns[name].null_count < len(columns[name]):
+        values = columns[name].drop_null().to_numpy()
+        if not ((values >= 0) & (values <= high)).all():
+            raise ProtocolError(f"{name} is a number from 0 to {high}")
+
+
+def _packed(pairs: list[tuple[str, str | None]]) -> bytes:
+    """Headers as they are stored."""
+    if any(has_control_characters(text or "") for pair in pairs for text in pair):
+        raise ProtocolError("headers have no control characters")
+    packed = _encode_headers({name.lower().encode(): (value or "").encode() for name, value in pairs})
+    if len(packed) > HEADERS_BYTES_MAX:
+        raise ProtocolError(f"headers have at most {HEADERS_BYTES_MAX} bytes, these have {len(packed)}")
+    return packed
+
+
+@lru_cache(maxsize=4096)
+def _split(topics: str) -> tuple[str, ...]:
+    return tuple(topics.split("\n"))
+
+
+# ── Requests ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Part(Struct, forbid_unknown_fields=True):
+    part: str
+    chunks: Annotated[int, Meta(ge=0, le=STAGED_CHUNKS_MAX)]
+
+
+class _Commit(Struct, forbid_unknown_fields=True):
+    parts: Annotated[list[_Part], Meta(max_length=STAGED_PARTS_MAX)]
+
+
+_decode_commit = msgspec.json.Decoder(_Commit).decode
+Commit = Callable[[CommitBatch, Callable[[Answer], None]], None]
+
+
+class Staging:
+    """Requests in, commands out; answers in, responses out. `commit` answers when all rows are in their queues."""
+
+    def __init__(self, commit: Commit, *, bytes_max: int, lifetime_ns: Nanos) -> None:
+        self._commit_batch = commit
+        self._bytes_max = bytes_max
+        self._lifetime_ns = lifetime_ns
+        self.routes: Routes = {
+            (b"v1/stage", 3): {b"GET": self._describe, b"HEAD": self._describe},
+            (b"v1/stage", 4): {b"DELETE": self._drop},
+            (b"v1/stage", 5): {b"POST": self._post},
+        }
+
+    def body_rule(self, _: bytes, __: bytes, ___: Headers) -> BodyRule:
+        return _RULE
+
+    def _post(self, request: Request, segment: bytes) -> Call | Awaited:
+        query, batch = _query_and_batch(request)
+        return self._commit(request, query, batch) if segment == _COMMIT else self._stage(request, query, batch)
+
+    def _stage(self, request: Request, query: str, batch: int) -> Call:
+        part = _name(segments_of(request.target)[4], "part")
+        chunk = number(parameters(request, "chunk"), "chunk", 0, STAGED_CHUNKS_MAX, 0)
+        rows = StagedRows(request.body)
+        rows.check()
+        return Call(
+            StageRows(
+                *(query, batch, part, chunk, rows.count, request.body),
+                *(rows.queues, self._lifetime_ns, self._bytes_max, rows.roots),
+            ),
+            lambda answer: _tell(answer, 201, {"rows": rows.count}),
+        )
+
+    def _commit(self, request: Request, query: str, batch: int) -> Awaited:
+        try:
+            parts = _decode_commit(request.body).parts
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ProtocolError(unreadable(error)) from None
+        command = CommitBatch(query, batch, [(each.part, each.chunks) for each in parts])
+        if len({part for part, _ in command.parts}) < len(parts):
+            raise ProtocolError("a part is named twice")
+        told = {"query": query, "batch": batch}
+        return Awaited(lambda respond: self._commit_batch(command, lambda answer: respond(_tell(answer, 200, told))))
+
+    def _drop(self, request: Request, _: bytes) -> Call:
+        return Call(
+            DropStaged(*_query_and_batch(request)),
+            lambda answer: refusal(answer) if isinstance(answer, Refused) else Response(204),
+        )
+
+    def _describe(self, _: Request, segment: bytes) -> Call:
+        query = _name(segment, "query")
+        return Call(DescribeStaged(query), lambda answer: _tell_described(answer, query))
+
+
+def _query_and_batch(request: Request) -> tuple[str, int]:
+    segments = segments_of(request.target)
+    return _name(segments[2], "query"), whole_number(segments[3], "the batch", 0, BATCH_MAX)
+
+
+def _name(segment: bytes, what: str) -> str:
+    try:
+        name = unquote_to_bytes(segment).decode()
+    except UnicodeDecodeError:
+        raise ProtocolError(f"the name of a {what} is UTF-8") from None
+    if not 1 <= len(name.encode()) <= NAME_BYTES_MAX or has_control_characters(name):
+        raise ProtocolError(f"the name of a {what} has 1 to {NAME_BYTES_MAX} bytes and no control characters")
+    return name
+
+
+def _tell(answer: Answer, status: int, told: object) -> Response:
+    return refusal(answer) if isinstance(answer, Refused) else json_response(status, told)
+
+
+def _tell_described(answer: Answer, query: str) -> Response:
+    if isinstance(answer, Refused):
+        return refusal(answer)
+    assert isinstance(answer, StagedDescription)
+    rows = {"admitting": answer.admitting, "staged": answer.staged}
+    return json_response(200, {"query": query, "committed": answer.committed, **rows})

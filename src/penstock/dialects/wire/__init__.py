@@ -1,0 +1,1 @@
+"""What the protocols share: HTTP and frames as values, bounds, and encodings."""

@@ -1,0 +1,62 @@
+"""A connection that talks both ways, as values: frames in, frames out, commands in between.
+
+A dialect that is more than requests and responses is a `Conversation`. It lives in a shell, its `Peer`, which owns
+the socket and joins it to the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.model.answers import Answer
+from penstock.model.commands import Command
+from penstock.model.kinds import Kind
+from penstock.model.values import Stage
+
+
+class Cancelable(Protocol):
+    def cancel(self) -> None: ...
+
+
+class Peer(Protocol):
+    """What a conversation may ask of the shell it lives in."""
+
+    def send(self, frame: bytes, *, binary: bool = False) -> None:
+        """Send one frame, or one line without its end. Text is UTF-8."""
+
+    def close(self, reason: str) -> None:
+        """End the connection, telling the client why if there is a way to."""
+
+    def submit(
+        self, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC
+    ) -> Cancelable | None:
+        """Carry out a command, and call `reply` with the answer once it is as durable as asked. What is returned
+        waits for a message; cancelled, it is not answered."""
+
+    def when(self, stage: Stage, callback: Callable[[], None]) -> None:
+        """Call when everything decided so far has reached the stage."""
+
+    def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
+        """Call once when the queue, which need not be there yet, has a message that is ready; at once if it has."""
+
+    def follow(self, queue: int, sequence: int, tell: Callable[[Kind], None]) -> Cancelable:
+        """Tell every event of a message from now to its end, each when it is durable."""
+
+    def waiting(self, queue: str) -> int:
+        """How many clients wait for a message of this queue."""
+
+    def after(self, seconds: float, callback: Callable[[], None]) -> Cancelable:
+        """Call when this long has passed."""
+
+
+class Conversation(Protocol):
+    """One connection's side of a dialect."""
+
+    def opened(self) -> None: ...
+
+    def received(self, frame: bytes, *, binary: bool = False) -> None:
+        """A whole frame or line has come. Never raises, whatever is in it."""
+
+    def closed(self) -> None:
+        """The connection is gone."""

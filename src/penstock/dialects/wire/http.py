@@ -1,0 +1,194 @@
+"""HTTP as values: what a dialect gets and gives. Bytes and sockets are the shell's business."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Sequence
+from functools import lru_cache
+from typing import Protocol
+from urllib.parse import unquote_to_bytes
+
+import msgspec
+from msgspec import Struct
+
+from penstock.dialects.wire.header_values import is_header_value
+from penstock.errors import ProtocolError
+from penstock.limits import NAME_BYTES_MAX
+from penstock.model.answers import Answer
+from penstock.model.commands import Command
+
+Headers = dict[bytes, bytes]  # Names in lower case; the last of several wins.
+
+
+class Request(Struct, gc=False):
+    method: bytes
+    target: bytes  # Path and query, as they were sent.
+    headers: Headers
+    body: bytes = b""
+    cut: bool = False  # The body was longer than it may be, and the rest was dropped.
+
+    @property
+    def query(self) -> bytes:
+        return self.target.partition(b"?")[2]
+
+
+class Response(Struct, gc=False):
+    status: int
+    body: bytes = b""
+    headers: bytes = b""  # Header lines, each ended by CRLF.
+
+
+class Call(Struct, gc=False):
+    """A command for the engine, and how to tell its answer."""
+
+    command: Command
+    tell: Callable[[Answer], Response | Stream]
+
+
+class Calls(Struct, gc=False):
+    """Several commands, and how to tell their answers, which come in the same order."""
+
+    commands: Sequence[Command]
+    tell: Callable[[Sequence[Answer]], Response]
+
+
+class Sink(Protocol):
+    """Where the pieces of a stream go: the shell's side of it."""
+
+    def give(self, data: bytes) -> None:
+        """The piece that was asked for; an empty one asks to be asked again."""
+
+    def end(self) -> None:
+        """There are no more pieces."""
+
+    def fail(self) -> None:
+        """There should be more, and they cannot be had: the client must not take what it has for the whole."""
+
+
+class Source(Protocol):
+    """Where the pieces of a stream come from. It is asked for one at a time, when the client has taken the last."""
+
+    def pull(self, sink: Sink) -> None:
+        """Make one call to the sink, soon: after this call has returned."""
+
+    def finish(self) -> None:
+        """The broker is about to stop: end now if you would not end by yourself."""
+
+    def close(self) -> None:
+        """Nobody listens any more. Called once; also after the end."""
+
+
+class Stream(Struct, gc=False):
+    """A response that is sent piece by piece, at the pace of the client. `length`: of the body, if it is known."""
+
+    status: int
+    headers: bytes
+    source: Source
+    length: int | None = None
+    endless: bool = False  # Ends when the client closes its side.
+
+
+class Awaited(Struct, gc=False):
+    """A response that is being made elsewhere."""
+
+    when_ready: Callable[[Callable[[Response | Stream], None]], None]
+
+
+Steps = Generator[Command | None, Answer, Response]
+"""Makes a response part by part: a part ends by asking for the answer to a command, or for nothing but a pause."""
+
+
+class Work(Struct, gc=False):
+    """A response that takes long to make. Others have their turn between two parts of it."""
+
+    steps: Steps
+
+
+# By the first segment of the path and how many there are: what each method does. The last segment comes along.
+Routes = dict[tuple[bytes, int], dict[bytes, Callable[[Request, bytes], Response | Call | Calls | Awaited | Work]]]
+
+
+class BodyRule(Struct, frozen=True):
+    """How much body a request may have, and whether more is cut off or refused."""
+
+    bytes_max: int
+    cut: bool = False
+
+
+JSON = b"Content-Type: application/json\r\n"
+_TRUNCATED = "Input data was truncated"  # What msgspec says of an empty text too.
+_encode_line = msgspec.json.Encoder().encode_lines  # With a newline after it, for those who look at a terminal.
+
+
+def json_response(status: int, value: object, headers: bytes = b"") -> Response:
+    return Response(status, _encode_line([value]), JSON + headers)
+
+
+def unreadable(error: Exception) -> str:
+    """What is wrong with a body that cannot be decoded."""
+    said = str(error)
+    return "the body is empty or ends too early; expected JSON" if said == _TRUNCATED else said
+
+
+def error_response(status: int, message: str, headers: bytes = b"") -> Response:
+    return json_response(status, {"error": message}, headers)
+
+
+def method_not_allowed(allowed: list[bytes]) -> Response:
+    return error_response(405, "the method is not allowed here", b"Allow: " + b", ".join(allowed) + b"\r\n")
+
+
+def segments_of(target: bytes) -> list[bytes]:
+    """The path of a target, split at each slash, not yet percent-decoded."""
+    return target.partition(b"?")[0][1:].split(b"/")
+
+
+@lru_cache(maxsize=4096)
+def queue_name(segment: bytes) -> str:
+    """A queue's name from a path segment, where a `/` of the name is `%2F`. Raises `ProtocolError` for what cannot be
+    one."""
+    return checked_name(unquote_to_bytes(segment) if b"%" in segment else segment)
+
+
+def checked_name(raw: bytes) -> str:
+    """A queue's name from its bytes. Raises `ProtocolError` for what cannot be one."""
+    if not 1 <= len(raw) <= NAME_BYTES_MAX:
+        raise ProtocolError(f"a queue name has 1 to {NAME_BYTES_MAX} bytes, this one has {len(raw)}")
+    try:
+        name = raw.decode()
+    except UnicodeDecodeError:
+        raise ProtocolError("a queue name is UTF-8") from None
+    if has_control_characters(name):
+        raise ProtocolError("a queue name has no control characters")
+    return name
+
+
+decode_kept = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
+KEPT_HEADERS = {b"content-encoding": b"Content-Encoding", b"x-trace-id": b"X-TRACE-ID"}
+
+
+def kept_header_lines(headers: bytes) -> bytes:
+    """Request headers that were kept with a message, to come back with it. Others belong to other dialects."""
+    kept = decode_kept(headers)
+    return b"".join(
+        [
+            b"%b: %b\r\n" % (KEPT_HEADERS[name], value)
+            for name, value in kept.items()
+            if name in KEPT_HEADERS and is_header_value(value)
+        ]
+    )
+
+
+_control_character = re.compile("[\x00-\x1f\x7f-\x9f]").search
+
+
+def has_control_characters(text: str) -> bool:
+    return _control_character(text) is not None
+
+
+def whole_number(text: bytes, what: str, low: int, high: int) -> int:
+    """A number within bounds, written in ASCII digits."""
+    number = int(text) if text.isdigit() and len(text) <= 19 else -1
+    if not low <= number <= high:
+        raise ProtocolError(f"{what} is a whole number from {low} to {high}")
+    return number

@@ -1,0 +1,57 @@
+"""Lists of documents as answers: a small one at once, a large one piece by piece, so that others have their turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from penstock.dialects.wire.http import JSON, Response, Sink, Stream
+from penstock.limits import PAGE_PIECE_BYTES
+
+Soon = Callable[[Callable[[], None]], object]  # Calls something in the next turn of the event loop.
+
+_encode = msgspec.json.Encoder().encode
+
+
+def page(
+    documents: Iterable[dict[str, Any]], body_bytes: int, soon: Soon, head: bytes = b"[", tail: bytes = b"]"
+) -> Response | Stream:
+    """`body_bytes`: of all messages. `documents` are made when they are needed: that is most of the work."""
+    pieces = _pieces(documents, head, tail)
+    if body_bytes <= PAGE_PIECE_BYTES:
+        return Response(200, b"".join(pieces), JSON)
+    return Stream(200, JSON, _Page(pieces, soon))
+
+
+def _pieces(documents: Iterable[dict[str, Any]], head: bytes, tail: bytes) -> Iterator[bytes]:
+    piece = bytearray(head)
+    for index, document in enumerate(documents):
+        piece += b"," + _encode(document) if index else _encode(document)
+        if len(piece) >= PAGE_PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece) + tail + b"\n"
+
+
+class _Page:
+    def __init__(self, pieces: Iterator[bytes], soon: Soon) -> None:
+        self._pieces = pieces
+        self._soon = soon
+
+    def pull(self, sink: Sink) -> None:
+        self._soon(lambda: self._give(sink))
+
+    def _give(self, sink: Sink) -> None:
+        piece = next(self._pieces, None)
+        if piece is None:
+            sink.end()
+        else:
+            sink.give(piece)
+
+    def finish(self) -> None:
+        """Ends by itself."""
+
+    def close(self) -> None:
+        self._pieces = iter(())

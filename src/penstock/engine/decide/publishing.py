@@ -1,0 +1,480 @@
+"""One publish to topics, decided: each message is logged in its first queue, and enters the others by reference.
+
+Messages that follow each other and differ in nothing but their bodies and keys are a run, and are looked at together.
+Runs that follow each other and go to the same places are decided together, so that a message for a hundred channels
+is one event for all of them, and a hundred such messages are not many more. So are those that have not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from hashlib import sha256
+from itertools import chain, compress, groupby
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from penstock.engine.history import content_digests
+from penstock.engine.queue import Queue
+from penstock.engine.routing import roots
+from penstock.errors import Reason
+from penstock.limits import NEVER_NS, PUBLISH_DELIVERIES_MAX, QUEUE_NUMBER_MAX, QUEUES_MAX, RUN_MESSAGES_MIN
+from penstock.model.answers import Decision, Published, Refused
+from penstock.model.commands import CreateQueue, NewMessage, PublishTopics
+from penstock.model.events import Event, Logged, LoggedRun, QueueCreated, QueuedRun, Unchanged, UnchangedRun
+from penstock.model.settings import QueueSettings
+from penstock.model.values import Nanos, Place
+
+if TYPE_CHECKING:
+    from penstock.engine.engine import Engine
+
+
+_UNDECIDED = Published(0, 0, "Q")
+
+
+class _Run(NamedTuple):
+    """Messages that differ in nothing but their bodies and keys. If they have keys, no two have the same."""
+
+    indexes: Sequence[int]  # In the command.
+    messages: Sequence[NewMessage]
+    keys: Sequence[bytes]  # All empty, if they have none.
+    contents: Sequence[bytes] = ()  # The digests, if they have an object and keys …
+    places: Sequence[Place | None] = ()  # … the newest versions that say the same …
+    seen: Sequence[bytes | None] = ()  # … and what the history has read to tell.
+
+    def part(self, start: int, stop: int) -> _Run:
+        some = slice(start, stop)
+        columns = (self.contents[some], self.places[some], self.seen[some])
+        return _Run(self.indexes[some], self.messages[some], self.keys[some], *columns)
+
+    def chosen(self, which: list[bool]) -> _Run:
+        return _Run(
+            list(compress(self.indexes, which)),
+            list(compress(self.messages, which)),
+            list(compress(self.keys, which)),
+            list(compress(self.contents, which)),
+            list(compress(self.places, which)),
+            list(compress(self.seen, which)),
+        )
+
+
+_NOTHING = _Run((), (), ())
+
+
+class _Targets:
+    """Where messages go. The first queue logs them."""
+
+    def __init__(self, queues: list[Queue]) -> None:
+        self.queues = queues
+        self.others = queues[1:]
+        self.numbers = [queue.number for queue in self.others]
+        self.deduplicates = any(queue.settings.deduplication for queue in queues)
+        times = {(queue.settings.delay_ns, queue.settings.retention_ns) for queue in self.others}
+        self.times = times.pop() if len(times) == 1 else None  # Delay and retention, where all have the same.
+        self.queue_names = tuple([queue.name for queue in queues if not queue.settings.topics])
+        self.channel_names = tuple([queue.name for queue in queues if queue.settings.topics])
+
+    @cached_property
+    def not_detecting(self) -> _Targets:
+        """Those that want also what has not changed."""
+        return _Targets([queue for queue in self.queues if not _detects(queue.settings)])
+
+    def not_having(self, digest: bytes, fresh: set[tuple[int, bytes]]) -> _Targets:
+        """Those that do not have this content yet, if that matters to them; these first, so that a message is logged
+        with its digest in one that remembers it. `fresh`: what this publish has added."""
+        wanting = [
+            queue
+            for queue in self.queues
+            if not queue.settings.deduplication
+            or (digest not in queue.digests and (queue.number, digest) not in fresh)
+        ]
+        return _Targets(sorted(wanting, key=lambda queue: not queue.settings.deduplication))
+
+
+def _detects(settings: QueueSettings) -> bool:
+    return settings.detect_unchanged or bool(settings.topics)
+
+
+class _RefusedError(Exception):
+    def __init__(self, refused: Refused) -> None:
+        self.refused = refused
+
+
+class Publishing:
+    def __init__(self, engine: Engine, command: PublishTopics, now: Nanos) -> None:
+        self._engine = engine
+        self._command = command
+        self._now = now
+        self._events: list[Event] = []
+        self._answers = [_UNDECIDED] * len(command.messages)
+        self._made: dict[str, Queue] = {}  # Queues, by this very publish.
+        self._taken: dict[int, int] = {}  # Its last sequences, by queue.
+        self._said: dict[str, dict[bytes, tuple[bytes, int]]] = {}  # Its versions: digest, and index of the message.
+        self._has_versions = False  # New ones, for the Object History.
+        self._new_keys = 0  # Of it.
+        self._goes_on = True  # After the run at hand: what comes may be about keys of it.
+        self._fresh: set[tuple[int, bytes]] = set()  # Its contents, by queues that have each once.
+        self._targets: dict[tuple[tuple[str, ...], str], _Targets] = {}
+        self._together: list[_Run] = []  # Not decided yet, and where they go.
+        self._to: _Targets | None = None
+        # Those are numbered after the others, as late as they can be: so both are runs.
+        self._unchanged: dict[int, list[_Run]] = {}  # By queue.
+        self._unchanged_keys: dict[str, set[bytes]] = {}  # By object.
+        self._deliveries = 0
+
+    def decide(self) -> Decision:
+        messages = self._command.messages
+        try:
+            for start, stop in runs_of(messages):
+                for run in _cut(range(start, stop), messages[start:stop]):
+                    self._goes_on = run.indexes[-1] < len(messages) - 1
+                    self._publish_run(run)
+            self._publish_all()
+            if self._has_versions and (reason := self._engine.history.refusal(self._new_keys)):
+                return Decision((), Refused(reason))
+        except _RefusedError as error:
+            return Decision((), error.refused)
+        return Decision(self._events, self._answers)
+
+    def _publish_run(self, run: _Run) -> None:
+        targets = self._targets_of(run.messages[0], len(run.messages))
+        if not (run.messages[0].key and run.messages[0].object):
+            self._publish(targets, run)
+            return
+        run = self._compared(run)
+        if targets.not_detecting.queues:
+            for part in _split(run):
+                if part.places[0] is None:
+                    self._publish_new(targets, part)
+                else:
+                    self._publish(targets.not_detecting, part)
+        else:
+            new, same = _parted(run)
+            if new.messages:
+                self._publish_new(targets, new)
+            if same.messages:
+                self._hold_unchanged(targets, same)
+
+    def _publish(self, targets: _Targets, run: _Run) -> _Run:
+        """What of it is logged: of what some queues have once, that which they do not have yet."""
+        if targets.deduplicates:
+            self._publish_together()
+            logged = [each for each in _each(run) if self._publish_once(each, targets)]
+            return _joined(logged) if logged else _NOTHING
+        if targets is not self._to:
+            self._publish_together()
+            self._to = targets
+        self._together.append(run)
+        return run
+
+    def _publish_new(self, targets: _Targets, run: _Run) -> None:
+        about = run.messages[0].object
+        if not self._unchanged_keys.get(about, set()).isdisjoint(run.keys):
+            self._publish_all()  # The log tells the versions of a key in their order.
+        logged = self._publish(targets, run)
+        self._has_versions = True
+        if self._goes_on:
+            # Their places are known when they are decided: before the next message that asks for them.
+            said = zip(logged.contents, logged.indexes, strict=True)
+            self._said.setdefault(about, {}).update(zip(logged.keys, said, strict=True))
+
+    def _hold_unchanged(self, targets: _Targets, run: _Run) -> None:
+        self._unchanged.setdefault(targets.queues[0].number, []).append(run)
+        if self._goes_on:
+            self._unchanged_keys.setdefault(run.messages[0].object, set()).update(run.keys)
+
+    def _publish_all(self) -> None:
+        self._publish_together()
+        for number, runs in self._unchanged.items():
+            for run in _alike(runs):
+                self._answer_unchanged(number, run)
+        self._unchanged.clear()
+        self._unchanged_keys.clear()
+
+    # ── Where to ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _targets_of(self, message: NewMessage, count: int) -> _Targets:
+        key = (message.topics, "" if message.topics else message.object)
+        targets = self._targets.get(key)
+        if targets is None:
+            targets = self._targets[key] = _Targets(self._queues_of(message))
+        self._deliveries += len(targets.queues) * count
+        if self._deliveries > PUBLISH_DELIVERIES_MAX:
+            raise _RefusedError(Refused(Reason.TOO_MANY_DELIVERIES, f"{PUBLISH_DELIVERIES_MAX} at most"))
+        return targets
+
+    def _queues_of(self, message: NewMessage) -> list[Queue]:
+        if self._command.queue:
+            return [self._queue(self._command.queue)]
+        named = [self._queue(name) for name in roots(message.topics, message.object)]
+        wanting = [self._engine.queues[number] for number in self._engine.routing.channels(message.topics)]
+        return list({queue.number: queue for queue in [*named, *wanting]}.values())
+
+    def _queue(self, name: str) -> Queue:
+        """A queue that is there, or that is made for this."""
+        if self._engine.is_channel(name):
+            raise _RefusedError(Refused(Reason.IS_CHANNEL, name))
+        queue = self._engine.queue(name) or self._made.get(name)
+        if queue is None and self._command.queue:
+            raise _RefusedError(Refused(Reason.NO_QUEUE, name))
+        return queue or self._make(name)
+
+    def _make(self, name: str) -> Queue:
+        """And its dead-letter queue, which has none itself, if that is not there either."""
+        settings, policy = self._command.create, self._command.create.redrive_policy
+        if policy and policy.dead_letter_queue == name:
+            settings = msgspec.structs.replace(settings, redrive_policy=None, retries=0)
+        elif policy and not self._is_there(policy.dead_letter_queue):
+            self._make(policy.dead_letter_queue)
+        alone = msgspec.structs.replace(settings, redrive_policy=None)
+        decision = self._engine.decide(CreateQueue(name, alone), self._now)
+        if isinstance(decision.answer, Refused):
+            raise _RefusedError(decision.answer)
+        (created,) = decision.events
+        assert isinstance(created, QueueCreated)
+        number = created.queue + len(self._made)
+        if number > QUEUE_NUMBER_MAX or len(self._engine.queues) + len(self._made) >= QUEUES_MAX:
+            raise _RefusedError(Refused(Reason.TOO_MANY_QUEUES))
+        self._events.append(msgspec.structs.replace(created, queue=number, settings=settings))
+        queue = self._made[name] = Queue(number, name, settings)
+        return queue
+
+    def _is_there(self, name: str) -> bool:
+        return name in self._engine.numbers or name in self._made
+
+    # ── What is known already ───────────────────────────────────────────────────────────────────────────────
+
+    def _compared(self, run: _Run) -> _Run:
+        """With the places of the newest versions that say the same."""
+        about, keys = run.messages[0].object, run.keys
+        contents = content_digests([message.body for message in run.messages])
+        places, unknown, seen = self._engine.history.compare(about, keys, contents)
+        said = self._said.get(about, {})
+        if not said.keys().isdisjoint(keys):
+            unknown = self._compare_with_said(about, keys, contents, places)
+        self._new_keys += unknown
+        return _Run(run.indexes, run.messages, keys, contents, places, seen)
+
+    def _compare_with_said(
+        self, about: str, keys: Sequence[bytes], contents: list[bytes], places: list[Place | None]
+    ) -> int:
+        """What this very publish has said is newer than what the history knows. How many keys are in neither."""
+        said = self._said[about]
+        self._publish_together()
+        for at, (key, content) in enumerate(zip(keys, contents, strict=True)):
+            if key in said:
+                digest, index = said[key]
+                answer = self._answers[index]
+                places[at] = (answer.queue, answer.sequence) if digest == content else None
+        unsaid = [key for key in keys if key not in said]
+        return self._engine.history.compare(about, unsaid, [b""] * len(unsaid)).unknown
+
+    def _answer_unchanged(self, number: int, run: _Run) -> None:
+        messages, places = run.messages, [place for place in run.places if place]
+        first = self._take(number, len(messages))
+        if len(messages) >= RUN_MESSAGES_MIN:
+            columns = ([queue for queue, _ in places], [sequence for _, sequence in places])
+            keys = list(run.keys)
+            facts = (self._now, number, first, messages[0].priority, *self._numbers(messages[0]))
+            self._events.append(UnchangedRun(*facts, *columns, keys))
+        else:
+            for sequence, (message, place) in enumerate(zip(messages, places, strict=True), start=first):
+                facts = (self._now, number, sequence, message.priority, *self._numbers(message))
+                self._events.append(Unchanged(*facts, *place, message.key, message.headers))
+        for sequence, index in enumerate(run.indexes, start=first):
+            self._answers[index] = Published(number, sequence, "U")
+
+    def _numbers(self, message: NewMessage) -> tuple[int, int, int, int]:
+        return self._engine.numbers_of(message, self._now, self._events)
+
+    def _publish_once(self, run: _Run, targets: _Targets) -> bool:
+        """One message, to where it is not yet, of those that have each content once. False if there is no such
+        place."""
+        (index,), (message,) = run.indexes, run.messages
+        digest = sha256(message.body).digest()
+        wanting = targets.not_having(digest, self._fresh)
+        if wanting.queues:
+            self._fresh.update([(queue.number, digest) for queue in wanting.queues])
+            remembers = wanting.queues[0].settings.deduplication
+            self._publish_to(wanting, [run], digest if remembers else b"")
+            return True
+        queue = targets.queues[0]
+        twin = queue.digests.get(digest)
+        place = (queue.number, twin) if twin else self._twin(digest)
+        self._answers[index] = Published(*self._engine.origins.get(place, place), "Q")
+        return False
+
+    def _twin(self, digest: bytes) -> tuple[int, int]:
+        """A message that this very publish has added to a queue that has each content once."""
+        events = [event for event in self._events if isinstance(event, Logged) and event.digest == digest]
+        return events[-1].queue, events[-1].sequence
+
+    # ── Messages that go to the same places ─────────────────────────────────────────────────────────────────
+
+    def _publish_together(self) -> None:
+        if self._together and self._to:
+            runs, self._together = self._together, []
+            self._publish_to(self._to, _alike(runs), b"")
+
+    def _publish_to(self, targets: _Targets, runs: list[_Run], digest: bytes) -> None:
+        queue, count = targets.queues[0], sum([len(run.messages) for run in runs])
+        first = sequence = self._take(queue.number, count)
+        names = (targets.queue_names, targets.channel_names)
+        logged: list[Logged] = []
+        for run in runs:
+            logged += self._log(run, queue, sequence, digest)
+            for index in run.indexes:
+                self._answers[index] = Published(queue.number, sequence, "Q", *names)
+                sequence += 1
+        if targets.others:
+            messages = [message for run in runs for message in run.messages]
+            self._events.append(self._queued(targets, messages, logged, first))
+
+    def _log(self, run: _Run, queue: Queue, first: int, digest: bytes) -> list[Logged]:
+        """One event for all of them, if they are many; then what it says of the first it says of each."""
+        messages, log = run.messages, self._engine.log
+        if len(messages) < RUN_MESSAGES_MIN:
+            logged = [
+                log(message, queue, sequence, digest, self._now, self._events)
+                for sequence, message in enumerate(messages, start=first)
+            ]
+            self._events += logged
+            return logged
+        of_first = log(messages[0], queue, first, digest, self._now, self._events)
+        keys = run.keys if messages[0].key else ()
+        self._events.append(run_of(of_first, [message.body for message in messages], keys, run.contents, run.seen))
+        return [of_first] * len(messages)
+
+    def _queued(self, targets: _Targets, messages: list[NewMessage], logged: list[Logged], first: int) -> QueuedRun:
+        """The same messages in the other queues, queue by queue."""
+        count, places = len(messages), len(targets.others)
+        sequences: list[int] = []
+        for queue in targets.others:
+            start = self._take(queue.number, count)
+            sequences += range(start, start + count)
+        visible_at, expires_at = self._times(targets, messages)
+        return QueuedRun(
+            self._now,
+            targets.numbers if count == 1 else [number for number in targets.numbers for _ in range(count)],
+            sequences,
+            [self._now] * (count * places),
+            visible_at,
+            expires_at,
+            [message.priority for message in messages] * places,
+            [each.content_type for each in logged] * places,
+            [each.sender for each in logged] * places,
+            [each.object for each in logged] * places,
+            [each.topics for each in logged] * places,
+            [targets.queues[0].number] * (count * places),
+            list(range(first, first + count)) * places,
+        )
+
+    def _times(self, targets: _Targets, messages: list[NewMessage]) -> tuple[list[Nanos], list[Nanos]]:
+        """When they become visible and when they expire, queue by queue."""
+        now = self._now
+        own = any(message.delay_ns is not None or message.expires_ns is not None for message in messages)
+        if targets.times and not own:
+            size = len(messages) * len(targets.others)
+            delay_ns, retention_ns = targets.times
+            return [min(now + delay_ns, NEVER_NS)] * size, [min(now + retention_ns, NEVER_NS)] * size
+        visible_at, expires_at = [], []
+        for queue in targets.others:
+            for message in messages:
+                delay_ns = queue.settings.delay_ns if message.delay_ns is None else message.delay_ns
+                expires_ns = queue.settings.retention_ns if message.expires_ns is None else message.expires_ns
+                visible_at.append(min(now + delay_ns, NEVER_NS))
+                expires_at.append(min(now + expires_ns, NEVER_NS))
+        return visible_at, expires_at
+
+    def _take(self, number: int, count: int) -> int:
+        """The first of so many sequences of a queue."""
+        last = self._taken.get(number)
+        if last is None:
+            queue = self._engine.queues.get(number)
+            last = queue.last_sequence if queue else 0  # Or it is made by this very publish.
+        self._taken[number] = last + count
+        return last + 1
+
+
+def run_of(
+    first: Logged,
+    bodies: list[bytes],
+    keys: Sequence[bytes] = (),
+    contents: Sequence[bytes] = (),
+    seen: Sequence[bytes | None] = (),
+) -> LoggedRun:
+    """Messages alike in all but their bodies, and keys, as one event."""
+    facts = (first.time, first.queue, first.sequence, first.visible_at, first.expires_at, first.priority)
+    names = (first.content_type, first.sender, first.object, first.topics)
+    return LoggedRun(*facts, *names, first.lease_ns, bodies, keys, contents, seen)
+
+
+def alike(messages: Sequence[NewMessage]) -> bool:
+    """Do they differ in nothing but their bodies?"""
+    return not messages[0].key and next(runs_of(messages)) == (0, len(messages))
+
+
+def runs_of(messages: Sequence[NewMessage]) -> Iterator[tuple[int, int]]:
+    """Where those begin and end that differ in nothing but their bodies and keys; of these all have one, or none has.
+    A message with headers is alone."""
+    start, before = 0, None
+    for at, each in enumerate(messages):
+        names = (each.content_type, each.sender, each.object, each.topics)
+        kind = (names, each.priority, each.delay_ns, each.expires_ns, each.lease_ns, not each.key)
+        if kind != before or each.headers or messages[start].headers:
+            if at:
+                yield start, at
+            start, before = at, kind
+    yield start, len(messages)
+
+
+def _cut(indexes: range, messages: Sequence[NewMessage]) -> Iterator[_Run]:
+    """So that no key is there twice."""
+    keys = [message.key for message in messages]
+    start = 0
+    if keys[0] and len(set(keys)) < len(keys):
+        seen: set[bytes] = set()
+        for at, key in enumerate(keys):
+            if key in seen:
+                yield _Run(indexes[start:at], messages[start:at], keys[start:at])
+                start = at
+                seen.clear()
+            seen.add(key)
+    yield _Run(indexes[start:], messages[start:], keys[start:])
+
+
+def _each(run: _Run) -> list[_Run]:
+    """Runs of one."""
+    return [run.part(at, at + 1) for at in range(len(run.messages))]
+
+
+def _split(run: _Run) -> Iterator[_Run]:
+    """Those that follow each other and are new, or are not."""
+    start = 0
+    for _, some in groupby(run.places, lambda place: place is None):
+        stop = start + len(list(some))
+        yield run.part(start, stop)
+        start = stop
+
+
+def _parted(run: _Run) -> tuple[_Run, _Run]:
+    """Those that are new, and those that are not."""
+    new = run.places.count(None)
+    if new == len(run.places):
+        return run, _NOTHING
+    if new == 0:
+        return _NOTHING, run
+    is_new = [place is None for place in run.places]
+    return run.chosen(is_new), run.chosen([not each for each in is_new])
+
+
+def _alike(runs: list[_Run]) -> list[_Run]:
+    """Runs that are alike too, as one."""
+    if len(runs) == 1:
+        return runs
+    return [_joined(runs[start:stop]) for start, stop in runs_of([run.messages[0] for run in runs])]
+
+
+def _joined(runs: list[_Run]) -> _Run:
+    return _Run(*[list(chain.from_iterable(column)) for column in zip(*runs, strict=True)])

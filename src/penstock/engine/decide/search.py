@@ -1,0 +1,262 @@
+"""Looking at what queues hold, without touching it: no receive is counted, and nothing is logged.
+
+A search goes through queues by number and through each by sequence, so that its place is two numbers that stay right
+while messages come and go. It looks at a bounded number of rows and says where to go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.engine.line import Line
+from penstock.engine.queue import Queue
+from penstock.engine.topics import has_topic, topics_of
+from penstock.errors import Reason
+from penstock.limits import NEVER_NS, ROWS_PER_CHUNK, SEARCH_ROWS_MAX, SEARCH_TOPICS_MAX
+from penstock.model.answers import Candidates, Decision, Found, Held, Refused
+from penstock.model.commands import Criteria, ListCandidates, ListHeld, ListScheduled, LookUp, Search
+from penstock.model.lifecycle import DAMAGED, DELAYED, GONE, KEPT, LEASED, READY
+from penstock.model.values import Nanos, Place
+
+if TYPE_CHECKING:
+    from penstock.engine.engine import Engine
+
+_Rows = NDArray[Any]
+_Mask = NDArray[np.bool_]
+
+_LOOKED_UP = 1024  # Rows that an index knows and that are looked at together;
+_LOOKED_UP_COST = 4  # each takes so many times as long as a row beside the next.
+_QUEUE_COST = 16  # What it takes to look at a queue at all, in rows.
+_NO_MOMENTS = np.empty((0, 3), dtype=np.int64)
+_READ_BY = ("position", "body_bytes", "key_bytes")
+_DELAYED_ONLY = frozenset(("delayed",))
+_LEASED_ONLY = frozenset(("leased", "F"))
+
+STANDINGS: dict[str, Callable[[_Rows], _Mask]] = {
+    "ready": lambda rows: rows["state"] == READY,
+    "delayed": lambda rows: rows["state"] == DELAYED,
+    "leased": lambda rows: rows["state"] == LEASED,
+    "kept": lambda rows: rows["state"] == KEPT,
+    "damaged": lambda rows: rows["state"] == DAMAGED,
+    "Q": lambda rows: _waits(rows) & (rows["receives"] == 0),
+    "R": lambda rows: _waits(rows) & (rows["receives"] != 0),
+    "F": lambda rows: rows["state"] == LEASED,
+    "B": lambda rows: rows["state"] == DAMAGED,
+}
+
+
+def search(engine: Engine, command: Search) -> Decision:
+    """The next messages, in the order of their places."""
+    criteria = command.criteria
+    if criteria.queue and criteria.queue not in engine.numbers:
+        return Decision((), Refused(Reason.NO_QUEUE, criteria.queue))
+    turn = Turn(engine, criteria, command.after, command.rows)
+    found: list[Held] = []
+    for queue, sequences, _ in turn.pieces():
+        for sequence in sequences[: command.limit - len(found)].tolist():
+            found.append(held(engine, queue, sequence))
+        if len(found) >= command.limit:
+            return Decision((), Found(found, (queue.number, found[-1].sequence)))
+    return Decision((), Found(found, turn.resume))
+
+
+def candidates(engine: Engine, command: ListCandidates) -> Decision:
+    """Those whose rows do not speak against them."""
+    criteria = command.criteria
+    if criteria.queue and criteria.queue not in engine.numbers:
+        return Decision((), Refused(Reason.NO_QUEUE, criteria.queue))
+    turn = Turn(engine, criteria, command.after, command.rows // 2)  # There is something to do for each.
+    columns: list[list[int]] = [[], [], [], [], []]
+    for queue, sequences, rows in turn.pieces():
+        columns[0] += [queue.number] * len(sequences)
+        columns[1] += sequences.tolist()
+        for column, name in zip(columns[2:], _READ_BY, strict=True):
+            column += rows[name].tolist()
+    queues, of_queues, positions, body_bytes, key_bytes = columns
+    return Decision((), Candidates(queues, of_queues, positions, body_bytes, key_bytes, turn.resume))
+
+
+def list_held(engine: Engine, command: ListHeld) -> Decision:
+    there = [
+        held(engine, queue, sequence)
+        for number, sequence in command.places
+        if (queue := engine.queues.get(number)) and queue.rows.is_there(sequence)
+    ]
+    return Decision((), Found(there, None))
+
+
+def look_up(engine: Engine, command: LookUp) -> Decision:
+    """A message by the place in its id: none if it is gone."""
+    found = engine.find(command.queue, command.sequence)
+    if found is not None:
+        return Decision((), Found([held(engine, found[0], found[1])], None))
+    queue = engine.queues.get(command.queue)
+    never = command.sequence > queue.last_sequence if queue else command.queue > engine.last_queue
+    return Decision((), Refused(Reason.NO_MESSAGE) if never else Found([], None))
+
+
+def scheduled(engine: Engine, command: ListScheduled) -> Decision:
+    """Of the delayed messages that one turn has looked at, those that become ready next."""
+    if command.queue and command.queue not in engine.numbers:
+        return Decision((), Refused(Reason.NO_QUEUE, command.queue))
+    criteria = Criteria(queue=command.queue, states=_DELAYED_ONLY)
+    turn = Turn(engine, criteria, command.place, command.rows // 2)
+    moments = [_NO_MOMENTS]
+    for queue, sequences, rows in turn.pieces():
+        free = rows["consumer"] == 0  # What a consumer still has is no plan of anybody's.
+        found = np.empty((len(rows), 3), dtype=np.int64)
+        found[:, 0], found[:, 1], found[:, 2] = rows["visible_at"], queue.number, sequences
+        found = found[free & (found[:, 0] <= command.before) & _are_behind(found, command.after)]
+        moments.append(found)
+    chosen = _soonest(np.concatenate(moments), command.limit)
+    messages = [held(engine, engine.queues[number], sequence) for _, number, sequence in chosen]
+    return Decision((), Found(messages, turn.resume))
+
+
+def _are_behind(moments: NDArray[np.int64], after: tuple[Nanos, int, int]) -> _Mask:
+    """Moments are times, queues and sequences."""
+    times, queues, sequences = moments.T
+    same_time = (queues > after[1]) | ((queues == after[1]) & (sequences > after[2]))
+    mask: _Mask = (times > after[0]) | ((times == after[0]) & same_time)
+    return mask
+
+
+def _soonest(moments: NDArray[np.int64], count: int) -> list[list[int]]:
+    if len(moments) > 4 * count:  # Sorting is what costs. Those that share the last time stay until then.
+        moments = moments[moments[:, 0] <= np.partition(moments[:, 0], count)[count]]
+    chosen: list[list[int]] = moments[np.lexsort(moments.T[::-1])][:count].tolist()
+    return chosen
+
+
+class Turn:
+    """What one turn of the event loop looks at. `resume`: behind which place the next one goes on."""
+
+    def __init__(self, engine: Engine, criteria: Criteria, after: Place, room: int = SEARCH_ROWS_MAX) -> None:
+        self.resume: Place | None = None
+        self._room = room
+        self._engine = engine
+        self._criteria = criteria
+        self._after = after
+        self._object = engine.names.known(criteria.object)
+        topic = criteria.topic
+        self._topics = engine.topics.matching(topic, SEARCH_TOPICS_MAX) if topic else None
+        self._by_topic: dict[int, bool] = {}
+
+    def pieces(self) -> Iterator[tuple[Queue, NDArray[np.int64], _Rows]]:
+        """What meets the criteria, some at a time: a queue, the sequences of some messages in it, their rows."""
+        if self._criteria.object and not self._object:
+            return
+        room = self._room
+        for queue in self._queues():
+            room -= _QUEUE_COST
+            after = self._after[1] if queue.number == self._after[0] else 0
+            for sequences, rows, cost in self._looked_at(queue, after):
+                mask = self._mask(rows)
+                if mask.all():
+                    yield queue, sequences, rows
+                elif mask.any():
+                    yield queue, sequences[mask], rows[mask]
+                room -= cost
+                if room <= 0:
+                    self._stop_after(queue, int(sequences[-1]))
+                    return
+            if room <= 0:
+                self._stop_after(queue, queue.last_sequence)
+                return
+
+    def _stop_after(self, queue: Queue, sequence: int) -> None:
+        """Go on after this place in the next turn, unless nothing can follow it."""
+        last = queue.number if self._criteria.queue else next(reversed(self._engine.queues))
+        if queue.number != last or sequence < queue.last_sequence:
+            self.resume = queue.number, sequence
+
+    def _queues(self) -> Iterator[Queue]:
+        engine, name = self._engine, self._criteria.queue
+        if name:
+            yield engine.queues[engine.numbers[name]]
+        else:
+            yield from [queue for number, queue in engine.queues.items() if number >= self._after[0]]
+
+    def _looked_at(self, queue: Queue, after: int) -> Iterator[tuple[NDArray[np.int64], _Rows, int]]:
+        """Messages behind a sequence, some at a time, whether they meet the criteria or not; and what it cost to look
+        at them, in rows of a dense queue."""
+        if not queue.rows.count or (self._criteria.topic and queue.topics is None):
+            return
+        line = self._line(queue)
+        if self._topics is not None and queue.topics is not None:
+            numbers = [number for number in self._topics if number in queue.topics]
+            most = min(_LOOKED_UP, self._room // _LOOKED_UP_COST)
+            while numbers and len(sequences := queue.topics.following(numbers, after, most)):
+                after = int(sequences[-1])
+                yield sequences, queue.rows.at(sequences.tolist()), _LOOKED_UP_COST * len(sequences)
+        elif line is not None and line.entries <= _LOOKED_UP:
+            sequences = line.sequences()
+            sequences = sequences[sequences > after]
+            if len(sequences):
+                yield sequences, queue.rows.at(sequences.tolist()), _LOOKED_UP_COST * len(sequences)
+        else:
+            while len((piece := queue.rows.piece_from(after + 1, self._room // ROWS_PER_CHUNK))[0]):
+                before, after = after, int(piece[0][-1])
+                yield *piece, min(after - before, self._room)  # Rows in between may be gone; they are looked at too.
+
+    def _line(self, queue: Queue) -> Line | None:
+        """The line that everything stands in that is asked for."""
+        if self._criteria.states == _DELAYED_ONLY:
+            return queue.delayed
+        return queue.leases if self._criteria.states and self._criteria.states <= _LEASED_ONLY else None
+
+    def _mask(self, rows: _Rows) -> _Mask:
+        criteria = self._criteria
+        mask: _Mask = rows["state"] != GONE
+        if criteria.states:
+            mask &= np.logical_or.reduce([STANDINGS[state](rows) for state in criteria.states])
+        if criteria.object:
+            mask &= rows["object"] == self._object
+        if criteria.since:
+            mask &= rows["created"] >= criteria.since
+        if criteria.until != NEVER_NS:
+            mask &= rows["created"] < criteria.until
+        if criteria.key is not None:
+            mask &= rows["key_bytes"] == len(criteria.key)
+        if criteria.topic and self._topics is None:
+            mask &= self._have_topic(rows["topics"])
+        return mask
+
+    def _have_topic(self, numbers: NDArray[np.uint32]) -> _Mask:
+        known, places = np.unique(numbers, return_inverse=True)
+        return np.array([self._has_topic(number) for number in known.tolist()], dtype=np.bool_)[places]
+
+    def _has_topic(self, number: int) -> bool:
+        if number not in self._by_topic:
+            topics = topics_of(self._engine.names, number)
+            self._by_topic[number] = has_topic(topics, self._criteria.topic)
+        return self._by_topic[number]
+
+
+def _waits(rows: _Rows) -> _Mask:
+    mask: _Mask = (rows["state"] == READY) | (rows["state"] == DELAYED)
+    return mask
+
+
+def held(engine: Engine, queue: Queue, sequence: int) -> Held:
+    row = queue.rows.get(sequence)
+    assert row is not None
+    place, text = (queue.number, sequence), engine.names.texts
+    needed = queue.settings.confirmations
+    return Held(
+        *place,
+        engine.origins.get(place, place),
+        row.state,
+        row.receives,
+        text[row.consumer],
+        row.priority,
+        row.position,
+        *(row.body_bytes, row.key_bytes, row.headers_bytes),
+        *(row.created, row.visible_at, row.expires_at),
+        *(text[row.content_type], text[row.sender], text[row.object], text[row.topics]),
+        is_awaited=row.state == KEPT and needed > 1 and queue.groups.results(sequence) < needed,
+    )

@@ -1,0 +1,296 @@
+"""Answers: what a command returns to whoever sent it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from msgspec import Struct
+
+from penstock.errors import Reason
+from penstock.limits import NEVER_NS
+from penstock.model.events import Event
+from penstock.model.settings import QueueSettings
+from penstock.model.values import Nanos, Position, Version
+
+
+class Refused(Struct, frozen=True):
+    reason: Reason
+    detail: str = ""
+
+
+class Receipt(Struct, frozen=True, gc=False):
+    """Where a published message is. Not `fresh`: it was there already and nothing was added. Sequence 0: it went
+    straight to a consumer and was stored nowhere."""
+
+    queue: int
+    sequence: int
+    fresh: bool
+
+
+class Delivery(Struct, gc=False):
+    """A message on its way to a consumer. The shell reads `body` and `headers` from the log before it answers."""
+
+    queue: int
+    sequence: int
+    position: Position
+    body_bytes: int
+    key_bytes: int
+    headers_bytes: int
+    content_type: str
+    sender: str
+    priority: int
+    receives: int
+    created: Nanos
+    visible_at: Nanos
+    body: bytes = b""
+    key: bytes = b""
+    headers: bytes = b""
+    object: str = ""
+    topics: str = ""  # Joined by line feeds.
+
+
+class Published(Struct, frozen=True, gc=False):
+    """Where a message is that was published to topics: the place in its id, whether it was queued (Q) or unchanged
+    (U), and the names of the queues and channels that have it."""
+
+    queue: int
+    sequence: int
+    state: Literal["Q", "U"]
+    queues: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+
+
+class Receipts(Struct, frozen=True, gc=False):
+    """Where the messages of a `PublishRun` are: `count` of them, one after the other."""
+
+    queue: int
+    first: int
+    count: int
+
+
+class Drawn(Struct):
+    """Messages of one queue on their way to a receiver, as columns. The shell reads `bodies` and `headers`."""
+
+    queue: str
+    sequences: list[int]
+    positions: list[Position]
+    body_bytes: list[int]
+    key_bytes: list[int]
+    headers_bytes: list[int]
+    senders: list[str]
+    created: list[Nanos]
+    bodies: list[bytes] = []
+    headers: list[bytes] = []
+
+
+class WrongResult(Struct, frozen=True):
+    """A result that was not stored."""
+
+    queue: str
+    sequence: int
+    refused: Refused
+
+
+class Pulled(Struct):
+    """What a pull has found. It has found something if it holds messages, or results that were wrong."""
+
+    drawn: list[Drawn] = []
+    wrong: list[WrongResult] = []
+    last: dict[str, int] = {}  # By queue: the sequence of its last message, 0 if there was none.
+    due_at: Nanos = NEVER_NS  # When there is something to deliver again.
+
+    def __bool__(self) -> bool:
+        return bool(self.drawn or self.wrong)
+
+
+class Received(Struct):
+    """What a consumer gets of a queue that asks for several confirmations."""
+
+    deliveries: Sequence[Delivery] = ()
+    due_at: Nanos = NEVER_NS  # When there is something to deliver again.
+
+    def __bool__(self) -> bool:
+        return bool(self.deliveries)
+
+
+class StoredResult(Struct):
+    """The shell reads `result` from the log before it answers."""
+
+    receiver: str
+    position: Position
+    size: int
+    result: bytes = b""
+
+
+class Held(Struct, gc=False):
+    """A message as its queue holds it. The shell reads `body`, `key` and `headers` from the log before it answers."""
+
+    queue: int
+    sequence: int
+    id: tuple[int, int]  # Queue and sequence of where it was published.
+    state: int  # As in `engine.lifecycle.State`.
+    receives: int
+    consumer: str
+    priority: int
+    position: Position
+    body_bytes: int
+    key_bytes: int
+    headers_bytes: int
+    created: Nanos
+    visible_at: Nanos
+    expires_at: Nanos
+    content_type: str
+    sender: str
+    object: str
+    topics: str  # Joined by line feeds.
+    is_awaited: bool = False  # Kept, because consumers have yet to confirm it.
+    body: bytes = b""
+    key: bytes = b""
+    headers: bytes = b""
+
+
+class Candidates(Struct, frozen=True, gc=False):
+    """Where messages are, and how large: columns. `after`: as in `Found`."""
+
+    queues: list[int]
+    sequences: list[int]
+    positions: list[Position]
+    body_bytes: list[int]
+    key_bytes: list[int]
+    after: tuple[int, int] | None
+
+
+class Found(Struct, gc=False):
+    """Messages in order. `after`: behind which place to go on; None if there is nothing behind it."""
+
+    messages: list[Held]
+    after: tuple[int, int] | None
+
+
+class Aside(Struct, frozen=True, gc=False):
+    """How many messages were set aside. `after`: as in `Found`."""
+
+    messages: int
+    after: tuple[int, int] | None
+
+
+class Redriven(Struct, frozen=True, gc=False):
+    """How many messages were moved, and how many could not be: gone, taken, or with nowhere to go back to."""
+
+    moved: int
+    left: int
+
+
+class Purged(Struct, frozen=True, gc=False):
+    """What one slice of a purge has deleted, and where the next one goes on; `after` is None at the end."""
+
+    deleted: int
+    number: int
+    after: int | None
+    last: int
+
+
+class QueueDescription(Struct, frozen=True):
+    name: str
+    settings: QueueSettings
+    messages: int
+    ready: int
+    leased: int
+    delayed: int
+    oldest_age_ns: Nanos
+    last_sequence: int
+    kept: int = 0  # Done with, and still there for receivers.
+    damaged: int = 0  # Set aside: their bytes cannot be read.
+
+
+class ObjectDescription(Struct, frozen=True):
+    """The newest version of an object and a key, and those that are still in the log, newest first."""
+
+    newest: Version
+    versions: Sequence[Version]
+    queues: dict[int, str]  # The names of those that are there.
+
+
+class QueueList(Struct, frozen=True):
+    total: int
+    queues: Sequence[QueueDescription]
+    last: int = 0  # The number of the last of them.
+
+
+class Claimed(Struct):
+    """Messages that a consumer has; and of those it asked for, how many it has not. The shell reads the bodies."""
+
+    deliveries: list[Delivery]
+    missing: int
+    following: tuple[int, int] | None = None  # The first that the answer had no room for: queue and sequence.
+
+
+class StagedDescription(Struct, frozen=True):
+    """How far a query has come: its last batch, if it has committed any, and what is staged for it."""
+
+    committed: int | None
+    admitting: int  # Rows of committed batches that are not in their queues yet.
+    staged: int  # Rows that are not committed.
+
+
+class Done(Struct, frozen=True):
+    """Nothing more to say."""
+
+
+class Discarded(Struct, frozen=True):
+    """It was said before what has become of the message: this changes nothing."""
+
+
+class LeasedUntil(Struct, frozen=True):
+    """Until when a consumer has a message."""
+
+    visible_at: Nanos
+
+
+class ScheduledAt(Struct, frozen=True):
+    """When a delayed message becomes ready."""
+
+    visible_at: Nanos
+
+
+Settled = Done | Discarded | Refused
+
+
+Answer = (
+    Refused
+    | Done
+    | QueueDescription
+    | QueueList
+    | ObjectDescription
+    | Sequence[Receipt]
+    | Sequence[Delivery]
+    | Sequence[Done | Refused]
+    | Sequence[Settled]
+    | Sequence[Published]
+    | Discarded
+    | LeasedUntil
+    | ScheduledAt
+    | Received
+    | Receipts
+    | Pulled
+    | StoredResult
+    | Found
+    | Candidates
+    | Aside
+    | Redriven
+    | Purged
+    | StagedDescription
+    | Claimed
+)
+
+
+class Decision(Struct, frozen=True, gc=False):
+    """What `decide` returns: events to log and apply, and the answer to give once they are durable."""
+
+    events: Sequence[Event]
+    answer: Answer
+
+
+def refuse(reason: Reason, detail: str = "") -> Decision:
+    return Decision((), Refused(reason, detail))

@@ -1,0 +1,54 @@
+"""Small values that commands, events and answers share. Times are nanoseconds since the epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+Nanos = int
+Key = str | tuple[str, str] | tuple[str, int] | tuple[str, str, int, int]  # What clients wait for: see `Waiting`.
+Position = int  # A byte address in the log: where a message's extent (body, key, headers, digest) begins.
+
+
+class Stage(IntEnum):
+    """How durable something is: in memory, handed to the operating system, on the disk."""
+
+    READY = 0
+    WRITE = 1
+    SYNC = 2
+
+
+Place = tuple[int, int]  # Of a message: queue number and sequence.
+
+
+class Version(NamedTuple):
+    """What is known of an object and a key: a content, by its digest, and the message that brought it."""
+
+    digest: bytes
+    queue: int
+    sequence: int
+    versions: int  # How many there were, this one counted.
+    changed: Nanos  # When it was logged.
+    position: Position  # Where in the log.
+
+
+class Compared(NamedTuple):
+    """Contents, compared with the newest versions of their keys."""
+
+    places: list[Place | None]  # Of versions that say the same.
+    unknown: int  # Keys that have no version.
+    seen: Sequence[bytes | None]  # What was read for this, each in the form of the history: to note them asks for it.
+
+
+class KeyedRun(NamedTuple):
+    """Messages with following sequences, about one object: what an Object History wants to know of them."""
+
+    about: str
+    keys: Sequence[bytes]
+    digests: Sequence[bytes]
+    queue: int
+    sequence: int  # Of the first.
+    time: Nanos
+    positions: Sequence[Position]
+    seen: Sequence[bytes | None] = ()  # What it has read to compare them just before, if it has.

@@ -1,0 +1,1 @@
+"""What runs beside the writer: snapshots, readers of the log, push, searches, jobs."""

@@ -1,0 +1,106 @@
+"""Which web pages may use the broker, and by which names it may be reached.
+
+A browser on this machine sends requests to this machine for any page that asks it to. It says which page has asked
+(`Origin`, `Sec-Fetch-Site`); a program that is no browser says neither. A page whose name was made to point to this
+machine (DNS rebinding) has the same origin as the broker, but its name is in `Host`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv6Address, ip_address
+
+from penstock.dialects.wire.http import Headers
+from penstock.server.config import Config
+
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::\d*)?")
+_OWN_SITES = frozenset((b"same-origin", b"none"))  # `none`: the user has typed the address.
+_SHOWN_MAX = 100
+
+
+class BrowserPolicy:
+    """A function of the header fields alone: so it is asked once for fields that come again and again."""
+
+    def __init__(
+        self, hosts: Collection[str], origins: Collection[str], *, checks_host: bool, any_address: bool
+    ) -> None:
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._origins = frozenset(origin.lower() for origin in origins)
+        self._checks_host = checks_host and "*" not in hosts
+        self._any_address = any_address
+
+    def refusal(self, headers: Headers) -> str | None:
+        """Why a request with these fields is refused; None if it is not."""
+        host, origin = headers.get(b"host"), headers.get(b"origin")
+        if self._checks_host and host is not None and not self._is_known(host):
+            return (
+                f'the Host "{_shown(host)}" is not allowed: without auth.tokens the broker answers only to localhost '
+                "and loopback addresses. Add the name to http.hosts, or set auth.tokens"
+            )
+        if "*" in self._origins or (origin is not None and _text(origin) in self._origins):
+            return None
+        if origin is not None and not _is_own(origin, host):
+            return (
+                f'pages of the origin "{_shown(origin)}" may not use the broker. Add it to http.origins to allow them'
+            )
+        site = headers.get(b"sec-fetch-site")
+        if site is not None and site not in _OWN_SITES:
+            return (
+                f"a web page of another origin has caused this request (Sec-Fetch-Site: {_shown(site)}). Open the "
+                "address directly, or send the request with an Origin that http.origins lists"
+            )
+        return None
+
+    def _is_known(self, host: bytes) -> bool:
+        name = _name_of(host)
+        if name in self._hosts or name == "localhost" or name.endswith(".localhost"):
+            return True
+        address = _address(name)
+        return address is not None and (self._any_address or _is_loopback(address))
+
+
+def policy_of(config: Config) -> BrowserPolicy:
+    """What was listened on by name counts as a name of the broker. Who listens on all addresses may be reached by any
+    of them: no page can make its own name look like one."""
+    listens_on = config.http.address.host
+    address = _address(listens_on)
+    return BrowserPolicy(
+        (*config.http.hosts, listens_on),
+        (*config.http.origins, *config.ws.origins),
+        checks_host=not config.auth.tokens,
+        any_address=address is not None and address.is_unspecified,
+    )
+
+
+def _is_own(origin: bytes, host: bytes | None) -> bool:
+    """A page that this broker gave out itself, over HTTP or through a proxy that speaks TLS."""
+    return host is not None and _text(origin) in (f"http://{_text(host)}", f"https://{_text(host)}")
+
+
+@lru_cache(maxsize=1024)
+def _name_of(host: bytes) -> str:
+    """The name or address in a Host field, without the port; empty if it is none."""
+    match = _HOST.fullmatch(_text(host))
+    return (match[1] or match[2]).removesuffix(".") if match else ""
+
+
+def _address(name: str) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(name)
+    except ValueError:
+        return None
+
+
+def _is_loopback(address: IPv4Address | IPv6Address) -> bool:
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return (mapped or address).is_loopback
+
+
+def _text(field: bytes) -> str:
+    return field.decode("latin-1").strip().lower()
+
+
+def _shown(field: bytes) -> str:
+    return _text(field)[:_SHOWN_MAX]

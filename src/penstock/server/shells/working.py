@@ -1,0 +1,64 @@
+"""Answers that take long to make: one part at a time, in the rotation of all who have much to do."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from penstock.dialects.wire.http import Response, Steps, error_response
+from penstock.model.answers import Answer
+from penstock.model.commands import Command
+from penstock.server.shells.turns import Turns
+
+logger = logging.getLogger(__name__)
+
+Submit = Callable[[Command, Callable[[Answer], None]], object]
+
+
+class Worker:
+    """Makes one answer. `done` is called with it, unless the worker was cancelled."""
+
+    __slots__ = ("_answer", "_done", "_over", "_steps", "_submit", "_turns")
+
+    def __init__(self, steps: Steps, submit: Submit, turns: Turns, done: Callable[[Response], None]) -> None:
+        self._steps = steps
+        self._submit = submit
+        self._turns = turns
+        self._done = done
+        self._answer: Answer | None = None  # To the command that the last part asked for.
+        self._over = False
+        turns.join(self)
+
+    def take_turn(self, *, crowded: bool) -> bool:  # noqa: ARG002 - A step is small in any case.
+        if self._over:
+            return False
+        answer, self._answer = self._answer, None
+        try:
+            command = next(self._steps) if answer is None else self._steps.send(answer)
+        except StopIteration as stop:
+            self._end(stop.value)
+            return False
+        except Exception:
+            logger.exception("request_failed")
+            self._end(error_response(500, "an internal error"))
+            return False
+        if command is None:
+            return True
+        self._submit(command, self._go_on)
+        return False
+
+    def _go_on(self, answer: Answer) -> None:
+        if not self._over:
+            self._answer = answer
+            self._turns.join(self)
+
+    def _end(self, response: Response) -> None:
+        self._over = True
+        self._done(response)
+
+    def cancel(self) -> None:
+        self._over = True
+        self._steps.close()
+
+    def give_up(self) -> None:
+        """It ends by itself."""

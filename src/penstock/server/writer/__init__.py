@@ -1,0 +1,1 @@
+"""The single writer: commands in, decisions, commits, answers out."""

@@ -1,0 +1,105 @@
+"""What an answer tells of but does not hold, read from the log before it is given: bodies, headers, results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, pairwise
+from typing import cast
+
+from penstock.model.answers import Answer, Claimed, Delivery, Drawn, Pulled, Received, Refused, StoredResult
+from penstock.model.values import Position
+
+Read = Callable[[Position, int], bytes]
+
+
+def load(answer: Answer, read: Read) -> None:
+    """Fill in what is to be delivered."""
+    if type(answer) is Pulled:
+        for drawn in answer.drawn:
+            _load_columns(drawn, read)
+    elif type(answer) is StoredResult:
+        answer.result = read(answer.position, answer.size)
+    elif type(answer) is Received or type(answer) is Claimed:
+        _load_all(answer.deliveries, read)
+    elif type(answer) is not Refused:
+        _load_all(cast("Sequence[Delivery]", answer), read)
+
+
+def first_in(answer: Answer, ranges: Sequence[tuple[Position, Position]]) -> tuple[int | str, int] | None:
+    """The first message of an answer that has bytes in one of these ranges: its queue, by name or as in its id, and
+    its sequence. None if the answer is a result."""
+    for queue, sequence, position, size in _extents(answer):
+        if size and any(start < position + size and position < end for start, end in ranges):
+            return queue, sequence
+    return None
+
+
+def _extents(answer: Answer) -> Iterator[tuple[int | str, int, Position, int]]:
+    if type(answer) is Pulled:
+        for drawn in answer.drawn:
+            sizes = map(sum, zip(drawn.body_bytes, drawn.key_bytes, drawn.headers_bytes, strict=True))
+            for sequence, position, size in zip(drawn.sequences, drawn.positions, sizes, strict=True):
+                yield drawn.queue, sequence, position, size
+    elif type(answer) is not StoredResult:
+        deliveries = answer.deliveries if type(answer) is Received or type(answer) is Claimed else answer
+        for each in cast("Sequence[Delivery]", deliveries):
+            size = each.body_bytes + each.key_bytes + each.headers_bytes
+            yield each.queue, each.sequence, each.position, size
+
+
+def _load_all(deliveries: Sequence[Delivery], read: Read) -> None:
+    start = 0
+    while start < len(deliveries):
+        stop = _end_of_run(deliveries, start)
+        if stop - start > 1:
+            _load_run(deliveries[start:stop], read)
+        else:
+            _load_one(deliveries[start], read)
+        start = stop
+
+
+def _load_run(deliveries: Sequence[Delivery], read: Read) -> None:
+    """Bodies that lie one after the other in the log: one read for all of them."""
+    base, last = deliveries[0].position, deliveries[-1]
+    bodies = read(base, last.position + last.body_bytes - base)
+    for delivery in deliveries:
+        start = delivery.position - base
+        delivery.body = bodies[start : start + delivery.body_bytes]
+
+
+def _load_one(delivery: Delivery, read: Read) -> None:
+    body, key = delivery.body_bytes, delivery.key_bytes
+    extent = read(delivery.position, body + key + delivery.headers_bytes)
+    if len(extent) == body:
+        delivery.body = extent
+    else:
+        delivery.body, delivery.key = extent[:body], extent[body : body + key]
+        delivery.headers = extent[body + key :]
+
+
+def _load_columns(drawn: Drawn, read: Read) -> None:
+    """Messages that were published together lie together, and are read together."""
+    sizes, positions = drawn.body_bytes, drawn.positions
+    if not any(drawn.key_bytes) and not any(drawn.headers_bytes):
+        first = positions[0]
+        bounds = list(accumulate(sizes, initial=0))
+        if [first + start for start in bounds[:-1]] == positions:
+            data = read(first, bounds[-1])
+            drawn.bodies = [data[start:end] for start, end in pairwise(bounds)]
+            drawn.headers = [b""] * len(sizes)
+            return
+    for position, body, key, headers in zip(positions, sizes, drawn.key_bytes, drawn.headers_bytes, strict=True):
+        extent = read(position, body + key + headers)
+        drawn.bodies.append(extent[:body])
+        drawn.headers.append(extent[body + key :])
+
+
+def _end_of_run(deliveries: Sequence[Delivery], start: int) -> int:
+    """The first delivery after `start` that does not follow the one before it in the log, body on body."""
+    expected = deliveries[start].position
+    for index in range(start, len(deliveries)):
+        delivery = deliveries[index]
+        if delivery.position != expected or delivery.key_bytes or delivery.headers_bytes:
+            return max(index, start + 1)
+        expected += delivery.body_bytes
+    return len(deliveries)

@@ -1,0 +1,1 @@
+"""The Object History on disk, which follows the log."""

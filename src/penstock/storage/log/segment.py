@@ -1,0 +1,231 @@
+"""One segment file: a header, then batches, then (in the newest one) room reserved as zeros.
+
+A segment is named by the offset of its first record. Its header repeats that and says where in the log its first
+batch stands; positions run on from segment to segment without a gap.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from struct import Struct
+from typing import BinaryIO, NamedTuple
+
+from crc32c import crc32c
+
+from penstock.errors import DamagedHeaderError, DamagedLogError
+from penstock.model.values import Nanos, Position
+from penstock.storage.log.batch import HEADER_BYTES, MAGIC, Header, is_whole, read_header
+
+SEGMENT_MAGIC = b"PSEG"
+SEGMENT_FORMAT = 1
+_SEGMENT_HEADER = Struct("<4sHHQQq28xI")
+SEGMENT_HEADER_BYTES = _SEGMENT_HEADER.size
+assert SEGMENT_HEADER_BYTES == 64
+_SECTOR_BYTES = 4096  # What a disk reads, or cannot read, at once.
+
+
+class Segment(NamedTuple):
+    path: Path
+    shard: int
+    base_offset: int
+    base_position: Position  # Of the first batch.
+    created: Nanos
+
+    def file_offset(self, position: Position) -> int:
+        return SEGMENT_HEADER_BYTES + position - self.base_position
+
+    def header(self) -> bytes:
+        facts = (SEGMENT_MAGIC, SEGMENT_FORMAT, self.shard, self.base_offset, self.base_position, self.created)
+        data = _SEGMENT_HEADER.pack(*facts, 0)[:-4]
+        return data + crc32c(data).to_bytes(4, "little")
+
+
+class Damage(NamedTuple):
+    """Where a segment stops making sense."""
+
+    file_offset: int
+    next_offset: int  # The first offset that cannot be read.
+    resumes_at: int | None  # The offset of a later batch that is whole; None: nothing whole follows.
+
+
+class Gap(NamedTuple):
+    """A damaged part of a segment, from the start of a batch to the start of the next one that makes sense."""
+
+    start: Position
+    end: Position
+    first_offset: int
+    end_offset: int
+
+
+class Known(NamedTuple):
+    """Up to where the events of a log are known from elsewhere: a snapshot, or a start that has read them."""
+
+    offset: int = 0
+    position: Position = 0
+
+
+class Found(NamedTuple):
+    """A batch in a segment."""
+
+    file_offset: int
+    header: Header
+    payload: bytes
+
+
+def segment_path(directory: Path, base_offset: int) -> Path:
+    return directory / f"{base_offset:020d}.log"
+
+
+def is_segment_header(data: bytes) -> bool:
+    whole = len(data) == SEGMENT_HEADER_BYTES and data[:4] == SEGMENT_MAGIC
+    return whole and crc32c(data[:-4]) == int.from_bytes(data[-4:], "little")
+
+
+def open_segment(path: Path) -> Segment:
+    with path.open("rb") as file:
+        data = file.read(SEGMENT_HEADER_BYTES)
+    if not is_segment_header(data):
+        raise DamagedHeaderError(
+            f"{path}: the segment header is damaged: events {path.stem.lstrip('0') or '0'} and later"
+        )
+    _, number, shard, base_offset, base_position, created, _ = _SEGMENT_HEADER.unpack(data)
+    if number != SEGMENT_FORMAT:
+        raise DamagedLogError(f"{path} has format {number}; this version reads format {SEGMENT_FORMAT}")
+    if path.name != segment_path(path.parent, base_offset).name:
+        raise DamagedLogError(f"{path}: the header says that it begins with offset {base_offset}")
+    return Segment(path, shard, base_offset, base_position, created)
+
+
+def segment_without_header(path: Path, following: Segment) -> Segment:
+    """A finished segment whose header is damaged: the file's name, its batches and the next segment say the same."""
+    with path.open("rb") as file:
+        first = read_header(readable(file, SEGMENT_HEADER_BYTES, HEADER_BYTES))
+    base_offset = int(path.stem)
+    if first and first.base_offset == base_offset:
+        base_position = first.base_position
+    else:
+        base_position = following.base_position - path.stat().st_size + SEGMENT_HEADER_BYTES
+    return Segment(path, following.shard, base_offset, base_position, following.created)
+
+
+def in_segments(segments: Sequence[Segment], position: Position) -> bool:
+    """Does one of them hold this position? The last one goes on without end."""
+    index = bisect_right(segments, position, key=lambda segment: segment.base_position) - 1
+    if index < 0 or index == len(segments) - 1:
+        return index >= 0
+    segment = segments[index]
+    return segment.file_offset(position) < segment.path.stat().st_size  # Behind it there may be a hole.
+
+
+class SegmentReader:
+    """Walks the batches of a segment. After the walk: where it ended, and whether anything is wrong there.
+
+    A damaged batch ends the walk, unless its events are known: then it is noted in `gaps` and passed over.
+    """
+
+    def __init__(self, segment: Segment, known: Known = Known()) -> None:  # noqa: B008 (a tuple does not change)
+        self.segment = segment
+        self.known = known
+        self.next_offset = segment.base_offset
+        self.end = SEGMENT_HEADER_BYTES  # File offset after the last whole batch.
+        self.damage: Damage | None = None
+        self.gaps: list[Gap] = []
+
+    @property
+    def end_position(self) -> Position:
+        return self._position(self.end)
+
+    def batches(self) -> Iterator[Found]:
+        with self.segment.path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            while True:
+                while found := self._next(file):
+                    self.next_offset += found.header.records
+                    self.end += found.header.total_bytes
+                    yield found
+                if self.end >= size or not self._passes_over(file, size):
+                    return
+
+    def _next(self, file: BinaryIO) -> Found | None:
+        header = read_header(readable(file, self.end, HEADER_BYTES))
+        if header is None or not self._stands_at(header, self.end) or header.base_offset != self.next_offset:
+            return None
+        payload = readable(file, self.end + HEADER_BYTES, header.total_bytes - HEADER_BYTES)
+        return Found(self.end, header, payload) if is_whole(header, payload) else None
+
+    def _stands_at(self, header: Header, file_offset: int) -> bool:
+        return header.base_position == self._position(file_offset)
+
+    def _position(self, file_offset: int) -> Position:
+        return self.segment.base_position + file_offset - SEGMENT_HEADER_BYTES
+
+    def _passes_over(self, file: BinaryIO, size: int) -> bool:
+        """Zeros are reserved room. Anything else is a torn batch, or damage if something whole follows it, or
+        nothing but a gap if its events are known."""
+        rest = readable(file, self.end, size - self.end)
+        if self.next_offset < self.known.offset and (resumes := self._known_end(rest)):
+            end, offset = resumes
+            self.gaps.append(Gap(self.end_position, self._position(end), self.next_offset, offset))
+            self.end, self.next_offset = end, offset
+            return True
+        if rest.strip(b"\0"):
+            following = self._following(rest)
+            self.damage = Damage(self.end, self.next_offset, following[1] if following else None)
+        return False
+
+    def _known_end(self, rest: bytes) -> tuple[int, int] | None:
+        """Where the damage ends, as a file offset and an offset, if everything before that is known."""
+        header = read_header(rest[:HEADER_BYTES])
+        stands = header and self._stands_at(header, self.end) and header.base_offset == self.next_offset
+        if header and stands and header.total_bytes <= len(rest):  # Only its payload is damaged.
+            offset = header.base_offset + header.records
+            return (self.end + header.total_bytes, offset) if offset <= self.known.offset else None
+        following = self._following(rest)
+        if following and following[1] <= self.known.offset:
+            return following
+        at = self.segment.file_offset(self.known.position)
+        covered = self.end < at <= self.end + len(rest) and not rest[at - self.end :].strip(b"\0")
+        return (at, self.known.offset) if covered else None
+
+    def _following(self, rest: bytes) -> tuple[int, int] | None:
+        """The next batch whose header stands where it says: its file offset and its offset."""
+        header = next_header(rest, self.end_position)
+        return (self.segment.file_offset(header.base_position), header.base_offset) if header else None
+
+
+def next_header(data: bytes, position: Position) -> Header | None:
+    """The first header in some bytes of the log, past their beginning, that stands where it says."""
+    at = data.find(MAGIC, 1)
+    while at >= 0:
+        header = read_header(data[at : at + HEADER_BYTES])
+        if header and header.base_position == position + at:
+            return header
+        at = data.find(MAGIC, at + 1)
+    return None
+
+
+def readable(file: BinaryIO, at: int, size: int) -> bytes:
+    """Bytes of a file. What the disk cannot read is zeros: their checksum tells that they are damaged."""
+    try:
+        file.seek(at)
+        return file.read(size)
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        if size <= _SECTOR_BYTES:
+            return bytes(size)
+        half = size // 2
+        return readable(file, at, half) + readable(file, at + half, size - half)
+
+
+def gaps_of(segment: Segment, following: Segment) -> list[Gap]:
+    """The damaged parts of a segment that is finished: another one follows it."""
+    end = segment.base_position + segment.path.stat().st_size - SEGMENT_HEADER_BYTES
+    reader = SegmentReader(segment, Known(following.base_offset, end))
+    for _ in reader.batches():
+        pass
+    return reader.gaps

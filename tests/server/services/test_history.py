@@ -1,0 +1,122 @@
+"""The Object History on the disk follows the log, and snapshots wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.limits import HISTORY_BATCH_KEYS
+from penstock.storage.history.history import ObjectHistory
+from penstock.storage.history.versions import StoredVersions
+from penstock.storage.log.segments import SegmentLog
+from tests.server.live import Remembered, until
+
+
+def test_versions_are_written_when_there_are_enough(log: SegmentLog) -> None:
+    async def story() -> None:
+        rig = Remembered(log)
+        count = 0
+        while count < HISTORY_BATCH_KEYS:
+            await rig.publish(*[(count + number, b"a") for number in range(4000)])
+            count += 4000
+        await until(lambda: rig.history.reached > 0)
+        assert rig.history.keys == count
+        rig.close()
+        stored = StoredVersions(log.directory.history)
+        assert HISTORY_BATCH_KEYS <= stored.keys <= count
+        assert stored.reached <= log.durable_position
+        stored.close()
+
+    asyncio.run(story())
+
+
+def test_a_snapshot_counts_when_the_history_has_reached_it(log: SegmentLog) -> None:
+    async def story() -> None:
+        rig = Remembered(log)
+        for number in range(100):
+            await rig.publish((number % 7, b"%d" % number * 300))
+        assert rig.history.reached == 0
+        noted = rig.history.noted
+        rig.keeper.after_commit()  # The log has grown enough for one.
+        await until(lambda: bool(log.snapshots))
+        assert rig.history.reached >= noted > 0
+        rig.close()
+
+    asyncio.run(story())
+
+
+def test_no_snapshot_counts_while_the_history_cannot_be_written(log: SegmentLog) -> None:
+    async def story() -> None:
+        rig = Remembered(log)
+        log.directory.history.write_bytes(b"in the way")
+        for number in range(100):
+            await rig.publish((number % 7, b"%d" % number * 300))
+        rig.keeper.after_commit()
+        await until(lambda: rig.remembering.failure is not None)
+        await until(lambda: rig.keeper._report is not None)
+        assert not log.snapshots
+        assert not await rig.remembering.drain()
+        assert rig.known(1).versions == 15, "what is not written is known all the same"
+        log.directory.history.unlink()
+        await until(lambda: bool(log.snapshots))
+        assert rig.remembering.failure is None
+        rig.close()
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_stops_has_everything_on_the_disk(log: SegmentLog) -> None:
+    async def story() -> None:
+        rig = Remembered(log)
+        await rig.publish((1, b"a"), (2, b"b"), (1, b"c"))
+        assert await rig.remembering.drain()
+        rig.close()
+        again = ObjectHistory(log.directory.history)
+        version = again.get("customer", b"1")
+        assert version is not None
+        assert (version.sequence, version.versions) == (3, 2)
+        assert again.reached == rig.history.noted <= log.durable_position
+        again.close()
+
+    asyncio.run(story())
+
+
+def test_the_process_that_writes_ends_when_there_is_nothing_to_write(
+    log: SegmentLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        rig = Remembered(log)
+        await rig.publish((1, b"a"))
+        assert await rig.remembering.drain()
+        process = rig.history._writer._process
+        assert process is not None
+        rig.remembering.rest()
+        assert rig.history._writer._process is process, "there may soon be more to write"
+        monkeypatch.setattr("penstock.server.services.history._REST_SECONDS", 0.0)
+        rig.remembering.rest()
+        await until(lambda: process.poll() is not None)
+        await rig.publish((1, b"b"))
+        assert await rig.remembering.drain()
+        rig.close()
+
+    asyncio.run(story())
+
+
+def test_the_log_knows_what_it_still_holds(log: SegmentLog) -> None:
+    async def story() -> None:
+        rig = Remembered(log)
+        for number in range(200):
+            await rig.publish((1, b"%d" % number * 500))
+        assert len(rig.history.versions("customer", b"1", 100)) == 100
+        assert len(log.segments) > 3
+        middle = log.segments[-2]
+        log.remove_segment(middle)
+        shown = [version.position for version in rig.history.versions("customer", b"1", 100)]
+        end = log.segments[-1].base_position
+        assert shown
+        assert not [position for position in shown if middle.base_position <= position < end]
+        assert min(shown) < middle.base_position < end < max(shown)
+        rig.close()
+
+    asyncio.run(story())

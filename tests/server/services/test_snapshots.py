@@ -1,0 +1,258 @@
+"""Snapshots by a forked child, and the space they give back."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.engine.groups import WORKERS
+from penstock.model.commands import (
+    AwaitResult,
+    CreateQueue,
+    Draw,
+    Fetch,
+    Finish,
+    NewMessage,
+    Publish,
+    PublishTopics,
+    Pull,
+)
+from penstock.model.lifecycle import State
+from penstock.model.settings import QueueSettings
+from penstock.server.config import LogConfig
+from penstock.server.services.damage import Damages
+from penstock.server.services.segment_use import NOBODY, Tally
+from penstock.server.services.snapshots import Housekeeper
+from penstock.server.writer.loop import Loop
+from penstock.storage.log import segments as storage
+from penstock.storage.log.segments import SegmentLog
+from tests.server.live import a_loop, ask, until
+
+FORGETFUL = LogConfig(snapshot_bytes=64 << 10, retention_seconds=0)
+BODY = b"x" * 1000
+
+
+async def come_and_go(loop: Loop, count: int, *, keep: int = 0) -> None:
+    """Publish and finish messages, leaving every `keep`-th one there."""
+    for number in range(count):
+        await ask(loop, Publish("work", [NewMessage(BODY)]))
+        (delivery,) = await ask(loop, Fetch("work"))
+        if not keep or number % keep:
+            await ask(loop, Finish(delivery.queue, delivery.sequence))
+
+
+async def snapshots(loop: Loop, keeper: Housekeeper, count: int, *, keep: int = 0) -> None:
+    """Let messages come and go until so many snapshots were taken."""
+    for _ in range(count):
+        known = keeper.newest
+        await come_and_go(loop, 80, keep=keep)
+        await until(lambda known=known: keeper.newest is not known)  # type: ignore[misc]
+
+
+def test_a_broker_at_rest_takes_a_snapshot_of_its_last_burst(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await come_and_go(loop, 10)
+        keeper.look_around()
+        assert not log.snapshots, "it may still be at work"
+        keeper.look_around()
+        await until(lambda: bool(log.snapshots))
+        newest = log.snapshots[0]
+        assert newest.offset == log.durable_offset
+        keeper.look_around()
+        keeper.look_around()
+        await asyncio.sleep(0)
+        assert keeper.newest is newest, "nothing has happened since"
+        keeper.stop()
+
+    asyncio.run(story())
+
+
+def test_a_broker_at_work_takes_no_snapshot_before_its_time(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        for _ in range(5):
+            await come_and_go(loop, 4)
+            keeper.look_around()
+        keeper.stop()
+        assert keeper.newest is None
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("retention_seconds", "expected"), [(0, 1), (3600, 0)])
+def test_a_log_that_nobody_wants_is_worth_a_snapshot_earlier(
+    log: SegmentLog, retention_seconds: int, expected: int
+) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, LogConfig(retention_seconds=retention_seconds))
+        loop.on_commit.append(keeper.after_commit)
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        for _ in range(25):
+            await ask(loop, Publish("work", [NewMessage(bytes(1 << 20))]))
+        await until(lambda: not keeper.under_way)
+        assert len(log.snapshots) == expected
+
+    asyncio.run(story())
+
+
+def test_segments_without_living_messages_are_given_back(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        loop.on_commit.append(keeper.after_commit)
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await snapshots(loop, keeper, 4)
+        await until(lambda: not keeper.under_way)
+        keeper.stop()
+        assert log.segments[0].base_offset > 0
+        assert len(log.segments) < 6
+        assert sum(path.stat().st_size for path in log.directory.log.iterdir()) < 512 << 10
+
+    asyncio.run(story())
+
+
+def test_the_living_messages_of_a_mostly_dead_segment_are_carried_forward(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        loop.on_commit.append(keeper.after_commit)
+        await ask(loop, CreateQueue("work", QueueSettings(visibility_ns=10**15)))
+        await ask(loop, Publish("work", [NewMessage(b"the first of all")]))
+        (survivor,) = await ask(loop, Fetch("work"))
+        await snapshots(loop, keeper, 8, keep=50)
+        await until(lambda: not keeper.under_way)
+        keeper.stop()
+        assert log.segments[0].base_offset > 0
+        row = loop.engine.queues[1].rows.get(survivor.sequence)
+        assert row is not None
+        assert row.position > survivor.position, "it was written again further up"
+        assert log.read(row.position, row.body_bytes) == b"the first of all"
+
+    asyncio.run(story())
+
+
+def test_damage_does_not_keep_other_messages_from_being_carried_forward(
+    log: SegmentLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        Damages(loop)
+        loop.on_commit.append(keeper.after_commit)
+        await ask(loop, CreateQueue("work", QueueSettings(visibility_ns=10**15)))
+        for body in (b"damaged on the disk", b"whole"):
+            await ask(loop, Publish("work", [NewMessage(body)]))
+        damaged, whole = await ask(loop, Fetch("work", 2))
+        oldest = log.segments[0].path
+        content = oldest.read_bytes()
+        oldest.write_bytes(content.replace(b"damaged on the disk", b"damaged On the disk"))
+        await snapshots(loop, keeper, 8, keep=50)
+        await until(lambda: not keeper.under_way)
+        keeper.stop()
+        rows = loop.engine.queues[1].rows
+        lost, carried = rows.get(damaged.sequence), rows.get(whole.sequence)
+        assert lost is not None
+        assert carried is not None
+        assert (State(lost.state), lost.position) == (State.DAMAGED, damaged.position)
+        assert carried.position > whole.position, "it was written again further up"
+        assert oldest.exists(), "what can still be had of it is in it"
+        assert len(log.segments) < 10, "and others are given back"
+
+    monkeypatch.setattr(storage, "TAIL_BYTES_MAX", 0)  # Everything is read from the disk.
+    asyncio.run(story())
+
+
+def test_results_are_carried_forward_like_messages(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        loop.on_commit.append(keeper.after_commit)
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await ask(loop, CreateQueue("kept", QueueSettings(keep="all")))
+        await ask(loop, Publish("kept", [NewMessage(b"question")]))
+        await ask(loop, Pull("r", [Draw("kept", retries=1, fail_ns=10**15)]))
+        await ask(loop, Pull("r", results=[("kept", 1, b"answer")]))
+        await ask(loop, Pull("s", results=[("kept", 1, b"")]))
+        before = loop.engine.queues[2].groups.result(1)
+        await snapshots(loop, keeper, 8)
+        await until(lambda: not keeper.under_way)
+        keeper.stop()
+        assert log.segments[0].base_offset > 0
+        after = loop.engine.queues[2].groups.result(1)
+        assert before is not None
+        assert after is not None
+        assert after.position > before.position, "it was written again further up"
+        for receiver, result in (("r", b"answer"), ("s", b"")):
+            assert (await ask(loop, AwaitResult("kept", 1, receiver))).result == result
+
+    asyncio.run(story())
+
+
+def test_a_body_that_many_queues_share_is_carried_once(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        loop.on_commit.append(keeper.after_commit)
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        for number in range(40):
+            await ask(loop, CreateQueue(f"channel-{number}", QueueSettings(topics=("a.*",))))
+        await ask(loop, PublishTopics([NewMessage(b"shared", topics=("a.b",), key=b"k")], QueueSettings()))
+        sharing = [loop.engine.queues[number] for number in [*range(2, 42), 42]]
+        (before,) = {row.position for queue in sharing if (row := queue.rows.get(1))}
+        await snapshots(loop, keeper, 8)
+        await until(lambda: not keeper.under_way)
+        keeper.stop()
+        assert log.segments[0].base_offset > 0
+        (after,) = {row.position for queue in sharing if (row := queue.rows.get(1))}
+        assert after > before, "it was written again further up"
+        assert log.read(after, 7) == b"sharedk"
+
+    asyncio.run(story())
+
+
+def test_what_workers_have_confirmed_of_several_is_carried_forward(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Housekeeper(loop, log, FORGETFUL)
+        loop.on_commit.append(keeper.after_commit)
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await ask(loop, CreateQueue("several", QueueSettings(confirmations=3)))
+        await ask(loop, Publish("several", [NewMessage(b"x")]))
+        await ask(loop, Fetch("several"))
+        await ask(loop, Finish(2, 1, result=b"done"))
+        await snapshots(loop, keeper, 8)
+        await until(lambda: not keeper.under_way)
+        keeper.stop()
+        assert log.segments[0].base_offset > 0
+        slot = loop.engine.queues[2].groups.slot(WORKERS, 1)
+        assert slot is not None
+        assert log.read(slot.value, slot.size) == b"done"
+
+    asyncio.run(story())
+
+
+def test_a_segment_with_living_results_stays(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        await ask(loop, CreateQueue("kept", QueueSettings(keep="all")))
+        await ask(loop, Publish("kept", [NewMessage(b"%d" % number) for number in range(100)]))
+        for sequence in range(1, 101):
+            await ask(loop, Pull("r", results=[("kept", sequence, BODY)]))
+        tally = Tally([segment.base_position for segment in log.segments])
+        list(tally.watch(loop.engine.sections()))
+        assert sum(tally.alive) == 200
+        assert all(tally.alive)
+        everything = tally.living_in(loop.engine.sections(), [True] * len(log.segments), 1000)
+        results = [each for each in everything if each.receiver != NOBODY]
+        assert [each.sequence for each in results] == list(range(1, 101))
+        assert all(log.read(each.position, each.size) == BODY for each in results)
+        assert len(tally.living_in(loop.engine.sections(), [True] * len(log.segments), 150)) == 150
+
+    asyncio.run(story())

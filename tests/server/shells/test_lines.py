@@ -1,0 +1,72 @@
+"""The line shell around a conversation that fails: a defect ends one connection, and says so."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from penstock.dialects.etzel import refusal
+from penstock.dialects.wire.conversation import Peer
+from penstock.server.config import LinesConfig
+from penstock.server.shells.lines import LineServer
+from penstock.storage.memory import MemoryLog
+from tests.server.live import a_loop
+
+
+class Parrot:
+    """Says what it hears, until it hears something that it cannot say."""
+
+    under_way = 0
+    asleep = False
+    guest = False
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    def opened(self) -> None:
+        self._peer.send(b"hello")
+
+    def received(self, frame: bytes, *, binary: bool = False) -> None:
+        if frame == b"goodbye":
+            self._peer.close("the client says so")
+            return
+        assert frame != b"nonsense"
+        self._peer.send(frame)
+
+    def refuse(self, error: str) -> None:
+        self._peer.send(error.encode())
+
+    def settle(self) -> None:
+        """Nothing is left to be said."""
+
+    def closed(self) -> None:
+        self._peer.send(b"never heard")
+
+
+def heard_after(said: bytes) -> list[bytes]:
+    async def story() -> list[bytes]:
+        server = LineServer(a_loop(MemoryLog()), LinesConfig(), Parrot, refusal)
+        listener = await server.listen("127.0.0.1", 0)
+        reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
+        writer.write(said)
+        heard = (await reader.read()).splitlines()
+        writer.close()
+        await writer.wait_closed()
+        listener.close()
+        server.close()
+        return heard
+
+    return asyncio.run(story())
+
+
+def test_a_defect_is_told_logged_and_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        heard = heard_after(b"one\ntwo\nnonsense\nthree\n")
+    assert heard == [b"hello", b"one", b"two", b'{"cmd":"nok","err":"INTERNAL"}']
+    assert [record.message for record in caplog.records] == ["line_failed"]
+
+
+def test_a_conversation_may_end_the_connection() -> None:
+    assert heard_after(b"one\ngoodbye\ntwo\n") == [b"hello", b"one"]
