@@ -29,7 +29,7 @@ from rich.table import Table
 
 from bench import lives, load, machine, report
 from bench.cores import LOAD_CORE, on_load_core, on_server_core
-from tests.broker import Broker
+from tests.support.broker import Broker
 
 EVENTS = 6_000_000
 RATE = 10_000  # Events a second of the steady load.

@@ -13,7 +13,7 @@ import threading
 import time
 from typing import IO
 
-from tests import spark
+from tests.support import spark
 
 _PYTEST = [sys.executable, "-m", "pytest", "-v", "--no-header", "-o", "console_output_style=count"]
 _SPARK_FOLDER = "tests/pipeline"

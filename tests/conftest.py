@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.broker import Broker, StartBroker
+from tests.support.broker import Broker, StartBroker
 
 _SPARK_SECONDS_MAX = 600
 
@@ -47,7 +47,7 @@ def start_broker(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sta
 def java() -> Iterator[None]:
     """For tests of Spark: they are skipped where there is no Java."""
     from penstock.pipeline.session import JAVA_VERSION_MIN, java_version
-    from tests.spark import environment
+    from tests.support.spark import environment
 
     if java_version() < JAVA_VERSION_MIN:
         pytest.skip(f"Spark needs Java {JAVA_VERSION_MIN} or newer: make java installs it where it can")

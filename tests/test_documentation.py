@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import StartBroker
-from tests.documentation import PAGES, ROOT, Reader, blocks_of
+from tests.support.broker import StartBroker
+from tests.support.documentation import PAGES, ROOT, Reader, blocks_of
 
 MARKS = ("not run, ", "answers ", "background", "spark")
 

@@ -8,10 +8,10 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.broker import Broker
-from tests.http_client import Response
-from tests.line_client import LineClient
-from tests.ws_client import WsClient
+from tests.support.broker import Broker
+from tests.support.http_client import Response
+from tests.support.line_client import LineClient
+from tests.support.ws_client import WsClient
 
 MQS = {"retention_timeout": 600, "visibility_timeout": 30, "message_deduplication": False}
 

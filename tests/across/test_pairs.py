@@ -14,9 +14,9 @@ import pytest
 from penstock.storage.arrow.columns import Names, decode
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import batches
-from tests.broker import Broker, StartBroker
-from tests.torture.clients import CLIENTS, Client, Taken
-from tests.ws_client import WsClient
+from tests.support.broker import Broker, StartBroker
+from tests.support.dialect_clients import CLIENTS, Client, Taken
+from tests.support.ws_client import WsClient
 
 PAIRS = list(product(CLIENTS, CLIENTS))
 BODY = 'Grüße, "☃"\n'  # What JSON must escape, and what is not ASCII.

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.across.test_pairs import BODY, a_followed_message, finish, letters, notice, take
-from tests.broker import Broker, StartBroker
-from tests.torture.clients import CLIENTS
+from tests.support.broker import Broker, StartBroker
+from tests.support.dialect_clients import CLIENTS
 
 
 def call(broker: Broker, method: str, target: str, document: Any) -> Any:

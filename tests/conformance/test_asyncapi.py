@@ -11,9 +11,9 @@ import jsonschema_rs
 import pytest
 
 from penstock.dialects import etzel
-from tests.broker import Broker
-from tests.conformance.transcript import load
-from tests.line_client import LineClient
+from tests.support.broker import Broker
+from tests.support.line_client import LineClient
+from tests.support.transcript import load
 
 TRANSCRIPTS = sorted((Path(__file__).parent / "etzel").glob("*.toml"))
 

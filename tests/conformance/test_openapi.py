@@ -16,9 +16,9 @@ from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.schemas import BaseSchema
 
 import penstock
-from tests.broker import Broker, StartBroker
-from tests.engine.effort import LONG
-from tests.history import events, make_history
+from tests.support.broker import Broker, StartBroker
+from tests.support.effort import LONG
+from tests.support.event_history import events, make_history
 
 EXAMPLES_MAX = 400 if LONG else 15
 BUSY = "openapi-busy"  # A queue that is there, and always has a message, so that no receive waits.

@@ -10,8 +10,8 @@ import jsonschema_rs
 import pytest
 
 from penstock.dialects.glovebox import codec as glovebox_codec
-from tests.broker import Broker
-from tests.ws_client import WsClient
+from tests.support.broker import Broker
+from tests.support.ws_client import WsClient
 
 PARTS = {
     file.name.removesuffix(".json"): json.loads(file.read_bytes())

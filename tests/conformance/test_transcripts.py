@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import Broker, StartBroker
-from tests.conformance.transcript import Mismatch, Player, Transcript, load
+from tests.support.broker import Broker, StartBroker
+from tests.support.transcript import Mismatch, Player, Transcript, load
 
 HERE = Path(__file__).parent
 TRANSCRIPTS = sorted(HERE.glob("*/*.toml"))

@@ -24,7 +24,7 @@ from penstock.limits import (
 from penstock.model.answers import Answer, Drawn, Pulled, Receipt, Receipts, Refused, StoredResult, WrongResult
 from penstock.model.commands import AwaitResult, Draw, NewMessage, Publish, PublishRun, Pull
 from penstock.model.settings import QueueSettings
-from tests.engine.effort import effort
+from tests.support.effort import effort
 
 KEEPS = QueueSettings(keep="all")
 TEXT = "text/plain; charset=utf-8"

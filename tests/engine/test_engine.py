@@ -38,7 +38,7 @@ from penstock.model.events import (
     Succeeded,
 )
 from penstock.model.settings import QueueSettings, RedrivePolicy
-from tests.engine.rig import Rig, state_of
+from tests.support.engine_rig import Rig, state_of
 
 DONE = Done()
 

@@ -43,8 +43,8 @@ from penstock.model.events import (
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.storage.log.batch import HEADER_BYTES, Batch, events_of, read_header
 from penstock.storage.memory import MemoryLog
-from tests.engine.effort import effort
-from tests.engine.rig import Rig, copied_sections, state_of
+from tests.support.effort import effort
+from tests.support.engine_rig import Rig, copied_sections, state_of
 
 KEEPS = QueueSettings(keep="all")
 QUEUES = ("a", "b")

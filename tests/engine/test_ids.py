@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.ids import MessageIds, is_uuid
 from penstock.limits import QUEUE_NUMBER_MAX, SEQUENCE_MAX, SHARD_MAX
-from tests.engine.effort import effort
+from tests.support.effort import effort
 
 KEY = bytes(range(16))
 queues = st.integers(1, QUEUE_NUMBER_MAX)

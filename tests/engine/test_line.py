@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from penstock.engine.line import _CHUNK, _STALE_ALLOWED, Line
-from tests.engine.effort import effort
+from tests.support.effort import effort
 
 Pair = tuple[int, int]
 

@@ -69,9 +69,9 @@ from penstock.model.values import Stage
 from penstock.storage.directory import DataDirectory
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.snapshot import publish_snapshot, read_facts, snapshot_path, write_snapshot
-from tests.engine.effort import LONG, effort
-from tests.engine.rig import state_of
-from tests.engine.simple_model import Message, Model, Place, Queue
+from tests.support.effort import LONG, effort
+from tests.support.engine_rig import state_of
+from tests.support.simple_model import Message, Model, Place, Queue
 
 # Few names and short times, so that everything meets everything, often at the very same moment.
 KEEPS: list[Literal["finished", "all"]] = ["finished", "finished", "all"]

@@ -30,7 +30,7 @@ from penstock.model.commands import (
 )
 from penstock.model.events import NameDefined, NameForgotten
 from penstock.model.settings import QueueSettings, RedrivePolicy
-from tests.engine.rig import Rig, state_of
+from tests.support.engine_rig import Rig, state_of
 
 TEXTS = ("", "a", "b", "c", "d", "e", "f")
 texts = st.sampled_from(TEXTS)

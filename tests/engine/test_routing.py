@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.engine.routing import Routing, roots
 from penstock.limits import ROUTES_CACHED_MAX
-from tests.engine.effort import effort
+from tests.support.effort import effort
 
 topics = st.text("ab.", min_size=1, max_size=4)
 patterns = st.lists(topics | st.builds(lambda text: text + "*", st.text("ab.", max_size=3)), max_size=3).map(tuple)

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from penstock.engine.rows import ROW_BYTES, Row, Rows
 from penstock.limits import ROWS_PER_CHUNK
 from penstock.model.lifecycle import State
-from tests.engine.effort import effort
+from tests.support.effort import effort
 
 u32 = st.integers(0, 2**32 - 1)
 i64 = st.integers(0, 2**63 - 1)

@@ -28,8 +28,8 @@ from penstock.model.events import (
 )
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.storage.log.batch import HEADER_BYTES, Batch, events_of, read_header
-from tests.engine.effort import effort
-from tests.engine.rig import Rig, state_of
+from tests.support.effort import effort
+from tests.support.engine_rig import Rig, state_of
 
 BODIES = st.lists(st.binary(max_size=40), min_size=RUN_MESSAGES_MIN, max_size=90)
 SETTINGS = st.builds(

@@ -13,7 +13,7 @@ from penstock.model.commands import CreateQueue, Extend, Outcome, Receive, Settl
 from penstock.model.events import Completed, MessageEvent, ResultStored
 from penstock.model.kinds import LETTERS
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
-from tests.engine.rig import Rig, state_of
+from tests.support.engine_rig import Rig, state_of
 
 GONE = Refused(Reason.LEASE_GONE)
 LEASE_SECONDS = 10

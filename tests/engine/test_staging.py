@@ -28,8 +28,8 @@ from penstock.model.commands import (
 )
 from penstock.model.settings import QueueSettings
 from penstock.storage.memory import MemoryLog
-from tests.engine.effort import effort
-from tests.engine.rig import Rig, copied_sections, state_of
+from tests.support.effort import effort
+from tests.support.engine_rig import Rig, copied_sections, state_of
 
 LIFETIME_NS = 100
 BYTES_MAX = 10_000

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.engine.names import Names
 from penstock.engine.topics import TopicIndex, TopicNames, has_topic
-from tests.engine.effort import effort
+from tests.support.effort import effort
 
 STALE_ALLOWED = 1024  # And as many more as there are messages.
 numbers = st.integers(1, 5)

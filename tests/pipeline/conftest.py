@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.pipeline.session import open_session
-from tests.broker import Broker
-from tests.history import make_history, make_queue, publish
-from tests.pipeline.lakes import FilledLake
-from tests.pipeline.traffic import LATER_SECONDS, make_traffic
+from tests.support.broker import Broker
+from tests.support.event_history import make_history, make_queue, publish
+from tests.support.lakes import FilledLake
+from tests.support.traffic import LATER_SECONDS, make_traffic
 
 
 @pytest.fixture(scope="session")

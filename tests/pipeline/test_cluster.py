@@ -16,9 +16,9 @@ import pytest
 from deltalake import DeltaTable
 
 from bench import lives
-from tests.broker import Broker
-from tests.history import make_queue
 from tests.pipeline.conftest import url_of
+from tests.support.broker import Broker
+from tests.support.event_history import make_queue
 
 MESSAGES = 4_000
 SENT_AGAIN = 500

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tests.broker import StartBroker
-from tests.documentation import PAGES, at_broker, blocks_of
-from tests.history import make_queue, publish
+from tests.support.broker import StartBroker
+from tests.support.documentation import PAGES, at_broker, blocks_of
+from tests.support.event_history import make_queue, publish
 
 
 def test_what_the_manual_shows_for_a_spark_shell_works_there(

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.broker import Broker, StartBroker
-from tests.history import make_queue, publish
 from tests.pipeline.conftest import url_of
 from tests.pipeline.test_queue import left
 from tests.pipeline.test_sink import bodies
+from tests.support.broker import Broker, StartBroker
+from tests.support.event_history import make_queue, publish
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 LINES_MAX = 40

@@ -14,10 +14,10 @@ from penstock.pipeline.broker import BrokerLog
 from penstock.pipeline.files import FileLog
 from penstock.pipeline.log import EventLog
 from penstock.storage.log.batch import Header
-from tests.broker import Broker, StartBroker
-from tests.history import make_queue
 from tests.pipeline.conftest import url_of
-from tests.pipeline.offline import decoded, definitions, make_log, messages
+from tests.support.broker import Broker, StartBroker
+from tests.support.event_history import make_queue
+from tests.support.offline import decoded, definitions, make_log, messages
 
 
 @pytest.fixture

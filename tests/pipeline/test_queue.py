@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from penstock.errors import MessagesLostError
 from penstock.pipeline.options import parse_options
 from penstock.pipeline.queue import QueueStreamReader, Share
-from tests.broker import Broker, StartBroker
-from tests.history import make_queue, publish
 from tests.pipeline.conftest import url_of
 from tests.pipeline.test_sink import bodies
+from tests.support.broker import Broker, StartBroker
+from tests.support.event_history import make_queue, publish
 
 
 @pytest.fixture

@@ -26,10 +26,10 @@ from penstock.pipeline.sql import ask
 from penstock.pipeline.tables import TABLES
 from penstock.pipeline.upgrade import upgrade
 from penstock.pipeline.views import view
-from tests.broker import Broker
-from tests.history import publish
-from tests.pipeline.lakes import FilledLake, assert_same_tables, events_of
-from tests.pipeline.offline import definitions, make_log, messages
+from tests.support.broker import Broker
+from tests.support.event_history import publish
+from tests.support.lakes import FilledLake, assert_same_tables, events_of
+from tests.support.offline import definitions, make_log, messages
 
 GOLDEN = Path(__file__).parent / "golden" / "lake-format-1.tar.gz"
 

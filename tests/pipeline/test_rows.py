@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from penstock.pipeline.columns import COLUMNS, arrow_schema
 from penstock.pipeline.files import FileLog
 from penstock.pipeline.rows import Rows
-from tests.broker import Broker
-from tests.pipeline.offline import decoded, plain
+from tests.support.broker import Broker
+from tests.support.offline import decoded, plain
 
 ALL: frozenset[str] = frozenset()
 

@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from penstock.pipeline.options import SinkOptions
 from penstock.pipeline.sink import BatchWriter
-from tests.broker import Broker, StartBroker
-from tests.history import make_queue
 from tests.pipeline.conftest import url_of
-from tests.pipeline.offline import decoded
+from tests.support.broker import Broker, StartBroker
+from tests.support.event_history import make_queue
+from tests.support.offline import decoded
 
 
 def bodies(broker: Broker, queue: str = "work") -> Counter[bytes]:

@@ -13,10 +13,10 @@ from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.pipeline.columns import COLUMNS
-from tests.broker import Broker, StartBroker
-from tests.history import events
 from tests.pipeline.conftest import url_of
-from tests.pipeline.offline import Row, decoded, definitions, make_log, messages, plain
+from tests.support.broker import Broker, StartBroker
+from tests.support.event_history import events
+from tests.support.offline import Row, decoded, definitions, make_log, messages, plain
 
 
 def load(spark: SparkSession, where: dict[str, str], **options: Any) -> DataFrame:

@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from penstock.errors import LakeError, SparkError
 from penstock.pipeline.lake import Lake
 from penstock.pipeline.sql import ask, replay
-from tests.broker import Broker, StartBroker
-from tests.history import events, make_queue
 from tests.pipeline.conftest import url_of
-from tests.pipeline.lakes import FilledLake
+from tests.support.broker import Broker, StartBroker
+from tests.support.event_history import events, make_queue
+from tests.support.lakes import FilledLake
 
 
 def test_every_table_can_be_asked_under_its_name(spark: SparkSession, past_lake: FilledLake, past: Broker) -> None:

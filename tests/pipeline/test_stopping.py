@@ -15,7 +15,7 @@ from bench import lives
 from penstock.pipeline.lake import Lake
 from penstock.pipeline.stream import lake_table
 from penstock.pipeline.tables import TABLES
-from tests.pipeline.lakes import FilledLake, assert_same_tables, events_of
+from tests.support.lakes import FilledLake, assert_same_tables, events_of
 
 MESSAGES = 2000
 END_SECONDS_MAX = 300

@@ -16,11 +16,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.errors import EventsLostError, OptionError
 from penstock.pipeline.options import parse_options
 from penstock.pipeline.source import EventStreamReader
-from tests.broker import Broker, StartBroker
-from tests.history import make_queue, publish
 from tests.pipeline.conftest import url_of
-from tests.pipeline.lakes import FilledLake
-from tests.pipeline.offline import Row, decoded, definitions, make_log, messages, plain
+from tests.support.broker import Broker, StartBroker
+from tests.support.event_history import make_queue, publish
+from tests.support.lakes import FilledLake
+from tests.support.offline import Row, decoded, definitions, make_log, messages, plain
 
 COLUMNS = ("offset", "state", "time", "queue", "body")
 

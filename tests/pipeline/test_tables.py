@@ -21,11 +21,11 @@ from penstock.pipeline.publication import publish
 from penstock.pipeline.stream import lake_table
 from penstock.pipeline.tables import TABLES
 from penstock.pipeline.views import view
-from tests.broker import Broker
-from tests.pipeline.lakes import FilledLake, assert_same_tables, events_of
-from tests.pipeline.offline import definitions, make_log, messages
-from tests.pipeline.traffic import kinds_of
-from tests.storage.samples import logged
+from tests.support.broker import Broker
+from tests.support.lakes import FilledLake, assert_same_tables, events_of
+from tests.support.offline import definitions, make_log, messages
+from tests.support.samples import logged
+from tests.support.traffic import kinds_of
 
 OBJECTS = ("customer", "invoice")
 

@@ -24,9 +24,9 @@ from bench.machine import processes
 from penstock.pipeline.lake import Lake
 from penstock.pipeline.stream import lake_table
 from penstock.pipeline.tables import TABLES
-from tests.broker import Broker, address, structured
-from tests.history import make_history, make_queue, publish, settle
-from tests.pipeline.lakes import FilledLake, assert_same_tables, events_of
+from tests.support.broker import Broker, address, structured
+from tests.support.event_history import make_history, make_queue, publish, settle
+from tests.support.lakes import FilledLake, assert_same_tables, events_of
 
 LINE_SECONDS_MAX = 100.0
 KILLS = 20 if os.environ.get("TORTURE") == "long" else 1

@@ -11,7 +11,7 @@ from penstock.errors import ConfigError
 from penstock.limits import BACKLOG_MAX, DESCRIPTORS_MIN
 from penstock.server.config import Config, HttpConfig, LinesConfig, PushConfig
 from penstock.server.descriptors import plan
-from tests.broker import Broker
+from tests.support.broker import Broker
 
 
 def connections(config: Config) -> tuple[int, int, int]:

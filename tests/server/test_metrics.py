@@ -30,7 +30,7 @@ from penstock.server.shells.lines import LineServer
 from penstock.storage.history.history import ObjectHistory
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.memory import MemoryLog
-from tests.server.live import a_loop, ask
+from tests.support.live_loop import a_loop, ask
 
 Scraped = dict[str, dict[tuple[str, ...], float]]
 

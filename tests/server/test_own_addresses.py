@@ -79,7 +79,7 @@ def test_what_is_on_an_interface_is_refused_when_it_is_connected_to(url: str) ->
 
 
 def put_channels(data: str) -> list[tuple[int, str]]:
-    from tests.broker import Broker
+    from tests.support.broker import Broker
 
     broker = Broker(Path(data)).start()
     try:

@@ -28,7 +28,7 @@ from penstock.model.commands import (
 from penstock.model.settings import QueueSettings
 from penstock.server.writer.loop import Loop, Waiter
 from penstock.storage.memory import MemoryLog
-from tests.server.live import a_loop, ask
+from tests.support.live_loop import a_loop, ask
 
 KEEPS = QueueSettings(keep="all")
 LONG_NS = 20 * SECOND_NS

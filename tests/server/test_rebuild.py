@@ -16,7 +16,7 @@ from penstock.storage.directory import DataDirectory
 from penstock.storage.history.history import ObjectHistory, name_of
 from penstock.storage.history.versions import StoredVersions
 from penstock.storage.log.segments import SegmentLog
-from tests.server.live import Remembered
+from tests.support.live_loop import Remembered
 
 KEYS = 20
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.engine.effort import LONG
 from tests.simulation.world import simulate
+from tests.support.effort import LONG
 
 SEEDS_PER_TEST = 10
 STEPS = 20_000 if LONG else 3_000

@@ -18,10 +18,10 @@ from penstock.model.values import Nanos, Stage
 from penstock.server.writer.loop import Loop, Waiter
 from penstock.storage.faulty import Faults, FaultyLog, rot
 from penstock.storage.port import Section
-from tests.engine.rig import copied_sections
 from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher, Receiver
 from tests.simulation.ledger import BrokenPromiseError, Ledger, promise
 from tests.simulation.scheduler import TIMER_LATE_NS_MAX, ProcessScheduler, VirtualTime
+from tests.support.engine_rig import copied_sections
 
 START_NS = 1_700_000_000 * SECOND_NS
 DEADLINE_LATE_NS_MAX = 2 * TIMER_LATE_NS_MAX

@@ -31,9 +31,9 @@ from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, is_segment_header
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.snapshot import check_snapshot, publish_snapshot, read_facts, snapshot_path, write_snapshot
 from penstock.storage.log.traces import Tracer, Traces
-from tests.engine.effort import LONG
-from tests.engine.rig import state_of
-from tests.storage.samples import close_log, commit, logged, open_log, recover
+from tests.support.effort import LONG
+from tests.support.engine_rig import state_of
+from tests.support.samples import close_log, commit, logged, open_log, recover
 
 SEGMENT_BYTES = 720
 STRIDE = 1 if LONG else 13  # Whole recoveries from spoilt snapshots; that each is noticed is tried for all.

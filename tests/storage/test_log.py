@@ -16,7 +16,7 @@ from penstock.storage.faulty import Faults, FaultyLog
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.memory import MemoryLog
 from penstock.storage.port import Log
-from tests.storage.samples import close_log, logged, open_log, recover
+from tests.support.samples import close_log, logged, open_log, recover
 
 EVENTS: list[Event] = [
     QueueCreated(1, 1, "work", QueueSettings()),

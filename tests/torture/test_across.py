@@ -23,8 +23,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import Broker
-from tests.torture.clients import CLIENTS, LEASE_SECONDS, Client, MqsClient
+from tests.support.broker import Broker
+from tests.support.dialect_clients import CLIENTS, LEASE_SECONDS, Client, MqsClient
 
 LONG = os.environ.get("TORTURE") == "long"
 MESSAGES = 1_000_000 if LONG else 4_000

@@ -21,8 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import Broker
-from tests.http_client import Connection, encode_multipart, encode_request
+from tests.support.broker import Broker
+from tests.support.http_client import Connection, encode_multipart, encode_request
 
 LONG = os.environ.get("TORTURE") == "long"
 ROUNDS = 500 if LONG else 5

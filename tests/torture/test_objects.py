@@ -25,8 +25,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker import Broker
-from tests.http_client import Connection
+from tests.support.broker import Broker
+from tests.support.http_client import Connection
 
 LONG = os.environ.get("TORTURE") == "long"
 ROUNDS = 150 if LONG else 4

@@ -27,9 +27,9 @@ from typing import Any
 import pyspark
 import pytest
 
-from tests.broker import Broker, StartBroker
-from tests.history import make_queue
 from tests.pipeline.test_sink import bodies
+from tests.support.broker import Broker, StartBroker
+from tests.support.event_history import make_queue
 
 LONG = os.environ.get("TORTURE") == "long"
 DRIVER_KILLS = 10 if LONG else 2
@@ -49,7 +49,7 @@ class Job:
     """A driver with its executors, in a process group of their own."""
 
     def __init__(self, folder: Path, url: str, *arguments: str) -> None:
-        command = [sys.executable, "-m", "tests.torture.spark_job", url, str(folder), *arguments]
+        command = [sys.executable, "-m", "tests.support.spark_job", url, str(folder), *arguments]
         self._log = (folder / "job.log").open("ab")
         self._process = subprocess.Popen(
             command,

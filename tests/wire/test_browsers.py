@@ -8,9 +8,9 @@ import socket
 
 import pytest
 
-from tests.broker import Broker, StartBroker
-from tests.line_client import LineClient
-from tests.ws_client import WsClient, handshake
+from tests.support.broker import Broker, StartBroker
+from tests.support.line_client import LineClient
+from tests.support.ws_client import WsClient, handshake
 
 CALLS = [
     ("GET", "/health", b""),

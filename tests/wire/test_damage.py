@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import Broker, StartBroker, refused_start
-from tests.line_client import LineClient
-from tests.ws_client import WsClient
+from tests.support.broker import Broker, StartBroker, refused_start
+from tests.support.line_client import LineClient
+from tests.support.ws_client import WsClient
 
 SMALL_SEGMENTS = "log.segment_bytes=65536"
 EACH = 25  # Messages in one publish: they are one batch of the log.

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.ids import MessageIds
-from tests.broker import Broker, StartBroker
-from tests.history import call, events, make_history, make_queue, publish, settle
+from tests.support.broker import Broker, StartBroker
+from tests.support.event_history import call, events, make_history, make_queue, publish, settle
 from tests.wire.test_topics import channel, confirm, take
 from tests.wire.test_topics import publish as publish_to_topics
 

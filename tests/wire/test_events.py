@@ -29,10 +29,10 @@ from penstock.storage.arrow.columns import Names, decode
 from penstock.storage.directory import DataDirectory
 from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
 from penstock.storage.log.segments import SegmentLog
-from tests.broker import Broker, StartBroker
-from tests.history import events, make_history, make_queue, publish, settle
-from tests.http_client import Connection
-from tests.server.live import a_loop, ask
+from tests.support.broker import Broker, StartBroker
+from tests.support.event_history import events, make_history, make_queue, publish, settle
+from tests.support.http_client import Connection
+from tests.support.live_loop import a_loop, ask
 
 Row = dict[str, Any]
 

@@ -6,8 +6,8 @@ import secrets
 
 import pytest
 
-from tests.broker import Broker
-from tests.http_client import Response
+from tests.support.broker import Broker
+from tests.support.http_client import Response
 
 BAD = ["\x01", "\x08", "\x0b", "\x0c", "\x1b", "\x1f", "\x7f", "\x00", "\n", "\r"]
 

@@ -8,8 +8,8 @@ import secrets
 
 import pytest
 
-from tests.broker import Broker, StartBroker
-from tests.http_client import Connection, Response, encode_request
+from tests.support.broker import Broker, StartBroker
+from tests.support.http_client import Connection, Response, encode_request
 
 HOST = b"Host: penstock.localhost\r\n"
 REQUEST_HEADERS_BYTES_MAX = 32 << 10

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.broker import Broker
-from tests.http_client import encode_request
-from tests.line_client import LineClient
+from tests.support.broker import Broker
+from tests.support.http_client import encode_request
+from tests.support.line_client import LineClient
 from tests.wire.test_lines import wait_for_metric
 from tests.wire.test_topics import call, letters, publish
 

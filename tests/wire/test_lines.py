@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.broker import Broker, StartBroker, refused_start
-from tests.line_client import LineClient
+from tests.support.broker import Broker, StartBroker, refused_start
+from tests.support.line_client import LineClient
 
 BODY_BYTES_MAX = 1 << 20
 LINE_BYTES_MAX = 2 << 20

@@ -8,10 +8,10 @@ from typing import Any
 
 from penstock.pipeline.broker import BrokerLog
 from penstock.pipeline.files import FileLog
-from tests.broker import Broker, StartBroker
-from tests.http_client import Response
-from tests.line_client import LineClient
-from tests.ws_client import WsClient
+from tests.support.broker import Broker, StartBroker
+from tests.support.http_client import Response
+from tests.support.line_client import LineClient
+from tests.support.ws_client import WsClient
 
 FULL = (
     "name limit reached: 2 content types, senders, objects, sets of topics and consumers are in use;"

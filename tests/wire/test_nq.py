@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker import Broker, StartBroker
-from tests.http_client import Connection, Response
+from tests.support.broker import Broker, StartBroker
+from tests.support.http_client import Connection, Response
 
 SMALL = ("log.segment_bytes=65536", "log.snapshot_bytes=65536", "log.retention_seconds=0")
 PATIENT = {"retry_num": 2, "fail_timeout": 3600}

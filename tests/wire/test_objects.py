@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.broker import Broker, StartBroker, refused_start
-from tests.http_client import Response
+from tests.support.broker import Broker, StartBroker, refused_start
+from tests.support.http_client import Response
 
 JSON = {"Content-Type": "application/json"}
 

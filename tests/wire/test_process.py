@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import Broker, StartBroker, refused_start
-from tests.http_client import encode_multipart
+from tests.support.broker import Broker, StartBroker, refused_start
+from tests.support.http_client import encode_multipart
 
 # Stopping
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tests.broker import Broker, StartBroker
-from tests.endpoint import OK, Endpoint, Pushed, answer
-from tests.http_client import Response, encode_multipart
+from tests.support.broker import Broker, StartBroker
+from tests.support.endpoint import OK, Endpoint, Pushed, answer
+from tests.support.http_client import Response, encode_multipart
 
 ALLOWED = "push.private_addresses=allow"
 BATCH = {"Content-Type": "multipart/mixed; boundary=penstock-test"}

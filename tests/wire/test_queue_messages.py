@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker import Broker, StartBroker
-from tests.history import events, make_queue, publish
+from tests.support.broker import Broker, StartBroker
+from tests.support.event_history import events, make_queue, publish
 from tests.wire.test_documents import document
 from tests.wire.test_search import search
 from tests.wire.test_topics import call, take

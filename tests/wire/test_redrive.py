@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.broker import Broker, StartBroker
-from tests.history import events, make_queue, publish, settle
+from tests.support.broker import Broker, StartBroker
+from tests.support.event_history import events, make_queue, publish, settle
 from tests.wire.test_documents import document, letters
 from tests.wire.test_search import ask, search
 

@@ -9,8 +9,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.broker import Broker, StartBroker
-from tests.history import events, make_queue, publish, settle
+from tests.support.broker import Broker, StartBroker
+from tests.support.event_history import events, make_queue, publish, settle
 from tests.wire.test_topics import channel
 from tests.wire.test_topics import publish as publish_to_topics
 

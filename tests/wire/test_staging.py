@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tests.broker import Broker, StartBroker
-from tests.history import events, make_queue, settle
-from tests.http_client import Response, encode_request
+from tests.support.broker import Broker, StartBroker
+from tests.support.event_history import events, make_queue, settle
+from tests.support.http_client import Response, encode_request
 
 Rows = dict[str, Any]
 

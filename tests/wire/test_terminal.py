@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.broker import Broker, refused_start
+from tests.support.broker import Broker, refused_start
 
 COMMANDS = [
     (),

@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pyarrow as pa
 import pytest
 
-from tests.broker import Broker, StartBroker
-from tests.http_client import Response
+from tests.support.broker import Broker, StartBroker
+from tests.support.http_client import Response
 
 
 def call(broker: Broker, method: str, target: str, document: Any = None) -> Response:

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.broker import StartBroker
-from tests.ws_client import RawWs
+from tests.support.broker import StartBroker
+from tests.support.ws_client import RawWs
 
 MEGABYTE = 1 << 20
 

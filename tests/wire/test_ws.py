@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from penstock.limits import WS_MESSAGE_BYTES_MAX, WS_REQUESTS_MAX
-from tests.broker import Broker, StartBroker
-from tests.http_client import Connection
-from tests.ws_client import ACCEPT, KEY, RawWs, WsClient, client_frame, handshake
+from tests.support.broker import Broker, StartBroker
+from tests.support.http_client import Connection
+from tests.support.ws_client import ACCEPT, KEY, RawWs, WsClient, client_frame, handshake
 
 MEBIBYTE = 1 << 20
 

@@ -34,7 +34,7 @@ from penstock.server.config import GloveboxConfig
 from penstock.server.shells.peer import LoopPeer
 from penstock.server.writer.loop import Loop
 from penstock.storage.memory import MemoryLog
-from tests.server.live import a_loop, ask
+from tests.support.live_loop import a_loop, ask
 
 
 class Client(LoopPeer):

@@ -11,7 +11,7 @@ from penstock.limits import QUEUES_PER_PART
 from penstock.model.answers import Refused
 from penstock.model.commands import CreateQueue, DeleteQueue, ListQueues
 from penstock.model.settings import QueueSettings
-from tests.engine.rig import Rig
+from tests.support.engine_rig import Rig
 
 MANY = 3 * QUEUES_PER_PART + 7
 

@@ -8,7 +8,7 @@ from penstock.limits import BODY_BYTES_MAX, SECOND_NS
 from penstock.model.answers import Claimed
 from penstock.model.commands import FinishClaimed, NewMessage, ReadClaimed
 from penstock.model.settings import RedrivePolicy
-from tests.engine.rig import Rig, state_of
+from tests.support.engine_rig import Rig, state_of
 
 LEASE_NS = 10 * SECOND_NS
 

@@ -26,7 +26,7 @@ from penstock.model.commands import (
 from penstock.model.events import Damaged, Deleted, Expired, Succeeded
 from penstock.model.lifecycle import DAMAGED
 from penstock.model.settings import QueueSettings
-from tests.engine.rig import Rig, state_of
+from tests.support.engine_rig import Rig, state_of
 
 
 @pytest.fixture

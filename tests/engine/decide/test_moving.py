@@ -10,7 +10,7 @@ from penstock.model.answers import Done, Receipt, Redriven, Refused, ScheduledAt
 from penstock.model.commands import Cancel, DeleteQueue, NewMessage, Redrive, Reschedule
 from penstock.model.events import Deleted, Moved, Rescheduled
 from penstock.model.settings import RedrivePolicy
-from tests.engine.rig import Rig, state_of
+from tests.support.engine_rig import Rig, state_of
 
 
 def delayed(rig: Rig, seconds: int = 60) -> Receipt:

@@ -8,7 +8,7 @@ from penstock.model.answers import Purged, Refused
 from penstock.model.commands import DeleteQueue, NewMessage, Publish, PublishTopics, Purge
 from penstock.model.events import Deleted
 from penstock.model.settings import QueueSettings, RedrivePolicy
-from tests.engine.rig import Rig, state_of
+from tests.support.engine_rig import Rig, state_of
 
 
 def slices(rig: Rig, name: str) -> list[Purged]:

@@ -22,7 +22,7 @@ from penstock.model.commands import (
 )
 from penstock.model.events import QueuedRun
 from penstock.model.settings import RedrivePolicy
-from tests.engine.rig import START_NS, Rig, state_of
+from tests.support.engine_rig import START_NS, Rig, state_of
 
 
 def turns(rig: Rig, limit: int, **criteria: Any) -> Iterator[Found]:

@@ -10,7 +10,7 @@ from penstock.limits import HISTORY_BATCH_KEYS
 from penstock.storage.history.history import ObjectHistory
 from penstock.storage.history.versions import StoredVersions
 from penstock.storage.log.segments import SegmentLog
-from tests.server.live import Remembered, until
+from tests.support.live_loop import Remembered, until
 
 
 def test_versions_are_written_when_there_are_enough(log: SegmentLog) -> None:

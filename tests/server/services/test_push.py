@@ -31,8 +31,8 @@ from penstock.server.writer.loop import Loop
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.memory import MemoryLog
 from penstock.storage.port import Progress
-from tests.endpoint import OK, Endpoint, HangUp, Pushed, answer
-from tests.server.live import a_loop, ask
+from tests.support.endpoint import OK, Endpoint, HangUp, Pushed, answer
+from tests.support.live_loop import a_loop, ask
 
 IDS = MessageIds(bytes(ID_KEY_BYTES))
 ENDS = {Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXASPERATED, Kind.KICKED, Kind.DELETED}

@@ -27,7 +27,7 @@ from penstock.server.services.snapshots import Housekeeper
 from penstock.server.writer.loop import Loop
 from penstock.storage.log import segments as storage
 from penstock.storage.log.segments import SegmentLog
-from tests.server.live import a_loop, ask, until
+from tests.support.live_loop import a_loop, ask, until
 
 FORGETFUL = LogConfig(snapshot_bytes=64 << 10, retention_seconds=0)
 BODY = b"x" * 1000

@@ -17,7 +17,7 @@ from penstock.model.answers import Answer, Refused
 from penstock.model.commands import Command, DescribeQueue
 from penstock.server.config import HttpConfig
 from penstock.server.shells.http import HttpConnection, HttpServer, Route
-from tests.engine.effort import effort
+from tests.support.effort import effort
 
 
 class Witness:
@@ -308,7 +308,7 @@ async def _converse(
             while server.turns._waiting:  # noqa: ASYNC110 - A large read is handled in parts.
                 await asyncio.sleep(0)
         connection.connection_lost(None)
-        told.append((wire.written, wire.ended, wire.paused))
+        told.append((wire.written, wire.ended, wire.paused and not wire.ended))  # Nothing is read after the end.
     return witness.seen, told
 
 

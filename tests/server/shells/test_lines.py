@@ -12,7 +12,7 @@ from penstock.dialects.wire.conversation import Peer
 from penstock.server.config import LinesConfig
 from penstock.server.shells.lines import LineServer
 from penstock.storage.memory import MemoryLog
-from tests.server.live import a_loop
+from tests.support.live_loop import a_loop
 
 
 class Parrot:

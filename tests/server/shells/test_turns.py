@@ -20,7 +20,7 @@ from penstock.server.shells.lines import LineConnection, LineServer
 from penstock.server.shells.turns import Turns
 from penstock.server.shells.ws import WebSockets, WsConnection
 from penstock.storage.memory import MemoryLog
-from tests.server.live import a_loop, until
+from tests.support.live_loop import a_loop, until
 
 MANY = 5000
 

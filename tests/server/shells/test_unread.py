@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 
 from penstock.server.shells.unread import Unread
-from tests.broker import Broker, StartBroker
-from tests.http_client import Connection
+from tests.support.broker import Broker, StartBroker
+from tests.support.http_client import Connection
 
 LIMIT = 16 << 20
 BODY = b"x" * (1 << 20)

@@ -31,7 +31,7 @@ from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Stage
 from penstock.server.writer.loop import Loop
 from penstock.storage.memory import MemoryLog
-from tests.server.live import a_loop, ask
+from tests.support.live_loop import a_loop, ask
 
 HELLO = NewMessage(b"hello")
 

@@ -21,8 +21,8 @@ from penstock.storage.log.batch import (
     read_header,
     records_of,
 )
-from tests.engine.effort import effort
-from tests.storage.samples import events, every_kind, logged
+from tests.support.effort import effort
+from tests.support.samples import events, every_kind, logged
 
 
 def sealed(batch_events: list[Event], base_offset: int = 7, base_position: int = 1000) -> tuple[bytes, list[int]]:

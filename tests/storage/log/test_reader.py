@@ -16,7 +16,7 @@ from penstock.storage.log import reader as room
 from penstock.storage.log.batch import HEADER_BYTES, Header, events_of, read_header
 from penstock.storage.log.reader import BatchCursor, LogIndex, Place, View, earliest, queues_created
 from penstock.storage.log.segments import SegmentLog
-from tests.storage.samples import close_log, commit, logged, open_log, recover
+from tests.support.samples import close_log, commit, logged, open_log, recover
 
 SEGMENT_BYTES = 4096
 FIRST_TIME = 1_000

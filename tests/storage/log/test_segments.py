@@ -25,7 +25,7 @@ from penstock.storage.log import segments as storage
 from penstock.storage.log.batch import HEADER_BYTES, RECORD_BYTES
 from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, Segment, segment_path
 from penstock.storage.log.segments import SegmentLog
-from tests.storage.samples import close_log, commit, logged, open_log, recover
+from tests.support.samples import close_log, commit, logged, open_log, recover
 
 BODY = b"x" * 100
 BATCH_BYTES = HEADER_BYTES + len(BODY) + RECORD_BYTES

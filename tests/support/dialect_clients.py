@@ -15,8 +15,8 @@ from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
 from websockets.uri import parse_uri
 
-from tests.broker import Broker
-from tests.http_client import Connection, encode_request
+from tests.support.broker import Broker
+from tests.support.http_client import Connection, encode_request
 
 LEASE_SECONDS = 5  # The shortest that every dialect allows.
 BLOCK_SECONDS = 0.5

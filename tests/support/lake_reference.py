@@ -8,7 +8,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from tests.pipeline.offline import as_spark
+from tests.support.offline import as_spark
 
 Row = dict[str, Any]
 

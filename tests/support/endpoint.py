@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from tests.http_client import Headers, find_header, parse_headers
+from tests.support.http_client import Headers, find_header, parse_headers
 
 WAIT_SECONDS_MAX = 30.0
 

@@ -7,8 +7,8 @@ import secrets
 from typing import Any
 from urllib.parse import quote
 
-from tests.broker import Broker
-from tests.http_client import Response, encode_multipart
+from tests.support.broker import Broker
+from tests.support.http_client import Response, encode_multipart
 
 Row = dict[str, Any]
 

@@ -59,10 +59,10 @@ from typing import Any
 import msgspec
 from websockets.exceptions import ConnectionClosed
 
-from tests.broker import Broker
-from tests.http_client import Connection, Headers, Response, encode_multipart, find_header
-from tests.line_client import LineClient
-from tests.ws_client import WsClient
+from tests.support.broker import Broker
+from tests.support.http_client import Connection, Headers, Response, encode_multipart, find_header
+from tests.support.line_client import LineClient
+from tests.support.ws_client import WsClient
 
 SHOWN_CHARACTERS_MAX = 300
 CONTENT_KEYS = {"hex", "repeat", "times", "lines"}

@@ -15,7 +15,7 @@ from penstock.pipeline.columns import COLUMNS
 from penstock.storage.arrow.columns import Names, decode
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import batches
-from tests.storage.samples import close_log, commit, logged, open_log, recover
+from tests.support.samples import close_log, commit, logged, open_log, recover
 
 Row = dict[str, Any]
 RENAMED = {

@@ -22,7 +22,7 @@ from penstock.pipeline.views import view
 from penstock.storage.arrow.columns import COLUMNS, Names, decode
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import batches
-from tests.pipeline import reference
+from tests.support import lake_reference as reference
 
 Row = dict[str, Any]
 QUERY_SECONDS_MAX = 100

@@ -11,9 +11,9 @@ from penstock.model.kinds import Kind
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import batches
 from penstock.storage.log.batch import RECORD_DTYPE
-from tests.broker import Broker
-from tests.history import call as tell
-from tests.history import make_queue
+from tests.support.broker import Broker
+from tests.support.event_history import call as tell
+from tests.support.event_history import make_queue
 from tests.wire.test_redrive import redrive
 from tests.wire.test_staging import commit, stage
 from tests.wire.test_topics import call, channel, confirm, publish, take

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.http_client import Connection, Response
+from tests.support.http_client import Connection, Response
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0

@@ -1,6 +1,6 @@
 """A Spark job of its own process, as it may be killed: text files into a queue, a file a batch.
 
-python -m tests.torture.spark_job URL FOLDER MASTER [KEY=VALUE…]
+python -m tests.support.spark_job URL FOLDER MASTER [KEY=VALUE…]
 """
 
 from __future__ import annotations
