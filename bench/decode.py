@@ -23,7 +23,8 @@ from penstock.limits import NEVER_NS
 from penstock.model.events import Event, Fetched, Logged, NameDefined, QueueCreated, Succeeded
 from penstock.model.settings import QueueSettings
 from penstock.storage.arrow.columns import FIXED_COLUMNS, Names, decode, decode_grouped
-from penstock.storage.log.batch import HEADER_BYTES, Batch, Header, read_header
+from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
+from penstock.storage.log.encode import Batch
 from penstock.storage.log.segment import Segment, SegmentReader, open_segment, segment_path
 
 MESSAGES = 30_000

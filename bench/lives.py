@@ -9,7 +9,7 @@ from penstock.limits import NEVER_NS
 from penstock.model.events import Event, FetchedRun, LoggedRun, NameDefined, QueueCreated, SucceededRun
 from penstock.model.settings import QueueSettings
 from penstock.storage.directory import DataDirectory
-from penstock.storage.log.batch import Batch
+from penstock.storage.log.encode import Batch
 from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, Segment, segment_path
 
 EVENTS_PER_MESSAGE = 5  # L Q, F, S X.

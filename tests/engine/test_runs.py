@@ -27,7 +27,9 @@ from penstock.model.events import (
     UnchangedRun,
 )
 from penstock.model.settings import QueueSettings, RedrivePolicy
-from penstock.storage.log.batch import HEADER_BYTES, Batch, events_of, read_header
+from penstock.storage.log.batch import HEADER_BYTES, read_header
+from penstock.storage.log.decode import events_of
+from penstock.storage.log.encode import Batch
 from tests.support.effort import effort
 from tests.support.engine_rig import Rig, state_of
 

@@ -39,7 +39,8 @@ from penstock.model.events import (
 )
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
-from penstock.storage.log.batch import HEADER_BYTES, events_of, read_header
+from penstock.storage.log.batch import HEADER_BYTES, read_header
+from penstock.storage.log.decode import events_of
 
 Place = tuple[int, int]
 RETRIES_MAX = 2

@@ -13,7 +13,9 @@ import pytest
 from penstock.engine.engine import Engine
 from penstock.model.kinds import Kind
 from penstock.storage.directory import DataDirectory
-from penstock.storage.log.batch import HEADER_BYTES, Batch, events_of
+from penstock.storage.log.batch import HEADER_BYTES
+from penstock.storage.log.decode import events_of
+from penstock.storage.log.encode import Batch
 from penstock.storage.log.segment import SegmentReader, open_segment
 from penstock.storage.log.segments import SegmentLog
 from tests.storage.golden.make import GOLDEN, HERE, ID_KEY, describe, describe_state, make

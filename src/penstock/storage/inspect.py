@@ -22,7 +22,8 @@ from penstock.model.events import Event
 from penstock.model.values import Nanos, Position
 from penstock.storage.arrow.columns import BYTES_PER_GROUP, RECORDS_PER_GROUP, decode
 from penstock.storage.directory import DataDirectory
-from penstock.storage.log.batch import RECORD_DTYPE, Header, events_of, extent_bounds
+from penstock.storage.log.batch import RECORD_DTYPE, Header, extent_bounds
+from penstock.storage.log.decode import events_of
 from penstock.storage.log.segment import (
     SEGMENT_HEADER_BYTES,
     Found,

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from penstock.model.events import Event
 from penstock.model.values import Nanos, Position, Stage
-from penstock.storage.log.batch import HEADER_BYTES, Batch, Header, events_of, read_header
+from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
+from penstock.storage.log.decode import events_of
+from penstock.storage.log.encode import Batch
 from penstock.storage.port import Progress, Recovered, Section
 
 

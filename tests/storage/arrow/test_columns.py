@@ -57,7 +57,9 @@ from penstock.storage.arrow.columns import (
     decode_grouped,
     schema,
 )
-from penstock.storage.log.batch import HEADER_BYTES, Batch, Header, events_of, read_header
+from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
+from penstock.storage.log.decode import events_of
+from penstock.storage.log.encode import Batch
 
 Row = dict[str, Any]
 Sealed = tuple[Header, bytes]

@@ -62,7 +62,7 @@ from penstock.model.events import (
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
 from penstock.model.values import Position, Stage
 from penstock.storage.directory import DIRECTORY_FORMAT, DataDirectory, Identity, write_durably
-from penstock.storage.log.batch import events_of
+from penstock.storage.log.decode import events_of
 from penstock.storage.log.segment import SegmentReader, open_segment
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.snapshot import list_snapshots, publish_snapshot, read_snapshot, write_snapshot

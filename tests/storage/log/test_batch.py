@@ -11,16 +11,9 @@ from hypothesis import strategies as st
 from penstock.errors import DamagedLogError
 from penstock.model.events import Event, Logged, MessageEvent, NameDefined, NameForgotten, Queued, QueuedRun
 from penstock.model.kinds import Kind
-from penstock.storage.log.batch import (
-    HAS_DIGEST,
-    HEADER_BYTES,
-    RECORD_BYTES,
-    Batch,
-    events_of,
-    is_whole,
-    read_header,
-    records_of,
-)
+from penstock.storage.log.batch import HAS_DIGEST, HEADER_BYTES, RECORD_BYTES, is_whole, read_header, records_of
+from penstock.storage.log.decode import events_of
+from penstock.storage.log.encode import Batch
 from tests.support.effort import effort
 from tests.support.samples import events, every_kind, logged
 

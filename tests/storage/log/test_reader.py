@@ -13,7 +13,8 @@ from penstock.errors import DamagedLogError, EventsRemovedError
 from penstock.model.events import Event, QueueCreated
 from penstock.model.settings import QueueSettings
 from penstock.storage.log import reader as room
-from penstock.storage.log.batch import HEADER_BYTES, Header, events_of, read_header
+from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
+from penstock.storage.log.decode import events_of
 from penstock.storage.log.reader import BatchCursor, LogIndex, Place, View, earliest, queues_created
 from penstock.storage.log.segments import SegmentLog
 from tests.support.samples import close_log, commit, logged, open_log, recover

@@ -23,7 +23,7 @@ from penstock.model.events import (
 from penstock.model.kinds import LETTERS, Kind
 from penstock.model.values import Place
 from penstock.storage.directory import DataDirectory
-from penstock.storage.log.batch import events_of
+from penstock.storage.log.decode import events_of
 from penstock.storage.log.reader import BatchCursor, View
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.traces import Tracer, Traces

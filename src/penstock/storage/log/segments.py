@@ -17,7 +17,8 @@ from penstock.limits import TAIL_BYTES_MAX
 from penstock.model.events import Event
 from penstock.model.values import Nanos, Position, Stage
 from penstock.storage.directory import DataDirectory, sync
-from penstock.storage.log.batch import Batch, events_of
+from penstock.storage.log.decode import events_of
+from penstock.storage.log.encode import Batch
 from penstock.storage.log.reader import View
 from penstock.storage.log.segment import (
     SEGMENT_HEADER_BYTES,

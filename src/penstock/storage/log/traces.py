@@ -33,7 +33,8 @@ from penstock.model.events import Event
 from penstock.model.kinds import LETTERS, Kind
 from penstock.model.values import Nanos, Place, Position
 from penstock.storage.arrow.columns import decode
-from penstock.storage.log.batch import HEADER_BYTES, RECORD_BYTES, RECORD_DTYPE, Header, events_at, records_of
+from penstock.storage.log.batch import HEADER_BYTES, RECORD_BYTES, RECORD_DTYPE, Header, records_of
+from penstock.storage.log.decode import events_at
 from penstock.storage.log.reader import BatchCursor, View, end_of, walk
 from penstock.storage.log.segment import Segment
 
