@@ -14,7 +14,7 @@ from penstock.limits import ADMITTED_ROWS_MAX
 from penstock.model.answers import Answer, Done, Refused
 from penstock.model.commands import AdmitRows, CommitBatch, DropStaged
 from penstock.model.settings import QueueSettings
-from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import ServicePort
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ Respond = Callable[[Answer], None]
 
 
 class Admitter:
-    def __init__(self, loop: Loop, topic_queues: QueueSettings) -> None:
+    def __init__(self, loop: ServicePort, topic_queues: QueueSettings) -> None:
         self._loop = loop
         self._topic_queues = topic_queues  # What those are like that rows to topics make.
         self._stopped = False

@@ -15,7 +15,7 @@ from penstock.errors import DamagedExtentError
 from penstock.model.answers import Answer, Aside, Found, Held
 from penstock.model.commands import Command, Criteria, Restore, Search, SetAside
 from penstock.model.values import Place, Position
-from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import ServicePort
 from penstock.storage.log.segments import SegmentLog
 
 logger = logging.getLogger(__name__)
@@ -29,12 +29,12 @@ _EXAMINED_AT_ONCE = 1000
 class Damages:
     """All damage that one broker knows of."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: ServicePort) -> None:
         self._loop = loop
         self._known: set[_Range] = set()
         self._new: list[_Range] = []  # Not looked for yet.
         self._walking: list[_Range] = []  # Looked for now.
-        loop.on_damage = self.found
+        loop.on_damage.append(self.found)
 
     def start(self, log: SegmentLog) -> None:
         """Begin with what a start, or a restart, has found."""

@@ -7,7 +7,7 @@ from itertools import islice
 from threading import Lock
 
 from penstock.limits import NAMES_FOUND_MAX
-from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import ServicePort
 from penstock.storage.log.reader import BatchCursor, View, names_told
 
 
@@ -15,7 +15,7 @@ class LogNames:
     """The engine knows every name that is in use, and those that it has forgotten lately. Others are looked for in
     the log, each part of which is searched once: where a name is forgotten, its text is said once more."""
 
-    def __init__(self, loop: Loop, view: Callable[[], View]) -> None:
+    def __init__(self, loop: ServicePort, view: Callable[[], View]) -> None:
         self._loop = loop
         self._view = view
         self._found: dict[int, str] = {}  # In the log.

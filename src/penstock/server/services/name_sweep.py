@@ -9,7 +9,7 @@ from penstock.engine.names import NameSweep
 from penstock.limits import NAME_SWEEP_PAUSE_SECONDS, NAME_SWEEP_SECONDS
 from penstock.model.answers import Answer, Refused
 from penstock.model.commands import ForgetNames
-from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import ServicePort
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ class NameSweeping:
     """Looks now and then whether the table has grown. A sweep takes a slice of the event loop's time between pauses,
     then forgets some names with each command."""
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: ServicePort) -> None:
         self._loop = loop
         self._running = asyncio.get_running_loop()
         self._engine = loop.engine

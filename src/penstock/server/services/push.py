@@ -17,6 +17,7 @@ from typing import Any, Literal, Protocol, cast
 
 from penstock import __version__
 from penstock.dialects.native.push import Reply, RequestWriter, parse_url, retry_after_ns
+from penstock.dialects.wire.conversation import Cancelable
 from penstock.dialects.wire.times import in_seconds
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds
@@ -33,7 +34,7 @@ from penstock.model.settings import Push
 from penstock.model.values import Nanos
 from penstock.server.services.circuit import Circuit, State, backoff_ns
 from penstock.server.services.outgoing import Connection, Connections, known_refusal
-from penstock.server.writer.loop import Loop, Waiter, Watch
+from penstock.server.writer.port import Pending, ServicePort
 
 logger = logging.getLogger(__name__)
 
@@ -59,7 +60,7 @@ class Pushers:
     """All pushers of a broker. The connections that each may have, and so the messages in memory, are reserved for
     it: a channel for which there is no room is not pushed."""
 
-    def __init__(self, loop: Loop, ids: MessageIds, limits: PushLimits, chance: Callable[[], float]) -> None:
+    def __init__(self, loop: ServicePort, ids: MessageIds, limits: PushLimits, chance: Callable[[], float]) -> None:
         self.loop = loop
         self.ids = ids
         self.limits = limits
@@ -69,10 +70,10 @@ class Pushers:
         self._refused: dict[int, str] = {}  # By queue: why it is not pushed, although it says so.
         self._leaving: set[Pusher] = set()  # No longer pushed, with messages that are still on their way.
         self._stopping = False
+        loop.on_queue.append(self._look_at)
 
     def start(self) -> None:
         """Begin with the channels there are; again when the log was opened anew, since some may be gone."""
-        self.loop.on_queue = self._look_at
         for number in dict.fromkeys([*self._by_queue, *self._refused, *self.loop.engine.queues]):
             self._follow(number)
 
@@ -293,21 +294,21 @@ class Pusher:
     def _fetch(self, room: int, asked: _Asked) -> None:
         lease_ns = self._push.timeout_ns + PUSH_LEASE_MARGIN_SECONDS * SECOND_NS
         command = Fetch(self._channel, room, PUSH_WAIT_SECONDS * SECOND_NS, lease_ns, CONSUMER, self._confirm)
-        asked.handle = self._loop.submit(command, partial(self._fetched, asked, self._confirm))
+        asked.handle = asked.fetch = self._loop.submit(command, partial(self._fetched, asked, self._confirm))
 
     def _ask_no_more(self) -> None:
-        asked = self._asked.handle if self._asked else None
-        if isinstance(asked, Waiter):
+        asked = self._asked
+        if asked and asked.fetch:
             self._loop.decide_collected()
-            if not asked.is_waiting:
+            if not asked.fetch.is_waiting:
                 return  # Messages are about to come, and count when they do.
-        if asked:
-            asked.cancel()
+        if asked and asked.handle:
+            asked.handle.cancel()
         self._asked = None
 
     def _lost_the_last(self) -> None:
         """No connection is left: a fetch that waits should be a watch instead."""
-        if self._asked and isinstance(self._asked.handle, Waiter):
+        if self._asked and self._asked.fetch:
             self._ask_no_more()
             self._go_on_soon()
 
@@ -454,10 +455,11 @@ class Pusher:
 class _Asked:
     """What a pusher waits for: messages, a reason to connect, or the first connection."""
 
-    __slots__ = ("handle",)
+    __slots__ = ("fetch", "handle")
 
     def __init__(self) -> None:
-        self.handle: Waiter | Watch | asyncio.Task[None] | None = None
+        self.fetch: Pending | None = None
+        self.handle: Cancelable | asyncio.Task[None] | None = None
 
 
 class _Attempt:

@@ -24,7 +24,7 @@ from penstock.model.lifecycle import DAMAGED
 from penstock.model.values import Place, Position
 from penstock.server.services.spectators import Spectators
 from penstock.server.shells.turns import Turns
-from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import ServicePort
 from penstock.storage.log.reader import Extents
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class Read(NamedTuple):
 class Searching:
     """All searches of one broker."""
 
-    def __init__(self, loop: Loop, spectators: Spectators, turns: Turns) -> None:
+    def __init__(self, loop: ServicePort, spectators: Spectators, turns: Turns) -> None:
         self._turns = turns
         self.loop = loop
         self.spectators = spectators
@@ -121,7 +121,7 @@ class Searching:
 class _Question:
     """One part of a search, which waits for its turn."""
 
-    def __init__(self, loop: Loop, command: Command, reply: Callable[[Answer], None]) -> None:
+    def __init__(self, loop: ServicePort, command: Command, reply: Callable[[Answer], None]) -> None:
         self._loop = loop
         self._command = command
         self._reply = reply

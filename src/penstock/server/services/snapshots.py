@@ -30,7 +30,7 @@ from penstock.model.commands import Carry
 from penstock.model.values import Nanos, Position
 from penstock.server.services.history import Remembering
 from penstock.server.services.segment_use import NOBODY, Living, Tally
-from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import ServicePort
 from penstock.storage.log.segment import Segment
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.snapshot import (
@@ -85,7 +85,7 @@ class _Report(msgspec.Struct):
 
 class Housekeeper:
     def __init__(
-        self, loop: Loop, log: SegmentLog, settings: SpaceSettings, remembering: Remembering | None = None
+        self, loop: ServicePort, log: SegmentLog, settings: SpaceSettings, remembering: Remembering | None = None
     ) -> None:
         """Without `remembering`, snapshots hold the Object History too."""
         self._loop = loop
@@ -265,7 +265,7 @@ class Housekeeper:
                 if self._is_there(each):
                     there.append((each, read(each.position, each.size)))
             except DamagedExtentError as error:
-                self._loop.on_damage(error)
+                self._loop.report_damage(error)
         return there
 
     def _is_there(self, message: Living) -> bool:
@@ -282,7 +282,7 @@ class Housekeeper:
 # ── In the child ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _be_the_child(write_end: int, loop: Loop, log: SegmentLog, ongoing: _Round) -> NoReturn:
+def _be_the_child(write_end: int, loop: ServicePort, log: SegmentLog, ongoing: _Round) -> NoReturn:
     """Write the snapshot and report."""
     status = 1
     try:

@@ -28,7 +28,7 @@ from penstock.model.commands import ListQueues
 from penstock.model.values import Position
 from penstock.server.services.event_reader import ArrowEncoder, Encoder, EventReader, TextEncoder
 from penstock.server.services.log_names import LogNames
-from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import ServicePort
 from penstock.storage.log.batch import FORMAT
 from penstock.storage.log.reader import BatchCursor, LogIndex, View, earliest, queues_created
 from penstock.storage.log.segments import SegmentLog
@@ -58,7 +58,7 @@ class SpectatorSettings(Protocol):
 class Spectators:
     """All readers of one broker's log."""
 
-    def __init__(self, loop: Loop, ids: MessageIds, settings: SpectatorSettings) -> None:
+    def __init__(self, loop: ServicePort, ids: MessageIds, settings: SpectatorSettings) -> None:
         self.open = 0  # Readers there are.
         self.bytes_sent = 0
         self.heartbeat_seconds = settings.heartbeat_seconds
@@ -260,7 +260,7 @@ class QueueNames:
     """Names of queues by their numbers, also of queues that are gone. Those that the broker has seen since its start
     are remembered; others are looked for in the log, each part of which is searched once."""
 
-    def __init__(self, loop: Loop, view: Callable[[], View]) -> None:
+    def __init__(self, loop: ServicePort, view: Callable[[], View]) -> None:
         self._loop = loop
         self._view = view
         self._engine = loop.engine

@@ -23,7 +23,7 @@ from penstock.model.values import Place
 from penstock.server.services.event_reader import as_events, next_index_of
 from penstock.server.services.search import read_extent
 from penstock.server.services.spectators import Spectators
-from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import ServicePort
 from penstock.storage.log.reader import Extents
 from penstock.storage.log.traces import Trace, Tracer, Traces
 
@@ -35,7 +35,7 @@ _GONE = "nothing is left of the message: it is past the Event Log's retention"
 
 
 class Tracing:
-    def __init__(self, loop: Loop, spectators: Spectators, ids: MessageIds) -> None:
+    def __init__(self, loop: ServicePort, spectators: Spectators, ids: MessageIds) -> None:
         self._loop = loop
         self._spectators = spectators
         self._ids = ids

@@ -33,7 +33,7 @@ from penstock.server.shells.pausing import Pausing
 from penstock.server.shells.peer import LoopPeer
 from penstock.server.shells.turns import Turns
 from penstock.server.shells.unread import Unread
-from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import ClientPort
 
 logger = logging.getLogger(__name__)
 
@@ -93,7 +93,7 @@ class LineServer:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: ClientPort,
         limits: LineLimits,
         converse: Callable[[Peer], LineConversation],
         refusal: Callable[[str], bytes],

@@ -10,7 +10,7 @@ from penstock.model.answers import Answer
 from penstock.model.commands import Command, Fetch, Publish
 from penstock.model.kinds import Kind
 from penstock.model.values import Stage
-from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import ClientPort
 
 
 class LoopPeer:
@@ -18,7 +18,7 @@ class LoopPeer:
 
     __slots__ = ("_fetching", "_loop")
 
-    def __init__(self, loop: Loop) -> None:
+    def __init__(self, loop: ClientPort) -> None:
         self._loop = loop
         self._fetching = False  # A fetch was submitted, and may not be decided yet.
 

@@ -58,7 +58,7 @@ from penstock.model.values import Stage
 from penstock.server.shells.http import SWEEPS_PER_SECOND, HttpServer, Upgrade
 from penstock.server.shells.pausing import Pausing
 from penstock.server.shells.peer import LoopPeer
-from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import ClientPort
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Settling(Protocol):
 class WebSockets:
     """Every path that WebSocket is spoken at."""
 
-    def __init__(self, loop: Loop, limits: WsLimits, conversations: Mapping[bytes, Converse]) -> None:
+    def __init__(self, loop: ClientPort, limits: WsLimits, conversations: Mapping[bytes, Converse]) -> None:
         self.loop = loop
         self.limits = limits
         self._conversations = conversations

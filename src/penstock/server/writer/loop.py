@@ -66,11 +66,10 @@ from penstock.model.kinds import Kind
 from penstock.model.values import Key, Nanos, Position, Stage
 from penstock.server.writer.followers import Follower, Followers
 from penstock.server.writer.loading import first_in, load
+from penstock.server.writer.port import Reply
 from penstock.storage.port import Log
 
 logger = logging.getLogger(__name__)
-
-Reply = Callable[[Any], None]  # Called with the answer.
 
 _TICK = Tick()
 _DONE = Done()
@@ -160,11 +159,9 @@ class Loop:
         self.log = log
         self.failure: str | None = None
         self.on_failure: Callable[[BaseException], None] = lambda _: None
-        self.on_commit: list[Callable[[], None]] = []  # Called when a batch is durable and its clients are answered.
-        self.on_queue: Callable[[int], None] = lambda _: (
-            None
-        )  # With the number of one made, changed or removed: durably.
-        self.on_damage: Callable[[DamagedExtentError], None] = lambda _: None  # Part of the log cannot be read.
+        self.on_commit: list[Callable[[], None]] = []
+        self.on_queue: list[Callable[[int], None]] = []
+        self.on_damage: list[Callable[[DamagedExtentError], None]] = []
         self.on_commit_seconds: Callable[[float], None] = lambda _: None
         self.events_by_kind = [0] * (max(Kind) + 1)
         self.commits = 0
@@ -389,7 +386,8 @@ class Loop:
 
     def _tell_queue(self, number: int | Refused) -> None:
         if not isinstance(number, Refused):
-            self.on_queue(number)
+            for callback in self.on_queue:
+                callback(number)
 
     def _loaded(self, command: Command, decision: Decision) -> Decision:
         """Read what is to be delivered. What cannot be read is set aside, and others are delivered in its place."""
@@ -411,7 +409,7 @@ class Loop:
 
     def _set_aside(self, answer: Answer, damage: DamagedExtentError) -> bool:
         """Set aside the damaged messages of an answer, and those that follow them closely. False: there are none."""
-        self.on_damage(damage)
+        self.report_damage(damage)
         place = first_in(answer, damage.ranges)
         if place is None:
             return False
@@ -429,9 +427,13 @@ class Loop:
         try:
             self.log.read(position, 1)
         except DamagedExtentError as error:
-            self.on_damage(error)
+            self.report_damage(error)
             return False
         return True
+
+    def report_damage(self, damage: DamagedExtentError) -> None:
+        for callback in self.on_damage:
+            callback(damage)
 
     def when(self, stage: Stage, callback: Callable[[], None]) -> None:
         """Call when everything decided so far has reached the stage. Not called if the log fails first."""

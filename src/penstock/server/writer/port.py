@@ -1,0 +1,93 @@
+"""What shells and services know of the writer: they are given a port, and import nothing else from here.
+
+A shell sends the commands of its clients through a `ClientPort`. A service has a `ServicePort`: it can also look at
+the state of the writer, read the log, and be called when something happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from penstock.dialects.wire.conversation import Cancelable
+from penstock.engine.engine import Engine
+from penstock.errors import DamagedExtentError
+from penstock.model.commands import Command
+from penstock.model.kinds import Kind
+from penstock.model.values import Nanos, Position, Stage
+from penstock.storage.port import Log
+
+Reply = Callable[[Any], None]  # Called with the answer.
+
+
+class Pending(Cancelable, Protocol):
+    """A command that may wait for a message or a result. `cancel` if the client has gone away: it is not answered."""
+
+    @property
+    def is_waiting(self) -> bool:
+        """False if it is answered, about to be answered, or not decided yet."""
+
+    def give_up(self) -> None:
+        """Answer with what there is: now, or as soon as the command is decided."""
+
+
+class ClientPort(Protocol):
+    """Commands of clients, and what becomes of them."""
+
+    def submit(self, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
+        """Decide and apply a command, and call `reply` once with the answer when it is as durable as asked. Returns
+        the command if it may wait."""
+
+    def decide_collected(self) -> None:
+        """Decide the commands submitted so far, so that no later one is decided together with them."""
+
+    def when(self, stage: Stage, callback: Callable[[], None]) -> None:
+        """Call when everything decided so far has reached the stage. Not called if the log fails first."""
+
+    def reach(self, stage: Stage, reply: Reply) -> None:
+        """Like `when`, but always called: with `Done`, or with `Refused` if the log fails first."""
+
+    def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
+        """Call once when the queue has a ready message; now, if it has one. The queue need not exist yet."""
+
+    def follow(self, queue: int, sequence: int, tell: Callable[[Kind], None]) -> Cancelable:
+        """Report each later event of a message, when it is durable, up to its last."""
+
+    def waiting(self, queue: str) -> int:
+        """How many clients wait for a message of this queue."""
+
+
+class ServicePort(ClientPort, Protocol):
+    """A service's access to the state, the log and the clock of the writer. A log that fails is replaced by another,
+    and the engine with it: keep neither."""
+
+    @property
+    def engine(self) -> Engine: ...
+
+    @property
+    def log(self) -> Log: ...
+
+    @property
+    def failure(self) -> str | None:
+        """Why the log cannot be written; None if it can."""
+
+    def now(self) -> Nanos:
+        """The time, later than that of every event so far."""
+
+    def examine(self, position: Position) -> bool:
+        """Whether this position of the log can be read. If not, the damage is reported."""
+
+    def report_damage(self, damage: DamagedExtentError) -> None:
+        """Call everyone in `on_damage`."""
+
+    @property
+    def on_commit(self) -> list[Callable[[], None]]:
+        """Called when a batch is durable and its clients are answered."""
+
+    @property
+    def on_queue(self) -> list[Callable[[int], None]]:
+        """Called with the number of a queue that was created, changed or removed, when that is durable."""
+
+    @property
+    def on_damage(self) -> list[Callable[[DamagedExtentError], None]]:
+        """Called when part of the log cannot be read."""
