@@ -92,7 +92,7 @@ class Streams:
     def submit(self, command: Command, reply: Callable[[Answer], None]) -> None:
         raise AssertionError("there is nothing to be carried out")
 
-    def keep_order(self) -> None:
+    def decide_collected(self) -> None:
         raise AssertionError("there is nothing to be carried out")
 
 

@@ -21,6 +21,7 @@ from msgspec.structs import FieldInfo
 
 from penstock.dialects.wire.conversation import Cancelable, Peer
 from penstock.dialects.wire.http import checked_name
+from penstock.dialects.wire.order import Gathering
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds
 from penstock.limits import (
@@ -156,7 +157,7 @@ class Etzel:
         return EtzelConversation(self, peer, admits)
 
 
-class EtzelConversation:
+class EtzelConversation(Gathering):
     """One connection's side: frames in, commands out; answers in, frames out."""
 
     __slots__ = (
@@ -167,21 +168,22 @@ class EtzelConversation:
         "_create",
         "_drowsy",
         "_early",
-        "_fetches",
         "_find",
-        "_finished",
-        "_finishes",
         "_make",
         "_over",
         "_peer",
-        "_publishes",
         "_send",
         "_submit",
         "_subscribed",
         "guest",
     )
 
+    _finishes: list[tuple[Finish, int, bytes, bytes]]  # With the command's number, the queue's name in JSON, the uid.
+    _publishes: dict[str, _Publishes]
+    _fetches: dict[str, _Fetches]
+
     def __init__(self, etzel: Etzel, peer: Peer, admits: Callable[[str], bool] | None) -> None:
+        super().__init__()
         self._peer = peer
         self._send = peer.send
         self._submit = peer.submit
@@ -197,11 +199,6 @@ class EtzelConversation:
         self._drowsy: dict[int, str] = {}  # Queues to sleep for once the reply to this command is out.
         self._asleep: dict[str, Cancelable | None] = {}
         self._subscribed: set[str] = set()
-        # Gathered, and not carried out yet.
-        self._finishes: list[Finish] = []
-        self._finished: list[tuple[int, bytes, bytes]] = []  # Of each: number, name in JSON, uid.
-        self._publishes: dict[str, _Publishes] = {}
-        self._fetches: dict[str, _Fetches] = {}
 
     @property
     def under_way(self) -> int:
@@ -256,24 +253,6 @@ class EtzelConversation:
         else:
             self._acknowledge(number, shown, command.uid)
 
-    def settle(self) -> None:
-        """Carry out what was gathered: as the loop does, acknowledgements first and fetches last."""
-        if self._finishes:
-            finishes, self._finishes = self._finishes, []
-            finished, self._finished = self._finished, []
-            finish = finishes[0] if len(finishes) == 1 else FinishMany(finishes)
-            self._submit(finish, partial(self._acknowledged, finished))
-        if self._publishes:
-            publishes, self._publishes = self._publishes, {}
-            for qname, run in publishes.items():
-                command = PublishRun(qname, run.template, run.bodies, self._create)
-                few = len(run.bodies) < RUN_MESSAGES_MIN  # Those of several connections are decided together.
-                self._submit(command.apart() if few else command, partial(self._published, run))
-        if self._fetches:
-            fetches, self._fetches = self._fetches, {}
-            for qname, fetch in fetches.items():
-                self._fetch(qname, fetch.shown, fetch.numbers)
-
     def _answer_unusual(self, number: int, command: _Command, binary: bool) -> None:
         if binary:
             self._answer(number, _BAD_JSON)
@@ -304,13 +283,18 @@ class EtzelConversation:
         template = _PLAIN if plain else _template(timeout, delay, expires)
         run = self._publishes.get(command.qname)
         if self._fetches or (run and run.template != template):
-            self.settle()  # A fetch does not see what is published after it, and messages keep their order.
+            self.settle()  # Commands keep their order, and so do the messages of one queue.
             run = None
         if run is None:
             self._publishes[command.qname] = _Publishes(shown, template, [number], [body])
         else:
             run.numbers.append(number)
             run.bodies.append(body)
+
+    def _publish_together(self, queue: str, messages: _Publishes) -> None:
+        command = PublishRun(queue, messages.template, messages.bodies, self._create)
+        few = len(messages.bodies) < RUN_MESSAGES_MIN  # Those of several connections are decided together.
+        self._submit(command.apart() if few else command, partial(self._published, messages))
 
     def _published(self, run: _Publishes, answer: Answer) -> None:
         shown, make = run.shown, self._make
@@ -324,10 +308,11 @@ class EtzelConversation:
             frames = [_OK % (shown, make(receipt.queue, receipt.sequence)) for receipt in receipts]
         self._answer_all(run.numbers, frames)
 
-    def _fetch(self, qname: str, shown: bytes, numbers: list[int]) -> None:
-        self._submit(Fetch(qname, len(numbers)), partial(self._fetched, qname, shown, numbers))
+    def _fetch_together(self, wanted: str, fetchers: _Fetches) -> None:
+        self._submit(Fetch(wanted, len(fetchers.numbers)), partial(self._fetched, wanted, fetchers))
 
-    def _fetched(self, qname: str, shown: bytes, numbers: list[int], answer: Answer) -> None:
+    def _fetched(self, qname: str, fetches: _Fetches, answer: Answer) -> None:
+        shown, numbers = fetches.shown, fetches.numbers
         if type(answer) is Refused:
             absent = answer.reason is Reason.NO_QUEUE and qname in self._subscribed
             frames = [_NO_MESSAGE % shown if absent else _refused(answer)] * len(numbers)
@@ -337,8 +322,8 @@ class EtzelConversation:
             frames = [_NO_MESSAGE % shown] * len(numbers)
         left = numbers[len(frames) :]
         self._answer_all(numbers[: len(frames)], frames)
-        if left and not self._over:
-            self._fetch(qname, shown, left)  # There may be more: large messages do not come all at once.
+        if left and not self._over:  # There may be more: large messages do not come all at once.
+            self._fetch_together(qname, _Fetches(shown, left))
 
     def _message(self, shown: bytes, delivery: Delivery) -> bytes:
         uid = self._make(delivery.queue, delivery.sequence)
@@ -353,10 +338,14 @@ class EtzelConversation:
         if place is None:
             self._answer(number, _ACKNOWLEDGED % (shown, _encode(uid)))  # Never given out; gone is gone.
         else:
-            self._finishes.append(Finish(*place))
-            self._finished.append((number, shown, name))
+            self._finishes.append((Finish(*place), number, shown, name))
 
-    def _acknowledged(self, finished: list[tuple[int, bytes, bytes]], answer: Answer) -> None:
+    def _finish_together(self, finishes: list[tuple[Finish, int, bytes, bytes]]) -> None:
+        commands = [finish for finish, _, _, _ in finishes]
+        command = commands[0] if len(commands) == 1 else FinishMany(commands)
+        self._submit(command, partial(self._acknowledged, finishes))
+
+    def _acknowledged(self, finished: list[tuple[Finish, int, bytes, bytes]], answer: Answer) -> None:
         if isinstance(answer, Done | Refused):
             outcomes: Sequence[Done | Refused] = [answer] * len(finished)
         else:
@@ -365,9 +354,9 @@ class EtzelConversation:
             _refused(outcome)
             if type(outcome) is Refused and outcome.reason is not Reason.NO_MESSAGE
             else _ACKNOWLEDGED % (shown, b'"%b"' % uid)
-            for (_, shown, uid), outcome in zip(finished, outcomes, strict=True)
+            for (_, _, shown, uid), outcome in zip(finished, outcomes, strict=True)
         ]
-        self._answer_all([number for number, _, _ in finished], frames)
+        self._answer_all([number for _, number, _, _ in finished], frames)
 
     def _subscribe(self, number: int, shown: bytes, qname: str) -> None:
         if len(self._subscribed) >= CONNECTION_QUEUES_MAX and qname not in self._subscribed:

@@ -177,7 +177,7 @@ class Application:
             (b"asyncapi.json", 1): {b"GET": self._asyncapi, b"HEAD": self._asyncapi},
         }
         self.submit = loop.submit
-        self.keep_order = loop.decide_collected
+        self.decide_collected = loop.decide_collected
 
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         rule = self._body_rules.get(_route_of(segments_of(target)), self._mqs.body_rule)

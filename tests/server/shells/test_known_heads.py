@@ -57,7 +57,7 @@ class Witness:
         for reply in waiting:
             reply()
 
-    def keep_order(self) -> None:
+    def decide_collected(self) -> None:
         pass
 
 

@@ -90,7 +90,7 @@ class Witness:
     def submit(self, command: Command, reply: Callable[[Answer], None]) -> None:
         raise AssertionError("nothing here is a command")
 
-    def keep_order(self) -> None: ...
+    def decide_collected(self) -> None: ...
 
 
 def get(target: str) -> bytes:

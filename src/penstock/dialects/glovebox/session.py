@@ -31,6 +31,7 @@ from penstock.dialects.glovebox.codec import (
 )
 from penstock.dialects.wire.conversation import Cancelable, Peer
 from penstock.dialects.wire.http import checked_name
+from penstock.dialects.wire.order import Gathering
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import (
     BODY_BYTES_MAX,
@@ -215,8 +216,10 @@ class _Kept(NamedTuple):
     place: _Place | None  # Of a message that the session holds a lease of.
 
 
+_Posts = tuple[list[NewMessage], list[int]]  # A label of each: the complement of it, if no notice is wanted.
 _Place = tuple[str, int, int]  # Queue, shard and sequence: what a client knows a message by.
 _Lease = tuple[int, int]  # The queue's number, and which delivery of the message it is.
+_Finishing = tuple[FinishCommand, _Place, int | None]  # With the label of the request, if it wants an answer.
 
 
 class _Wait:
@@ -254,19 +257,14 @@ class _Followed:
             self._session.unfollow(self)
 
 
-class Session:
-    """Requests in, commands out; answers in, replies out.
-
-    Posts, fetches and finishes that come in one read and are alike go on as one command (`settle`): a command for
-    each would cost several times as much.
-    """
+class Session(Gathering):
+    """Requests in, commands out; answers in, replies out."""
 
     __slots__ = (
         "_codec",
         "_connected",
         "_ended",
         "_expiry",
-        "_finishing",
         "_followed",
         "_followed_soon",
         "_held",
@@ -274,21 +272,21 @@ class Session:
         "_kept_bytes",
         "_labels",
         "_last_fetch",
-        "_marks",
         "_peer",
-        "_posts",
-        "_queue",
         "_sessions",
         "_short",
         "_waits",
-        "_wish",
         "durable",
         "id",
     )
 
     _peer: FramePeer  # The newest one; of a session without a connection, the last.
+    _finishes: list[_Finishing]
+    _publishes: dict[str, _Posts]
+    _fetches: dict[_Wish, list[int]]  # The labels of those who want the same.
 
     def __init__(self, sessions: Sessions, number: int, *, durable: bool) -> None:
+        super().__init__()
         self.id = number
         self.durable = durable
         self._sessions = sessions
@@ -302,14 +300,8 @@ class Session:
         self._followed_soon = 0  # Messages that will be followed once they are stored.
         self._kept: deque[_Kept] | None = None
         self._kept_bytes = 0
-        # What came in this read and has not gone on yet.
-        self._queue = ""
-        self._posts: list[NewMessage] = []
-        self._marks: list[int] = []  # A label of each: the complement of it, if no notice is wanted.
-        self._finishing: list[tuple[FinishCommand, _Place, int | None]] = []
-        self._wish: _Wish | None = None
-        self._last_fetch: Fetch | None = None  # Which asked for that.
-        self._labels: list[int] = []
+        self._last_fetch: Fetch | None = None  # Of those that were gathered,
+        self._labels: list[int] = []  # and all that want the same.
         self._short: list[tuple[_Wish, list[int]]] = []  # Fetches that may get more once the client has read.
 
     def received(self, frame: bytes, *, binary: bool = False) -> None:
@@ -333,13 +325,8 @@ class Session:
             self._create(request)
 
     def settle(self) -> None:
-        """What came together has come: carry it out."""
-        if self._finishing:
-            self._send_finishes()
-        if self._posts:
-            self._send_posts()
-        if self._labels:
-            self._send_fetches()
+        super().settle()
+        self._last_fetch = None
         if self._short and not self._peer.choked:
             short, self._short = self._short, []
             for wish, labels in short:
@@ -356,8 +343,8 @@ class Session:
         if len(body) > BODY_BYTES_MAX:
             self._refuse(post.label, "BadRequest", f"the message is over {BODY_BYTES_MAX} bytes")
             return
-        if self._labels:
-            self.settle()  # What the client asked for first must not get what it posts only now.
+        if self._fetches:
+            self.settle()
         message = NewMessage(body, "", post.priority if post.priority > 0 else 0)
         notify = post.notify
         if notify == _SYNC_ONLY:
@@ -370,17 +357,20 @@ class Session:
             if self._peer.waiting(post.queue):
                 self._post_fleeting(post.queue, message, mark)
                 return
-        if post.queue != self._queue or len(self._posts) >= GATHERED_MAX:
-            if self._posts:
-                self._send_posts()
-            self._queue = post.queue
-        self._posts.append(message)
-        self._marks.append(mark)
+        posts, marks = self._publishes.get(post.queue) or self._begin_posts(post.queue)
+        posts.append(message)
+        marks.append(mark)
+        if len(posts) >= GATHERED_MAX:
+            self.settle()
 
-    def _send_posts(self) -> None:
-        posts, marks = self._posts, self._marks
-        self._posts, self._marks = [], []
-        self._peer.submit(Publish(self._queue, posts), partial(self._posted, self._queue, marks))
+    def _begin_posts(self, queue: str) -> _Posts:
+        posts: _Posts = ([], [])
+        self._publishes[queue] = posts
+        return posts
+
+    def _publish_together(self, queue: str, messages: _Posts) -> None:
+        posts, marks = messages
+        self._peer.submit(Publish(queue, posts), partial(self._posted, queue, marks))
 
     def _post_fleeting(self, queue: str, message: NewMessage, mark: int) -> None:
         """Perhaps a pop waits that takes the message at once."""
@@ -448,8 +438,7 @@ class Session:
     def _fetch(self, fetch: Fetch) -> None:
         last = self._last_fetch
         if (
-            self._labels
-            and last is not None
+            last is not None
             and fetch.queue == last.queue
             and fetch.block_timeout == last.block_timeout
             and fetch.work_timeout == last.work_timeout
@@ -460,8 +449,8 @@ class Session:
             return
         lease_ns = None if fetch.work_timeout is None else _nanos(fetch.work_timeout)
         wish = _Wish(fetch.queue, _nanos(fetch.block_timeout or 0), lease_ns, True)
-        self._last_fetch = fetch
         self._want(wish, fetch.label, _STAGES[fetch.sync])
+        self._last_fetch = fetch if self._fetches else None
 
     def _pop(self, pop: Pop) -> None:
         self._last_fetch = None
@@ -472,23 +461,17 @@ class Session:
             self.settle()
             self._fetch_one(wish, label, stage)
             return
-        if wish != self._wish or len(self._labels) >= GATHERED_MAX:
-            if self._labels:
-                self.settle()
-            self._wish = wish
+        if len(self._fetches.get(wish, ())) >= GATHERED_MAX:
+            self.settle()
+        self._labels = self._fetches.setdefault(wish, [])
         self._labels.append(label)
 
-    def _send_fetches(self) -> None:
-        wish, labels, self._labels = self._wish, self._labels, []
-        assert wish is not None
-        self._fetch_together(wish, labels)
-
-    def _fetch_together(self, wish: _Wish, labels: list[int]) -> None:
-        if len(labels) == 1:
-            self._fetch_one(wish, labels[0], _SYNC)
+    def _fetch_together(self, wanted: _Wish, fetchers: list[int]) -> None:
+        if len(fetchers) == 1:
+            self._fetch_one(wanted, fetchers[0], _SYNC)
         else:
-            command = FetchCommand(wish.queue, len(labels), 0, wish.lease_ns, "", wish.confirm)
-            self._peer.submit(command, partial(self._fetched, wish, labels))
+            command = FetchCommand(wanted.queue, len(fetchers), 0, wanted.lease_ns, "", wanted.confirm)
+            self._peer.submit(command, partial(self._fetched, wanted, fetchers))
 
     def _fetched(self, wish: _Wish, labels: list[int], answer: Answer) -> None:
         if isinstance(answer, Refused):
@@ -574,25 +557,25 @@ class Session:
             self._refuse(finish.label or 0, "NoObject", str(finish.sequence))
             return
         command = FinishCommand(lease[0], finish.sequence, None, lease[1])
-        self._finishing.append((command, place, finish.label))
+        self._finishes.append((command, place, finish.label))
         stage = _STAGES[finish.response]
-        if stage is not _SYNC or len(self._finishing) >= GATHERED_MAX:
-            self._send_finishes(stage)
+        if stage is not _SYNC or len(self._finishes) >= GATHERED_MAX:
+            finishes, self._finishes = self._finishes, []
+            self._finish_together(finishes, stage)
 
-    def _send_finishes(self, stage: Stage = _SYNC) -> None:
-        finishing, self._finishing = self._finishing, []
-        if finishing[-1][2] is None:  # Nothing answers it.
+    def _finish_together(self, finishes: list[_Finishing], stage: Stage = _SYNC) -> None:
+        if finishes[-1][2] is None:  # Nothing answers it.
             self._peer.acknowledge()
-        if stage is not _SYNC and len(finishing) > 1:
-            last = finishing.pop()
+        if stage is not _SYNC and len(finishes) > 1:
+            last = finishes.pop()
             self._peer.submit(last[0], partial(self._finished, [last]), stage)
-        if len(finishing) == 1:
-            self._peer.submit(finishing[0][0], partial(self._finished, finishing), stage)
+        if len(finishes) == 1:
+            self._peer.submit(finishes[0][0], partial(self._finished, finishes), stage)
         else:
-            commands = [command for command, _, _ in finishing]
-            self._peer.submit(FinishMany(commands), partial(self._finished, finishing))
+            commands = [command for command, _, _ in finishes]
+            self._peer.submit(FinishMany(commands), partial(self._finished, finishes))
 
-    def _finished(self, finishing: list[tuple[FinishCommand, _Place, int | None]], answer: Any) -> None:
+    def _finished(self, finishing: list[_Finishing], answer: Any) -> None:
         answers = answer if isinstance(answer, list | tuple) else [answer] * len(finishing)
         done: list[int] = []
         for (command, place, label), one in zip(finishing, answers, strict=True):

@@ -97,8 +97,9 @@ class Handler(Protocol):
         """Carry out a command, and call `reply` with the answer once, now or later. What is returned is cancelled
         if the client goes away first, and given up if it may have."""
 
-    def keep_order(self) -> None:
-        """Called between two requests of which the second did not wait for the first one's answer."""
+    def decide_collected(self) -> None:
+        """Decide the commands submitted so far. Called before those of a request that did not wait for the answer to
+        the one before it: see `dialects.wire.order`."""
 
 
 class Connection(Protocol):
@@ -777,7 +778,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
             if type(result) is Call:
                 exchange.call, exchange.tell = result, result.tell
                 if len(self._exchanges) > 1:
-                    self._server.handler.keep_order()
+                    self._server.handler.decide_collected()
                 exchange.pending = self._server.submit(result.command, exchange.answer)
             elif type(result) is Response:
                 if result.status == _UNAUTHORIZED:
@@ -826,7 +827,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
 
     def _handle_several(self, exchange: _Exchange, calls: Calls) -> None:
         if len(self._exchanges) > 1:
-            self._server.handler.keep_order()
+            self._server.handler.decide_collected()
         exchange.tell = calls.tell
         exchange.pending = several = _Several(calls, exchange.answer)
         several.submit(calls, self._server.submit)
