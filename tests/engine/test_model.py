@@ -63,7 +63,7 @@ from penstock.model.commands import (
     UpdateQueue,
 )
 from penstock.model.events import Event, MessageEvent
-from penstock.model.lifecycle import State
+from penstock.model.kinds import State
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Stage
 from penstock.storage.directory import DataDirectory

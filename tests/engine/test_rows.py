@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.engine.rows import ROW_BYTES, Row, Rows
 from penstock.limits import ROWS_PER_CHUNK
-from penstock.model.lifecycle import State
+from penstock.model.kinds import State
 from tests.support.effort import effort
 
 u32 = st.integers(0, 2**32 - 1)

@@ -38,8 +38,8 @@ from penstock.model.events import (
     Succeeded,
     Unchanged,
 )
-from penstock.model.kinds import LETTERS, Kind
-from penstock.model.lifecycle import ALLOWED, TRANSITIONS, State, diagram
+from penstock.model.kinds import LETTERS, Kind, State
+from penstock.model.lifecycle import ALLOWED, TRANSITIONS, diagram
 from penstock.model.settings import QueueSettings
 
 ARCHITECTURE = Path(__file__).parents[2] / "docs" / "architecture.md"

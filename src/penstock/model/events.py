@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from msgspec import Struct
 
-from penstock.model.kinds import Kind
+from penstock.model.kinds import MESSAGE_FIELDS, Kind
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 
@@ -449,3 +449,19 @@ class Unstaged(Event, frozen=True, gc=False):
     kind: ClassVar[Kind] = Kind.UNSTAGED
     query: str
     batch: int
+
+
+def _concrete(base: type[Event]) -> Iterator[type[Event]]:
+    """The classes that have a kind, of all that are derived from one."""
+    for event in base.__subclasses__():
+        if "kind" in vars(event):
+            yield event
+        yield from _concrete(event)
+
+
+EVENTS: tuple[type[Event], ...] = tuple(_concrete(Event))
+_SINGLE = {event.kind: event for event in EVENTS if not event.__name__.endswith("Run")}
+assert _SINGLE.keys() == set(Kind)
+for _kind, _event in _SINGLE.items():
+    _stored = MESSAGE_FIELDS + _kind.row.stores if issubclass(_event, MessageEvent) else _kind.row.stores
+    assert _event.__struct_fields__ == ("time", *_stored), f"{_event.__name__} is not what the table of kinds says"

@@ -1,74 +1,158 @@
-"""The kinds of events: their numbers on disk, and the letters that readers of the Event Log see."""
+"""The table of event kinds: one row a kind, with all that other rooms need to know of it.
+
+Encoders, Arrow columns, the writer's sets, followers, notices, traces, the message document, the lake's SQL, the
+picture in `docs/architecture.md` and the table in `docs/log-format.md` are derived from these rows or checked against
+them. So a new kind is a row here, a class in `events.py`, a step of `evolve` and the decision that makes it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
+from typing import Literal
+
+from msgspec import Struct
+
+
+class State(IntEnum):
+    """Where a message is now. The number is what its row holds."""
+
+    GONE = 0  # Not, or no longer, in the queue.
+    READY = 1
+    DELAYED = 2  # Waits for its time.
+    LEASED = 3  # With a consumer.
+    KEPT = 4  # No longer for workers, still there for receivers: in a queue that keeps everything.
+    DAMAGED = 5  # Set aside: its bytes on the disk cannot be read.
+
+
+_GONE, _READY, _DELAYED, _LEASED, _KEPT, _DAMAGED = State
+_WAITING = (_READY, _DELAYED)
+_DONE = (_GONE, _KEPT)  # The queue's `keep` decides which.
+_SOUND = (*_WAITING, _LEASED, _KEPT)
+
+States = dict[State, tuple[State, ...]]
+
+
+def _from(sources: tuple[State, ...], targets: tuple[State, ...]) -> States:
+    return dict.fromkeys(sources, targets)
+
+
+def _stays(sources: tuple[State, ...]) -> States:
+    return {state: (state,) for state in sources}
+
+
+# A consumer reports an outcome. Where several have to confirm the message, that may change nothing.
+_OUTCOME: States = (
+    {state: (*_DONE, state) for state in (*_WAITING, _LEASED)} | _stays((_KEPT,)) | {_DAMAGED: (_GONE,)}
+)
+_SUCCESS = _from((*_WAITING, _LEASED), _DONE) | {_DAMAGED: (_GONE,)}
+_ENDED = _from((*_SOUND, _DAMAGED), (_GONE,))
+
+
+class Row(Struct, frozen=True):
+    """What holds for every event of a kind."""
+
+    number: int
+    letters: str = ""  # What a reader of the Event Log sees: one letter, or several that happen together.
+    stores: tuple[
+        str, ...
+    ] = ()  # The fields of its event; after `MESSAGE_FIELDS` if the message is in a queue already.
+    states: States = {}  # For each state that a message may be in before it: those that it may be in after it.
+    about: Literal["message", "receiver", "queue", "name", "batch"] = "message"
+    whose: Literal["workers", "receivers", "any"] = "workers"  # Whose deliveries `receives` and `consumer` are about.
+    notice: Literal["assign", "finish", "retry", "drop"] | None = None  # For a sender that follows its message.
+    only_if: dict[str, str] = {}  # A letter that is there only if this field of the event is true.
+    begins: bool = False  # The message enters a queue, or at least takes a sequence there.
+    moves: bool = False  # The message goes from one queue to another.
+    wakes: bool = False  # The message may now be ready: in its queue, or in the one that it moves to.
+    ends: bool = False  # Those who follow the message hear nothing more.
+    clears: bool = False  # Receivers that stop before a message that nobody has received may go on.
+
+
+MESSAGE_FIELDS = ("queue", "sequence", "created", "receives", "consumer")
+_LEASE = ("visible_at",)
+_RESULT = ("result",)
+_TARGET = ("to_queue", "to_sequence")
+_ARRIVAL = ("visible_at", "expires_at", *_TARGET)
+_NAMES = ("content_type", "sender", "object", "topics")
+_CONTENT = ("key", "headers", "digest", "body")
+_LOGGED = ("queue", "sequence", "visible_at", "expires_at", "priority", *_NAMES, "lease_ns", *_CONTENT)
+_QUEUED = ("queue", "sequence", "created", "visible_at", "expires_at", "priority", *_NAMES, *_TARGET)
+_UNCHANGED = ("queue", "sequence", "priority", *_NAMES, *_TARGET, "key", "headers")
+_STAGED = ("query", "batch", "part", "chunk", "rows", "expires_at", "data")
 
 
 class Kind(IntEnum):
-    """The number of an event on disk. Never reused, never renumbered."""
+    """The number of an event on disk, never reused and never renumbered; with its row."""
 
-    NAME_DEFINED = 1
-    QUEUE_CREATED = 2
-    QUEUE_CHANGED = 3
-    QUEUE_REMOVED = 4
-    CARRIED = 5
-    RECEIVER_MOVED = 6
-    RESULT_CARRIED = 7
-    STAGED = 8
-    BATCH_COMMITTED = 9
-    ADMITTED = 10
-    UNSTAGED = 11
-    NAME_FORGOTTEN = 12
-    LOGGED = 16
-    FETCHED = 17
-    KICKED = 18
-    SUCCEEDED = 19
-    RETRIED = 20
-    EXASPERATED = 21
-    DEAD_LETTERED = 22
-    EXPIRED = 23
-    DELETED = 24
-    DELIVERED = 25
-    HANDED_OVER = 26
-    RESULT_STORED = 27
-    QUEUED = 28
-    UNCHANGED = 29
-    INVALID = 30
-    NOT_INTERESTED = 31
-    EXTENDED = 32
-    RESCHEDULED = 33
-    MOVED = 34
-    COMPLETED = 35
-    GIVEN_BACK = 36
-    FAILED = 37
-    DAMAGED = 38
-    RESTORED = 39
+    row: Row
+
+    def __new__(cls, row: Row) -> Kind:
+        kind = int.__new__(cls, row.number)
+        kind._value_ = row.number
+        kind.row = row
+        return kind
+
+    # Housekeeping, and queues.
+    NAME_DEFINED = Row(1, stores=("number", "text"), about="name")
+    QUEUE_CREATED = Row(2, stores=("queue", "name", "settings"), about="queue")
+    QUEUE_CHANGED = Row(3, stores=("queue", "settings"), about="queue")
+    QUEUE_REMOVED = Row(4, "D", ("queue",), about="queue", wakes=True)  # One D for it and every message in it.
+    CARRIED = Row(5, stores=("extent", *_TARGET))
+    RECEIVER_MOVED = Row(6, stores=("queue", "sequence", "consumer"), about="receiver")
+    RESULT_CARRIED = Row(7, stores=_RESULT)
+    STAGED = Row(8, stores=_STAGED, about="batch")
+    BATCH_COMMITTED = Row(9, stores=("query", "batch", "parts"), about="batch")
+    ADMITTED = Row(10, stores=("query", "batch", "chunk", "row"), about="batch")
+    UNSTAGED = Row(11, stores=("query", "batch"), about="batch")
+    NAME_FORGOTTEN = Row(12, stores=("number", "text"), about="name")
+    # The life of a message.
+    LOGGED = Row(16, "LQ", _LOGGED, {_GONE: _WAITING}, begins=True, wakes=True)
+    FETCHED = Row(17, "F", _LEASE, {_READY: (_LEASED,)}, notice="assign")
+    KICKED = Row(18, "K", (), {_READY: _DONE}, notice="finish", ends=True)
+    SUCCEEDED = Row(
+        *(19, "SX", ("complete", "result"), _SUCCESS),
+        only_if={"X": "complete"},
+        notice="finish",
+        ends=True,
+        clears=True,
+    )
+    RETRIED = Row(20, "R", _LEASE, {_LEASED: _WAITING}, notice="retry", wakes=True)
+    EXASPERATED = Row(21, "E", (), {_LEASED: _DONE}, notice="drop", ends=True)
+    DEAD_LETTERED = Row(
+        *(22, "FEQ", ("fetched", *_ARRIVAL), _from(_SOUND, (_GONE,))),
+        only_if={"F": "fetched"},
+        notice="drop",
+        moves=True,
+        wakes=True,
+    )
+    EXPIRED = Row(23, "Z", (), _ENDED, ends=True, clears=True)
+    DELETED = Row(24, "D", (), _ENDED, ends=True, clears=True)
+    DELIVERED = Row(25, "F", ("visible_at", "leased"), _stays(_SOUND), whose="receivers", notice="assign")
+    HANDED_OVER = Row(26, "K", (), _stays(_SOUND), whose="receivers", notice="finish")
+    RESULT_STORED = Row(27, "S", _RESULT, _stays((*_SOUND, _DAMAGED)), whose="receivers", notice="finish")
+    QUEUED = Row(28, "Q", _QUEUED, {_GONE: _WAITING}, begins=True, wakes=True)
+    UNCHANGED = Row(29, "LU", _UNCHANGED, {_GONE: (_GONE,)}, begins=True)
+    INVALID = Row(30, "I", (), _OUTCOME, whose="any", notice="drop", ends=True, clears=True)
+    NOT_INTERESTED = Row(31, "N", (), _OUTCOME, whose="any", notice="drop", ends=True, clears=True)
+    EXTENDED = Row(32, "", _LEASE, _stays(_SOUND), whose="any")
+    RESCHEDULED = Row(33, "", _LEASE, {_DELAYED: _WAITING}, wakes=True)
+    MOVED = Row(34, "Q", _ARRIVAL, _from(_WAITING, (_GONE,)), moves=True, wakes=True)
+    COMPLETED = Row(35, "X", (), _from(_SOUND, _DONE), whose="any", ends=True)
+    GIVEN_BACK = Row(36, "R", _LEASE, _stays(_SOUND), whose="receivers", notice="retry")
+    FAILED = Row(37, "E", (), _from(_SOUND, _DONE), whose="any", notice="drop", ends=True)
+    DAMAGED = Row(38, "B", (), _from(_SOUND, (_DAMAGED,)), clears=True)
+    RESTORED = Row(39, "R", _LEASE, {_DAMAGED: (*_WAITING, _KEPT)}, wakes=True)
 
 
-# What a reader of the Event Log sees of each: a letter, or several that happen together. Housekeeping shows nothing.
-LETTERS: dict[Kind, str] = {
-    Kind.QUEUE_REMOVED: "D",  # Of the queue, and so of every message in it: one event, which has no sequence.
-    Kind.LOGGED: "LQ",
-    Kind.FETCHED: "F",
-    Kind.KICKED: "K",
-    Kind.SUCCEEDED: "SX",  # X only if this confirmation was the last one needed.
-    Kind.RETRIED: "R",
-    Kind.EXASPERATED: "E",
-    Kind.DEAD_LETTERED: "FEQ",  # F only if the delivery that used up the retries is part of the record.
-    Kind.EXPIRED: "Z",
-    Kind.DELETED: "D",
-    Kind.DELIVERED: "F",
-    Kind.HANDED_OVER: "K",
-    Kind.RESULT_STORED: "S",
-    Kind.QUEUED: "Q",
-    Kind.UNCHANGED: "LU",
-    Kind.INVALID: "I",
-    Kind.NOT_INTERESTED: "N",
-    Kind.MOVED: "Q",
-    Kind.COMPLETED: "X",
-    Kind.GIVEN_BACK: "R",
-    Kind.FAILED: "E",
-    Kind.DAMAGED: "B",
-    Kind.RESTORED: "R",
-}
+def kinds_where(is_meant: Callable[[Row], object]) -> frozenset[Kind]:
+    """The kinds whose row meets a condition."""
+    return frozenset(kind for kind in Kind if is_meant(kind.row))
+
+
+LETTERS = {kind: kind.row.letters for kind in Kind if kind.row.letters}
+ENDS = kinds_where(lambda row: row.ends)
+MOVES = kinds_where(lambda row: row.moves)
+BEGINS = kinds_where(lambda row: row.begins)
+DEFINES = kinds_where(lambda row: "name" in row.stores or "text" in row.stores)  # What a number stands for.
+ABOUT_MESSAGES = kinds_where(lambda row: row.about == "message")

@@ -10,7 +10,7 @@ import numpy as np
 from penstock.engine.names import StoredNames
 from penstock.errors import DamagedLogError, DataDirectoryError, EventsLostError, EventsRemovedError
 from penstock.ids import MessageIds
-from penstock.model.kinds import Kind
+from penstock.model.kinds import DEFINES, Kind
 from penstock.model.values import Nanos
 from penstock.pipeline.log import Batches, Extent, NameTable
 from penstock.storage.directory import DataDirectory
@@ -21,7 +21,6 @@ from penstock.storage.log.snapshot import list_snapshots, read_snapshot
 
 _READ_BYTES = 1 << 20  # Measured: more is memory that is touched for the first time.
 _TRIES = 5
-_DEFINITIONS = (Kind.NAME_DEFINED, Kind.NAME_FORGOTTEN, Kind.QUEUE_CREATED)
 
 
 class FileLog:
@@ -99,11 +98,11 @@ class FileLog:
 
     def _learn(self, header: Header, payload: bytes) -> None:
         kinds = payload[header.heap_bytes :: RECORD_BYTES]
-        if not any(bytes([kind]) in kinds for kind in _DEFINITIONS):
+        if not any(bytes([kind]) in kinds for kind in DEFINES):
             return
         records = records_of(header, payload)
         bounds = extent_bounds(records)
-        for at in np.flatnonzero(np.isin(records["kind"], _DEFINITIONS)).tolist():
+        for at in np.flatnonzero(np.isin(records["kind"], list(DEFINES))).tolist():
             number, text = int(records["queue"][at]), payload[bounds[at] : bounds[at + 1]]
             if records["kind"][at] == Kind.QUEUE_CREATED:
                 self._names.queues[number] = msgspec.json.decode(text, type=_NewQueue).name

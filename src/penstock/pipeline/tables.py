@@ -18,7 +18,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.limits import CONSUMERS_SHOWN_MAX, LEASE_DAYS_MAX
-from penstock.model.kinds import Kind
+from penstock.model.kinds import Kind, State, kinds_where
 from penstock.pipeline.columns import COLUMNS, HEADERS, LETTERS, TIME, arrow_schema
 from penstock.pipeline.lake import PARTITION
 
@@ -87,17 +87,18 @@ def _letter_of(moment: str) -> str:
 
 
 def _kinds(*kinds: Kind) -> str:
-    return f"kind in ({', '.join(str(int(kind)) for kind in kinds)})"
+    return f"kind in ({', '.join(str(int(kind)) for kind in sorted(kinds))})"
 
 
 # What receivers do changes nothing for the workers of a queue.
-_OF_RECEIVERS = _kinds(Kind.DELIVERED, Kind.HANDED_OVER, Kind.GIVEN_BACK, Kind.RESULT_STORED)
+_OF_RECEIVERS = _kinds(*kinds_where(lambda row: row.whose == "receivers"))
 _DELIVERS = "state in ('F', 'K')"
 _SETTLES = "state in ('S', 'I', 'N')"
 _LEAVES = f"state in ('U', 'K', 'I', 'N', 'X', 'E', 'Z', 'D', 'M') and not {_OF_RECEIVERS}"
 _ARRIVES = f"state = 'Q' and {_kinds(Kind.MOVED)}"
-# Whoever has the message, worker or receiver, has it no longer.
-_ENDS_FOR_ALL = f"(state in ('Z', 'D', 'M', 'E', 'X') and not {_kinds(Kind.SUCCEEDED, Kind.EXASPERATED)})"
+# Whoever has the message, worker or receiver, has it no longer: what can end a message that workers are done with.
+_FOR_ALL = kinds_where(lambda row: row.moves or State.GONE in row.states.get(State.KEPT, ()))
+_ENDS_FOR_ALL = f"(state in ('Z', 'D', 'M', 'E', 'X') and {_kinds(*_FOR_ALL)})"
 # A queue that is removed ends all its messages, in one event without a sequence.
 _REMOVES = _kinds(Kind.QUEUE_REMOVED)
 _ALL = 1 << 40  # More messages than a queue holds.
@@ -146,7 +147,7 @@ _FACTS: dict[str, Any] = {**_TOLD, "expires_at": TIME, **_CONTENT}
 _TIMES = dict.fromkeys(("created", "entered", "consumed", "processed", "completed", "failed", "gone"), TIME)
 _ELSEWHERE = {f"{whence}_{name}": kind for whence in ("origin", "moved") for name, kind in _PLACE.items()}
 # Where it may be one of several consumers whose deliveries are counted.
-_COUNTS_ALONE = f"({_OF_RECEIVERS} or {_kinds(Kind.INVALID, Kind.NOT_INTERESTED, Kind.COMPLETED, Kind.FAILED)})"
+_COUNTS_ALONE = _kinds(*kinds_where(lambda row: row.letters and row.whose != "workers"))
 _CONSUMER = {"consumer": _TEXT, "fetched": TIME, "confirmed": TIME, "outcome": _LONG, "deliveries": _LONG}
 
 

@@ -18,7 +18,7 @@ from penstock.model.commands import (
     PublishTopics,
     Pull,
 )
-from penstock.model.lifecycle import State
+from penstock.model.kinds import State
 from penstock.model.settings import QueueSettings
 from penstock.server.config import LogConfig
 from penstock.server.services.damage import Damages

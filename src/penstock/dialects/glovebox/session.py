@@ -45,7 +45,7 @@ from penstock.model.answers import Answer, Delivery, Receipt, Refused
 from penstock.model.commands import CreateQueue, FinishMany, NewMessage, Publish, Release
 from penstock.model.commands import Fetch as FetchCommand
 from penstock.model.commands import Finish as FinishCommand
-from penstock.model.kinds import Kind
+from penstock.model.kinds import Kind, kinds_where
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos, Stage
 
@@ -76,23 +76,9 @@ CODES: dict[Reason, Code] = {
 }
 # The origin's clients end with an error of their own when they read a code that is not in the document.
 _ORIGIN_CODES: dict[Code, Code] = {"BadRequest": "PermissionDenied", "Unavailable": "PermissionDenied"}
-_NOTICES: dict[Kind, Notice] = {
-    Kind.FETCHED: "assign",
-    Kind.DELIVERED: "assign",
-    Kind.KICKED: "finish",
-    Kind.HANDED_OVER: "finish",
-    Kind.SUCCEEDED: "finish",
-    Kind.RESULT_STORED: "finish",
-    Kind.RETRIED: "retry",
-    Kind.GIVEN_BACK: "retry",
-    Kind.EXASPERATED: "drop",
-    Kind.FAILED: "drop",
-    Kind.DEAD_LETTERED: "drop",
-    Kind.INVALID: "drop",
-    Kind.NOT_INTERESTED: "drop",
-}
-# After these a sender is told nothing more of its message.
-_ENDS = frozenset(Kind) - {Kind.FETCHED, Kind.DELIVERED, Kind.RETRIED, Kind.GIVEN_BACK, Kind.MOVED}
+_NOTICES: dict[Kind, Notice] = {kind: kind.row.notice for kind in Kind if kind.row.notice}
+# After any other event a sender hears nothing more of its message.
+_GOES_ON = kinds_where(lambda row: row.notice in ("assign", "retry")) | {Kind.MOVED}
 _STAGES: dict[Firmness | None, Stage] = {
     None: Stage.SYNC,
     "ready": Stage.READY,
@@ -253,7 +239,7 @@ class _Followed:
         if notice in self._wanted:
             assert notice is not None
             self._session.notify(self._label, notice)
-        if kind in _ENDS:
+        if kind not in _GOES_ON:
             self._session.unfollow(self)
 
 

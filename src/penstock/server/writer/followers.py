@@ -6,15 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 
 from penstock.model.answers import Refused
 from penstock.model.events import Event, MessageEvent, MessageRun, QueueRemoved
-from penstock.model.kinds import LETTERS, Kind
+from penstock.model.kinds import ENDS, LETTERS, Kind
 from penstock.model.values import Place
-
-_ENDS = frozenset(
-    (
-        *(Kind.KICKED, Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.COMPLETED),
-        *(Kind.EXASPERATED, Kind.FAILED, Kind.EXPIRED, Kind.DELETED),
-    )
-)
 
 
 class Follower:
@@ -75,6 +68,6 @@ class Followers:
                 yield from self._at((event.queue, sequence), event.kind)
 
     def _at(self, place: Place, kind: Kind) -> Iterator[Concerned]:
-        followers = self._by_place.pop(place, ()) if kind in _ENDS else self._by_place.get(place, ())
+        followers = self._by_place.pop(place, ()) if kind in ENDS else self._by_place.get(place, ())
         for follower in followers:
             yield follower.told, kind

@@ -50,19 +50,17 @@ from penstock.model.commands import (
     Waiting,
 )
 from penstock.model.events import (
-    DeadLettered,
     Event,
     LoggedRun,
     MessageEvent,
     MessageRun,
-    Moved,
     QueueChanged,
     QueueCreated,
     QueuedRun,
     QueueRemoved,
     UnchangedRun,
 )
-from penstock.model.kinds import Kind
+from penstock.model.kinds import MOVES, Kind, kinds_where
 from penstock.model.values import Key, Nanos, Position, Stage
 from penstock.server.writer.followers import Follower, Followers
 from penstock.server.writer.loading import first_in, load
@@ -74,13 +72,13 @@ logger = logging.getLogger(__name__)
 _TICK = Tick()
 _DONE = Done()
 _READY, _SYNC = Stage.READY, Stage.SYNC  # Looking a member up in an enum is not free on the hottest path.
-_MAKES_READY = frozenset((Kind.LOGGED, Kind.RETRIED, Kind.RESCHEDULED, Kind.RESTORED))
+# A message may be ready in its queue. A run of queued messages has several queues, and is looked at on its own.
+_WAKES = kinds_where(lambda row: row.wakes and not row.moves) - {Kind.QUEUED}
 _FIRST_OF_MESSAGES = int(Kind.LOGGED)
 _OF_QUEUES = (QueueCreated, QueueChanged, QueueRemoved)
-_FOR_RECEIVERS = frozenset((Kind.DELIVERED, Kind.HANDED_OVER, Kind.GIVEN_BACK, Kind.RESULT_STORED, Kind.EXTENDED))
-_CLEARS_THE_WAY = frozenset(  # Of what receivers stop before.
-    (Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXPIRED, Kind.DELETED, Kind.MOVED, Kind.DAMAGED)
-)
+# Receivers wait for the time at which something is due again.
+_DUE_AGAIN = kinds_where(lambda row: row.whose != "workers" and "visible_at" in row.stores)
+_CLEARS_THE_WAY = kinds_where(lambda row: row.clears)
 _DAMAGES_MAX = 100  # Damaged parts of the log that one command goes on after.
 
 
@@ -700,16 +698,14 @@ class Loop:
     def _observe(self, event: Event) -> None:
         """Look at an event that is about to be applied: who waits for it?"""
         kind = event.kind
-        if kind in _MAKES_READY:
+        if kind in _WAKES:
             self._note_woken(event.queue)  # type: ignore[attr-defined]
+        elif kind in MOVES:
+            self._note_woken(event.to_queue)  # type: ignore[attr-defined]
         elif kind is Kind.QUEUED:
             for number in dict.fromkeys(event.queues if type(event) is QueuedRun else (event.queue,)):  # type: ignore[attr-defined]
                 self._note_woken(number)
-        elif isinstance(event, DeadLettered | Moved):
-            self._note_woken(event.to_queue)
-        elif isinstance(event, QueueRemoved):
-            self._note_woken(event.queue)
-        elif kind in _FOR_RECEIVERS:
+        elif kind is Kind.RESULT_STORED or kind in _DUE_AGAIN:
             self._observe_receiver(event)
         elif kind in _CLEARS_THE_WAY and isinstance(event, MessageEvent) and not event.receives:
             self._woken += self._receivers.get(self.engine.queues[event.queue].name, ())
@@ -733,7 +729,7 @@ class Loop:
             key: Key = (name, event.sequence)
             if key in self._waiters:
                 self._woken.append(key)
-        elif event.kind in (Kind.DELIVERED, Kind.GIVEN_BACK, Kind.EXTENDED) and name in self._receivers:
+        elif name in self._receivers:
             receiver = event.consumers[0] if isinstance(event, MessageRun) else event.consumer
             key = (name, self.engine.names.texts[receiver])
             for each in self._waiting_as(key) if event.visible_at != NEVER_NS else ():

@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 
 from penstock.errors import DamagedLogError
 from penstock.limits import INT32_MAX, NEVER_NS
-from penstock.model.kinds import LETTERS, Kind
-from penstock.storage.log.batch import COMPLETE, DIGEST_BYTES, HAS_DIGEST, LEASED, RECORD_DTYPE, WAS_FETCHED, Header
+from penstock.model.kinds import DEFINES, LETTERS, MOVES, Kind, kinds_where
+from penstock.storage.log.batch import DIGEST_BYTES, FLAGS, HAS_DIGEST, RECORD_DTYPE, Header
 
 RECORDS_PER_GROUP = 8_192  # Measured: fewer pay for the calls, more for memory that is touched for the first time.
 BYTES_PER_GROUP = 64 << 20  # Bodies bound a group earlier; Arrow's offsets have room for 2 GiB.
@@ -205,16 +205,15 @@ class _Form(NamedTuple):
 
 
 def _letters(kind: Kind, flags: int) -> str:
-    letters = LETTERS.get(kind, "")
-    if kind is Kind.SUCCEEDED and not flags & COMPLETE:
-        return letters.replace("X", "")
-    if kind is Kind.DEAD_LETTERED and not flags & WAS_FETCHED:
-        return letters.replace("F", "")
+    letters = kind.row.letters
+    for letter, field in kind.row.only_if.items():
+        if not flags & FLAGS[field]:
+            letters = letters.replace(letter, "")
     return letters
 
 
 # The first two bytes of a record, kind and flags, taken as one number, are the key of these tables.
-_FLAGS = HAS_DIGEST | COMPLETE | WAS_FETCHED | LEASED
+_FLAGS = HAS_DIGEST | sum(FLAGS.values())
 _KEY_MASK = _FLAGS << 8 | 0xFF
 _FORMS = [_Form(kind, letter) for kind, letters in LETTERS.items() for letter in letters]
 _UNKNOWN = 255
@@ -232,35 +231,26 @@ def _are(chosen: Callable[[_Form], bool]) -> NDArray[np.bool_]:
     return np.array([chosen(form) for form in _FORMS], dtype=np.bool_)
 
 
-_IS_OF_MESSAGE = _are(lambda form: form.kind is not Kind.QUEUE_REMOVED)
-_HAS_FACTS = _are(lambda form: form.kind in (Kind.LOGGED, Kind.QUEUED, Kind.UNCHANGED))
-_HAS_CONTENT = _are(lambda form: form.kind is Kind.LOGGED and form.letter == "L")
-_HAS_OWN = _are(lambda form: form.kind in (Kind.LOGGED, Kind.UNCHANGED) and form.letter == "L")
-_HAS_RESULT = _are(lambda form: form.kind in (Kind.SUCCEEDED, Kind.RESULT_STORED) and form.letter == "S")
-_IS_MOVED = _are(lambda form: form.kind in (Kind.DEAD_LETTERED, Kind.MOVED) and form.letter == "Q")
-_HAS_TARGET = _are(
-    lambda form: (
-        form.kind in (Kind.QUEUED, Kind.UNCHANGED, Kind.MOVED)
-        or (form.kind is Kind.DEAD_LETTERED and form.letter == "E")
-    )
-)
-_HAS_VISIBLE_AT = _are(
-    lambda form: (
-        form.kind
-        in (
-            Kind.LOGGED,
-            Kind.QUEUED,
-            Kind.FETCHED,
-            Kind.RETRIED,
-            Kind.DELIVERED,
-            Kind.GIVEN_BACK,
-            Kind.RESTORED,
-            Kind.MOVED,
-        )
-        or (form.kind is Kind.DEAD_LETTERED and form.letter != "E")
-    )
-)
-_HAS_EXPIRES_AT = _are(lambda form: form.kind in (Kind.LOGGED, Kind.QUEUED)) | _IS_MOVED
+def _store(field: str) -> NDArray[np.bool_]:
+    return _are(lambda form: field in form.kind.row.stores)
+
+
+def _letter_is(letters: str) -> NDArray[np.bool_]:
+    return _are(lambda form: form.letter in letters)
+
+
+# A message that is moved has the facts of its new place on Q. If it is moved because it failed, that place is on E.
+_IS_OF_MESSAGE = _are(lambda form: form.kind.row.about == "message")
+_IS_MOVED = _are(lambda form: form.kind.row.moves) & _letter_is("Q")
+_HAS_FACTS = _store("priority")
+_HAS_CONTENT = _store("body") & _letter_is("L")
+_HAS_OWN = _store("key") & _letter_is("L")
+_HAS_RESULT = _store("result") & _letter_is("S")
+_HAS_TARGET = _store("to_queue") & (_letter_is("E") | _are(lambda form: "E" not in form.kind.row.letters))
+_HAS_VISIBLE_AT = _store("visible_at") & ~_letter_is("E")
+_HAS_EXPIRES_AT = _store("expires_at") & (_HAS_FACTS | _IS_MOVED)
+_OF_QUEUES = kinds_where(lambda row: row.letters and row.about == "queue")
+_WITH_RESULT = kinds_where(lambda row: row.letters and "result" in row.stores)
 _LETTER = np.array([ord(form.letter) for form in _FORMS], dtype=np.uint8)
 
 _COPY_BYTES_MAX = 4096
@@ -290,6 +280,12 @@ class _Rows:
     def are(self, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return chosen.take(self.form)
 
+    def _of_kinds(self, chosen: frozenset[Kind]) -> NDArray[np.bool_]:
+        """Which records are of one of a few kinds."""
+        kinds = self.records["kind"]
+        found: NDArray[np.bool_] = np.logical_or.reduce([kinds == kind for kind in chosen])
+        return found
+
     @cached_property
     def form(self) -> _Array:
         """Of each row: what it is, as an index into `_FORMS`."""
@@ -301,8 +297,7 @@ class _Rows:
     @cached_property
     def moved(self) -> _Array:
         """The rows that tell of a message in the queue that it was moved to."""
-        kinds = self.records["kind"]
-        if not ((kinds == Kind.DEAD_LETTERED) | (kinds == Kind.MOVED)).any():
+        if not self._of_kinds(MOVES).any():
             return np.empty(0, dtype=np.int64)
         return np.flatnonzero(self.are(_IS_MOVED))
 
@@ -322,8 +317,7 @@ class _Rows:
     @cached_property
     def of_messages(self) -> NDArray[np.bool_] | None:
         """Which rows are about a message, not about a queue. None: all of them."""
-        kinds = self.records["kind"]
-        return self.are(_IS_OF_MESSAGE) if (kinds == Kind.QUEUE_REMOVED).any() else None
+        return self.are(_IS_OF_MESSAGE) if self._of_kinds(_OF_QUEUES).any() else None
 
     @cached_property
     def queue(self) -> _Array:
@@ -379,8 +373,7 @@ class _Rows:
 
     @property
     def result_bytes(self) -> _Array:
-        kinds = self.records["kind"]
-        sizes: _Array = self.records["body_bytes"] * ((kinds == Kind.SUCCEEDED) | (kinds == Kind.RESULT_STORED))
+        sizes: _Array = self.records["body_bytes"] * self._of_kinds(_WITH_RESULT)
         return sizes
 
     def part(self, slot: int, sizes: _Array, forms: NDArray[np.bool_]) -> pa.Array:
@@ -395,7 +388,7 @@ class _Rows:
 
     def _learn(self, names: Names) -> None:
         kinds = self.records["kind"]
-        for at in np.flatnonzero((kinds <= Kind.QUEUE_CREATED) | (kinds == Kind.NAME_FORGOTTEN)).tolist():
+        for at in np.flatnonzero(self._of_kinds(DEFINES)).tolist():
             start, end = self.slot_bounds[_SLOTS * at : _SLOTS * at + 2].tolist()
             text, number = bytes(self.heap[start:end]), int(self.records["queue"][at])
             if kinds[at] == Kind.QUEUE_CREATED:

@@ -56,6 +56,7 @@ HAS_DIGEST = 1  # Flag: the extent ends with a SHA-256 of the body.
 COMPLETE = 2  # Flag: the confirmation was the last one needed.
 WAS_FETCHED = 4  # Flag: the dead-lettering record contains the delivery that caused it.
 LEASED = 8  # Flag: the delivery is a lease, which ends at `visible_at`.
+FLAGS = {"complete": COMPLETE, "fetched": WAS_FETCHED, "leased": LEASED}  # By the field of the event.
 DIGEST_BYTES = 32
 
 

@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from penstock.model.events import (
+    EVENTS,
     Admitted,
     BatchCommitted,
-    Carried,
-    Completed,
-    Damaged,
-    DeadLettered,
-    Declined,
-    Deleted,
-    Delivered,
     Event,
-    Exasperated,
-    Expired,
-    Extended,
-    Failed,
-    Fetched,
-    GivenBack,
-    HandedOver,
-    Invalidated,
-    Kicked,
     Logged,
-    Moved,
+    MessageEvent,
     NameDefined,
     NameForgotten,
     QueueChanged,
@@ -35,13 +21,7 @@ from penstock.model.events import (
     Queued,
     QueueRemoved,
     ReceiverMoved,
-    Rescheduled,
-    Restored,
-    ResultCarried,
-    ResultStored,
-    Retried,
     Staged,
-    Succeeded,
     Unchanged,
     Unstaged,
 )
@@ -137,17 +117,6 @@ def _facts(record: _Record) -> tuple[int, int, int, int, int, int]:
     return record[5], record[3], record[4], record[6], record[10], record[11]
 
 
-def _decode_dead_lettered(record: _Record, _: bytes) -> Event:
-    return DeadLettered(
-        *_facts(record),
-        fetched=bool(record[1] & WAS_FETCHED),
-        visible_at=record[7],
-        expires_at=record[8],
-        to_queue=record[16],
-        to_sequence=record[17],
-    )
-
-
 def _decode_queue_created(record: _Record, extent: bytes) -> Event:
     facts = msgspec.json.decode(extent, type=_QueueFacts)
     return QueueCreated(record[5], record[3], facts.name, facts.settings)
@@ -162,35 +131,12 @@ def _decode_staged(record: _Record, extent: bytes) -> Event:
     )
 
 
-_DECODERS: dict[int, Callable[[_Record, bytes], Event]] = {
+_Decoder = Callable[[_Record, bytes], Event]
+# Kinds with a form of their own. All others are about a message in a queue, and are read by what they store.
+_DECODERS: dict[int, _Decoder] = {
     Kind.LOGGED: _decode_logged,
-    Kind.FETCHED: lambda record, _: Fetched(*_facts(record), visible_at=record[7]),
-    Kind.KICKED: lambda record, _: Kicked(*_facts(record)),
-    Kind.SUCCEEDED: lambda record, extent: Succeeded(
-        *_facts(record), complete=bool(record[1] & COMPLETE), result=extent
-    ),
-    Kind.RETRIED: lambda record, _: Retried(*_facts(record), visible_at=record[7]),
-    Kind.EXASPERATED: lambda record, _: Exasperated(*_facts(record)),
-    Kind.DEAD_LETTERED: _decode_dead_lettered,
-    Kind.EXPIRED: lambda record, _: Expired(*_facts(record)),
-    Kind.DELETED: lambda record, _: Deleted(*_facts(record)),
-    Kind.CARRIED: lambda record, extent: Carried(*_facts(record), extent, *record[16:18]),
-    Kind.DELIVERED: lambda record, _: Delivered(*_facts(record), record[7], leased=bool(record[1] & LEASED)),
-    Kind.GIVEN_BACK: lambda record, _: GivenBack(*_facts(record), visible_at=record[7]),
-    Kind.FAILED: lambda record, _: Failed(*_facts(record)),
-    Kind.HANDED_OVER: lambda record, _: HandedOver(*_facts(record)),
-    Kind.RESULT_STORED: lambda record, extent: ResultStored(*_facts(record), result=extent),
-    Kind.RESULT_CARRIED: lambda record, extent: ResultCarried(*_facts(record), result=extent),
     Kind.QUEUED: _decode_queued,
     Kind.UNCHANGED: _decode_unchanged,
-    Kind.INVALID: lambda record, _: Invalidated(*_facts(record)),
-    Kind.NOT_INTERESTED: lambda record, _: Declined(*_facts(record)),
-    Kind.EXTENDED: lambda record, _: Extended(*_facts(record), visible_at=record[7]),
-    Kind.RESCHEDULED: lambda record, _: Rescheduled(*_facts(record), visible_at=record[7]),
-    Kind.MOVED: lambda record, _: Moved(*_facts(record), *record[7:9], *record[16:18]),
-    Kind.COMPLETED: lambda record, _: Completed(*_facts(record)),
-    Kind.DAMAGED: lambda record, _: Damaged(*_facts(record)),
-    Kind.RESTORED: lambda record, _: Restored(*_facts(record), visible_at=record[7]),
     Kind.RECEIVER_MOVED: lambda record, _: ReceiverMoved(record[5], record[3], record[4], record[11]),
     Kind.NAME_DEFINED: lambda record, extent: NameDefined(record[5], record[3], extent.decode()),
     Kind.NAME_FORGOTTEN: lambda record, extent: NameForgotten(record[5], record[3], extent.decode()),
@@ -204,4 +150,34 @@ _DECODERS: dict[int, Callable[[_Record, bytes], Event]] = {
     Kind.ADMITTED: lambda _, extent: msgspec.json.decode(extent, type=Admitted),
     Kind.UNSTAGED: lambda _, extent: msgspec.json.decode(extent, type=Unstaged),
 }
-assert _DECODERS.keys() == {int(kind) for kind in Kind}
+
+
+def _decoder_of(event: Any) -> _Decoder:
+    """How to read an event about a message in a queue. A message's records are read often: so each has its lambda."""
+    match event.kind.row.stores:
+        case ():
+            return lambda record, _: event(*_facts(record))
+        case ("visible_at",):
+            return lambda record, _: event(*_facts(record), record[7])
+        case ("visible_at", "leased"):
+            return lambda record, _: event(*_facts(record), record[7], bool(record[1] & LEASED))
+        case ("complete", "result"):
+            return lambda record, extent: event(*_facts(record), bool(record[1] & COMPLETE), extent)
+        case ("result",):
+            return lambda record, extent: event(*_facts(record), extent)
+        case ("visible_at", "expires_at", "to_queue", "to_sequence"):
+            return lambda record, _: event(*_facts(record), *record[7:9], *record[16:18])
+        case ("fetched", "visible_at", "expires_at", "to_queue", "to_sequence"):
+            return lambda record, _: event(
+                *_facts(record), bool(record[1] & WAS_FETCHED), *record[7:9], *record[16:18]
+            )
+        case ("extent", "to_queue", "to_sequence"):
+            return lambda record, extent: event(*_facts(record), extent, *record[16:18])
+        case stores:
+            raise AssertionError(f"no event is stored as {stores}")
+
+
+for _event in EVENTS:
+    if issubclass(_event, MessageEvent):
+        _DECODERS[_event.kind] = _decoder_of(_event)
+assert _DECODERS.keys() == set(Kind)

@@ -11,29 +11,15 @@ import numpy as np
 from crc32c import crc32c
 
 from penstock.model.events import (
+    EVENTS,
     Admitted,
     BatchCommitted,
     Carried,
-    Completed,
-    Damaged,
     DeadLettered,
-    Declined,
-    Deleted,
     Delivered,
     DeliveredRun,
     Event,
-    Exasperated,
-    Expired,
-    Extended,
-    Failed,
-    Fetched,
     FetchedRun,
-    GivenBack,
-    HandedOver,
-    HandedOverRun,
-    Invalidated,
-    Kicked,
-    KickedRun,
     Logged,
     LoggedRun,
     MessageEvent,
@@ -47,11 +33,8 @@ from penstock.model.events import (
     QueuedRun,
     QueueRemoved,
     ReceiverMoved,
-    Rescheduled,
-    Restored,
     ResultCarried,
     ResultStored,
-    Retried,
     Staged,
     Succeeded,
     SucceededRun,
@@ -59,7 +42,6 @@ from penstock.model.events import (
     UnchangedRun,
     Unstaged,
 )
-from penstock.model.kinds import Kind
 from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import (
     COMPLETE,
@@ -367,6 +349,7 @@ def _encode_as_json(event: Event, heap: bytearray, records: bytearray) -> None:
     _encode_definition(event, 0, msgspec.json.encode(event), heap, records)
 
 
+# Kinds with a form of their own. All others are about a message in a queue, and are written by what they store.
 _ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
     Logged: _encode_logged,
     LoggedRun: _encode_logged_run,
@@ -374,24 +357,28 @@ _ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
     QueuedRun: _encode_queued_run,
     Unchanged: _encode_unchanged,
     UnchangedRun: _encode_unchanged_run,
-    **dict.fromkeys((FetchedRun, KickedRun, SucceededRun, DeliveredRun, HandedOverRun), _encode_message_run),
     NameDefined: _encode_name,
     NameForgotten: _encode_name,
     QueueCreated: _encode_queue_created,
     QueueChanged: _encode_queue_changed,
     QueueRemoved: _encode_queue_removed,
-    **dict.fromkeys((Fetched, Retried, GivenBack, Restored, Extended, Rescheduled), _encode_leased),
-    Succeeded: _encode_succeeded,
-    DeadLettered: _encode_dead_lettered,
-    Moved: _encode_moved,
-    Carried: _encode_carried,
-    Delivered: _encode_delivered,
-    ResultStored: _encode_result,
-    ResultCarried: _encode_result,
     ReceiverMoved: _encode_receiver_moved,
     Staged: _encode_staged,
     **dict.fromkeys((BatchCommitted, Admitted, Unstaged), _encode_as_json),
-    **dict.fromkeys((Kicked, Exasperated, Failed, Expired, Deleted, HandedOver), _encode_message_event),
-    **dict.fromkeys((Invalidated, Declined, Completed, Damaged), _encode_message_event),
 }
-assert {event.kind for event in _ENCODERS} == set(Kind)
+_SHAPES: dict[tuple[str, ...], Callable[[Any, bytearray, bytearray], None]] = {
+    (): _encode_message_event,
+    ("visible_at",): _encode_leased,
+    ("visible_at", "leased"): _encode_delivered,
+    ("complete", "result"): _encode_succeeded,
+    ("result",): _encode_result,
+    ("visible_at", "expires_at", "to_queue", "to_sequence"): _encode_moved,
+    ("fetched", "visible_at", "expires_at", "to_queue", "to_sequence"): _encode_dead_lettered,
+    ("extent", "to_queue", "to_sequence"): _encode_carried,
+}
+for _event in EVENTS:
+    if issubclass(_event, MessageRun):
+        _ENCODERS[_event] = _encode_message_run
+    elif issubclass(_event, MessageEvent):
+        _ENCODERS[_event] = _SHAPES[_event.kind.row.stores]
+assert _ENCODERS.keys() == set(EVENTS)

@@ -30,7 +30,7 @@ from penstock.limits import (
     TRACE_RECORDS_MAX,
 )
 from penstock.model.events import Event
-from penstock.model.kinds import LETTERS, Kind
+from penstock.model.kinds import ABOUT_MESSAGES, BEGINS, MOVES, Kind
 from penstock.model.values import Nanos, Place, Position
 from penstock.storage.arrow.columns import decode
 from penstock.storage.log.batch import HEADER_BYTES, RECORD_BYTES, RECORD_DTYPE, Header, records_of
@@ -45,12 +45,9 @@ _ENTRY = np.dtype([("block", "<u4"), ("queue", "<u4"), ("low", "<u8"), ("high", 
 _NO_ENTRIES = np.empty(0, dtype=_ENTRY)
 
 # Records that join two places: a message goes from the one to the other, or is in both.
-_MOVES = (Kind.DEAD_LETTERED, Kind.MOVED)
-_JOINS = (*_MOVES, Kind.QUEUED)
-_BIRTHS = (Kind.LOGGED, Kind.QUEUED, Kind.UNCHANGED)
-_ABOUT_MESSAGES = (*(LETTERS.keys() - {Kind.QUEUE_REMOVED}), Kind.CARRIED, Kind.EXTENDED, Kind.RESCHEDULED)
+_JOINS = MOVES | {Kind.QUEUED}
 _IS_JOIN, _IS_ABOUT_MESSAGE = np.zeros((2, 256), dtype=np.bool_)
-_IS_JOIN[list(_JOINS)] = _IS_ABOUT_MESSAGE[list(_ABOUT_MESSAGES)] = True
+_IS_JOIN[list(_JOINS)] = _IS_ABOUT_MESSAGE[list(ABOUT_MESSAGES)] = True
 
 
 class Trace(NamedTuple):
@@ -269,29 +266,29 @@ class Tracer:
 
     def _take(self, record: Any, event: Callable[[], Event]) -> bool:
         """Whether a record tells of the message; and what follows from it for the search."""
-        kind = Kind(int(record["kind"]))
-        if kind is Kind.QUEUE_REMOVED:
+        kind = int(record["kind"])
+        if kind == Kind.QUEUE_REMOVED:
             return int(record["queue"]) in {queue for queue, _ in self._wanted}
-        if kind not in _ABOUT_MESSAGES:
+        if kind not in ABOUT_MESSAGES:
             return False
         here = (int(record["queue"]), int(record["sequence"]))
         there = (int(record["to_queue"]), int(record["to_sequence"]))
-        if kind is Kind.LOGGED and here in self._sources:
+        if kind == Kind.LOGGED and here in self._sources:
             self._sources.discard(here)
             self._content = event()
         concerned = here in self._wanted
-        if concerned and kind in _MOVES:
+        if concerned and kind in MOVES:
             self._add(there, self._later)
-        if concerned and kind in _BIRTHS:
+        if concerned and kind in BEGINS:
             self._wanted.discard(here)
-            if kind is not Kind.LOGGED and there not in self._places:
+            if kind != Kind.LOGGED and there not in self._places:
                 self._sources.add(there)
                 self._grown = True
-        if there in self._wanted and kind in _MOVES:
+        if there in self._wanted and kind in MOVES:
             self._wanted.discard(there)
             self._add(here, self._wanted)
             self._grown = concerned = True
-        if there in self._wanted and kind is Kind.QUEUED:
+        if there in self._wanted and kind == Kind.QUEUED:
             self._add(here, self._later)
             concerned = True
         if concerned:
@@ -306,7 +303,7 @@ class Tracer:
     def _keep(self, header: Header, payload: bytes, taken: list[int]) -> None:
         if self._room <= 0 or len(self._events) >= TRACE_RECORDS_MAX:
             self._whole = False
-            taken = [at for at in taken if records_of(header, payload)["kind"][at] in _BIRTHS]
+            taken = [at for at in taken if records_of(header, payload)["kind"][at] in BEGINS]
         for at, event in events_at(header, payload, sorted(taken)):
             self._events[header.base_offset + at] = event
         rows = decode([(header, payload)])
