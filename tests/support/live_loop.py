@@ -12,11 +12,11 @@ from penstock.model.answers import Answer
 from penstock.model.commands import Command, NewMessage, Publish
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Version
-from penstock.server.app import AsyncioScheduler
 from penstock.server.config import LogConfig
 from penstock.server.services.history import Remembering
 from penstock.server.services.snapshots import Housekeeper
 from penstock.server.writer.loop import Loop
+from penstock.server.writer.scheduler import AsyncioScheduler
 from penstock.storage.history.history import ObjectHistory
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.memory import MemoryLog

@@ -23,11 +23,11 @@ def serve(
 ) -> None:
     """Start a broker. Stop it with SIGTERM or Ctrl-C."""
     # Imported here, so that the other verbs do not wait for the server's libraries.
-    from penstock.server import app, logs
+    from penstock.server import broker, logs
     from penstock.server.config import check_exposure, load
 
     own = {"data": data, "http.address": http, "lines.address": lines}
     loaded = load(config, os.environ, settings or [], {key: value for key, value in own.items() if value is not None})
     check_exposure(loaded, insecure)
     logs.set_up(loaded.logging.level, loaded.logging.format)
-    raise typer.Exit(app.serve(loaded))
+    raise typer.Exit(broker.serve(loaded))

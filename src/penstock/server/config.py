@@ -38,12 +38,14 @@ from penstock.limits import (
     REQUEST_BODY_BYTES_MAX,
     REQUEST_HEADERS_BYTES_MAX,
     RETRIES_MAX,
+    SECOND_NS,
     SEGMENT_BYTES_MAX,
     SEGMENT_BYTES_MIN,
     STAGED_CHUNK_BYTES_MAX,
     UNREAD_BYTES_DEFAULT,
     UNREAD_BYTES_MIN,
 )
+from penstock.model.settings import QueueSettings, RedrivePolicy
 
 FILE_NAME = "penstock.toml"
 VARIABLE_PREFIX = "PENSTOCK_"
@@ -316,6 +318,11 @@ class NqConfig(Struct, frozen=True, kw_only=True):
         int, Meta(ge=1, le=_SECONDS_MAX, description="How long messages stay in a queue that a post has made.")
     ] = 7 * _DAY_SECONDS
 
+    @property
+    def new_queue(self) -> QueueSettings:
+        """The settings of a queue that a post creates."""
+        return QueueSettings(keep="all", retention_ns=self.retention_seconds * SECOND_NS)
+
 
 class PushConfig(Struct, frozen=True, kw_only=True):
     private_addresses: Annotated[
@@ -364,6 +371,19 @@ class TopicsConfig(Struct, frozen=True, kw_only=True):
     dead_letter_queue: Annotated[
         str, Meta(description="Where such messages go, a queue that is made if need be. None: they are dropped.")
     ] = ""
+
+    @property
+    def new_queue(self) -> QueueSettings:
+        """The settings of a queue that a message to a topic creates."""
+        # One more receive than retries: the retries decide, so a message moves when its last delivery has failed.
+        policy = RedrivePolicy(self.retries + 1, self.dead_letter_queue) if self.dead_letter_queue else None
+        return QueueSettings(
+            redrive_policy=policy,
+            retention_ns=self.retention_seconds * SECOND_NS,
+            visibility_ns=round(self.visibility_seconds * SECOND_NS),
+            detect_unchanged=self.detect_unchanged,
+            retries=self.retries,
+        )
 
 
 class AuthConfig(Struct, frozen=True, kw_only=True):

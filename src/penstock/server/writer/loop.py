@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
+from penstock.dialects.wire.conversation import Cancelable
 from penstock.engine.decide.pull import waiting
 from penstock.engine.engine import Engine
 from penstock.errors import DamagedExtentError, HistoryError, Reason
@@ -65,6 +66,7 @@ from penstock.model.values import Key, Nanos, Position, Stage
 from penstock.server.writer.followers import Follower, Followers
 from penstock.server.writer.loading import first_in, load
 from penstock.server.writer.port import Reply
+from penstock.server.writer.scheduler import Scheduler
 from penstock.storage.port import Log
 
 logger = logging.getLogger(__name__)
@@ -82,23 +84,6 @@ _CLEARS_THE_WAY = kinds_where(lambda row: row.clears)
 _DAMAGES_MAX = 100  # Damaged parts of the log that one command goes on after.
 
 
-class Timer(Protocol):
-    def cancel(self) -> None: ...
-
-
-class Scheduler(Protocol):
-    """The event loop, or a simulated one."""
-
-    def soon(self, callback: Callable[[], None]) -> None:
-        """Call when this turn has ended."""
-
-    def from_thread(self, callback: Callable[[], None]) -> None:
-        """Call in the loop's thread, whichever thread asks."""
-
-    def after(self, delay_ns: Nanos, callback: Callable[[], None]) -> Timer:
-        """Call when this long has passed."""
-
-
 class Waiter:
     """A client that waits for something. `cancel` when it has gone away, be it before it began to wait; `give_up` if
     it may have."""
@@ -110,7 +95,7 @@ class Waiter:
         self.command = command
         self.reply = reply
         self.stage = stage
-        self.timer: Timer | None = None
+        self.timer: Cancelable | None = None
         self.canceled = False
         self.patient = True
 
@@ -181,12 +166,12 @@ class Loop:
         self._waiters: dict[Key, dict[Waiter, None]] = {}  # By what they wait for, first come first served.
         self._receivers: dict[str, dict[Key, None]] = {}  # By queue: the keys of those who wait to receive from it.
         self._starts: dict[Key, dict[Key, None]] = {}  # By queue and receiver: the keys with a start of their own.
-        self._retries: dict[Key, tuple[Nanos, Timer]] = {}  # When a waiting receiver gets something again.
+        self._retries: dict[Key, tuple[Nanos, Cancelable]] = {}  # When a waiting receiver gets something again.
         self._watches: dict[str, dict[Watch, None]] = {}
         self._woken: list[Key] = []
         self._wake_is_due = False
         self._followers = Followers()
-        self._timer: Timer | None = None
+        self._timer: Cancelable | None = None
         self._timer_at: Nanos = NEVER_NS
         self._arm()
 

@@ -1,0 +1,248 @@
+"""The life of a broker: recovery, listening, failure and revival, and the order in which everything stops."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import logging
+import random
+import signal
+import sys
+from collections.abc import Callable
+
+import uvloop
+
+from penstock.dialects.etzel import Etzel, refusal
+from penstock.errors import ConfigError, DataDirectoryError, InUseError, PenstockError
+from penstock.limits import SECOND_NS
+from penstock.model.settings import QueueSettings
+from penstock.server.app import Application, ids_of
+from penstock.server.auth import Authenticator
+from penstock.server.clock import Clock
+from penstock.server.config import Address, Config
+from penstock.server.descriptors import available, plan
+from penstock.server.listening import listening_process
+from penstock.server.metrics import Metrics
+from penstock.server.recovery import Recovered, recover
+from penstock.server.services.admission import Admitter
+from penstock.server.services.damage import Damages
+from penstock.server.services.history import Remembering
+from penstock.server.services.name_sweep import NameSweeping
+from penstock.server.services.push import Pushers
+from penstock.server.services.snapshots import Housekeeper
+from penstock.server.services.spectators import Spectators
+from penstock.server.shells.http import HttpServer
+from penstock.server.shells.lines import LineServer
+from penstock.server.shells.turns import Turns
+from penstock.server.shells.unread import Unread
+from penstock.server.writer.loop import Loop
+from penstock.server.writer.scheduler import AsyncioScheduler
+from penstock.storage.directory import DataDirectory, Identity
+
+logger = logging.getLogger(__name__)
+
+_REVIVE_SECONDS = 1.0
+_LOOK_AROUND_SECONDS = 5.0
+_WATCH_SECONDS = 1.0
+_AFTER_LOSS = (
+    "The broker has stopped; what it acknowledged in its last second may be lost. Put the directory back, make sure"
+    " that nothing removes files from it, and start the broker again"
+)
+
+
+class Broker:
+    """One broker from start to stop."""
+
+    def __init__(self, config: Config) -> None:
+        self.config, self._backlog = plan(config, available())
+        self.directory = DataDirectory(config.data)
+        self._clock = Clock()
+        self._clock_is_off = False
+        self._stop = asyncio.Event()
+        self._reviving: asyncio.Task[None] | None = None
+        self._lost: str | None = None  # Why the data directory cannot be used any more.
+
+    async def run(self) -> int:
+        """Serve until a signal stops it; the exit code."""
+        identity = self.directory.open()
+        try:
+            self._assemble(identity, recover(self.directory, self.config))
+            gc.freeze()  # What was recovered stays for long: the collector need not look at it.
+            listeners = [
+                await self._listen(self.http, self.config.http.address),
+                await self._listen(self.lines, self.config.lines.address),
+            ]
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+            http, lines = (str(Address(*each.sockets[0].getsockname()[:2])) for each in listeners)
+            logger.info("listening", extra={"http": http, "lines": lines, "data": str(self.config.data)})
+            self.pushers.start()
+            rounds = [asyncio.create_task(self._look_around()), asyncio.create_task(self._watch_directory())]
+            self.admitter.resume()
+            await self._stop.wait()
+            for each in rounds:
+                each.cancel()
+            code = await self._shut_down(listeners)
+            if self._lost:
+                raise DataDirectoryError(f"{self._lost}. {_AFTER_LOSS}")
+            return code
+        finally:
+            self.directory.close()
+
+    # ── Start ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _assemble(self, identity: Identity, recovered: Recovered) -> None:
+        config, scheduler = self.config, AsyncioScheduler(asyncio.get_running_loop())
+        self.loop = Loop(recovered.engine, recovered.log, self._clock, scheduler)
+        self.loop.on_failure = self._on_failure
+        self.metrics = Metrics(self.loop)
+        self.loop.on_commit_seconds = self.metrics.commit_seconds.observe
+        self.damages = Damages(self.loop)
+        self._keep_house(recovered)
+        self.loop.on_commit.append(lambda: self.housekeeper.after_commit())
+        self.loop.on_commit.append(lambda: self.remembering.after_commit())
+        self.spectators = self.metrics.spectators = Spectators(self.loop, ids_of(identity), config.events)
+        self.pushers = self.metrics.pushers = Pushers(self.loop, ids_of(identity), config.push, random.random)
+        self.name_sweeping = NameSweeping(self.loop)
+        self.admitter = Admitter(self.loop, config.topics.new_queue)
+        turns, unread = Turns(lambda: not self.loop.idle), Unread(config.unread_bytes_max)
+        self.loop.on_commit.append(turns.after_commit)
+        services = self.spectators, self.admitter, self.pushers
+        application = Application(config, identity, self.loop, self.metrics, *services, turns)
+        self.http = self.metrics.http = HttpServer(application, config.http, turns, unread)
+        self.lines = self.metrics.lines = self._line_server(identity, turns, unread)
+
+    def _line_server(self, identity: Identity, turns: Turns, unread: Unread) -> LineServer:
+        etzel = Etzel(ids_of(identity), QueueSettings())
+        admits = Authenticator(self.config.auth.tokens).admits if self.config.auth.tokens else None
+        return LineServer(
+            self.loop, self.config.lines, lambda peer: etzel.converse(peer, admits), refusal, turns, unread
+        )
+
+    async def _listen(self, server: HttpServer | LineServer, address: Address) -> asyncio.Server:
+        try:
+            return await server.listen(*address, self._backlog)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise InUseError(
+                    f"cannot listen on {address}: {listening_process(address.port)} listens there."
+                    " Stop it, or choose another address: --http HOST:PORT, --lines HOST:PORT"
+                ) from None
+            raise ConfigError(f"cannot listen on {address}: {error.strerror or error}") from None
+
+    # ── While it runs ───────────────────────────────────────────────────────────────────────────────────────
+
+    def _keep_house(self, recovered: Recovered) -> None:
+        _, log, history = recovered
+        self.log = log
+        self.remembering = self.metrics.remembering = Remembering(history, log)
+        self.housekeeper = Housekeeper(self.loop, log, self.config.log, self.remembering)
+        self.metrics.housekeeper = self.housekeeper
+        self.remembering.on_written = self.housekeeper.after_commit
+        self.damages.start(log)
+
+    async def _look_around(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_AROUND_SECONDS)
+            self._follow_clock()
+            if not self.loop.failure:
+                self.housekeeper.look_around()
+                self.remembering.rest()
+                self.admitter.look_around()
+
+    async def _watch_directory(self) -> None:
+        """Stop if the directory is no longer ours: acknowledged messages could be lost, and another broker's files
+        overwritten."""
+        while not (lost := self.directory.lost()):  # noqa: ASYNC110 - The file system sends no such event.
+            await asyncio.sleep(_WATCH_SECONDS)
+        self._lost = lost
+        logger.critical("data_directory_lost", extra={"reason": lost})
+        if not self.loop.failure:
+            self.loop.fail(DataDirectoryError(lost))
+        self._stop.set()
+
+    def _follow_clock(self) -> None:
+        """Log once if the system clock was set, and keep timers right while our clock adjusts to it."""
+        error = self._clock.follow()
+        if error:
+            self.loop.rearm()
+        if abs(error) > SECOND_NS and not self._clock_is_off:
+            logger.warning("clock_set", extra={"seconds": error / SECOND_NS})
+        self._clock_is_off = bool(error)
+
+    def _on_failure(self, _: BaseException) -> None:
+        self.housekeeper.stop()
+        if self._lost:
+            return
+        self._reviving = asyncio.create_task(self._revive())
+
+    async def _revive(self) -> None:
+        """As soon as the disk can be written: cut off what was not acknowledged, replay the rest, and go on."""
+        while self.loop.failure:
+            await asyncio.sleep(_REVIVE_SECONDS)
+            if self.directory.lost():
+                return
+            try:
+                await asyncio.to_thread(self.remembering.close)
+                await asyncio.to_thread(self.log.abandon)
+                recovered = await asyncio.to_thread(recover, self.directory, self.config)
+            except (OSError, PenstockError) as error:
+                self.loop.failure = f"it cannot be reopened: {error}"
+                logger.error("revival_failed", extra={"reason": str(error)})
+                continue
+            self.loop.revive(recovered.engine, recovered.log)
+            self.pushers.start()
+            self._keep_house(recovered)
+            self.admitter.resume()
+            logger.warning("revived", extra={"offset": recovered.log.durable_offset})
+
+    # ── Stop ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _shut_down(self, listeners: list[asyncio.Server]) -> int:
+        logger.info("stopping")
+        self.admitter.stop()
+        self.name_sweeping.stop()
+        for listener in listeners:
+            listener.close()
+        self.http.stop()
+        self.lines.stop()
+        self.pushers.stop()
+        self.loop.release_waiters()
+        await self._until(
+            lambda: not (self.http.connections or self.lines.connections or self.pushers.in_flight),
+            self.config.stop_seconds,
+        )
+        self.http.close()
+        self.lines.close()
+        self.pushers.close()
+        await asyncio.to_thread(self.spectators.close)
+        await self._until(lambda: self.loop.idle or bool(self.loop.failure), self.config.stop_seconds)
+        if self._reviving:
+            self._reviving.cancel()
+        failed = bool(self.loop.failure) or not self.loop.idle or not await self.remembering.drain()
+        if failed:
+            self.housekeeper.stop()
+        else:
+            self.housekeeper.final_snapshot()
+        await asyncio.to_thread(self.remembering.close)
+        self.log.close()
+        logger.info("stopped", extra={"offset": self.log.durable_offset})
+        return 1 if failed else 0
+
+    @staticmethod
+    async def _until(condition: Callable[[], bool], seconds: float) -> None:
+        running = asyncio.get_running_loop()
+        deadline = running.time() + seconds
+        while not condition() and running.time() < deadline:  # noqa: ASYNC110 - Once, at the very end.
+            await asyncio.sleep(0.01)
+
+
+def serve(config: Config) -> int:
+    sys.setswitchinterval(0.0005)  # The log's thread waits for the interpreter after each sync: not for long.
+    gc.set_threshold(50_000, 20, 100)
+
+    async def run() -> int:
+        return await Broker(config).run()
+
+    return uvloop.run(run())

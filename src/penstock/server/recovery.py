@@ -1,0 +1,56 @@
+"""Opens what a data directory holds: the Object History, the log, and the state that the log describes."""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+from penstock.engine.engine import Engine
+from penstock.errors import DataDirectoryError, HistoryError
+from penstock.server.config import Config
+from penstock.storage.directory import DataDirectory
+from penstock.storage.history.history import ObjectHistory
+from penstock.storage.log.segments import SegmentLog
+
+logger = logging.getLogger(__name__)
+
+
+class Recovered(NamedTuple):
+    engine: Engine
+    log: SegmentLog
+    history: ObjectHistory
+
+
+def recover(directory: DataDirectory, config: Config) -> Recovered:
+    try:
+        history = ObjectHistory(directory.history, keys_max=config.history.keys_max)
+        try:
+            return _replay(directory, config, history)
+        except BaseException:
+            history.close()
+            raise
+    except HistoryError as error:
+        rebuild = f"penstock log rebuild-history {config.data}"
+        raise HistoryError(f"{error}. Rebuild the Object History from the log: {rebuild}") from error
+    except OSError as error:
+        raise DataDirectoryError(f"cannot use {config.data}: {error}") from error
+
+
+def _replay(directory: DataDirectory, config: Config, history: ObjectHistory) -> Recovered:
+    engine = Engine(history, config.names.max)
+    log = SegmentLog(directory, segment_bytes=config.log.segment_bytes)
+    sections, events = log.recover()
+    if sections is not None:
+        engine.restore(sections)
+    replayed = 0
+    for event, position in events:
+        if history.behind:
+            history.settle(log.segments[0].base_position)
+        engine.evolve(event, position)
+        replayed += 1
+    if history.reached > log.durable_position:
+        raise HistoryError(f"{history.path} is ahead of the log, which ends at position {log.durable_position}")
+    history.holds = log.holds
+    facts = {"replayed": replayed, "offset": log.durable_offset, "queues": len(engine.queues)}
+    logger.info("recovered", extra=facts)
+    return Recovered(engine, log, history)

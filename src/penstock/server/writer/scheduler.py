@@ -1,0 +1,40 @@
+"""How the writer is called later: at the end of a turn of the event loop, or after a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.dialects.wire.conversation import Cancelable
+from penstock.limits import SECOND_NS
+from penstock.model.values import Nanos
+
+
+class Scheduler(Protocol):
+    """The event loop, or a simulated one."""
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        """Call when this turn has ended."""
+
+    def from_thread(self, callback: Callable[[], None]) -> None:
+        """Call in the writer's thread; may be called from any thread."""
+
+    def after(self, delay_ns: Nanos, callback: Callable[[], None]) -> Cancelable:
+        """Call when this much time has passed."""
+
+
+class AsyncioScheduler:
+    """The event loop of asyncio."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def soon(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon(callback)
+
+    def from_thread(self, callback: Callable[[], None]) -> None:
+        self._loop.call_soon_threadsafe(callback)
+
+    def after(self, delay_ns: Nanos, callback: Callable[[], None]) -> Cancelable:
+        return self._loop.call_later(delay_ns / SECOND_NS, callback)
