@@ -35,8 +35,8 @@ from penstock.model.events import (
     Delivered,
     DeliveredRun,
     Event,
-    HandedOver,
-    HandedOverRun,
+    HandedToReceiver,
+    HandedToReceiverRun,
     ReceiverMoved,
     ResultStored,
 )
@@ -561,7 +561,7 @@ def test_what_is_due_again_leaves_by_id_whatever_fell_due_first(rig: Rig) -> Non
 def test_without_retries_nothing_is_remembered(rig: Rig) -> None:
     rig.publish("q", b"1", b"2")
     assert pulled(rig, retries=0) == [1, 2]
-    assert all(isinstance(event, HandedOver) for event in rig.events[-2:])
+    assert all(isinstance(event, HandedToReceiver) for event in rig.events[-2:])
     assert not list(rig.engine.queues[1].groups.tables())
     rig.wait(1000)
     assert pulled(rig, retries=2, fail_ns=1) == []
@@ -693,9 +693,9 @@ def one_by_one(event: Event) -> list[Event]:
     if isinstance(event, DeliveredRun):
         facts = zip(event.sequences, event.created, event.receives, event.consumers, strict=True)
         return [Delivered(event.time, event.queue, *each, event.visible_at) for each in facts]
-    if isinstance(event, HandedOverRun):
+    if isinstance(event, HandedToReceiverRun):
         facts = zip(event.sequences, event.created, event.receives, event.consumers, strict=True)
-        return [HandedOver(event.time, event.queue, *each) for each in facts]
+        return [HandedToReceiver(event.time, event.queue, *each) for each in facts]
     return [event]
 
 

@@ -22,7 +22,7 @@ from penstock.model.events import (
     Exasperated,
     Expired,
     Fetched,
-    HandedOver,
+    HandedToReceiver,
     Kicked,
     Logged,
     MessageEvent,
@@ -180,7 +180,7 @@ class Ledger:
             case NameForgotten():
                 promise(self.names.pop(event.number) == event.text, f"not what it stood for: {event}")
                 self.forgotten += 1
-            case Delivered() | HandedOver():
+            case Delivered() | HandedToReceiver():
                 self._received(event)
             case ReceiverMoved():
                 place = (event.queue, event.consumer)
@@ -210,7 +210,7 @@ class Ledger:
         names = self.queue_names[event.queue], self.names.get(event.consumer, "")
         return (*names, event.sequence, life.body)
 
-    def _received(self, event: Delivered | HandedOver) -> None:
+    def _received(self, event: Delivered | HandedToReceiver) -> None:
         """Once in order, and again only when it is due and there is no result."""
         life = self.alive[event.queue, event.sequence]
         place = (event.queue, event.consumer)

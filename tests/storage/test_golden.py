@@ -18,7 +18,7 @@ from penstock.storage.log.decode import events_of
 from penstock.storage.log.encode import Batch
 from penstock.storage.log.segment import SegmentReader, open_segment
 from penstock.storage.log.segments import SegmentLog
-from tests.storage.golden.make import GOLDEN, HERE, ID_KEY, describe, describe_state, make
+from tests.storage.golden.make import GOLDEN, HERE, ID_KEY, describe, describe_state, make, name_of
 
 OLDER_SNAPSHOT = b"PSNP\2\0"  # Read, but no longer written.
 SEGMENTS = [path for name in GOLDEN for path in sorted((HERE / name / "log").glob("*.log"))]
@@ -37,7 +37,7 @@ def expected_of(golden: Path) -> dict[str, Any]:
 
 def test_the_golden_files_hold_every_kind_of_event(golden: Path) -> None:
     every = [event["kind"] for name in GOLDEN for event in expected_of(HERE / name)["events"]]
-    assert set(every) == {kind.name for kind in Kind}
+    assert set(every) == {name_of(kind) for kind in Kind}
     assert sum(path.stat().st_size for path in golden.rglob("*") if path.is_file()) < 100_000
 
 
@@ -113,7 +113,7 @@ def test_the_ten_lines_in_the_documentation_read_the_golden_log() -> None:
     names: dict[str, Any] = {"path": SEGMENTS[0]}
     exec(snippet, names)
     events = expected["events"][: len(names["records"])]
-    assert [Kind(kind).name for kind in names["records"]["kind"]] == [event["kind"] for event in events]
+    assert [name_of(Kind(kind)) for kind in names["records"]["kind"]] == [event["kind"] for event in events]
     assert names["records"]["time"].tolist() == [event["time"] for event in events]
     definitions = [event["text"] for event in events if event["kind"] == "NAME_DEFINED"]
     assert [body.decode() for body in names["bodies"][-len(definitions) :]] == definitions

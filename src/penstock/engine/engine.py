@@ -108,12 +108,12 @@ from penstock.model.events import (
     Exasperated,
     Expired,
     Extended,
-    Failed,
+    FailedForAll,
     Fetched,
     FetchedRun,
     GivenBack,
-    HandedOver,
-    HandedOverRun,
+    HandedToReceiver,
+    HandedToReceiverRun,
     Invalidated,
     Kicked,
     KickedRun,
@@ -236,10 +236,10 @@ class Engine:
             Carried: self._carried,
             Delivered: self._delivered,
             DeliveredRun: self._delivered_run,
-            HandedOver: self._handed_over,
-            HandedOverRun: self._handed_over_run,
+            HandedToReceiver: self._handed_to_receiver,
+            HandedToReceiverRun: self._handed_to_receiver_run,
             GivenBack: self._given_back,
-            Failed: self._failed,
+            FailedForAll: self._failed_for_all,
             ResultStored: self._result_stored,
             ResultCarried: self._result_carried,
             ReceiverMoved: self._receiver_moved,
@@ -472,7 +472,7 @@ class Engine:
             if kind is Retried and settings.confirmations <= 1:
                 return _about(Exasperated, queue, sequence, row, now)
             consumer = queue.worker(sequence, row) if kind is Retried else row.consumer
-            return _about(Failed, queue, sequence, row._replace(consumer=consumer), now)
+            return _about(FailedForAll, queue, sequence, row._replace(consumer=consumer), now)
         return kind(*_facts(queue, sequence, row, now), visible_at=min(now + delay_ns, NEVER_NS))
 
     def dead_letter(
@@ -841,18 +841,18 @@ class Engine:
         if event.leased:
             self._arm(queue, time)
 
-    def _handed_over(self, event: HandedOver, _: Position) -> None:
+    def _handed_to_receiver(self, event: HandedToReceiver, _: Position) -> None:
         queue, _row = self._message(event)
         queue.groups.move(event.consumer, event.sequence)
 
-    def _handed_over_run(self, event: HandedOverRun, _: Position) -> None:
+    def _handed_to_receiver_run(self, event: HandedToReceiverRun, _: Position) -> None:
         self.queues[event.queue].groups.move(event.consumers[0], event.sequences[-1])
 
     def _given_back(self, event: GivenBack, _: Position) -> None:
         queue, _row = self._message(event)
         queue.groups.give_back(event.consumer, event.sequence, event.receives, event.visible_at)
 
-    def _failed(self, event: Failed, _: Position) -> None:
+    def _failed_for_all(self, event: FailedForAll, _: Position) -> None:
         """Nobody gets it again; where everything is kept, only those who have not had it or are not done with it."""
         queue, row = self._message(event)
         if queue.settings.keep == "finished":

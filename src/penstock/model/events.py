@@ -351,10 +351,10 @@ class Delivered(MessageEvent, frozen=True, gc=False):
     leased: bool = False
 
 
-class HandedOver(MessageEvent, frozen=True, gc=False):
+class HandedToReceiver(MessageEvent, frozen=True, gc=False):
     """Delivered to a receiver for good (K)."""
 
-    kind: ClassVar[Kind] = Kind.HANDED_OVER
+    kind: ClassVar[Kind] = Kind.HANDED_TO_RECEIVER
 
 
 class DeliveredRun(MessageRun, frozen=True, gc=False):
@@ -365,10 +365,10 @@ class DeliveredRun(MessageRun, frozen=True, gc=False):
     leased: bool = False
 
 
-class HandedOverRun(MessageRun, frozen=True, gc=False):
+class HandedToReceiverRun(MessageRun, frozen=True, gc=False):
     """Messages with following sequences, handed over to one receiver together."""
 
-    kind: ClassVar[Kind] = Kind.HANDED_OVER
+    kind: ClassVar[Kind] = Kind.HANDED_TO_RECEIVER
 
 
 class GivenBack(Retried, frozen=True, gc=False):
@@ -378,10 +378,10 @@ class GivenBack(Retried, frozen=True, gc=False):
     kind: ClassVar[Kind] = Kind.GIVEN_BACK
 
 
-class Failed(Exasperated, frozen=True, gc=False):
+class FailedForAll(Exasperated, frozen=True, gc=False):
     """One of several consumers has used up its deliveries; the message is dropped, for all of them (E)."""
 
-    kind: ClassVar[Kind] = Kind.FAILED
+    kind: ClassVar[Kind] = Kind.FAILED_FOR_ALL
 
 
 class ResultStored(MessageEvent, frozen=True, gc=False):

@@ -129,7 +129,7 @@ class Kind(IntEnum):
     EXPIRED = Row(23, "Z", (), _ENDED, ends=True, clears=True)
     DELETED = Row(24, "D", (), _ENDED, ends=True, clears=True)
     DELIVERED = Row(25, "F", ("visible_at", "leased"), _stays(_SOUND), whose="receivers", notice="assign")
-    HANDED_OVER = Row(26, "K", (), _stays(_SOUND), whose="receivers", notice="finish")
+    HANDED_TO_RECEIVER = Row(26, "K", (), _stays(_SOUND), whose="receivers", notice="finish")
     RESULT_STORED = Row(27, "S", _RESULT, _stays((*_SOUND, _DAMAGED)), whose="receivers", notice="finish")
     QUEUED = Row(28, "Q", _QUEUED, {_GONE: _WAITING}, begins=True, wakes=True)
     UNCHANGED = Row(29, "LU", _UNCHANGED, {_GONE: (_GONE,)}, begins=True)
@@ -140,7 +140,7 @@ class Kind(IntEnum):
     MOVED = Row(34, "Q", _ARRIVAL, _from(_WAITING, (_GONE,)), moves=True, wakes=True)
     COMPLETED = Row(35, "X", (), _from(_SOUND, _DONE), whose="any", ends=True)
     GIVEN_BACK = Row(36, "R", _LEASE, _stays(_SOUND), whose="receivers", notice="retry")
-    FAILED = Row(37, "E", (), _from(_SOUND, _DONE), whose="any", notice="drop", ends=True)
+    FAILED_FOR_ALL = Row(37, "E", (), _from(_SOUND, _DONE), whose="any", notice="drop", ends=True)
     DAMAGED = Row(38, "B", (), _from(_SOUND, (_DAMAGED,)), clears=True)
     RESTORED = Row(39, "R", _LEASE, {_DAMAGED: (*_WAITING, _KEPT)}, wakes=True)
 

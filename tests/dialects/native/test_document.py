@@ -21,7 +21,7 @@ from penstock.model.events import (
     Expired,
     Extended,
     Fetched,
-    HandedOver,
+    HandedToReceiver,
     Invalidated,
     Kicked,
     Logged,
@@ -116,7 +116,7 @@ LIVES: dict[str, tuple[list[Event], str]] = {
         ],
         "X delivered success archived confirmed",
     ),
-    "handed to a receiver": ([logged(), HandedOver(*about(20, ONE))], "K queued delivered"),
+    "handed to a receiver": ([logged(), HandedToReceiver(*about(20, ONE))], "K queued delivered"),
     "in two queues": ([logged(), queued(10, 2)], "Q queued"),
     "done in one of two queues": (
         [logged(), queued(10, 2), Succeeded(*about(30), complete=True, result=b"")],

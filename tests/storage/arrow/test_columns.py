@@ -25,7 +25,7 @@ from penstock.model.events import (
     Expired,
     Extended,
     Fetched,
-    HandedOver,
+    HandedToReceiver,
     Invalidated,
     Kicked,
     Logged,
@@ -171,7 +171,7 @@ def expand(event: Event) -> list[Row]:
     if isinstance(event, Fetched | Retried | Delivered):
         facts["visible_at"] = known_time(event.visible_at)
     letters = {Fetched: "F", Kicked: "K", Retried: "R", Exasperated: "E", Expired: "Z", Deleted: "D"}
-    letters |= {Delivered: "F", HandedOver: "K", Invalidated: "I", Declined: "N", Completed: "X"}
+    letters |= {Delivered: "F", HandedToReceiver: "K", Invalidated: "I", Declined: "N", Completed: "X"}
     return [facts | {"letter": letters[type(event)]}]
 
 
@@ -236,7 +236,7 @@ any_event = st.one_of(
         to_queue=numbers,
         to_sequence=sequences,
     ),
-    st.one_of(*(st.builds(kind, *about) for kind in (Kicked, Exasperated, Expired, Deleted, HandedOver))),
+    st.one_of(*(st.builds(kind, *about) for kind in (Kicked, Exasperated, Expired, Deleted, HandedToReceiver))),
     st.builds(Carried, *about, extent=texts),
     st.builds(Delivered, *about, visible_at=times | st.just(NEVER_NS)),
     st.builds(ResultStored, *about, result=texts),
@@ -297,7 +297,7 @@ def test_a_choice_of_columns_gives_the_same_values_in_the_order_asked_for(
         (Moved(2, 1, 7, 1, 1, 3, 9, NEVER_NS, 2, 5), "Q"),
         (Completed(2, 1, 7, 1, 1, 3), "X"),
         (Delivered(2, 1, 7, 1, 1, 3, visible_at=9), "F"),
-        (HandedOver(2, 1, 7, 1, 1, 3), "K"),
+        (HandedToReceiver(2, 1, 7, 1, 1, 3), "K"),
         (ResultStored(2, 1, 7, 1, 1, 3, result=b"42"), "S"),
         (ResultCarried(2, 1, 7, 1, 1, 3, result=b"42"), ""),
         (ReceiverMoved(2, 1, 7, 3), ""),

@@ -26,7 +26,7 @@ from penstock.model.events import (
     Expired,
     Extended,
     Fetched,
-    HandedOver,
+    HandedToReceiver,
     Invalidated,
     Kicked,
     Logged,
@@ -218,7 +218,7 @@ def _go_on(story: Story, event: MessageEvent) -> None:
             delivery = Consumption(event.queue, place, event.consumer, event.time, is_worker)
             _deliver(story, delivery)
             stay.receives, stay.visible_at = event.receives, event.visible_at
-        case Kicked() | HandedOver():
+        case Kicked() | HandedToReceiver():
             _note(story, stay, "K", event.time)
             is_worker = isinstance(event, Kicked)
             delivery = Consumption(event.queue, place, event.consumer, event.time, is_worker, event.time, "K")

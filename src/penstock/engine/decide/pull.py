@@ -29,8 +29,8 @@ from penstock.model.events import (
     Delivered,
     DeliveredRun,
     Event,
-    HandedOver,
-    HandedOverRun,
+    HandedToReceiver,
+    HandedToReceiverRun,
     MessageEvent,
     MessageRun,
     NameDefined,
@@ -218,7 +218,7 @@ class Pulling:
             elif draw.retries:
                 self._events.append(DeliveredRun(*facts, consumers, due_at, leased=self._by_cursor))
             else:
-                self._events.append(HandedOverRun(*facts, consumers))
+                self._events.append(HandedToReceiverRun(*facts, consumers))
         if runs:
             sequences = [first + index for first, rows in runs for index in range(len(rows))]
             rows = runs[0][1] if len(runs) == 1 else np.concatenate([rows for _, rows in runs])
@@ -237,7 +237,7 @@ class Pulling:
     def _deliver_one(self, queue: Queue, draw: Draw, sequence: int, created: Nanos, deliveries: int) -> None:
         facts = (self._now, queue.number, sequence, created, deliveries, self._receiver)
         if not draw.retries or self._has_result(queue, sequence):
-            self._events.append(HandedOver(*facts))
+            self._events.append(HandedToReceiver(*facts))
         else:
             due_at = min(self._now + draw.fail_ns, NEVER_NS) if deliveries <= draw.retries else NEVER_NS
             self._events.append(Delivered(*facts, due_at, leased=self._by_cursor))
