@@ -24,19 +24,17 @@ from penstock.limits import (
     NAMES_CHARACTERS_EACH,
     NAMES_CHARACTERS_MIN,
     NAMES_DEFAULT,
-    NAMES_FORGOTTEN_AT_ONCE,
     NAMES_RECALLED_MAX,
     NAMES_SWEPT_MIN,
     ROWS_SWEPT_AT_ONCE,
 )
-from penstock.model.answers import Decision, Done, Refused
-from penstock.model.commands import ForgetNames
-from penstock.model.events import Event, NameDefined, NameForgotten
+from penstock.model.answers import Refused
+from penstock.model.events import Event, NameDefined
 from penstock.model.values import Nanos
 
 if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
     from penstock.engine.queue import Queue
+    from penstock.engine.state import EngineState
 
 _COLUMNS = ("content_type", "sender", "object", "topics", "consumer")
 
@@ -216,7 +214,7 @@ class NameSweep:
     """One look at everything that uses names. The engine goes on meanwhile: what it asks for, or moves from one queue
     to another, is kept by `Names` itself."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: EngineState) -> None:
         self._engine = engine
         self._slices = self._look()
         engine.names.begin_sweep()
@@ -249,12 +247,3 @@ class NameSweep:
 def used_in(rows: NDArray[Any]) -> set[int]:
     """The numbers of all names in rows."""
     return set(np.concatenate([rows[name] for name in _COLUMNS]).tolist())
-
-
-def forget_names(engine: Engine, _: ForgetNames, now: Nanos) -> Decision:
-    """Some of those that the sweep has found."""
-    unused = engine.names.some_unused(NAMES_FORGOTTEN_AT_ONCE)
-    return Decision([NameForgotten(now, number, text) for number, text in unused], _DONE)
-
-
-_DONE = Done()

@@ -7,13 +7,14 @@ have run out. What nobody else has taken meanwhile is still its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from penstock.engine.decide.leasing import delivery_of
+from penstock.engine.decide.fetch import delivery_of
+from penstock.engine.decide.finish import finish
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
+from penstock.engine.state import EngineState
 from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MIN
 from penstock.model.answers import Claimed, Decision
 from penstock.model.commands import Finish, FinishClaimed, ReadClaimed
@@ -21,13 +22,10 @@ from penstock.model.events import Event, Extended, Fetched, SucceededRun
 from penstock.model.lifecycle import DELAYED, LEASED, READY
 from penstock.model.values import Nanos, Place
 
-if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
-
 _Ranges = Sequence[tuple[int, int, int]]
 
 
-def read_claimed(engine: Engine, command: ReadClaimed, now: Nanos) -> Decision:
+def read_claimed(engine: EngineState, command: ReadClaimed, now: Nanos) -> Decision:
     events: list[Event] = []
     answer = Claimed([], 0)
     consumer = engine.names.number(command.consumer, now, events)
@@ -55,7 +53,7 @@ def read_claimed(engine: Engine, command: ReadClaimed, now: Nanos) -> Decision:
     return Decision(events, answer)
 
 
-def finish_claimed(engine: Engine, command: FinishClaimed, now: Nanos) -> Decision:
+def finish_claimed(engine: EngineState, command: FinishClaimed, now: Nanos) -> Decision:
     events: list[Event] = []
     missing = 0
     seen: set[Place] = set()
@@ -71,12 +69,12 @@ def finish_claimed(engine: Engine, command: FinishClaimed, now: Nanos) -> Decisi
             if found is None or not _is_ours(found[2], consumer) or _is_known(found, seen):
                 missing += 1
             else:
-                events += engine.decide(Finish(number, sequence), now).events
+                events += finish(engine, Finish(number, sequence), now).events
     return Decision(events, Claimed([], missing))
 
 
 def _finished_together(
-    engine: Engine, number: int, first: int, last: int, consumer: int, now: Nanos
+    engine: EngineState, number: int, first: int, last: int, consumer: int, now: Nanos
 ) -> SucceededRun | None:
     """Many messages in one event, if all of them are leased and finished in the plainest way."""
     queue = engine.queues.get(number)

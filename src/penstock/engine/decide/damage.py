@@ -7,15 +7,15 @@ such a part is set aside, in every queue, and everything else goes on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from penstock.engine.decide.leasing import is_held
+from penstock.engine.decide.facts import facts_of
+from penstock.engine.decide.finish import is_held
 from penstock.engine.decide.search import Turn
-from penstock.engine.queue import Queue
-from penstock.engine.rows import Row
+from penstock.engine.state import EngineState
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS
 from penstock.model.answers import Aside, Decision, Done, refuse
@@ -24,20 +24,17 @@ from penstock.model.events import Damaged, Deleted, Event, Restored
 from penstock.model.lifecycle import DAMAGED
 from penstock.model.values import Nanos, Position
 
-if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
-
 _ALL = Criteria()
 
 
-def set_aside(engine: Engine, command: SetAside, now: Nanos) -> Decision:
+def set_aside(engine: EngineState, command: SetAside, now: Nanos) -> Decision:
     turn = Turn(engine, _ALL, command.after)
     events: list[Event] = []
     for queue, sequences, rows in turn.pieces():
         for sequence in sequences[_are_damaged(rows, command.ranges)].tolist():
             row = queue.rows.get(sequence)
             assert row is not None
-            events.append(Damaged(*_facts(queue, sequence, row, now)))
+            events.append(Damaged(*facts_of(queue, sequence, row, now)))
     return Decision(events, Aside(len(events), turn.resume))
 
 
@@ -52,7 +49,7 @@ def _are_damaged(rows: NDArray[Any], ranges: Sequence[tuple[Position, Position]]
     return mask
 
 
-def restore(engine: Engine, command: Restore, now: Nanos) -> Decision:
+def restore(engine: EngineState, command: Restore, now: Nanos) -> Decision:
     """Ready or delayed, as it was; what workers were done with goes back to receivers alone."""
     events: list[Event] = []
     for number, sequence in command.places:
@@ -60,19 +57,15 @@ def restore(engine: Engine, command: Restore, now: Nanos) -> Decision:
         row = queue.rows.get(sequence) if queue else None
         if queue and row and row.state == DAMAGED:
             visible_at = row.visible_at if row.visible_at == NEVER_NS else max(row.visible_at, now)
-            events.append(Restored(*_facts(queue, sequence, row, now)[:-1], 0, visible_at))
+            events.append(Restored(*facts_of(queue, sequence, row, now)[:-1], 0, visible_at))
     return Decision(events, Done())
 
 
-def delete(engine: Engine, command: Delete, now: Nanos) -> Decision:
+def delete(engine: EngineState, command: Delete, now: Nanos) -> Decision:
     found = engine.find(command.queue, command.sequence)
     if found is None:
         return refuse(Reason.NO_MESSAGE)
     queue, sequence, row = found
     if is_held(row):
         return refuse(Reason.LEASED)
-    return Decision((Deleted(*_facts(queue, sequence, row, now)),), Done())
-
-
-def _facts(queue: Queue, sequence: int, row: Row, now: Nanos) -> tuple[Nanos, int, int, Nanos, int, int]:
-    return now, queue.number, sequence, row.created, row.receives, row.consumer
+    return Decision((Deleted(*facts_of(queue, sequence, row, now)),), Done())

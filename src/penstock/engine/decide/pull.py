@@ -10,15 +10,17 @@ several confirmations: then the consumers that give their names are its receiver
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from penstock.engine.decide.leasing import deliveries_of
+from penstock.engine.decide.fetch import deliveries_of, fetch
+from penstock.engine.decide.finish import finish
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
+from penstock.engine.state import EngineState
 from penstock.errors import Reason
 from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, RECEIVERS_MAX, RUN_MESSAGES_MIN, UINT32_MAX
 from penstock.model.answers import Decision, Delivery, Drawn, Pulled, Received, Refused, StoredResult, WrongResult
@@ -39,14 +41,15 @@ from penstock.model.events import (
 from penstock.model.lifecycle import DAMAGED, DELAYED, GONE
 from penstock.model.values import Nanos
 
-if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
-
 _Table = NDArray[Any]
 
 
-class Pulling:
-    def __init__(self, engine: Engine, command: Pull, now: Nanos, *, by_cursor: bool = False) -> None:
+def pull(engine: EngineState, command: Pull, now: Nanos) -> Decision:
+    return _Pulling(engine, command, now).decide()
+
+
+class _Pulling:
+    def __init__(self, engine: EngineState, command: Pull, now: Nanos, *, by_cursor: bool = False) -> None:
         self._engine = engine
         self._command = command
         self._now = now
@@ -132,8 +135,8 @@ class Pulling:
         return None
 
     def _finish(self, queue: Queue, sequence: int, result: bytes) -> Refused | None:
-        finish = Finish(queue.number, sequence, consumer=self._command.receiver, result=result)
-        decision = self._engine.decide(finish, self._now)
+        command = Finish(queue.number, sequence, consumer=self._command.receiver, result=result)
+        decision = finish(self._engine, command, self._now)
         if isinstance(decision.answer, Refused):
             return decision.answer
         self._events += decision.events
@@ -274,8 +277,8 @@ class Pulling:
         if self._room <= 0:
             return
         consumer, confirm = self._command.receiver, draw.leases or draw.retries > 0
-        fetch = Fetch(queue.name, draw.most, lease_ns=draw.fail_ns, consumer=consumer, confirm=confirm)
-        decision = self._engine.decide(fetch, self._now)
+        command = Fetch(queue.name, draw.most, lease_ns=draw.fail_ns, consumer=consumer, confirm=confirm)
+        decision = fetch(self._engine, command, self._now)
         moves = any(isinstance(event, DeadLettered) for event in decision.events)
         if not decision.answer or (moves and self._moves_dead_letters):
             return  # Two moves into one queue would take the same place: the second has to wait for the next pull.
@@ -321,20 +324,20 @@ def _stretches(there: _Table) -> list[list[int]]:
     return stretches
 
 
-def waiting(engine: Engine, command: Pull) -> Pull:
+def waiting(engine: EngineState, command: Pull) -> Pull:
     """The pull of a client that waits after a first look: its results are stored, and only what comes from now on is
     new."""
     draws = [_from_now_on(engine, draw) if draw.start == FROM_NEXT else draw for draw in command.draws]
     return Pull(command.receiver, draws, (), command.wait_ns)
 
 
-def _from_now_on(engine: Engine, draw: Draw) -> Draw:
+def _from_now_on(engine: EngineState, draw: Draw) -> Draw:
     queue = engine.queue(draw.queue)
     start, number = (queue.last_sequence + 1, queue.number) if queue else (0, 0)
     return replace(draw, start=start, queue_number=number, only_new=True)
 
 
-def receive(engine: Engine, command: Receive, now: Nanos) -> Decision:
+def receive(engine: EngineState, command: Receive, now: Nanos) -> Decision:
     """What a consumer has not had of a queue that asks for several confirmations."""
     queue = engine.queue(command.queue)
     if queue is None or queue.settings.confirmations <= 1:
@@ -342,22 +345,22 @@ def receive(engine: Engine, command: Receive, now: Nanos) -> Decision:
     settings = queue.settings
     lease_ns = settings.visibility_ns if command.lease_ns is None else command.lease_ns
     draw = Draw(command.queue, most=command.count, retries=UINT32_MAX, fail_ns=lease_ns)
-    decision = Pulling(engine, Pull(command.consumer, (draw,)), now, by_cursor=True).decide()
+    decision = _Pulling(engine, Pull(command.consumer, (draw,)), now, by_cursor=True).decide()
     if not isinstance(decision.answer, Pulled):
         return decision
     return Decision(decision.events, _received(engine, queue, decision, min(now + lease_ns, NEVER_NS)))
 
 
-def _fetched(engine: Engine, command: Receive, now: Nanos) -> Decision:
-    fetch = Fetch(command.queue, command.count, 0, command.lease_ns, command.consumer)
-    decision = engine.decide(fetch, now)
+def _fetched(engine: EngineState, command: Receive, now: Nanos) -> Decision:
+    alone = Fetch(command.queue, command.count, 0, command.lease_ns, command.consumer)
+    decision = fetch(engine, alone, now)
     if isinstance(decision.answer, Refused):
         return decision
     deliveries: Sequence[Delivery] = decision.answer  # type: ignore[assignment]
     return Decision(decision.events, Received(deliveries))
 
 
-def _received(engine: Engine, queue: Queue, decision: Decision, visible_at: Nanos) -> Received:
+def _received(engine: EngineState, queue: Queue, decision: Decision, visible_at: Nanos) -> Received:
     assert isinstance(decision.answer, Pulled)
     sequences = _sequences_of(decision.events)
     if not sequences:
@@ -378,7 +381,7 @@ def _received(engine: Engine, queue: Queue, decision: Decision, visible_at: Nano
     return Received(deliveries)
 
 
-def result_of(engine: Engine, command: AwaitResult, now: Nanos) -> Decision:
+def result_of(engine: EngineState, command: AwaitResult, now: Nanos) -> Decision:
     """The result of a message; an empty answer while there is none."""
     queue = engine.queue(command.queue)
     if queue is None:

@@ -7,13 +7,14 @@ while messages come and go. It looks at a bounded number of rows and says where 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from penstock.engine.line import Line
 from penstock.engine.queue import Queue
+from penstock.engine.state import EngineState
 from penstock.engine.topics import has_topic, topics_of
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, ROWS_PER_CHUNK, SEARCH_ROWS_MAX, SEARCH_TOPICS_MAX
@@ -21,9 +22,6 @@ from penstock.model.answers import Candidates, Decision, Found, Held, Refused
 from penstock.model.commands import Criteria, ListCandidates, ListHeld, ListScheduled, LookUp, Search
 from penstock.model.lifecycle import DAMAGED, DELAYED, GONE, KEPT, LEASED, READY
 from penstock.model.values import Nanos, Place
-
-if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
 
 _Rows = NDArray[Any]
 _Mask = NDArray[np.bool_]
@@ -49,14 +47,14 @@ STANDINGS: dict[str, Callable[[_Rows], _Mask]] = {
 }
 
 
-def search(engine: Engine, command: Search) -> Decision:
+def search(engine: EngineState, command: Search, _: Nanos) -> Decision:
     """The next messages, in the order of their places."""
     criteria = command.criteria
     if criteria.queue and criteria.queue not in engine.numbers:
         return Decision((), Refused(Reason.NO_QUEUE, criteria.queue))
     turn = Turn(engine, criteria, command.after, command.rows)
     found: list[Held] = []
-    for queue, sequences, _ in turn.pieces():
+    for queue, sequences, _rows in turn.pieces():
         for sequence in sequences[: command.limit - len(found)].tolist():
             found.append(held(engine, queue, sequence))
         if len(found) >= command.limit:
@@ -64,7 +62,7 @@ def search(engine: Engine, command: Search) -> Decision:
     return Decision((), Found(found, turn.resume))
 
 
-def candidates(engine: Engine, command: ListCandidates) -> Decision:
+def candidates(engine: EngineState, command: ListCandidates, _: Nanos) -> Decision:
     """Those whose rows do not speak against them."""
     criteria = command.criteria
     if criteria.queue and criteria.queue not in engine.numbers:
@@ -80,7 +78,7 @@ def candidates(engine: Engine, command: ListCandidates) -> Decision:
     return Decision((), Candidates(queues, of_queues, positions, body_bytes, key_bytes, turn.resume))
 
 
-def list_held(engine: Engine, command: ListHeld) -> Decision:
+def list_held(engine: EngineState, command: ListHeld, _: Nanos) -> Decision:
     there = [
         held(engine, queue, sequence)
         for number, sequence in command.places
@@ -89,7 +87,7 @@ def list_held(engine: Engine, command: ListHeld) -> Decision:
     return Decision((), Found(there, None))
 
 
-def look_up(engine: Engine, command: LookUp) -> Decision:
+def look_up(engine: EngineState, command: LookUp, _: Nanos) -> Decision:
     """A message by the place in its id: none if it is gone."""
     found = engine.find(command.queue, command.sequence)
     if found is not None:
@@ -99,7 +97,7 @@ def look_up(engine: Engine, command: LookUp) -> Decision:
     return Decision((), Refused(Reason.NO_MESSAGE) if never else Found([], None))
 
 
-def scheduled(engine: Engine, command: ListScheduled) -> Decision:
+def scheduled(engine: EngineState, command: ListScheduled, _: Nanos) -> Decision:
     """Of the delayed messages that one turn has looked at, those that become ready next."""
     if command.queue and command.queue not in engine.numbers:
         return Decision((), Refused(Reason.NO_QUEUE, command.queue))
@@ -135,7 +133,7 @@ def _soonest(moments: NDArray[np.int64], count: int) -> list[list[int]]:
 class Turn:
     """What one turn of the event loop looks at. `resume`: behind which place the next one goes on."""
 
-    def __init__(self, engine: Engine, criteria: Criteria, after: Place, room: int = SEARCH_ROWS_MAX) -> None:
+    def __init__(self, engine: EngineState, criteria: Criteria, after: Place, room: int = SEARCH_ROWS_MAX) -> None:
         self.resume: Place | None = None
         self._room = room
         self._engine = engine
@@ -242,7 +240,7 @@ def _waits(rows: _Rows) -> _Mask:
     return mask
 
 
-def held(engine: Engine, queue: Queue, sequence: int) -> Held:
+def held(engine: EngineState, queue: Queue, sequence: int) -> Held:
     row = queue.rows.get(sequence)
     assert row is not None
     place, text = (queue.number, sequence), engine.names.texts

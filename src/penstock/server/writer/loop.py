@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
 from penstock.dialects.wire.conversation import Cancelable
-from penstock.engine.decide.pull import waiting
 from penstock.engine.engine import Engine
 from penstock.errors import DamagedExtentError, HistoryError, Reason
 from penstock.limits import BATCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MAX, SECOND_NS, WAKES_MAX
@@ -545,7 +544,7 @@ class Loop:
 
     def _wait(self, waiter: Waiter, answer: Answer) -> None:
         if type(waiter.command) is Pull:
-            waiter.command = waiting(self.engine, waiter.command)
+            waiter.command = self.engine.waiting(waiter.command)
         command = waiter.command
         for key in command.waits_for:
             self._waiters.setdefault(key, {})[waiter] = None

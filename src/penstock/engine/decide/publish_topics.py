@@ -11,24 +11,23 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain, compress, groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
+from penstock.engine.decide.publish import log, numbers_of, run_of, runs_of
+from penstock.engine.decide.queues import create_queue
 from penstock.engine.history import content_digests
 from penstock.engine.queue import Queue
 from penstock.engine.routing import roots
+from penstock.engine.state import EngineState
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, PUBLISH_DELIVERIES_MAX, QUEUE_NUMBER_MAX, QUEUES_MAX, RUN_MESSAGES_MIN
 from penstock.model.answers import Decision, Published, Refused
 from penstock.model.commands import CreateQueue, NewMessage, PublishTopics
-from penstock.model.events import Event, Logged, LoggedRun, QueueCreated, QueuedRun, Unchanged, UnchangedRun
+from penstock.model.events import Event, Logged, QueueCreated, QueuedRun, Unchanged, UnchangedRun
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos, Place
-
-if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
-
 
 _UNDECIDED = Published(0, 0, "Q")
 
@@ -101,8 +100,12 @@ class _RefusedError(Exception):
         self.refused = refused
 
 
-class Publishing:
-    def __init__(self, engine: Engine, command: PublishTopics, now: Nanos) -> None:
+def publish_topics(engine: EngineState, command: PublishTopics, now: Nanos) -> Decision:
+    return _Publishing(engine, command, now).decide()
+
+
+class _Publishing:
+    def __init__(self, engine: EngineState, command: PublishTopics, now: Nanos) -> None:
         self._engine = engine
         self._command = command
         self._now = now
@@ -228,7 +231,7 @@ class Publishing:
         elif policy and not self._is_there(policy.dead_letter_queue):
             self._make(policy.dead_letter_queue)
         alone = msgspec.structs.replace(settings, redrive_policy=None)
-        decision = self._engine.decide(CreateQueue(name, alone), self._now)
+        decision = create_queue(self._engine, CreateQueue(name, alone), self._now)
         if isinstance(decision.answer, Refused):
             raise _RefusedError(decision.answer)
         (created,) = decision.events
@@ -286,7 +289,7 @@ class Publishing:
             self._answers[index] = Published(number, sequence, "U")
 
     def _numbers(self, message: NewMessage) -> tuple[int, int, int, int]:
-        return self._engine.numbers_of(message, self._now, self._events)
+        return numbers_of(self._engine, message, self._now, self._events)
 
     def _publish_once(self, run: _Run, targets: _Targets) -> bool:
         """One message, to where it is not yet, of those that have each content once. False if there is no such
@@ -333,15 +336,15 @@ class Publishing:
 
     def _log(self, run: _Run, queue: Queue, first: int, digest: bytes) -> list[Logged]:
         """One event for all of them, if they are many; then what it says of the first it says of each."""
-        messages, log = run.messages, self._engine.log
+        messages = run.messages
         if len(messages) < RUN_MESSAGES_MIN:
             logged = [
-                log(message, queue, sequence, digest, self._now, self._events)
+                log(self._engine, message, queue, sequence, digest, self._now, self._events)
                 for sequence, message in enumerate(messages, start=first)
             ]
             self._events += logged
             return logged
-        of_first = log(messages[0], queue, first, digest, self._now, self._events)
+        of_first = log(self._engine, messages[0], queue, first, digest, self._now, self._events)
         keys = run.keys if messages[0].key else ()
         self._events.append(run_of(of_first, [message.body for message in messages], keys, run.contents, run.seen))
         return [of_first] * len(messages)
@@ -395,38 +398,6 @@ class Publishing:
             last = queue.last_sequence if queue else 0  # Or it is made by this very publish.
         self._taken[number] = last + count
         return last + 1
-
-
-def run_of(
-    first: Logged,
-    bodies: list[bytes],
-    keys: Sequence[bytes] = (),
-    contents: Sequence[bytes] = (),
-    seen: Sequence[bytes | None] = (),
-) -> LoggedRun:
-    """Messages alike in all but their bodies, and keys, as one event."""
-    facts = (first.time, first.queue, first.sequence, first.visible_at, first.expires_at, first.priority)
-    names = (first.content_type, first.sender, first.object, first.topics)
-    return LoggedRun(*facts, *names, first.lease_ns, bodies, keys, contents, seen)
-
-
-def alike(messages: Sequence[NewMessage]) -> bool:
-    """Do they differ in nothing but their bodies?"""
-    return not messages[0].key and next(runs_of(messages)) == (0, len(messages))
-
-
-def runs_of(messages: Sequence[NewMessage]) -> Iterator[tuple[int, int]]:
-    """Where those begin and end that differ in nothing but their bodies and keys; of these all have one, or none has.
-    A message with headers is alone."""
-    start, before = 0, None
-    for at, each in enumerate(messages):
-        names = (each.content_type, each.sender, each.object, each.topics)
-        kind = (names, each.priority, each.delay_ns, each.expires_ns, each.lease_ns, not each.key)
-        if kind != before or each.headers or messages[start].headers:
-            if at:
-                yield start, at
-            start, before = at, kind
-    yield start, len(messages)
 
 
 def _cut(indexes: range, messages: Sequence[NewMessage]) -> Iterator[_Run]:

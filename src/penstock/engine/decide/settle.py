@@ -8,12 +8,13 @@ for itself, and the one that makes the number full completes it.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
-from penstock.engine.decide.leasing import finish_run, is_done_with, is_held, may_settle
+from penstock.engine.decide.finish import finish_run, is_done_with, is_held, may_settle
+from penstock.engine.decide.retry import returned
 from penstock.engine.groups import AWAITED, HELD, Slot
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
+from penstock.engine.state import EngineState
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
 from penstock.model.answers import Decision, Discarded, Done, LeasedUntil, Refused, Settled
@@ -31,22 +32,19 @@ from penstock.model.events import (
 from penstock.model.lifecycle import LEASED
 from penstock.model.values import Nanos
 
-if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
-
 _Place = tuple[int, int]  # Queue and sequence.
 
 _DONE = Done()
 _DISCARDED = Discarded()
 
 
-def settle(engine: Engine, command: Settle, now: Nanos) -> Decision:
+def settle(engine: EngineState, command: Settle, now: Nanos) -> Decision:
     settling = _Settling(engine, now)
     answer = settling.settle(command)
     return Decision(settling.events, answer)
 
 
-def settle_many(engine: Engine, command: SettleMany, now: Nanos) -> Decision:
+def settle_many(engine: EngineState, command: SettleMany, now: Nanos) -> Decision:
     settles = command.settles
     if len(settles) >= RUN_MESSAGES_MIN and all(each.outcome == "success" for each in settles):
         run = finish_run(engine, FinishMany([_finish_of(each) for each in settles]), now)
@@ -60,7 +58,7 @@ def settle_many(engine: Engine, command: SettleMany, now: Nanos) -> Decision:
 class _Settling:
     """Outcomes that are decided together: each has to know what those before it did, which is not applied yet."""
 
-    def __init__(self, engine: Engine, now: Nanos) -> None:
+    def __init__(self, engine: EngineState, now: Nanos) -> None:
         self._engine = engine
         self._now = now
         self.events: list[Event] = []
@@ -99,7 +97,7 @@ class _Settling:
         facts = (self._now, *place, row.created, row.receives)
         if retry:
             rest = (self._now, command.delay_ns, self._taken)
-            self.events.append(self._engine.returned(queue, sequence, row, *rest))
+            self.events.append(returned(self._engine, queue, sequence, row, *rest))
         elif command.outcome == "success":
             complete = queue.settings.confirmations <= 1 or queue.completes(sequence, self._confirmed[place])
             self.events.append(Succeeded(*facts, row.consumer, complete, command.result))
@@ -127,9 +125,9 @@ class _Settling:
         elif command.outcome == "retry":
             lease = row._replace(state=LEASED, receives=slot.size, consumer=consumer)
             rest = (self._now, command.delay_ns, self._taken, GivenBack)
-            returned = self._engine.returned(queue, sequence, lease, *rest)
-            self.events.append(returned)
-            if type(returned) is not GivenBack:
+            event = returned(self._engine, queue, sequence, lease, *rest)
+            self.events.append(event)
+            if type(event) is not GivenBack:
                 self._done_with.add(place)
         else:
             self.events.append(Invalidated(*facts) if command.outcome == "invalid" else Declined(*facts))
@@ -140,7 +138,7 @@ def _finish_of(command: Settle) -> Finish:
     return Finish(command.queue, command.sequence, command.consumer, command.delivery, command.result)
 
 
-def extend(engine: Engine, command: Extend, now: Nanos) -> Decision:
+def extend(engine: EngineState, command: Extend, now: Nanos) -> Decision:
     found = engine.find(command.queue, command.sequence)
     if found is None:
         return Decision((), Refused(Reason.NO_MESSAGE))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.engine.state import EngineState
 from penstock.errors import Reason
 from penstock.limits import PURGE_AT_ONCE, ROWS_PER_CHUNK
 from penstock.model.answers import Decision, Purged, refuse
@@ -12,11 +11,8 @@ from penstock.model.events import Deleted
 from penstock.model.lifecycle import GONE
 from penstock.model.values import Nanos
 
-if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
 
-
-def purge(engine: Engine, command: Purge, now: Nanos) -> Decision:
+def purge(engine: EngineState, command: Purge, now: Nanos) -> Decision:
     """Delete the next messages, whoever has them. What came after the purge began stays."""
     queue = engine.queue(command.queue)
     if queue is None or command.number not in (0, queue.number):

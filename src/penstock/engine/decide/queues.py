@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from penstock.engine.queue import Queue
+from penstock.engine.state import EngineState
 from penstock.errors import Reason
 from penstock.limits import QUEUE_NUMBER_MAX, QUEUES_MAX
 from penstock.model.answers import Decision, ObjectDescription, QueueDescription, QueueList, refuse
@@ -16,11 +16,8 @@ from penstock.model.events import Event, QueueChanged, QueueCreated, QueueRemove
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 
-if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
 
-
-def create_queue(engine: Engine, command: CreateQueue, now: Nanos) -> Decision:
+def create_queue(engine: EngineState, command: CreateQueue, now: Nanos) -> Decision:
     if command.name in engine.numbers:
         return refuse(Reason.QUEUE_EXISTS, command.name)
     if refused := _refused(engine, command.settings):
@@ -31,7 +28,7 @@ def create_queue(engine: Engine, command: CreateQueue, now: Nanos) -> Decision:
     return Decision((event,), _description(Queue(event.queue, event.name, event.settings), now))
 
 
-def update_queue(engine: Engine, command: UpdateQueue, now: Nanos) -> Decision:
+def update_queue(engine: EngineState, command: UpdateQueue, now: Nanos) -> Decision:
     queue = engine.queue(command.name)
     if queue is None:
         return refuse(Reason.NO_QUEUE, command.name)
@@ -47,7 +44,7 @@ def update_queue(engine: Engine, command: UpdateQueue, now: Nanos) -> Decision:
     return Decision((changed,), msgspec.structs.replace(_description(queue, now), settings=settings))
 
 
-def _refused(engine: Engine, settings: QueueSettings) -> Decision | None:
+def _refused(engine: EngineState, settings: QueueSettings) -> Decision | None:
     policy = settings.redrive_policy
     if policy and policy.dead_letter_queue not in engine.numbers:
         return refuse(Reason.NO_DEAD_LETTER_QUEUE, policy.dead_letter_queue)
@@ -58,7 +55,7 @@ def _refused(engine: Engine, settings: QueueSettings) -> Decision | None:
     return None
 
 
-def delete_queue(engine: Engine, command: DeleteQueue, now: Nanos) -> Decision:
+def delete_queue(engine: EngineState, command: DeleteQueue, now: Nanos) -> Decision:
     queue = engine.queue(command.name)
     if queue is None:
         return refuse(Reason.NO_QUEUE, command.name)
@@ -71,14 +68,14 @@ def delete_queue(engine: Engine, command: DeleteQueue, now: Nanos) -> Decision:
     return Decision(events, _description(queue, now))
 
 
-def describe_queue(engine: Engine, command: DescribeQueue, now: Nanos) -> Decision:
+def describe_queue(engine: EngineState, command: DescribeQueue, now: Nanos) -> Decision:
     queue = engine.queue(command.name)
     if queue is None:
         return refuse(Reason.NO_QUEUE, command.name)
     return Decision((), _description(queue, now))
 
 
-def list_queues(engine: Engine, command: ListQueues, now: Nanos) -> Decision:
+def list_queues(engine: EngineState, command: ListQueues, now: Nanos) -> Decision:
     numbers = engine.routing.all_channels() if command.channels else list(engine.numbers.values())
     start = bisect_right(numbers, command.after) + command.offset
     chosen = numbers[start:] if command.limit is None else numbers[start : start + command.limit]
@@ -86,7 +83,7 @@ def list_queues(engine: Engine, command: ListQueues, now: Nanos) -> Decision:
     return Decision((), QueueList(len(numbers), described, chosen[-1] if chosen else 0))
 
 
-def describe_object(engine: Engine, command: DescribeObject, _: Nanos) -> Decision:
+def describe_object(engine: EngineState, command: DescribeObject, _: Nanos) -> Decision:
     newest = engine.history.get(command.object, command.key)
     if newest is None:
         return refuse(Reason.NO_OBJECT)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from penstock.engine.decide.facts import facts_of
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
+from penstock.engine.state import EngineState
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS
 from penstock.model.answers import Decision, Done, Redriven, Refused, ScheduledAt
@@ -14,26 +14,23 @@ from penstock.model.events import Deleted, Event, Moved, Rescheduled
 from penstock.model.lifecycle import DELAYED, READY
 from penstock.model.values import Nanos
 
-if TYPE_CHECKING:
-    from penstock.engine.engine import Engine
 
-
-def cancel(engine: Engine, command: Cancel, now: Nanos) -> Decision:
+def cancel(engine: EngineState, command: Cancel, now: Nanos) -> Decision:
     found = _delayed(engine, command)
     if isinstance(found, Refused):
         return Decision((), found)
-    return Decision((Deleted(*_facts(*found, now)),), Done())
+    return Decision((Deleted(*facts_of(*found, now)),), Done())
 
 
-def reschedule(engine: Engine, command: Reschedule, now: Nanos) -> Decision:
+def reschedule(engine: EngineState, command: Reschedule, now: Nanos) -> Decision:
     found = _delayed(engine, command)
     if isinstance(found, Refused):
         return Decision((), found)
     visible_at = max(command.visible_at, now)
-    return Decision((Rescheduled(*_facts(*found, now), visible_at=visible_at),), ScheduledAt(visible_at))
+    return Decision((Rescheduled(*facts_of(*found, now), visible_at=visible_at),), ScheduledAt(visible_at))
 
 
-def _delayed(engine: Engine, command: Cancel | Reschedule) -> tuple[Queue, int, Row] | Refused:
+def _delayed(engine: EngineState, command: Cancel | Reschedule) -> tuple[Queue, int, Row] | Refused:
     """A message that only waits for its time: not one that its last consumer still has as a dead letter."""
     found = engine.find(command.queue, command.sequence)
     if found is None:
@@ -42,7 +39,7 @@ def _delayed(engine: Engine, command: Cancel | Reschedule) -> tuple[Queue, int, 
     return found if row.state == DELAYED and not row.consumer else Refused(Reason.NOT_DELAYED)
 
 
-def redrive(engine: Engine, command: Redrive, now: Nanos) -> Decision:
+def redrive(engine: EngineState, command: Redrive, now: Nanos) -> Decision:
     """Move what can be moved: what nobody has, and what has somewhere to go."""
     queue, target = engine.queue(command.queue), engine.queue(command.to) if command.to else None
     if queue is None or (command.to and target is None):
@@ -58,7 +55,7 @@ def redrive(engine: Engine, command: Redrive, now: Nanos) -> Decision:
         taken[there.number] = to_sequence
         expires_at = min(now + there.settings.retention_ns, NEVER_NS)
         visible_at = max(now, row.visible_at) if row.state == DELAYED else now
-        facts = _facts(queue, sequence, row, now)
+        facts = facts_of(queue, sequence, row, now)
         events.append(Moved(*facts, visible_at, expires_at, there.number, to_sequence))
     return Decision(events, Redriven(len(events), len(command.sequences) - len(events)))
 
@@ -67,11 +64,7 @@ def _is_free(row: Row) -> bool:
     return row.state == READY or (row.state == DELAYED and not row.consumer)
 
 
-def _origin(engine: Engine, queue: Queue, sequence: int) -> Queue | None:
+def _origin(engine: EngineState, queue: Queue, sequence: int) -> Queue | None:
     """Where a message was published, if it has moved since and that queue is still there."""
     origin = engine.origins.get((queue.number, sequence))
     return engine.queues.get(origin[0]) if origin else None
-
-
-def _facts(queue: Queue, sequence: int, row: Row, now: Nanos) -> tuple[Nanos, int, int, Nanos, int, int]:
-    return now, queue.number, sequence, row.created, row.receives, row.consumer

@@ -1,0 +1,31 @@
+"""Messages and results written again at the end of the log, so that an old segment can be removed."""
+
+from __future__ import annotations
+
+from penstock.engine.decide.facts import facts_of
+from penstock.engine.state import EngineState
+from penstock.model.answers import Decision, Done
+from penstock.model.commands import Carry
+from penstock.model.events import Carried, Event, ResultCarried
+from penstock.model.values import Nanos, Place, Position
+
+
+def carry(engine: EngineState, command: Carry, now: Nanos) -> Decision:
+    """Carry what is still where it was read. Messages that share an extent go on sharing it."""
+    events: list[Event] = []
+    carried: dict[tuple[Position, int], Place] = {}
+    for number, sequence, position, extent in command.messages:
+        queue = engine.queues.get(number)
+        row = queue.rows.get(sequence) if queue else None
+        if queue is None or row is None or row.position != position:
+            continue
+        facts = facts_of(queue, sequence, row, now)
+        sibling = carried.setdefault((position, len(extent)), (number, sequence))
+        shares = sibling != (number, sequence)
+        events.append(Carried(*facts, b"", *sibling) if shares else Carried(*facts, extent))
+    for number, sequence, receiver, position, result in command.results:
+        queue = engine.queues.get(number)
+        row = queue.rows.get(sequence) if queue else None
+        if queue and row and queue.groups.holds(receiver, sequence, position):
+            events.append(ResultCarried(now, number, sequence, row.created, 0, receiver, result))
+    return Decision(events, Done())

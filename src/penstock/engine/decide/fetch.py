@@ -1,0 +1,136 @@
+"""Messages leased to workers, or handed over. Many that are leased alike are one event."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from penstock.engine.decide.retry import dead_letter
+from penstock.engine.queue import Queue
+from penstock.engine.rows import Row
+from penstock.engine.state import EngineState
+from penstock.errors import Reason
+from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MIN
+from penstock.model.answers import Decision, Delivery, Done, refuse
+from penstock.model.commands import Fetch
+from penstock.model.events import Event, Fetched, FetchedRun, Kicked, KickedRun
+from penstock.model.values import Nanos
+
+_DONE = Done()
+_NOTHING = Decision((), ())
+_DELIVERED = ("position", "body_bytes", "key_bytes", "headers_bytes", "content_type", "sender", "priority")
+
+
+def fetch(engine: EngineState, command: Fetch, now: Nanos) -> Decision:
+    queue = engine.queue(command.queue)
+    if queue is None:
+        return refuse(Reason.NO_QUEUE, command.queue)
+    if command.count >= RUN_MESSAGES_MIN and (run := _fetch_run(engine, command, queue, now)):
+        return run
+    chosen = queue.next_ready(command.count, now)
+    if not chosen:
+        return _NOTHING
+    settings, number = queue.settings, queue.number
+    confirm = command.confirm and settings.confirm
+    events: list[Event] = []
+    deliveries: list[Delivery] = []
+    consumer = engine.names.number(command.consumer, now, events) if command.consumer else 0
+    # Where others have to confirm it too, a message stays until its last lease has ended.
+    moves_at = settings.redrive_policy.max_receives if settings.redrive_policy and settings.confirmations <= 1 else 0
+    lease_ns = command.lease_ns
+    taken: dict[int, int] = {}
+    room = FETCH_BYTES_MAX
+    for sequence, row in chosen:
+        receives = row.receives + 1
+        room -= row.body_bytes
+        if room < 0 and deliveries:
+            break
+        visible_at = now + (row.lease_ns or settings.visibility_ns if lease_ns is None else lease_ns)
+        visible_at = min(visible_at, NEVER_NS)
+        if not confirm:
+            events.append(Kicked(now, number, sequence, row.created, receives, consumer))
+        elif moves_at and receives >= moves_at:
+            leased = row._replace(receives=receives, consumer=consumer)
+            events.append(dead_letter(engine, queue, sequence, leased, now, taken, held_until=visible_at))
+        else:
+            events.append(Fetched(now, number, sequence, row.created, receives, consumer, visible_at))
+        deliveries.append(delivery_of(engine, queue, sequence, row, visible_at))
+    return Decision(events, deliveries)
+
+
+def _fetch_run(engine: EngineState, command: Fetch, queue: Queue, now: Nanos) -> Decision | None:
+    """Many messages in one event, if all of them are in the way that most messages are."""
+    settings = queue.settings
+    if settings.redrive_policy or settings.keeps or engine.origins:
+        return None
+    run = queue.ready_run(command.count, now)
+    if run is None:
+        return None
+    first, rows = run
+    own_leases = rows["lease_ns"]
+    lease_ns = int(own_leases[0]) or settings.visibility_ns if command.lease_ns is None else command.lease_ns
+    if command.lease_ns is None and (own_leases != own_leases[0]).any():
+        return None
+    if int(rows["body_bytes"].sum()) > FETCH_BYTES_MAX:
+        return None
+    events: list[Event] = []
+    consumer = engine.names.number(command.consumer, now, events) if command.consumer else 0
+    visible_at = min(now + lease_ns, NEVER_NS)
+    count = len(rows)
+    receives = (rows["receives"] + 1).tolist()
+    created = rows["created"].tolist()
+    facts = (now, queue.number, list(range(first, first + count)), created, receives, [consumer] * count)
+    confirm = command.confirm and settings.confirm
+    events.append(FetchedRun(*facts, visible_at) if confirm else KickedRun(*facts))
+    sequences = range(first, first + count)
+    return Decision(events, deliveries_of(engine, queue.number, sequences, rows, receives, created, visible_at))
+
+
+def deliveries_of(
+    engine: EngineState,
+    number: int,
+    sequences: Sequence[int],
+    rows: NDArray[Any],
+    receives: list[int],
+    created: list[Nanos],
+    visible_at: Nanos,
+) -> list[Delivery]:
+    texts = engine.names.texts
+    columns = [rows[name].tolist() for name in _DELIVERED]
+    deliveries = [
+        Delivery(
+            *(number, sequence, position, body, key, headers),
+            *(texts[content_type], texts[sender], priority, times_received, time, visible_at),
+        )
+        for sequence, position, body, key, headers, content_type, sender, priority, times_received, time in zip(
+            sequences, *columns, receives, created, strict=True
+        )
+    ]
+    if rows["topics"].any() or rows["object"].any():
+        numbers = (rows["object"].tolist(), rows["topics"].tolist())
+        for delivery, about, topics in zip(deliveries, *numbers, strict=True):
+            delivery.object, delivery.topics = texts[about], texts[topics]
+    return deliveries
+
+
+def delivery_of(engine: EngineState, queue: Queue, sequence: int, row: Row, visible_at: Nanos) -> Delivery:
+    origin = engine.origins.get((queue.number, sequence)) if engine.origins else None
+    delivery = Delivery(
+        origin[0] if origin else queue.number,
+        origin[1] if origin else sequence,
+        row.position,
+        row.body_bytes,
+        row.key_bytes,
+        row.headers_bytes,
+        engine.names.texts[row.content_type],
+        engine.names.texts[row.sender],
+        row.priority,
+        row.receives + 1,
+        row.created,
+        visible_at,
+    )
+    if row.topics or row.object:
+        delivery.object, delivery.topics = engine.names.texts[row.object], engine.names.texts[row.topics]
+    return delivery

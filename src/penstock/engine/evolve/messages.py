@@ -1,0 +1,179 @@
+"""Messages that are in a queue: leased, given back, finished, moved, set aside, gone."""
+
+from __future__ import annotations
+
+from penstock.engine.groups import WORKERS
+from penstock.engine.queue import Queue
+from penstock.engine.state import EngineState
+from penstock.limits import NEVER_NS
+from penstock.model.events import (
+    Carried,
+    Completed,
+    Damaged,
+    DeadLettered,
+    Declined,
+    Extended,
+    Fetched,
+    FetchedRun,
+    Invalidated,
+    KickedRun,
+    MessageEvent,
+    Moved,
+    Rescheduled,
+    Restored,
+    Retried,
+    Succeeded,
+    SucceededRun,
+)
+from penstock.model.lifecycle import DAMAGED, DELAYED, LEASED, READY
+from penstock.model.values import Position
+
+
+def fetched(state: EngineState, event: Fetched, _: Position) -> None:
+    queue, row = state.message(event)
+    queue.lease(event.sequence, row, event.visible_at, event.receives, event.consumer)
+    if event.visible_at < queue.armed:
+        state.arm(queue, event.visible_at)
+
+
+def fetched_run(state: EngineState, event: FetchedRun, _: Position) -> None:
+    queue = state.queues[event.queue]
+    queue.lease_run(event.sequences[0], event.visible_at, event.receives, event.consumers[0])
+    state.arm(queue, event.visible_at)
+
+
+def kicked_run(state: EngineState, event: KickedRun, _: Position) -> None:
+    state.queues[event.queue].kick_run(event.sequences[0], len(event.sequences))
+
+
+def succeeded_run(state: EngineState, event: SucceededRun, _: Position) -> None:
+    state.queues[event.queue].finish_many(event.sequences)
+
+
+def retried(state: EngineState, event: Retried, _: Position) -> None:
+    queue, row = state.message(event)
+    row_state = READY if event.visible_at <= event.time else DELAYED
+    queue.change(event.sequence, row, row_state, event.visible_at, event.receives, 0)
+    if row_state == DELAYED:
+        state.arm(queue, event.visible_at)
+
+
+def done_with(state: EngineState, event: MessageEvent, position: Position) -> None:
+    """No worker gets the message again; receivers may."""
+    queue, row = state.message(event)
+    settings = queue.settings
+    complete = settings.confirmations <= 1 or (type(event) is Succeeded and event.complete)
+    if row.state == DAMAGED or (settings.keep == "finished" and complete):
+        state.remove(queue, event.sequence, row)
+        return
+    queue.keep(event.sequence, row, event.receives, event.consumer)
+    if type(event) is Succeeded and not event.complete:
+        queue.groups.store(WORKERS, event.sequence, position, len(event.result))
+
+
+def refused(state: EngineState, event: Invalidated | Declined, _: Position) -> None:
+    """The consumer does not want the message: it speaks for itself if it is one of several that are to confirm, else
+    for all workers."""
+    queue, row = state.message(event)
+    if queue.groups.owes(event.consumer, event.sequence):
+        queue.groups.decline(event.consumer, event.sequence)
+    elif queue.settings.keeps and row.state != DAMAGED:
+        queue.keep(event.sequence, row, row.receives, row.consumer)
+    else:
+        state.remove(queue, event.sequence, row)
+
+
+def completed(state: EngineState, event: Completed, _: Position) -> None:
+    queue, row = state.message(event)
+    if queue.settings.keep == "all":
+        queue.keep(event.sequence, row, row.receives, row.consumer)
+    else:
+        state.remove(queue, event.sequence, row)
+
+
+def extended(state: EngineState, event: Extended, _: Position) -> None:
+    queue, row = state.message(event)
+    if queue.groups.owes(event.consumer, event.sequence):
+        _extended_alone(state, queue, event)
+    else:
+        assert row.state in (LEASED, DELAYED), "only a consumer that has a message can extend its lease"
+        queue.change(event.sequence, row, row.state, event.visible_at, row.receives, row.consumer)
+        state.arm(queue, event.visible_at)
+
+
+def _extended_alone(state: EngineState, queue: Queue, event: Extended) -> None:
+    """The lease of one of several consumers that are to confirm."""
+    facts = (event.consumer, event.sequence, event.receives, event.visible_at)
+    if queue.groups.has(event.consumer, event.sequence):
+        queue.groups.lend(*facts)
+        state.arm(queue, event.visible_at)
+    else:
+        queue.groups.deliver(*facts)
+
+
+def rescheduled(state: EngineState, event: Rescheduled | Restored, _: Position) -> None:
+    queue, row = state.message(event)
+    row_state = READY if event.visible_at <= event.time else DELAYED
+    queue.change(event.sequence, row, row_state, event.visible_at, row.receives, 0)
+    state.arm(queue, event.visible_at if row_state == DELAYED else NEVER_NS)
+
+
+def damaged(state: EngineState, event: Damaged, _: Position) -> None:
+    queue, row = state.message(event)
+    state.damaged_in.add(queue.number)
+    queue.set_aside(event.sequence, row, event.consumer)  # In replay the row may still name an earlier consumer.
+
+
+def restored(state: EngineState, event: Restored, position: Position) -> None:
+    if event.visible_at == NEVER_NS:
+        queue, row = state.message(event)
+        queue.keep(event.sequence, row, row.receives, row.consumer)
+    else:
+        rescheduled(state, event, position)
+
+
+def ended(state: EngineState, event: MessageEvent, _: Position) -> None:
+    queue, row = state.message(event)
+    state.remove(queue, event.sequence, row)
+
+
+def dead_lettered(state: EngineState, event: DeadLettered, _: Position) -> None:
+    # If the last delivery is part of the event, its consumer has the message until it becomes visible again.
+    _move(state, event, event.consumer if event.fetched else 0)
+
+
+def moved(state: EngineState, event: Moved, _: Position) -> None:
+    _move(state, event, 0)
+
+
+def _move(state: EngineState, event: DeadLettered | Moved, consumer: int) -> None:
+    """From one queue to another, where the message starts afresh; its id stays valid."""
+    queue, row = state.message(event)
+    if state.names.are_swept:
+        state.names.keep(row.names)  # The sweep may have passed the new queue already, and not yet the old one.
+    digest = queue.digest_of(event.sequence)
+    origin = state.remove(queue, event.sequence, row)
+    target = state.queues[event.to_queue]
+    assert event.to_sequence == target.last_sequence + 1, "sequences have no gaps"
+    row_state = READY if event.visible_at <= event.time else DELAYED
+    moved = row._replace(
+        visible_at=event.visible_at, receives=0, consumer=consumer, state=row_state, expires_at=event.expires_at
+    )
+    target.rows.add(event.to_sequence, moved)
+    target.enter(event.to_sequence, row_state, event.visible_at, row.priority, event.expires_at)
+    if digest and target.settings.deduplication and digest not in target.digests:
+        target.remember(digest, event.to_sequence)
+    if row.topics:
+        target.index_topics(row.topics, event.to_sequence)
+    state.moved[origin] = (event.to_queue, event.to_sequence)
+    state.origins[event.to_queue, event.to_sequence] = origin
+    state.arm(target, event.expires_at if row_state == READY else min(event.visible_at, event.expires_at))
+
+
+def carried(state: EngineState, event: Carried, position: Position) -> None:
+    """The message is at another position of the log: its own, or that of a message that shares its extent."""
+    if event.to_queue:
+        sibling = state.queues[event.to_queue].rows.get(event.to_sequence)
+        assert sibling is not None, f"{event} refers to a message that does not exist"
+        position = sibling.position
+    state.queues[event.queue].rows.move(event.sequence, position)

@@ -1,0 +1,38 @@
+"""Queues that are created, changed and removed, and names that get a number or lose it."""
+
+from __future__ import annotations
+
+from penstock.engine.queue import Queue
+from penstock.engine.state import EngineState
+from penstock.model.events import NameDefined, NameForgotten, QueueChanged, QueueCreated, QueueRemoved
+from penstock.model.values import Position
+
+
+def queue_created(state: EngineState, event: QueueCreated, _: Position) -> None:
+    assert event.queue == state.last_queue + 1, "queue numbers have no gaps"
+    state.last_queue = event.queue
+    state.queues[event.queue] = Queue(event.queue, event.name, event.settings)
+    state.numbers[event.name] = event.queue
+    state.routing.assign(event.queue, event.settings.topics)
+
+
+def queue_changed(state: EngineState, event: QueueChanged, _: Position) -> None:
+    state.queues[event.queue].settings = event.settings
+    state.routing.assign(event.queue, event.settings.topics)
+
+
+def queue_removed(state: EngineState, event: QueueRemoved, _: Position) -> None:
+    queue = state.queues.pop(event.queue)
+    del state.numbers[queue.name]
+    state.routing.remove(event.queue)
+    for place in [place for place in state.origins if place[0] == event.queue]:
+        del state.moved[state.origins.pop(place)]
+
+
+def name_defined(state: EngineState, event: NameDefined, _: Position) -> None:
+    state.names.define(event.number, event.text)
+
+
+def name_forgotten(state: EngineState, event: NameForgotten, _: Position) -> None:
+    state.names.forget(event.number)
+    state.topics.forget(event.number)

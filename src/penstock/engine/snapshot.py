@@ -1,0 +1,72 @@
+"""The whole state as sections of a snapshot, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+import numpy as np
+
+from penstock.engine.names import StoredNames
+from penstock.engine.queue import Queue, Section
+from penstock.engine.state import EngineState
+from penstock.model.values import Nanos
+
+
+class _Head(msgspec.Struct, omit_defaults=True):
+    time: Nanos
+    last_queue: int
+    names: list[str]  # This and what follows are `StoredNames`.
+    numbers: list[int] = []
+    last_name: int = 0
+
+
+def sections_of(state: EngineState) -> Iterator[Section]:
+    """The state in pieces of bounded size: what `restore` takes."""
+    names = state.names.stored()
+    head = _Head(state.time, state.last_queue, names.names, names.numbers, names.last_name)
+    yield "engine", msgspec.json.encode(head), ()
+    for queue in state.queues.values():
+        yield from queue.sections()
+    yield from state.history.sections()
+    moved = np.array([(*origin, *place) for origin, place in state.moved.items()], dtype=np.int64)
+    yield "moved", b"", (moved,)
+    yield from state.staging.sections()
+
+
+def restore(state: EngineState, sections: Iterable[Section]) -> None:
+    """Take the state of a snapshot. `state` must be new."""
+    assert not state.last_queue
+    queue: Queue | None = None
+    for kind, facts, columns in sections:
+        if kind == "engine":
+            head = msgspec.json.decode(facts, type=_Head)
+            state.time, state.last_queue = head.time, head.last_queue
+            state.names.restore(StoredNames(head.names, head.numbers, head.last_name))
+        elif kind == "staging":
+            state.staging.restore(facts)
+        elif kind == "queue":
+            queue = Queue.from_section(facts)
+            state.queues[queue.number] = queue
+            state.numbers[queue.name] = queue.number
+            state.routing.assign(queue.number, queue.settings.topics)
+        elif kind == "history":
+            state.history.restore(facts)
+        elif kind == "moved":
+            for a, b, c, d in columns[0].view(np.int64).reshape(-1, 4).tolist():
+                state.moved[a, b] = (c, d)
+                state.origins[c, d] = (a, b)
+        else:
+            assert queue is not None
+            queue.restore(kind, columns)
+    _derive(state)
+
+
+def _derive(state: EngineState) -> None:
+    """What a snapshot does not say: every line, index and deadline is a function of the rows."""
+    for queue in state.queues.values():
+        queue.line_up()
+        if queue.damaged:
+            state.damaged_in.add(queue.number)
+        state.topics.note_all(queue.topics.numbers if queue.topics else ())
+        state.arm(queue, queue.next_deadline())

@@ -1,0 +1,125 @@
+"""What the engine holds: queues, names, routes, staged batches, and when it has something to do next.
+
+Decisions (`decide/`) read it and events (`evolve/`) change it; nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+
+from penstock.engine.history import History, MemoryHistory
+from penstock.engine.names import Names
+from penstock.engine.queue import Queue
+from penstock.engine.routing import Routing
+from penstock.engine.rows import Row
+from penstock.engine.staging import Staging
+from penstock.engine.topics import TopicNames
+from penstock.limits import NAMES_DEFAULT, NEVER_NS, TICK_EVENTS_MAX
+from penstock.model.events import MessageEvent
+from penstock.model.lifecycle import ALLOWED
+from penstock.model.values import Nanos, Place
+
+
+class EngineState:
+    def __init__(self, history: History | None = None, names_max: int = NAMES_DEFAULT) -> None:
+        self.time: Nanos = 0  # The time of the last event.
+        self.history = history or MemoryHistory()
+        self.names = Names(names_max)
+        self.topics = TopicNames(self.names)
+        self.queues: dict[int, Queue] = {}
+        self.numbers: dict[str, int] = {}  # Queue name to number, oldest queue first.
+        self.last_queue = 0
+        self.routing = Routing()
+        self.damaged_in: set[int] = set()  # Queues in which a message was set aside at some time.
+        self.moved: dict[Place, Place] = {}  # Where a moved message is now, by the place in its id.
+        self.origins: dict[Place, Place] = {}  # The reverse.
+        self.staging = Staging()
+        # When `decide(Tick())` and `advance` have something to do next. May be early, never late.
+        self.next_deadline: Nanos = NEVER_NS
+        self._deadlines: list[tuple[Nanos, int]] = []  # A heap; a queue's newest entry is its `armed`.
+
+    # ── Views ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def queue(self, name: str) -> Queue | None:
+        number = self.numbers.get(name)
+        return None if number is None else self.queues[number]
+
+    def is_channel(self, name: str) -> bool:
+        queue = self.queue(name)
+        return queue is not None and bool(queue.settings.topics)
+
+    @property
+    def damaged(self) -> int:
+        """How many messages are set aside because their bytes cannot be read."""
+        return sum([self.queues[number].damaged for number in self.damaged_in if number in self.queues])
+
+    def find(self, queue: int, sequence: int) -> tuple[Queue, int, Row] | None:
+        """A message by the place in its id, wherever it has moved."""
+        if self.moved:
+            queue, sequence = self.moved.get((queue, sequence), (queue, sequence))
+        home = self.queues.get(queue)
+        row = home.rows.get(sequence) if home else None
+        return (home, sequence, row) if home and row else None
+
+    def due(self, now: Nanos) -> list[Queue]:
+        """The queues whose deadline has come. Reads the heap from its top and changes nothing."""
+        due: dict[int, Queue] = {}
+        pending = [0]
+        while pending:
+            index = pending.pop()
+            if index < len(self._deadlines) and self._deadlines[index][0] <= now:
+                time, number = self._deadlines[index]
+                queue = self.queues.get(number)
+                if queue and queue.armed == time:
+                    due[number] = queue
+                pending += [2 * index + 2, 2 * index + 1]
+        return list(due.values())
+
+    # ── Changes that several events share ─────────────────────────────────────────────────────────────────
+
+    def message(self, event: MessageEvent) -> tuple[Queue, Row]:
+        """The queue and the row that an event is about to change. The lifecycle must allow the event."""
+        queue = self.queues[event.queue]
+        row = queue.rows.get(event.sequence)
+        assert row is not None, f"{event} is about a message that does not exist"
+        assert (row.state, event.kind) in ALLOWED, f"{event} is not allowed in state {row.state}"
+        return queue, row
+
+    def remove(self, queue: Queue, sequence: int, row: Row) -> Place:
+        """Remove a message, and return the place in its id."""
+        queue.remove(sequence, row)
+        origin = self.origins.pop((queue.number, sequence), None) if self.origins else None
+        if origin is None:
+            return queue.number, sequence
+        del self.moved[origin]
+        return origin
+
+    def index_topics(self, queue: Queue, topics: int, first: int, count: int = 1) -> None:
+        """Let messages with consecutive sequences be found by their topics."""
+        self.topics.note(topics)
+        queue.index_topics(topics, first, count)
+
+    def arm(self, queue: Queue, time: Nanos) -> None:
+        """Look at the deadlines of a queue at this time, or before."""
+        if time < queue.armed:
+            queue.armed = time
+            heappush(self._deadlines, (time, queue.number))
+            self.next_deadline = self._deadlines[0][0]
+
+    def advance(self, now: Nanos) -> list[int]:
+        """Let delayed messages whose time has come become ready, which needs no event; the queues that got some."""
+        woken = []
+        deadlines = self._deadlines
+        due = []
+        while deadlines and deadlines[0][0] <= now:
+            due.append(heappop(deadlines))
+        for time, number in due:
+            queue = self.queues.get(number)
+            if queue is None or queue.armed != time:
+                continue  # The queue was removed, or has a newer entry.
+            if queue.mature(now, TICK_EVENTS_MAX):
+                woken.append(number)
+            queue.armed = NEVER_NS
+            self.arm(queue, queue.next_deadline())
+        self.next_deadline = deadlines[0][0] if deadlines else NEVER_NS
+        return woken
