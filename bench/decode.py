@@ -139,7 +139,7 @@ def sealed(size: int) -> Batches:
         batch.add(event)
         if batch.count == size:
             batches.append(split(batch.seal(event.time)))
-            batch = Batch(batch.base_offset + batch.count, batch.end_position)
+            batch = Batch(*batch.end)
     if batch.count:
         batches.append(split(batch.seal(BEGIN_NS)))
     return batches

@@ -42,7 +42,7 @@ def make(path: Path, messages: int) -> None:
             file = segment.path.open("wb")
             file.write(segment.header())
         file.write(data)
-        batch = Batch(batch.base_offset + batch.count, batch.end_position)
+        batch = Batch(*batch.end)
     file.close()
 
 

@@ -29,7 +29,6 @@ from penstock.model.events import Event, LoggedRun, NameDefined, QueueCreated
 from penstock.model.settings import QueueSettings
 from penstock.storage.directory import DataDirectory
 from penstock.storage.log.segments import SegmentLog
-from penstock.storage.log.snapshot import publish_snapshot, write_snapshot
 
 MESSAGES = 5_000_000
 ROUNDS = 20
@@ -106,8 +105,8 @@ def prepare(path: Path, messages: int) -> int:
         run = LoggedRun(now, 1, first, now, NEVER_NS, 0, 0, 0, 0, topics, 0, [BODY] * RUN)
         engine.evolve(run, log.append(run))
         commit(log, now)
-    facts = {"offset": log.next_offset, "position": log.end_position, "time": now}
-    publish_snapshot(write_snapshot(directory.snapshots, engine.sections(), **facts))
+    log.write_snapshot(engine.sections(), log.appended, now)
+    log.publish_snapshot(log.appended.offset)
     log.close()
     directory.close()
     return late

@@ -46,7 +46,7 @@ from penstock.storage.log.decode import events_of
 from penstock.storage.log.encode import Batch
 from penstock.storage.memory import MemoryLog
 from tests.support.effort import effort
-from tests.support.engine_rig import Rig, copied_sections, state_of
+from tests.support.engine_rig import Rig, state_of
 
 KEEPS = QueueSettings(keep="all")
 QUEUES = ("a", "b")
@@ -310,7 +310,7 @@ class ReceiversMachine(RuleBasedStateMachine):
     @rule()
     def take_snapshot(self) -> None:
         self.rig.replayed()  # Commits.
-        self.rig.log.snapshot = (self.rig.log.next_offset, copied_sections(self.rig.engine))
+        self.rig.take_snapshot()
 
     def from_the_last_snapshot(self) -> Engine:
         self.rig.replayed()

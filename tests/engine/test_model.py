@@ -68,7 +68,6 @@ from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Stage
 from penstock.storage.directory import DataDirectory
 from penstock.storage.log.segments import SegmentLog
-from penstock.storage.log.snapshot import publish_snapshot, read_facts, snapshot_path, write_snapshot
 from tests.support.effort import LONG, effort
 from tests.support.engine_rig import state_of
 from tests.support.simple_model import Message, Model, Place, Queue
@@ -510,12 +509,11 @@ class EngineMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.engine.time)
     def snapshot(self) -> None:
         self.commit()
-        facts = {"offset": self.log.next_offset, "position": self.log.end_position, "time": self.engine.time}
-        if snapshot_path(self.directory.snapshots, facts["offset"]).exists():
+        end = self.log.appended
+        if self.log.snapshots and self.log.snapshots[0].offset == end.offset:
             return  # Nothing has happened since the last one.
-        publish_snapshot(write_snapshot(self.directory.snapshots, self.engine.sections(), **facts))
-        path = snapshot_path(self.directory.snapshots, facts["offset"])
-        self.log.snapshot_published(read_facts(path), keep=2)
+        self.log.write_snapshot(self.engine.sections(), end, self.engine.time)
+        self.log.publish_snapshot(end.offset)
 
     # The comparison
 

@@ -340,7 +340,7 @@ class StagingMachine(RuleBasedStateMachine):
     @rule()
     def snapshot(self) -> None:
         self.sync()
-        self.driver.log.snapshot = (self.driver.log.next_offset, copied_sections(self.driver.engine))
+        self.driver.take_snapshot()
 
     @rule()
     def crash(self) -> None:

@@ -29,6 +29,7 @@ from penstock.server.shells.http import HttpServer, Route
 from penstock.server.shells.lines import LineServer
 from penstock.storage.history.history import ObjectHistory
 from penstock.storage.log.segments import SegmentLog
+from penstock.storage.log.snapshot import snapshot_path
 from penstock.storage.memory import MemoryLog
 from tests.support.live_loop import a_loop, ask
 
@@ -183,7 +184,9 @@ def test_a_snapshot_shows_its_age_and_size(log: SegmentLog) -> None:
     assert "penstock_snapshot_age_seconds" not in before
     assert "penstock_snapshot_bytes" not in before
     assert before["penstock_snapshot_seconds"] == {(): 0}
-    assert after["penstock_snapshot_bytes"] == {(): log.snapshots[0].path.stat().st_size}
+    assert after["penstock_snapshot_bytes"] == {
+        (): snapshot_path(log.directory.snapshots, log.snapshots[0].offset).stat().st_size
+    }
     assert 0 < after["penstock_snapshot_age_seconds"][()] < 60
     assert after["penstock_snapshot_seconds"] == {(): 0.25}
 

@@ -334,12 +334,12 @@ async def test_publishes_in_turn_end_at_the_first_that_is_refused(loop: Loop) ->
 
 
 class DamagedLog(MemoryLog):
-    damaged: tuple[int, int] = (0, 0)  # Positions, from and to.
+    bad: tuple[int, int] = (0, 0)  # Positions, from and to.
 
     def read(self, position: int, size: int) -> bytes:
-        start, stop = self.damaged
+        start, stop = self.bad
         if position < stop and start < position + size:
-            raise DamagedExtentError("a bit has flipped", [self.damaged])
+            raise DamagedExtentError("a bit has flipped", [self.bad])
         return super().read(position, size)
 
 
@@ -351,7 +351,7 @@ def test_what_cannot_be_read_is_set_aside_and_a_receiver_gets_the_rest() -> None
         queue = loop.engine.queue("q")
         row = queue and queue.rows.get(1)
         assert row
-        log.damaged = (row.position, row.position + 1)
+        log.bad = (row.position, row.position + 1)
         assert await ask_for(loop, "r") == [2]
         assert await ask_for(loop, "r") == [3]
 

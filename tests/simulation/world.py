@@ -17,11 +17,10 @@ from penstock.model.commands import Command, CreateQueue, Fetch, Finish, ForgetN
 from penstock.model.values import Nanos, Stage
 from penstock.server.writer.loop import Loop, Waiter
 from penstock.storage.faulty import Faults, FaultyLog, rot
-from penstock.storage.port import Section
+from penstock.storage.memory import MemorySnapshot
 from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher, Receiver
 from tests.simulation.ledger import BrokenPromiseError, Ledger, promise
 from tests.simulation.scheduler import TIMER_LATE_NS_MAX, ProcessScheduler, VirtualTime
-from tests.support.engine_rig import copied_sections
 
 START_NS = 1_700_000_000 * SECOND_NS
 DEADLINE_LATE_NS_MAX = 2 * TIMER_LATE_NS_MAX
@@ -55,8 +54,8 @@ class World:
         self.crashes = self.failures = self.answers = self.rotten = 0
         self._request_numbers = count(1)
         self._disk: list[bytes] = []
-        self._snapshot: tuple[int, list[Section]] | None = None
-        self._snapshot_waits: tuple[int, list[Section]] | None = None
+        self._snapshot: MemorySnapshot | None = None
+        self._snapshot_waits: int | None = None  # The offset of one that is not durable yet.
         # Every world has disks and luck of its own.
         self._faults = Faults(
             sync_ns_max=self.random.choice([1, SECOND_NS // 1000, SECOND_NS // 20]),
@@ -81,7 +80,7 @@ class World:
         self.loop = Loop(engine, self.log, self.time, self.process)
         self.loop.on_failure = self._failed
         self.loop.on_commit.append(self._committed)
-        self._note(f"started, run {self.run}, offset {self.log.durable_offset}")
+        self._note(f"started, run {self.run}, offset {self.log.end.offset}")
 
     def _recover(self) -> tuple[Engine, FaultyLog]:
         log = FaultyLog(self.process.disk_after, self.random, self._faults, self._disk, self._snapshot)
@@ -113,7 +112,7 @@ class World:
         """While the power is off, bits of old batches may flip."""
         for _ in range(self._rot_max if self._snapshot else 0):
             assert self._snapshot is not None
-            position = rot(self._disk, self._snapshot[0], self.random)
+            position = rot(self._disk, self._snapshot.facts.offset, self.random)
             if position is not None:
                 self._note(f"the batch at {position} rots")
                 self.rotten += 1
@@ -129,14 +128,16 @@ class World:
         self.log.abandon()
         engine, self.log = self._recover()
         self.loop.revive(engine, self.log)
-        self._note(f"revived, offset {self.log.durable_offset}")
+        self._note(f"revived, offset {self.log.end.offset}")
 
     def _committed(self) -> None:
         """Snapshots count once everything in them is durable."""
-        if self._snapshot_waits and self.log.durable_offset >= self._snapshot_waits[0]:
-            self._snapshot, self._snapshot_waits = self._snapshot_waits, None
+        if self._snapshot_waits is not None and self.log.end.offset >= self._snapshot_waits:
+            self.log.publish_snapshot(self._snapshot_waits)
+            self._snapshot, self._snapshot_waits = self.log.snapshot, None
         if self._snapshot_waits is None and self.random.random() < 0.01:
-            self._snapshot_waits = (self.log.next_offset, copied_sections(self.loop.engine))
+            self._snapshot_waits = self.log.appended.offset
+            self.log.write_snapshot(self.loop.engine.sections(), self.log.appended, self.time.now)
         self._sweep()
 
     def _sweep(self) -> None:
@@ -159,7 +160,7 @@ class World:
         self._remember(command)
         request.waiter = self.loop.submit(command, lambda answer: self._answer(request, answer), stage)
         if request.waiter is None:
-            request.offset = self.log.next_offset
+            request.offset = self.log.appended.offset
         return request
 
     def _remember(self, command: Command) -> None:
@@ -211,9 +212,9 @@ class World:
         """Nothing is answered before all that it may tell of has reached the stage."""
         offset = request.offset
         if offset is None:
-            offset = 0 if request.waiter else self.log.next_offset
+            offset = 0 if request.waiter else self.log.appended.offset
         if request.stage is Stage.SYNC:
-            promise(self.log.durable_offset >= offset, f"answered before the sync: {request}")
+            promise(self.log.end.offset >= offset, f"answered before the sync: {request}")
         elif request.stage is Stage.WRITE:
             promise(self.log.written_offset >= offset, f"answered before the write: {request}")
 

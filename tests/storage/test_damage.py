@@ -26,11 +26,11 @@ from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Stage
 from penstock.server.writer.loop import Loop
 from penstock.storage.directory import DataDirectory
-from penstock.storage.log.reader import Extents, LogIndex
 from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, is_segment_header, segment_path
 from penstock.storage.log.segments import SegmentLog
-from penstock.storage.log.snapshot import check_snapshot, publish_snapshot, read_facts, snapshot_path, write_snapshot
+from penstock.storage.log.snapshot import check_snapshot, snapshot_path
 from penstock.storage.log.traces import Tracer, Traces
+from penstock.storage.log.view import Extents
 from tests.support.effort import LONG
 from tests.support.engine_rig import state_of
 from tests.support.samples import close_log, commit, logged, open_log, recover
@@ -94,7 +94,7 @@ def sample(fast_path: Path) -> Iterator[Sample]:
         event = logged(sequence, b"PBAT" * (25 if sequence < 3 else 1), key=b"k", digest=b"d" * 32)
         written.append((event, log.append(event)))
         commit(log)
-        ends.append(log.segments[-1].file_offset(log.durable_position))
+        ends.append(log.segments[-1].file_offset(log.end.position))
     log.close()
     first, last = (segment.path.read_bytes() for segment in log.segments)
     assert len(first) == ends[1]
@@ -243,12 +243,9 @@ def work(engine: Engine, log: SegmentLog, command: Command) -> None:
 
 
 def snapshot(engine: Engine, log: SegmentLog) -> Path:
-    facts = {"offset": log.next_offset, "position": log.end_position, "time": engine.time}
-    temporary = write_snapshot(log.directory.snapshots, engine.sections(), **facts)
-    publish_snapshot(temporary)
-    path = snapshot_path(log.directory.snapshots, log.next_offset)
-    log.snapshot_published(read_facts(path), keep=2)
-    return path
+    log.write_snapshot(engine.sections(), log.appended, engine.time)
+    log.publish_snapshot(log.appended.offset)
+    return snapshot_path(log.directory.snapshots, log.appended.offset)
 
 
 @pytest.fixture(params=["whole log", "log from the older snapshot"])
@@ -377,7 +374,7 @@ class Covered(NamedTuple):
         log = open_log(self.path, SEGMENT_BYTES)
         try:
             rows = [(queue, *place) for queue, place in _rows(engine_of(log))]
-            extents = Extents(LogIndex(), log.view())
+            extents = Extents(log.view())
             for _, _, position, size in rows:
                 with suppress(DamagedLogError):
                     yield extents.read(position, size)
@@ -441,12 +438,12 @@ def covered(fast_path: Path) -> Iterator[Covered]:
     for name in ("one", "two"):
         work(engine, log, CreateQueue(name, QueueSettings()))
     for first in range(0, len(bodies), 2):
-        begin = log.end_position
+        begin = log.appended.position
         for queue, body in zip(("one", "two"), bodies[first : first + 2], strict=True):
             for event in engine.decide(Publish(queue, [NewMessage(body)]), now=engine.time + SECOND_NS).events:
                 engine.evolve(event, log.append(event))
         commit(log)
-        batches.append(range(begin, log.durable_position))
+        batches.append(range(begin, log.end.position))
         held.append(set(bodies[first : first + 2]))
     snapshot(engine, log)
     close_log(log)
@@ -518,7 +515,7 @@ def test_damage_in_a_batch_that_is_only_partly_in_the_snapshot_stops_the_start(f
     log = open_log(path, SEGMENT_BYTES)
     engine = engine_of(log)
     work(engine, log, CreateQueue("one", QueueSettings()))
-    begin = log.end_position
+    begin = log.appended.position
     for body in (b"in the snapshot", b"after it"):
         for event in engine.decide(Publish("one", [NewMessage(body)]), now=engine.time + SECOND_NS).events:
             engine.evolve(event, log.append(event))
@@ -528,7 +525,7 @@ def test_damage_in_a_batch_that_is_only_partly_in_the_snapshot_stops_the_start(f
     close_log(log)
     segment = log.segments[-1]
     whole = segment.path.read_bytes()
-    for bit in range(8 * segment.file_offset(begin), 8 * segment.file_offset(log.durable_position), 5):
+    for bit in range(8 * segment.file_offset(begin), 8 * segment.file_offset(log.end.position), 5):
         segment.path.write_bytes(flipped(whole, bit))
         log = open_log(path, SEGMENT_BYTES)
         with pytest.raises(DamagedLogError, match="damaged at byte"):

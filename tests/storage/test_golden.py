@@ -64,7 +64,7 @@ def test_a_start_on_an_old_directory_finds_the_same_state(tmp_path: Path, golden
     for event, position in recovered.events:
         engine.evolve(event, position)
     assert json.loads(json.dumps(describe_state(engine))) == expected["state at the end"]
-    assert log.next_offset == len(expected["events"])
+    assert log.appended.offset == len(expected["events"])
     bodies: dict[tuple[int, int], str] = {}
     for event in expected["events"]:
         if event["kind"] in ("LOGGED", "QUEUED"):

@@ -24,6 +24,7 @@ from penstock.storage.directory import DataDirectory, Identity, write_durably
 from penstock.storage.inspect import Severity, holder, scan
 from penstock.storage.log.batch import HEADER_BYTES
 from penstock.storage.log.encode import Batch
+from penstock.storage.log.parts import Point
 from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, Segment, SegmentReader, open_segment, segment_path
 from penstock.storage.log.snapshot import publish_snapshot, write_snapshot
 from tests.storage.golden.make import BODY, HERE, ID_KEY
@@ -70,11 +71,11 @@ def make_log(path: Path, segments: Iterable[list[Event]], *, snapshot: bool = Fa
             batch = Batch(offset, position)
             engine.evolve(event, batch.add(event)) if snapshot else batch.add(event)
             data += batch.seal(event.time)
-            offset, position = offset + 1, batch.end_position
+            offset, position = offset + 1, batch.end.position
         target.write_bytes(data)
     if snapshot:
-        facts = {"offset": offset, "position": position, "time": 1}
-        publish_snapshot(write_snapshot(directory.snapshots, engine.sections(), **facts))
+        write_snapshot(directory.snapshots, engine.sections(), Point(offset, position), 1)
+        publish_snapshot(directory.snapshots, offset)
     return directory
 
 

@@ -94,7 +94,7 @@ class SegmentBench(Bench):
         assert self.log._writer._thread is not None
         self.log._writer._thread.join(30)
         assert until()
-        self.log._writer.start(self.log.durable_position)
+        self.log._writer.start(self.log.end.position)
 
     def again(self) -> Log:
         close_log(self.log)

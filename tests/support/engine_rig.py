@@ -121,6 +121,10 @@ class Rig:
             self.log.commit(self.now(), lambda _: None)
         return self._late(Engine(), MemoryLog(self.log.durable))
 
+    def take_snapshot(self) -> None:
+        self.log.write_snapshot(self.engine.sections(), self.log.appended, self.clock)
+        self.log.publish_snapshot(self.log.appended.offset)
+
     def restored(self) -> Engine:
         """A new engine from a snapshot alone, as late as this one."""
         engine = Engine()

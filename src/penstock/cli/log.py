@@ -43,7 +43,7 @@ from penstock.storage.inspect import (
     scan,
 )
 from penstock.storage.log.batch import Header
-from penstock.storage.log.reader import names_told
+from penstock.storage.log.names import names_defined
 from penstock.storage.log.snapshot import read_snapshot
 
 app = typer.Typer(help="Look into a data directory, and check it.", no_args_is_help=True)
@@ -247,13 +247,14 @@ def _names(data: DataDirectory) -> tuple[Names, int]:
     if snapshot is None:
         return Names(), 0
     engine = Engine(NoHistory())
-    engine.restore(read_snapshot(snapshot.path))
+    facts, sections = snapshot
+    engine.restore(sections)
     queues = {queue.number: queue.name for queue in engine.queues.values()}
     texts: dict[int, str] = {}
     if engine.names.last > len(engine.names):  # Some were forgotten: the log repeats what they stood for.
         for header, payload in batches(data, 0):
-            texts |= names_told(header, payload)
-    return Names(texts | engine.names.texts, queues), snapshot.offset
+            texts |= names_defined(header, payload)
+    return Names(texts | engine.names.texts, queues), facts.offset
 
 
 def _say_gaps(found: Iterator[tuple[Header, bytes]]) -> Iterator[tuple[Header, bytes]]:

@@ -23,9 +23,8 @@ from penstock.storage.history.history import ObjectHistory, name_of
 from penstock.storage.history.versions import StoredVersions, unpacked
 from penstock.storage.inspect import newest_snapshot
 from penstock.storage.log.batch import HEADER_BYTES, Header, extent_bounds, records_of
-from penstock.storage.log.reader import names_told
+from penstock.storage.log.names import names_defined
 from penstock.storage.log.segment import Segment, SegmentReader, in_segments, open_segment
-from penstock.storage.log.snapshot import read_snapshot
 
 _UNFINISHED = "history.new"
 
@@ -147,7 +146,7 @@ class _Names(dict[int, str]):
         super().__init__()
         self._segments = segments
         snapshot = newest_snapshot(data)
-        for kind, facts, _ in read_snapshot(snapshot.path) if snapshot else ():
+        for kind, facts, _ in snapshot[1] if snapshot else ():
             if kind == "engine":
                 self.update(msgspec.json.decode(facts, type=StoredNames).by_number())
 
@@ -156,7 +155,7 @@ class _Names(dict[int, str]):
         segments, self._segments = self._segments, []
         for segment in segments:
             for _, header, payload in SegmentReader(segment).batches():
-                self.update(names_told(header, payload))
+                self.update(names_defined(header, payload))
         if number not in self:
             raise DamagedLogError(f"name {number} is neither in the log nor in a snapshot")
         return self[number]

@@ -195,7 +195,7 @@ class Broker:
             self.pushers.start()
             self._keep_house(recovered)
             self.admitter.resume()
-            logger.warning("revived", extra={"offset": recovered.log.durable_offset})
+            logger.warning("revived", extra={"offset": recovered.log.end.offset})
 
     # ── Stop ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -227,7 +227,7 @@ class Broker:
             self.housekeeper.final_snapshot()
         await asyncio.to_thread(self.remembering.close)
         self.log.close()
-        logger.info("stopped", extra={"offset": self.log.durable_offset})
+        logger.info("stopped", extra={"offset": self.log.end.offset})
         return 1 if failed else 0
 
     @staticmethod

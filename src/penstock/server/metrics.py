@@ -27,7 +27,7 @@ from penstock.server.services.spectators import Spectators
 from penstock.server.shells.http import HttpServer
 from penstock.server.shells.lines import LineServer
 from penstock.server.writer.loop import Loop
-from penstock.storage.log.segments import SegmentLog
+from penstock.storage.port import Log
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 QUEUES_SHOWN_MAX = 1000
@@ -204,19 +204,17 @@ class Metrics:
             yield "penstock_push_connections", _one(self.pushers.connections)
             yield "penstock_push_in_flight", _one(self.pushers.in_flight)
             yield "penstock_push_outcomes_total", [((name,), n) for name, n in self.pushers.outcomes.items()]
-        if isinstance(loop.log, SegmentLog):
-            yield from self._log_samples(loop.log)
+        yield from self._log_samples(loop.log)
 
-    def _log_samples(self, log: SegmentLog) -> Iterator[tuple[str, Samples]]:
-        first = log.segments[0].base_position if log.segments else log.durable_position
-        yield "penstock_log_bytes", _one(log.durable_position - first)
-        yield "penstock_log_segments", _one(len(log.segments))
-        yield "penstock_log_offset", _one(log.durable_offset)
+    def _log_samples(self, log: Log) -> Iterator[tuple[str, Samples]]:
+        yield "penstock_log_bytes", _one(log.end.position - log.start.position)
+        yield "penstock_log_segments", _one(len(log.view().parts))
+        yield "penstock_log_offset", _one(log.end.offset)
         yield "penstock_log_collecting_bytes", _one(log.collecting)
         if log.snapshots:
             newest = log.snapshots[0]
             yield "penstock_snapshot_age_seconds", _one((self._loop.now() - newest.time) / SECOND_NS)
-            yield "penstock_snapshot_bytes", _one(newest.size)
+            yield "penstock_snapshot_bytes", _one(newest.bytes)
         if self.housekeeper:
             yield "penstock_snapshot_seconds", _one(self.housekeeper.last_seconds)
         if self.remembering:

@@ -8,16 +8,17 @@ from typing import NamedTuple
 from penstock.engine.engine import Engine
 from penstock.errors import DataDirectoryError, HistoryError
 from penstock.server.config import Config
+from penstock.storage import open_log
 from penstock.storage.directory import DataDirectory
 from penstock.storage.history.history import ObjectHistory
-from penstock.storage.log.segments import SegmentLog
+from penstock.storage.port import Log
 
 logger = logging.getLogger(__name__)
 
 
 class Recovered(NamedTuple):
     engine: Engine
-    log: SegmentLog
+    log: Log
     history: ObjectHistory
 
 
@@ -38,19 +39,19 @@ def recover(directory: DataDirectory, config: Config) -> Recovered:
 
 def _replay(directory: DataDirectory, config: Config, history: ObjectHistory) -> Recovered:
     engine = Engine(history, config.names.max)
-    log = SegmentLog(directory, segment_bytes=config.log.segment_bytes)
+    log = open_log(directory, segment_bytes=config.log.segment_bytes)
     sections, events = log.recover()
     if sections is not None:
         engine.restore(sections)
     replayed = 0
     for event, position in events:
         if history.behind:
-            history.settle(log.segments[0].base_position)
+            history.settle(log.start.position)
         engine.evolve(event, position)
         replayed += 1
-    if history.reached > log.durable_position:
-        raise HistoryError(f"{history.path} is ahead of the log, which ends at position {log.durable_position}")
+    if history.reached > log.end.position:
+        raise HistoryError(f"{history.path} is ahead of the log, which ends at position {log.end.position}")
     history.holds = log.holds
-    facts = {"replayed": replayed, "offset": log.durable_offset, "queues": len(engine.queues)}
+    facts = {"replayed": replayed, "offset": log.end.offset, "queues": len(engine.queues)}
     logger.info("recovered", extra=facts)
     return Recovered(engine, log, history)

@@ -1,1 +1,13 @@
-"""The log: events as bytes on disk, whole or not at all."""
+"""Events on disk: the log, the Object History, Arrow tables. `port.py` is what the rest of the system sees."""
+
+from __future__ import annotations
+
+from penstock.storage.directory import DataDirectory
+from penstock.storage.port import Log
+
+
+def open_log(directory: DataDirectory, *, segment_bytes: int) -> Log:
+    """The log of a data directory that this process has taken. Not recovered yet."""
+    from penstock.storage.log.segments import SegmentLog
+
+    return SegmentLog(directory, segment_bytes=segment_bytes)

@@ -17,8 +17,8 @@ from penstock.errors import DamagedExtentError, LogFailedError
 from penstock.limits import SECOND_NS
 from penstock.model.values import Nanos, Position, Stage
 from penstock.storage.log.batch import HEADER_BYTES, Header, is_whole, read_header
-from penstock.storage.memory import MemoryLog
-from penstock.storage.port import Progress, Recovered, Section
+from penstock.storage.memory import MemoryLog, MemorySnapshot
+from penstock.storage.port import Progress, Recovered
 
 After = Callable[[Nanos, Callable[[], None]], object]  # Calls back when this much virtual time has passed.
 
@@ -61,12 +61,10 @@ class FaultyLog(MemoryLog):
         random: Random,
         faults: Faults = Faults(),  # noqa: B008 (a tuple does not change)
         durable: list[bytes] | None = None,
-        snapshot: tuple[int, list[Section]] | None = None,
+        snapshot: MemorySnapshot | None = None,
     ) -> None:
-        super().__init__(durable)
-        self.snapshot = snapshot
+        super().__init__(durable, snapshot)
         self.faults = faults
-        self.durable_offset = 0  # Everything before it has been synced.
         self.written_offset = 0  # Everything before it has been handed to the operating system.
         self._after = after
         self._random = random
@@ -80,7 +78,7 @@ class FaultyLog(MemoryLog):
         for data in self.durable:
             header = read_header(data)
             assert header is not None
-            self.durable_offset = self.written_offset = header.base_offset + header.records
+            self.written_offset = header.base_offset + header.records
             if not is_whole(header, data[HEADER_BYTES:]):
                 self._rotten.add(header.base_position)
         return super().recover()
@@ -107,16 +105,15 @@ class FaultyLog(MemoryLog):
         else:
             self.written_offset = end
             progress(Stage.WRITE)
-            self._later(self.faults.sync_ns_max, lambda: self._sync(end, progress))
+            self._later(self.faults.sync_ns_max, lambda: self._sync(progress))
 
-    def _sync(self, end: int, progress: Progress) -> None:
+    def _sync(self, progress: Progress) -> None:
         if self._random.random() < self.faults.sync_fails:
             self._fail(OSError(errno.EIO, "the sync failed"), progress)
         else:
             assert self._under_way is not None
             self.durable.append(self._under_way)
             self._under_way = None
-            self.durable_offset = end
             progress(Stage.SYNC)
 
     def _fail(self, error: OSError, progress: Progress) -> None:
@@ -139,6 +136,10 @@ class FaultyLog(MemoryLog):
             damaged = (header.base_position, header.base_position + len(data))
             raise DamagedExtentError(f"the batch at position {header.base_position} is damaged", [damaged])
         return super()._read_batch(header, data, start, size)
+
+    @property
+    def damaged(self) -> list[tuple[Position, Position]]:
+        return [(part.base_position, part.end()) for part in self.view().parts if part.base_position in self._rotten]
 
     def _written(self) -> list[bytes]:
         return self.durable if self._under_way is None else [*self.durable, self._under_way]

@@ -35,7 +35,8 @@ from penstock.storage.log.segment import (
     open_segment,
     segment_without_header,
 )
-from penstock.storage.log.snapshot import SnapshotFacts, check_snapshot, list_snapshots, read_facts
+from penstock.storage.log.snapshot import check_snapshot, list_snapshots, read_facts, read_snapshot
+from penstock.storage.port import Section, SnapshotFacts
 
 Advance = Callable[[int], None]  # Told how many bytes were read.
 
@@ -158,12 +159,12 @@ def scan(directory: DataDirectory, advance: Advance = lambda _: None) -> Report:
     raise DataDirectoryError(f"{directory.path} changes faster than it can be read")
 
 
-def newest_snapshot(directory: DataDirectory) -> SnapshotFacts | None:
-    """The one that a start would use, found without reading the log."""
+def newest_snapshot(directory: DataDirectory) -> tuple[SnapshotFacts, Iterator[Section]] | None:
+    """The snapshot that a start would use, found without reading the log."""
     for path in list_snapshots(directory.snapshots):
         try:
             check_snapshot(path)
-            return read_facts(path)
+            return read_facts(path), read_snapshot(path)
         except DamagedLogError:
             continue
     return None
@@ -294,8 +295,7 @@ def _known(segment: Segment, following: Path | None, report: Report) -> Known:
     """Up to where a start does not need the events of a segment."""
     if following is None or int(following.stem) > report.covered:
         return report.known
-    end = segment.base_position + segment.path.stat().st_size - SEGMENT_HEADER_BYTES
-    return Known(int(following.stem), end)
+    return Known(int(following.stem), segment.end())
 
 
 def _gap(segment: Segment, gap: Gap) -> Problem:

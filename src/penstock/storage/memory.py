@@ -2,42 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
 
 from penstock.model.events import Event
 from penstock.model.values import Nanos, Position, Stage
 from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
 from penstock.storage.log.decode import events_of
 from penstock.storage.log.encode import Batch
-from penstock.storage.port import Progress, Recovered, Section
+from penstock.storage.log.index import PartIndexes
+from penstock.storage.log.parts import Part, Point, point_after
+from penstock.storage.log.view import View
+from penstock.storage.port import Progress, Recovered, Section, SnapshotFacts
+
+
+class MemoryPart(NamedTuple):
+    """One batch: a part of the log that can be removed. It is its own open file."""
+
+    base_offset: int
+    base_position: Position
+    created: Nanos
+    data: bytes
+
+    def __str__(self) -> str:
+        return f"batch {self.base_offset}"
+
+    def end(self) -> Position:
+        return self.base_position + len(self.data)
+
+    def open(self) -> MemoryPart:
+        return self
+
+    def read(self, position: Position, size: int) -> bytes:
+        start = position - self.base_position
+        return self.data[start : start + size]
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class MemorySnapshot(NamedTuple):
+    """A snapshot as a file would give it back: columns are bytes."""
+
+    facts: SnapshotFacts
+    sections: list[Section]
 
 
 class MemoryLog:
     """`durable` is what the disk would hold: sealed batches, the same bytes as in a segment."""
 
-    def __init__(self, durable: list[bytes] | None = None) -> None:
+    def __init__(self, durable: list[bytes] | None = None, snapshot: MemorySnapshot | None = None) -> None:
         self.durable: list[bytes] = durable if durable is not None else []
-        self.snapshot: tuple[int, list[Section]] | None = None  # The offset it is of, and its sections.
+        self.snapshot = snapshot
+        self._unpublished: MemorySnapshot | None = None
         self._batch = Batch(0, 0)
+        self._indexes = PartIndexes()
 
     def recover(self) -> Recovered:
-        sections = self.snapshot[1] if self.snapshot else None
-        return Recovered(sections, self._replay(self.snapshot[0] if self.snapshot else 0))
+        if self.snapshot is None:
+            return Recovered(None, self._replay(0))
+        return Recovered(self.snapshot.sections, self._replay(self.snapshot.facts.offset))
 
     def _replay(self, start: int) -> Iterator[tuple[Event, Position]]:
-        offset, position = 0, 0
-        for data in self.durable:
-            header = read_header(data)
-            assert header is not None
-            if offset + header.records <= start:
-                offset += header.records
-            else:
-                for event, at in events_of(header, data[HEADER_BYTES:]):
+        for header, data in self._durable():
+            if header.base_offset + header.records > start:
+                for offset, found in enumerate(events_of(header, data[HEADER_BYTES:]), header.base_offset):
                     if offset >= start:
-                        yield event, at
-                    offset += 1
-            position += len(data)
-        self._batch = Batch(offset, position)
+                        yield found
+        self._batch = Batch(*self.end)
 
     def append(self, event: Event) -> Position:
         return self._batch.add(event)
@@ -47,8 +81,8 @@ class MemoryLog:
         return self._batch.size
 
     @property
-    def next_offset(self) -> int:
-        return self._batch.base_offset + self._batch.count
+    def appended(self) -> Point:
+        return self._batch.appended
 
     def commit(self, now: Nanos, progress: Progress) -> None:
         self.durable.append(self._seal(now))
@@ -57,15 +91,22 @@ class MemoryLog:
 
     def _seal(self, now: Nanos) -> bytes:
         batch = self._batch
-        self._batch = Batch(batch.base_offset + batch.count, batch.end_position)
+        self._batch = Batch(*batch.end)
         return batch.seal(now)
+
+    @property
+    def start(self) -> Point:
+        return next((Point(*header[:2]) for header, _ in self._durable()), self.end)
+
+    @property
+    def end(self) -> Point:
+        return point_after(_header_of(self.durable[-1])) if self.durable else Point(0, 0)
 
     def read(self, position: Position, size: int) -> bytes:
         if position >= self._batch.base_position:
             return self._batch.read(position, size)
         for data in reversed(self._written()):
-            header = read_header(data)
-            assert header is not None
+            header = _header_of(data)
             if position >= header.base_position:
                 return self._read_batch(header, data, position - header.base_position, size)
         raise AssertionError(f"nothing was written at position {position}")
@@ -73,8 +114,51 @@ class MemoryLog:
     def _read_batch(self, _: Header, data: bytes, start: int, size: int) -> bytes:
         return data[start : start + size]
 
+    def view(self) -> View:
+        return View(tuple(MemoryPart(*header[:3], data) for header, data in self._durable()), self.end, self._indexes)
+
+    def holds(self, position: Position) -> bool:
+        return any(header.base_position <= position < point_after(header).position for header, _ in self._durable())
+
+    @property
+    def damaged(self) -> list[tuple[Position, Position]]:
+        return []
+
+    @property
+    def snapshots(self) -> list[SnapshotFacts]:
+        return [self.snapshot.facts] if self.snapshot else []
+
+    def write_snapshot(self, sections: Iterable[Section], at: Point, time: Nanos) -> None:
+        copied: list[Section] = [
+            (kind, facts, tuple(np.frombuffer(column.tobytes(), dtype=np.uint8) for column in columns))
+            for kind, facts, columns in sections
+        ]
+        size = sum(len(facts) + sum(map(len, columns)) for _, facts, columns in copied)
+        self._unpublished = MemorySnapshot(SnapshotFacts(*at, time, size), copied)
+
+    def publish_snapshot(self, offset: int) -> None:
+        assert self._unpublished is not None
+        assert self._unpublished.facts.offset == offset
+        self.snapshot, self._unpublished = self._unpublished, None
+
+    def remove(self, part: Part) -> None:
+        assert part.end() != self.end.position, "the newest part is being written"
+        self.durable[:] = [data for header, data in self._durable() if header.base_offset != part.base_offset]
+
+    def _durable(self) -> Iterator[tuple[Header, bytes]]:
+        return ((_header_of(data), data) for data in self.durable)
+
     def _written(self) -> list[bytes]:
         return self.durable
 
     def close(self) -> None:
         """Nothing to let go of."""
+
+    def abandon(self) -> None:
+        """Nothing to cut off: what is committed is durable at once."""
+
+
+def _header_of(data: bytes) -> Header:
+    header = read_header(data)
+    assert header is not None
+    return header

@@ -1,4 +1,4 @@
-"""What the rest of the system knows of a log. Nothing outside this room knows that it is a file.
+"""What the rest of the system knows of a log. Nothing outside this room knows that it is made of files.
 
 One log serves one engine: the unit that a process owns. Appends collect in memory until `commit` makes them durable,
 one commit at a time; the next batch collects meanwhile. Each commit passes two stages after the first one, `ready`
@@ -7,13 +7,15 @@ one commit at a time; the next batch collects meanwhile. Each commit passes two 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
 
 from penstock.model.events import Event
 from penstock.model.values import Nanos, Position, Stage
+from penstock.storage.log.parts import Part, Point
+from penstock.storage.log.view import View
 
 Section = tuple[str, bytes, tuple[NDArray[Any], ...]]  # A piece of a snapshot: kind, facts, columns.
 
@@ -28,9 +30,26 @@ class Recovered(NamedTuple):
     events: Iterator[tuple[Event, Position]]
 
 
+class SnapshotFacts(NamedTuple):
+    """A snapshot that counts."""
+
+    offset: int  # It holds all events before this one.
+    position: Position  # Where the log ended then.
+    time: Nanos
+    bytes: int
+
+
 class Log(Protocol):
     def recover(self) -> Recovered:
         """Read what is there, once, before the first append. `events` must be read to its end."""
+
+    def close(self) -> None:
+        """Let go of everything. Does not commit."""
+
+    def abandon(self) -> None:
+        """After a failure: close, and cut off whatever is not known to be durable. Nobody was told of it."""
+
+    # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def append(self, event: Event) -> Position:
         """Add an event to the batch that collects; where its extent begins."""
@@ -39,11 +58,48 @@ class Log(Protocol):
     def collecting(self) -> int:
         """Bytes in the batch that collects; 0 if there is nothing to commit."""
 
+    @property
+    def appended(self) -> Point:
+        """Where the log will end once everything appended so far is written."""
+
     def commit(self, now: Nanos, progress: Progress) -> None:
         """Make the batch that collects durable. One at a time. May call `progress` from another thread."""
 
-    def read(self, position: Position, size: int) -> bytes:
-        """An extent, or a part of it, from memory or disk."""
+    # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def close(self) -> None:
-        """Let go of everything. Does not commit."""
+    @property
+    def start(self) -> Point:
+        """Where the oldest part begins that is left."""
+
+    @property
+    def end(self) -> Point:
+        """Where that ends which is durable."""
+
+    def read(self, position: Position, size: int) -> bytes:
+        """An extent, or a piece of it, from memory or disk. Raises `DamagedExtentError`. Only for the thread that
+        appends."""
+
+    def view(self) -> View:
+        """What is durable now, for readers in any thread."""
+
+    def holds(self, position: Position) -> bool:
+        """Has the part with this position not been removed?"""
+
+    @property
+    def damaged(self) -> list[tuple[Position, Position]]:
+        """The ranges of the log that are known to be damaged."""
+
+    # ── Snapshots and space ─────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def snapshots(self) -> Sequence[SnapshotFacts]:
+        """Those that count, newest first."""
+
+    def write_snapshot(self, sections: Iterable[Section], at: Point, time: Nanos) -> None:
+        """Store the state as of a point durably. It does not count yet. May be called in a forked child."""
+
+    def publish_snapshot(self, offset: int) -> None:
+        """Make the snapshot of this offset count, and remove those that are no longer needed."""
+
+    def remove(self, part: Part) -> None:
+        """Give back the space of a part; not the newest one, which is being written."""

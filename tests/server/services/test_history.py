@@ -25,7 +25,7 @@ def test_versions_are_written_when_there_are_enough(log: SegmentLog) -> None:
         rig.close()
         stored = StoredVersions(log.directory.history)
         assert HISTORY_BATCH_KEYS <= stored.keys <= count
-        assert stored.reached <= log.durable_position
+        assert stored.reached <= log.end.position
         stored.close()
 
     asyncio.run(story())
@@ -76,7 +76,7 @@ def test_a_broker_that_stops_has_everything_on_the_disk(log: SegmentLog) -> None
         version = again.get("customer", b"1")
         assert version is not None
         assert (version.sequence, version.versions) == (3, 2)
-        assert again.reached == rig.history.noted <= log.durable_position
+        assert again.reached == rig.history.noted <= log.end.position
         again.close()
 
     asyncio.run(story())
@@ -111,7 +111,7 @@ def test_the_log_knows_what_it_still_holds(log: SegmentLog) -> None:
         assert len(rig.history.versions("customer", b"1", 100)) == 100
         assert len(log.segments) > 3
         middle = log.segments[-2]
-        log.remove_segment(middle)
+        log.remove(middle)
         shown = [version.position for version in rig.history.versions("customer", b"1", 100)]
         end = log.segments[-1].base_position
         assert shown

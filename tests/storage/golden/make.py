@@ -66,7 +66,7 @@ from penstock.storage.directory import DIRECTORY_FORMAT, DataDirectory, Identity
 from penstock.storage.log.decode import events_of
 from penstock.storage.log.segment import SegmentReader, open_segment
 from penstock.storage.log.segments import SegmentLog
-from penstock.storage.log.snapshot import list_snapshots, publish_snapshot, read_snapshot, write_snapshot
+from penstock.storage.log.snapshot import list_snapshots, read_snapshot
 
 HERE = Path(__file__).parent
 
@@ -380,9 +380,9 @@ def make(path: Path, commits: list[list[Event]]) -> None:
         now = events[-1].time
         commit(log, now + 1)
         if count == SNAPSHOT_AFTER:
-            facts = {"offset": log.next_offset, "position": log.end_position, "time": now + 2}
-            publish_snapshot(write_snapshot(directory.snapshots, engine.sections(), **facts))
-    end, last = log.end_position, log.segments[-1]
+            log.write_snapshot(engine.sections(), log.appended, now + 2)
+            log.publish_snapshot(log.appended.offset)
+    end, last = log.appended.position, log.segments[-1]
     log.close()
     directory.close()
     (path / "lock").unlink()

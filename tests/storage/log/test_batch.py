@@ -23,7 +23,7 @@ def sealed(batch_events: list[Event], base_offset: int = 7, base_position: int =
     positions = [batch.add(event) for event in batch_events]
     assert batch.count == len(batch_events)
     data = batch.seal(99)
-    assert len(data) == batch.end_position - base_position
+    assert len(data) == batch.end.position - base_position
     return data, positions
 
 

@@ -174,10 +174,10 @@ def test_a_removed_segment_leaves_the_others_readable(log: SegmentLog, monkeypat
     monkeypatch.setattr(storage, "TAIL_BYTES_MAX", 0)
     written = write(log, 8)
     log.read(written[0][1], 100)
-    log.remove_segment(log.segments[0])
+    log.remove(log.segments[0])
     assert all(log.read(position, 100) == BODY for _, position in written[3:])
     with pytest.raises(AssertionError, match="the newest segment is being written"):
-        log.remove_segment(log.segments[-1])
+        log.remove(log.segments[-1])
 
 
 def test_a_segment_whose_making_was_cut_short_is_dropped(log: SegmentLog, tmp_path: Path) -> None:
@@ -239,12 +239,12 @@ def test_write_is_reported_before_the_sync_and_sync_after_it(
     fdatasync = os.fdatasync
 
     def watched(file: int) -> None:
-        seen.append(f"fdatasync at {log.durable_offset}")
+        seen.append(f"fdatasync at {log.end.offset}")
         fdatasync(file)
 
     def progress(stage: Stage | BaseException) -> None:
         assert isinstance(stage, Stage)
-        seen.append(f"{stage.name} at {log.durable_offset}")
+        seen.append(f"{stage.name} at {log.end.offset}")
         if stage is Stage.SYNC:
             ended.set()
 
@@ -254,7 +254,7 @@ def test_write_is_reported_before_the_sync_and_sync_after_it(
     log.commit(1, progress)
     assert ended.wait(30)
     assert seen == ["WRITE at 0", "fdatasync at 0", "SYNC at 2"]
-    assert log.durable_position == log.end_position
+    assert log.end.position == log.appended.position
 
 
 def test_there_is_one_commit_at_a_time(log: SegmentLog, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,7 @@ def test_one_sync_covers_all_that_collected(log: SegmentLog, monkeypatch: pytest
         log.append(logged(sequence, b""))
     commit(log)
     assert len(synced) == 1
-    assert log.durable_offset == 50
+    assert log.end.offset == 50
 
 
 # ── Failures of the disk ──────────────────────────────────────────────────────────────────────────────────
@@ -344,7 +344,7 @@ def test_a_failed_sync_ends_the_log_and_only_what_was_durable_stays(
         reported = commit(log)
     assert only_error(reported).errno == number
     assert reported[0] is Stage.WRITE
-    assert (log.durable_offset, log.durable_position) == (durable, durable * BATCH_BYTES)
+    assert (log.end.offset, log.end.position) == (durable, durable * BATCH_BYTES)
     after_failure(log, tmp_path, written)
 
 

@@ -24,9 +24,9 @@ from penstock.model.kinds import LETTERS, Kind
 from penstock.model.values import Place
 from penstock.storage.directory import DataDirectory
 from penstock.storage.log.decode import events_of
-from penstock.storage.log.reader import BatchCursor, View
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.traces import Tracer, Traces
+from penstock.storage.log.view import Cursor, View
 from tests.engine.test_model import EngineMachine, random_settings, random_step
 from tests.storage.golden.make import commit
 
@@ -34,7 +34,7 @@ TOLD = {*LETTERS, Kind.CARRIED, Kind.EXTENDED, Kind.RESCHEDULED} - {Kind.QUEUE_R
 
 
 def all_events(view: View) -> list[tuple[int, Event]]:
-    cursor = BatchCursor(view.segments[0].base_position)
+    cursor = Cursor(view.parts[0].base_position)
     found = []
     while batches := cursor.read(view, 1 << 20):
         for header, payload in batches:
@@ -83,7 +83,7 @@ def test_a_trace_finds_what_a_reader_of_everything_finds(seed: int) -> None:
             random_step(machine, random)
         machine.commit()
         view = machine.log.view()
-        assert len(view.segments) > 3
+        assert len(view.parts) > 3
         events = all_events(view)
         traces = Traces(block_bytes=600)
         for place in {own(event) for _, event in events if event.kind in TOLD}:
@@ -155,7 +155,7 @@ def test_copies_are_followed_from_the_original_and_share_its_content(
 ) -> None:
     log, directory = copied(tmp_path)
     view = log.view()
-    assert len(view.segments) > 5
+    assert len(view.parts) > 5
     for traces in (Traces(block_bytes=500), Traces()):
         tracer = Tracer(traces, view, place)
         while tracer.step():

@@ -16,7 +16,7 @@ from penstock.model.answers import Answer, Aside, Found, Held
 from penstock.model.commands import Command, Criteria, Restore, Search, SetAside
 from penstock.model.values import Place, Position
 from penstock.server.writer.port import ServicePort
-from penstock.storage.log.segments import SegmentLog
+from penstock.storage.port import Log
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Damages:
         self._walking: list[_Range] = []  # Looked for now.
         loop.on_damage.append(self.found)
 
-    def start(self, log: SegmentLog) -> None:
+    def start(self, log: Log) -> None:
         """Begin with what a start, or a restart, has found."""
         self._known, self._new, self._walking = set(), [], []
         if self._loop.engine.damaged:

@@ -19,8 +19,8 @@ from penstock.limits import NAMES_FOUND_MAX, PIECE_BYTES, READ_BYTES
 from penstock.model.values import Position
 from penstock.server.services.following import Followed, LookBack
 from penstock.storage.arrow.columns import COLUMNS, FIXED_COLUMNS, HEAP_COLUMNS, TYPES, decode, schema
-from penstock.storage.log.batch import Header
-from penstock.storage.log.reader import BatchCursor, LogIndex, View
+from penstock.storage.log.batch import Batches
+from penstock.storage.log.view import Cursor, View
 
 _Array = NDArray[Any]
 _TextOf = Callable[[int], str | None]
@@ -59,21 +59,20 @@ class EventReader:
         name: _TextOf,
         queue: _TextOf,
         encoder: Encoder,
-        index: LogIndex,
     ) -> None:
         self._start = start
         self._since = query.since
         self._left = query.limit
         self._columns = _ALL_COLUMNS if query.bodies else _PLAIN_COLUMNS
         self._encoder = encoder
-        self._cursor = BatchCursor(position)
+        self._cursor = Cursor(position)
         self._pieces: Iterator[bytes] = filter(None, [encoder.begin(start)])
         self._states = _letters(query.states) if query.states else None
         self._queues = _Lookup(lambda number: int(queue(number) in query.queues)) if query.queues else None
         topics = _Lookup(lambda number: int(_matches(name(number), query.topics)))
         self._followed = Followed(lambda numbers: topics(numbers) == 1) if query.topics else None
-        self._look_back = LookBack(self._followed, index, start.offset) if self._followed else None
-        self._held: list[tuple[Header, bytes]] = []  # Until the reader knows whom they are about.
+        self._look_back = LookBack(self._followed, start.offset) if self._followed else None
+        self._held: Batches = []  # Until the reader knows whom they are about.
         self.next = start
 
     @property

@@ -20,12 +20,11 @@ from penstock.limits import FOLLOWED_MAX, READ_BYTES, SEQUENCE_MAX
 from penstock.model.kinds import Kind
 from penstock.model.values import Nanos
 from penstock.storage.arrow.columns import decode
-from penstock.storage.log.batch import Header
-from penstock.storage.log.reader import BatchCursor, LogIndex, View, earliest
+from penstock.storage.log.batch import Batches
+from penstock.storage.log.view import Cursor, View
 
 _Array = NDArray[Any]
 _Mask = NDArray[np.bool_]
-_Batches = list[tuple[Header, bytes]]
 
 _COLUMNS = ("letter", "kind", "queue", "sequence", "created", "topics", "to_queue", "to_sequence")
 _SEQUENCE_BITS = SEQUENCE_MAX.bit_length()
@@ -108,27 +107,26 @@ class LookBack:
 
     Each time it goes back at least as far again as it has looked already: so the log is read twice at most."""
 
-    def __init__(self, followed: Followed, index: LogIndex, start: int) -> None:
+    def __init__(self, followed: Followed, start: int) -> None:
         self._followed = followed
-        self._index = index
         self._from = start  # Everything from this offset on was looked at.
-        self._cursor: BatchCursor | None = None
+        self._cursor: Cursor | None = None
         self._until = 0  # A position.
 
     @property
     def under_way(self) -> bool:
         return self._cursor is not None
 
-    def is_needed(self, view: View, rows: pa.RecordBatch, batches: _Batches) -> bool:
+    def is_needed(self, view: View, rows: pa.RecordBatch, batches: Batches) -> bool:
         """Do these events, which are to be shown next, tell of messages that entered before? Then it begins."""
-        first = earliest(view).offset
+        first = view.earliest().offset
         oldest = self._followed.oldest_unknown(rows) if self._from > first else None
-        offset = self._from if oldest is None else self._index.offset_at(view, oldest)
+        offset = self._from if oldest is None else view.offset_at(oldest)
         if offset >= self._from:
             return False
         here = batches[0][0]
         self._from = max(first, min(offset, 2 * self._from - here.base_offset))
-        self._cursor = BatchCursor(self._index.place_of(view, self._from).position)
+        self._cursor = Cursor(view.point_of(self._from).position)
         self._until = here.base_position
         return True
 

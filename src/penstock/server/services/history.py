@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from penstock.errors import HistoryError
 from penstock.model.values import Position
 from penstock.storage.history.history import ObjectHistory
-from penstock.storage.log.segments import SegmentLog
+from penstock.storage.port import Log
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +23,7 @@ _REST_SECONDS = 60.0  # Starting a process is as much work as writing tens of th
 
 
 class Remembering:
-    def __init__(self, history: ObjectHistory, log: SegmentLog) -> None:
+    def __init__(self, history: ObjectHistory, log: Log) -> None:
         self.history = history
         self.failure: str | None = None  # Why the last write failed, until one succeeds.
         self.on_written: Callable[[], None] = lambda: None
@@ -41,8 +41,8 @@ class Remembering:
         history = self.history
         if not history.is_cut and (history.behind or history.reached < self._wanted):
             self._durable_at = history.noted
-            history.cut(self._log.segments[0].base_position)
-        if self._durable_at is not None and self._durable_at <= self._log.durable_position:
+            history.cut(self._log.start.position)
+        if self._durable_at is not None and self._durable_at <= self._log.end.position:
             self._durable_at = None
             self._write()
 

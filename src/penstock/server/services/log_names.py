@@ -8,7 +8,8 @@ from threading import Lock
 
 from penstock.limits import NAMES_FOUND_MAX
 from penstock.server.writer.port import ServicePort
-from penstock.storage.log.reader import BatchCursor, View, names_told
+from penstock.storage.log.names import names_defined
+from penstock.storage.log.view import Cursor, View
 
 
 class LogNames:
@@ -19,7 +20,7 @@ class LogNames:
         self._loop = loop
         self._view = view
         self._found: dict[int, str] = {}  # In the log.
-        self._search = BatchCursor(0)
+        self._search = Cursor(0)
         self._lock = Lock()
 
     def name(self, number: int) -> str | None:
@@ -65,6 +66,6 @@ class LogNames:
     def _search_to(self, view: View) -> None:
         for batches in self._search.read_on(view):
             for batch in batches:
-                self._found |= names_told(*batch)
+                self._found |= names_defined(*batch)
             if len(self._found) > NAMES_FOUND_MAX:  # Most likely nobody looks for the older half again.
                 self._found = dict(islice(self._found.items(), NAMES_FOUND_MAX // 2, None))

@@ -25,7 +25,7 @@ from penstock.model.values import Place, Position
 from penstock.server.services.spectators import Spectators
 from penstock.server.shells.turns import Turns
 from penstock.server.writer.port import ServicePort
-from penstock.storage.log.reader import Extents
+from penstock.storage.log.view import Extents
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class Searching:
 
     def read(self, messages: Sequence[Held], room: int, done: Callable[[Read | BaseException], None]) -> None:
         """Read messages in a thread, in order, as many as there is room for, but one at least."""
-        extents = Extents(self.spectators.index, self.spectators.view())
+        extents = Extents(self.spectators.view())
         self.spectators.submit(lambda: _read(messages, extents, room), self._examined(done))
 
     def sift(
@@ -99,7 +99,7 @@ class Searching:
         done: Callable[[Sifted | BaseException], None],
     ) -> None:
         """Find in a thread those that are meant, so many at most."""
-        extents = Extents(self.spectators.index, self.spectators.view())
+        extents = Extents(self.spectators.view())
         self.spectators.submit(lambda: _sift(candidates, extents, criteria, most), self._examined(done))
 
     def _examined(self, done: Callable[[Any], None]) -> Callable[[Any], None]:

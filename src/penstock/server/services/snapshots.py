@@ -17,7 +17,7 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple, NoReturn, Protocol
@@ -31,20 +31,11 @@ from penstock.model.values import Nanos, Position
 from penstock.server.services.history import Remembering
 from penstock.server.services.segment_use import NOBODY, Living, Tally
 from penstock.server.writer.port import ServicePort
-from penstock.storage.log.segment import Segment
-from penstock.storage.log.segments import SegmentLog
-from penstock.storage.log.snapshot import (
-    SnapshotFacts,
-    publish_snapshot,
-    read_facts,
-    unfinished_path,
-    write_snapshot,
-)
-from penstock.storage.port import Section
+from penstock.storage.log.parts import Part, Point
+from penstock.storage.port import Log, Section, SnapshotFacts
 
 logger = logging.getLogger(__name__)
 
-_SNAPSHOTS_KEPT = 2  # The newest, and a spare in case it turns out damaged.
 _REST_SECONDS_MAX = 0.002
 _CARRIED_MAX = 50_000  # Messages, after one snapshot.
 _CARRIED_AT_ONCE = 32
@@ -68,12 +59,11 @@ class _Round(NamedTuple):
 
     child: int
     began: float
-    offset: int
-    position: Position
+    at: Point
     time: Nanos
     noted: Position  # It counts only when the Object History on the disk has reached this.
-    segments: list[Segment]
-    expendable: list[bool]  # By segment: no reader has a right to it any more, and no recovery needs it.
+    parts: Sequence[Part]
+    expendable: list[bool]  # By part: no reader has a right to it any more, and no recovery needs it.
 
 
 class _Report(msgspec.Struct):
@@ -85,7 +75,7 @@ class _Report(msgspec.Struct):
 
 class Housekeeper:
     def __init__(
-        self, loop: ServicePort, log: SegmentLog, settings: SpaceSettings, remembering: Remembering | None = None
+        self, loop: ServicePort, log: Log, settings: SpaceSettings, remembering: Remembering | None = None
     ) -> None:
         """Without `remembering`, snapshots hold the Object History too."""
         self._loop = loop
@@ -108,8 +98,8 @@ class Housekeeper:
 
     def look_around(self) -> None:
         """Called now and then: a broker that has come to rest gives back the space of its last burst."""
-        at_rest = self._rested_at == self._log.durable_position
-        self._rested_at = self._log.durable_position
+        at_rest = self._rested_at == self._log.end.position
+        self._rested_at = self._log.end.position
         if at_rest and self._round is None and self._grown() >= self._interval() // _AT_REST:
             self._begin()
 
@@ -125,7 +115,7 @@ class Housekeeper:
     def _grown(self) -> int:
         """Bytes of log since the last snapshot, or since one was tried in vain."""
         since = self.newest.position if self.newest else 0
-        return self._log.durable_position - (since if self._failed_at is None else self._failed_at)
+        return self._log.end.position - (since if self._failed_at is None else self._failed_at)
 
     def _interval(self) -> int:
         """A deep broker takes its large snapshots less often: they cost at most a quarter of what the log does. One
@@ -133,17 +123,17 @@ class Housekeeper:
         settings = self._settings
         kept = settings.retention_bytes if settings.retention_seconds else 0
         least = min(settings.snapshot_bytes, max(kept, _RECLAIM_BYTES))
-        return max(least, _COSTS_AT_MOST * self.newest.size if self.newest else 0)
+        return max(least, _COSTS_AT_MOST * self.newest.bytes if self.newest else 0)
 
     # ── A snapshot ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin(self) -> None:
         read_end, write_end = os.pipe()
         log, now = self._log, self._loop.now()
-        segments = list(log.segments)
-        expendable = self._expendable(segments, now)
+        parts = log.view().parts
+        expendable = self._expendable(parts, now)
         noted = self._remembering.history.noted if self._remembering else 0
-        ongoing = _Round(0, time.monotonic(), log.next_offset, log.end_position, now, noted, segments, expendable)
+        ongoing = _Round(0, time.monotonic(), log.appended, now, noted, parts, expendable)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # The child only reads, writes a file and exits.
             child = os.fork()
@@ -172,11 +162,11 @@ class Housekeeper:
         if ongoing is None:
             return  # Given up.
         _, status = os.waitpid(ongoing.child, 0)
-        self._failed_at = ongoing.position if status else None
+        self._failed_at = ongoing.at.position if status else None
         if status:
             self._round = None
             reason = report.decode(errors="replace")
-            logger.error("snapshot_failed", extra={"offset": ongoing.offset, "status": status, "reason": reason})
+            logger.error("snapshot_failed", extra={"offset": ongoing.at.offset, "status": status, "reason": reason})
         elif self._serves():
             self._report = report
             self._conclude()
@@ -184,20 +174,16 @@ class Housekeeper:
     def _conclude(self) -> None:
         """Let the snapshot count, once every event in it is durable, and the Object History is as far."""
         ongoing, report = self._round, self._report
-        if ongoing is None or report is None or self._log.durable_offset < ongoing.offset:
+        if ongoing is None or report is None or self._log.end.offset < ongoing.at.offset:
             return
         if self._remembering and self._remembering.history.reached < ongoing.noted:
             return
         self._round = self._report = None
-        self._publish(ongoing.offset)
+        self._log.publish_snapshot(ongoing.at.offset)
         self.last_seconds = time.monotonic() - ongoing.began
         tally = msgspec.msgpack.decode(report, type=_Report)
         self._reclaim(ongoing, tally.alive)
         self._carry(tally.carry)
-
-    def _publish(self, offset: int) -> None:
-        temporary = unfinished_path(self._log.directory.snapshots, offset)
-        self._log.snapshot_published(read_facts(publish_snapshot(temporary)), _SNAPSHOTS_KEPT)
 
     def _serves(self) -> bool:
         """Is this log still the one the broker writes?"""
@@ -207,10 +193,9 @@ class Housekeeper:
         """The state at a clean stop, so that the next start replays nothing."""
         self.stop()
         log = self._log
-        if self.newest is None or self.newest.offset != log.next_offset:
-            facts = {"offset": log.next_offset, "position": log.end_position, "time": self._loop.now()}
-            write_snapshot(log.directory.snapshots, self._loop.engine.sections(), **facts)
-            self._publish(log.next_offset)
+        if self.newest is None or self.newest.offset != log.appended.offset:
+            log.write_snapshot(self._loop.engine.sections(), log.appended, self._loop.now())
+            log.publish_snapshot(log.appended.offset)
 
     def stop(self) -> None:
         """Give up a snapshot that is being written."""
@@ -222,22 +207,22 @@ class Housekeeper:
 
     # ── Space ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _expendable(self, segments: list[Segment], now: Nanos) -> list[bool]:
-        """Segments past the Event Log's retention and before today's newest snapshot, which will be the spare."""
+    def _expendable(self, parts: Sequence[Part], now: Nanos) -> list[bool]:
+        """Parts past the Event Log's retention and before today's newest snapshot, which will be the spare."""
         covered = self.newest.offset if self.newest else 0
         oldest_wanted = now - self._settings.retention_seconds * SECOND_NS
-        first_wanted = self._log.end_position - self._settings.retention_bytes
+        first_wanted = self._log.appended.position - self._settings.retention_bytes
         return [
             following.base_offset <= covered
             and (following.created <= oldest_wanted or following.base_position <= first_wanted)
-            for following in segments[1:]
-        ] + [False]  # The newest segment is being written.
+            for following in parts[1:]
+        ] + [False]  # The newest part is being written.
 
     def _reclaim(self, ongoing: _Round, alive: list[int]) -> None:
-        for segment, count, expendable in zip(ongoing.segments, alive, ongoing.expendable, strict=False):
+        for part, count, expendable in zip(ongoing.parts, alive, ongoing.expendable, strict=False):
             if expendable and not count:
-                self._log.remove_segment(segment)
-                logger.info("segment_removed", extra={"first_offset": segment.base_offset})
+                self._log.remove(part)
+                logger.info("segment_removed", extra={"first_offset": part.base_offset})
 
     def _carry(self, living: list[Living]) -> None:
         """A few at a time, each batch when the last one is durable, so that nobody waits for it."""
@@ -282,7 +267,7 @@ class Housekeeper:
 # ── In the child ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _be_the_child(write_end: int, loop: ServicePort, log: SegmentLog, ongoing: _Round) -> NoReturn:
+def _be_the_child(write_end: int, loop: ServicePort, log: Log, ongoing: _Round) -> NoReturn:
     """Write the snapshot and report."""
     status = 1
     try:
@@ -293,14 +278,8 @@ def _be_the_child(write_end: int, loop: ServicePort, log: SegmentLog, ongoing: _
         # Connections that the broker closes must not stay open here.
         os.closerange(3, write_end)
         os.closerange(write_end + 1, os.sysconf("SC_OPEN_MAX"))
-        tally = Tally([segment.base_position for segment in ongoing.segments])
-        write_snapshot(
-            log.directory.snapshots,
-            _at_ease(tally.watch(loop.engine.sections())),
-            offset=ongoing.offset,
-            position=ongoing.position,
-            time=ongoing.time,
-        )
+        tally = Tally([part.base_position for part in ongoing.parts])
+        log.write_snapshot(_at_ease(tally.watch(loop.engine.sections())), ongoing.at, ongoing.time)
         sparse = _sparse(ongoing, tally.alive)
         carry = tally.living_in(_at_ease(loop.engine.sections()), sparse, _CARRIED_MAX) if any(sparse) else []
         _write_all(write_end, msgspec.msgpack.encode(_Report(tally.alive, carry)))
@@ -322,9 +301,8 @@ def _at_ease(sections: Iterable[Section]) -> Iterator[Section]:
 
 
 def _sparse(ongoing: _Round, alive: list[int]) -> list[bool]:
-    """Expendable segments that are mostly dead: few living messages for all the records in them."""
-    segments = ongoing.segments
-    records = [following.base_offset - segment.base_offset for segment, following in pairwise(segments)]
+    """Expendable parts that are mostly dead: few living messages for all the records in them."""
+    records = [following.base_offset - part.base_offset for part, following in pairwise(ongoing.parts)]
     return [
         expendable and 0 < count < _SPARSE * total
         for expendable, count, total in zip(ongoing.expendable, alive, [*records, 0], strict=True)

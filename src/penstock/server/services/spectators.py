@@ -30,8 +30,8 @@ from penstock.server.services.event_reader import ArrowEncoder, Encoder, EventRe
 from penstock.server.services.log_names import LogNames
 from penstock.server.writer.port import ServicePort
 from penstock.storage.log.batch import FORMAT
-from penstock.storage.log.reader import BatchCursor, LogIndex, View, earliest, queues_created
-from penstock.storage.log.segments import SegmentLog
+from penstock.storage.log.names import queues_created
+from penstock.storage.log.view import Cursor, View
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +65,6 @@ class Spectators:
         self._loop = loop
         self._ids = ids
         self._readers_max = settings.readers_max
-        self.index = LogIndex()
         self.queues = QueueNames(loop, self.view)
         self.names = LogNames(loop, self.view)
         self.name = self.names.name
@@ -80,9 +79,7 @@ class Spectators:
 
     def view(self) -> View:
         """What can be read now. Called in any thread."""
-        log = self._loop.log
-        assert isinstance(log, SegmentLog)
-        return log.view()
+        return self._loop.log.view()
 
     def close(self) -> None:
         self._closed = True
@@ -166,20 +163,20 @@ class Spectators:
     # ── In a thread ─────────────────────────────────────────────────────────────────────────────────────────
 
     def _open_events(self, query: EventQuery, view: View) -> EventReader | Response:
-        first = earliest(view)
+        first = view.earliest()
         if query.start == "latest":
-            start = From(view.end_offset)
+            start = From(view.end.offset)
         elif query.start == "earliest":
             start = From(first.offset)
         else:
             start = query.start
-        if start.offset > view.end_offset:
+        if start.offset > view.end.offset:
             return _beyond(view)
         if query.since:
-            start = max(start, From(self.index.offset_at(view, query.since)))
-        place = first if start.offset == first.offset else self.index.place_of(view, start.offset)
+            start = max(start, From(view.offset_at(query.since)))
+        point = first if start.offset == first.offset else view.point_of(start.offset)
         encoder = self._encoder(query)
-        return EventReader(query, start, place.position, self.name, self.queues.name, encoder, self.index)
+        return EventReader(query, start, point.position, self.name, self.queues.name, encoder)
 
     def _encoder(self, query: EventQuery) -> Encoder:
         if query.format == "arrow":
@@ -188,23 +185,23 @@ class Spectators:
         return TextEncoder(writer, sent_events=query.format == "sse")
 
     def _open_range(self, query: RangeQuery, view: View) -> Stream | Response:
-        if query.start > view.end_offset:
+        if query.start > view.end.offset:
             return _beyond(view)
-        start = self.index.place_of(view, query.start)
+        start = view.point_of(query.start)
         end = start
-        if start.position < view.end_position and query.stop > query.start:
-            end = self.index.batch_end(view, start, query.stop, query.bytes_max)
+        if start.position < view.end.position and query.stop > query.start:
+            end = view.batch_end(start, query.stop, query.bytes_max)
         headers = (
             b"Content-Type: %b\r\nCache-Control: no-store\r\nX-Penstock-First-Offset: %d\r\n"
             b"X-Penstock-Next-Offset: %d\r\nX-Penstock-End-Offset: %d\r\n"
-        ) % (_RAW, start.offset, end.offset, view.end_offset)
-        source = RangeSource(self, view, BatchCursor(start.position), end.position)
+        ) % (_RAW, start.offset, end.offset, view.end.offset)
+        source = RangeSource(self, view, Cursor(start.position), end.position)
         return Stream(200, headers, source, length=end.position - start.position)
 
     def _description(
         self, view: View, names_from: int, names: dict[int, str], names_to: int, last_queue: int
     ) -> Response:
-        first = earliest(view)
+        first = view.earliest()
         return json_response(
             200,
             {
@@ -212,12 +209,12 @@ class Spectators:
                 "shard": self._ids.shard,
                 "format": FORMAT,
                 "earliest": first.offset,
-                "end": view.end_offset,
-                "bytes": view.end_position - first.position,
+                "end": view.end.offset,
+                "bytes": view.end.position - first.position,
                 "segments": [
-                    {"first": segment.base_offset, "created": rfc3339_nanos(segment.created).decode()}
-                    for segment in view.segments
-                    if segment.base_offset >= first.offset
+                    {"first": part.base_offset, "created": rfc3339_nanos(part.created).decode()}
+                    for part in view.parts
+                    if part.base_offset >= first.offset
                 ],
                 "names_from": names_from,
                 "names_to": names_to,
@@ -268,7 +265,7 @@ class QueueNames:
         self._seen_to = 0
         self._found: dict[int, str] = {}  # In the log.
         self._lost: set[int] = set()  # Searched for in vain.
-        self._search = BatchCursor(0)
+        self._search = Cursor(0)
         self._lock = Lock()
 
     def remember(self) -> None:
@@ -308,7 +305,7 @@ class QueueNames:
     def _search_to(self, view: View) -> None:
         for batches in self._search.read_on(view):
             for batch in batches:
-                self._found |= dict(queues_created(*batch))
+                self._found |= queues_created(*batch)
         _trim(self._found)
 
 
@@ -381,7 +378,7 @@ class _ThreadedSource:
 class RangeSource(_ThreadedSource):
     """Raw bytes of the log, from the cursor to a position."""
 
-    def __init__(self, spectators: Spectators, view: View, cursor: BatchCursor, until: Position) -> None:
+    def __init__(self, spectators: Spectators, view: View, cursor: Cursor, until: Position) -> None:
         super().__init__(spectators)
         self._view = view
         self._cursor = cursor
@@ -452,7 +449,7 @@ class EventSource(_ThreadedSource):
 
     def _wait(self) -> None:
         """At the end of the log. A commit may have come since the view was taken."""
-        if self._spectators.view().end_offset > self._reader.next.offset:
+        if self._spectators.view().end.offset > self._reader.next.offset:
             self._work()
             return
         self._spectators.wait(self)
@@ -488,8 +485,8 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def _beyond(view: View) -> Response:
-    message = f"the log ends before this offset, with {view.end_offset}"
-    return json_response(416, {"error": message, "end": view.end_offset})
+    message = f"the log ends before this offset, with {view.end.offset}"
+    return json_response(416, {"error": message, "end": view.end.offset})
 
 
 def _response_of(result: Response | BaseException) -> Response:

@@ -24,8 +24,8 @@ from penstock.server.services.event_reader import as_events, next_index_of
 from penstock.server.services.search import read_extent
 from penstock.server.services.spectators import Spectators
 from penstock.server.writer.port import ServicePort
-from penstock.storage.log.reader import Extents
 from penstock.storage.log.traces import Trace, Tracer, Traces
+from penstock.storage.log.view import Extents
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Tracing:
         self._spectators.queues.remember()
         view = self._spectators.view()
         tracer = Tracer(self._traces, view, place, min([message.created for message in held.values()], default=0))
-        extents = Extents(self._spectators.index, view)
+        extents = Extents(view)
 
         def go_on(result: Any) -> None:
             if isinstance(result, Response):

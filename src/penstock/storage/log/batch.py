@@ -77,6 +77,9 @@ class Header(NamedTuple):
         return data + _CRC.pack(crc32c(data))
 
 
+Batches = list[tuple[Header, bytes]]  # With their payloads: heap and records.
+
+
 def read_header(data: bytes) -> Header | None:
     """The header at the start of `data`, or None if there is no whole one."""
     if len(data) < HEADER_BYTES or data[:4] != MAGIC:
@@ -91,6 +94,14 @@ def read_header(data: bytes) -> Header | None:
 
 def is_whole(header: Header, payload: bytes | memoryview) -> bool:
     return len(payload) == header.total_bytes - HEADER_BYTES and crc32c(payload) == header.payload_crc
+
+
+def check_payload(header: Header, payload: bytes) -> bytes:
+    """The payload, if it is whole."""
+    if not is_whole(header, payload):
+        end = header.base_offset + header.records
+        raise DamagedLogError(f"events {header.base_offset} to {end - 1} are damaged; read on from offset {end}")
+    return payload
 
 
 def records_of(header: Header, payload: bytes | memoryview) -> np.ndarray:

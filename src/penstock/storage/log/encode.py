@@ -54,6 +54,7 @@ from penstock.storage.log.batch import (
     WAS_FETCHED,
     Header,
 )
+from penstock.storage.log.parts import Point
 
 
 class Batch:
@@ -79,8 +80,14 @@ class Batch:
         return len(self.heap) + len(self.records)
 
     @property
-    def end_position(self) -> Position:
-        return self.base_position + HEADER_BYTES + len(self.heap) + len(self.records)
+    def appended(self) -> Point:
+        """Where the log ends once this batch is written; nothing is written if it is empty."""
+        return self.end if self.count else Point(self.base_offset, self.base_position)
+
+    @property
+    def end(self) -> Point:
+        """Where the next batch begins."""
+        return Point(self.base_offset + self.count, self._heap_position + self.size)
 
     def read(self, position: Position, size: int) -> bytes:
         start = position - self._heap_position

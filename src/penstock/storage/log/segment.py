@@ -18,7 +18,8 @@ from crc32c import crc32c
 
 from penstock.errors import DamagedHeaderError, DamagedLogError
 from penstock.model.values import Nanos, Position
-from penstock.storage.log.batch import HEADER_BYTES, MAGIC, Header, is_whole, read_header
+from penstock.storage.log.batch import HEADER_BYTES, Header, is_whole, read_header
+from penstock.storage.log.parts import next_header
 
 SEGMENT_MAGIC = b"PSEG"
 SEGMENT_FORMAT = 1
@@ -29,11 +30,23 @@ _SECTOR_BYTES = 4096  # What a disk reads, or cannot read, at once.
 
 
 class Segment(NamedTuple):
+    """A part of the log (`Part`) that is one file."""
+
     path: Path
     shard: int
     base_offset: int
     base_position: Position  # Of the first batch.
     created: Nanos
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def end(self) -> Position:
+        """Where a finished segment ends: it is cut to its last batch."""
+        return self.base_position + os.stat(self.path).st_size - SEGMENT_HEADER_BYTES
+
+    def open(self) -> SegmentFile:
+        return SegmentFile(self)
 
     def file_offset(self, position: Position) -> int:
         return SEGMENT_HEADER_BYTES + position - self.base_position
@@ -42,6 +55,23 @@ class Segment(NamedTuple):
         facts = (SEGMENT_MAGIC, SEGMENT_FORMAT, self.shard, self.base_offset, self.base_position, self.created)
         data = _SEGMENT_HEADER.pack(*facts, 0)[:-4]
         return data + crc32c(data).to_bytes(4, "little")
+
+
+class SegmentFile:
+    """A segment open for reading (`PartFile`)."""
+
+    def __init__(self, segment: Segment) -> None:
+        self._file = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+        self._base = segment.base_position - SEGMENT_HEADER_BYTES
+
+    def read(self, position: Position, size: int) -> bytes:
+        return os.pread(self._file, size, position - self._base)
+
+    def end(self) -> Position:
+        return self._base + os.fstat(self._file).st_size
+
+    def close(self) -> None:
+        os.close(self._file)
 
 
 class Damage(NamedTuple):
@@ -117,8 +147,7 @@ def in_segments(segments: Sequence[Segment], position: Position) -> bool:
     index = bisect_right(segments, position, key=lambda segment: segment.base_position) - 1
     if index < 0 or index == len(segments) - 1:
         return index >= 0
-    segment = segments[index]
-    return segment.file_offset(position) < segment.path.stat().st_size  # Behind it there may be a hole.
+    return position < segments[index].end()  # A hole may follow it.
 
 
 class SegmentReader:
@@ -197,17 +226,6 @@ class SegmentReader:
         return (self.segment.file_offset(header.base_position), header.base_offset) if header else None
 
 
-def next_header(data: bytes, position: Position) -> Header | None:
-    """The first header in some bytes of the log, past their beginning, that stands where it says."""
-    at = data.find(MAGIC, 1)
-    while at >= 0:
-        header = read_header(data[at : at + HEADER_BYTES])
-        if header and header.base_position == position + at:
-            return header
-        at = data.find(MAGIC, at + 1)
-    return None
-
-
 def readable(file: BinaryIO, at: int, size: int) -> bytes:
     """Bytes of a file. What the disk cannot read is zeros: their checksum tells that they are damaged."""
     try:
@@ -224,8 +242,7 @@ def readable(file: BinaryIO, at: int, size: int) -> bytes:
 
 def gaps_of(segment: Segment, following: Segment) -> list[Gap]:
     """The damaged parts of a segment that is finished: another one follows it."""
-    end = segment.base_position + segment.path.stat().st_size - SEGMENT_HEADER_BYTES
-    reader = SegmentReader(segment, Known(following.base_offset, end))
+    reader = SegmentReader(segment, Known(following.base_offset, segment.end()))
     for _ in reader.batches():
         pass
     return reader.gaps

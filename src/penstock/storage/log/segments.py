@@ -7,7 +7,7 @@ import os
 import threading
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -19,7 +19,8 @@ from penstock.model.values import Nanos, Position, Stage
 from penstock.storage.directory import DataDirectory, sync
 from penstock.storage.log.decode import events_of
 from penstock.storage.log.encode import Batch
-from penstock.storage.log.reader import View
+from penstock.storage.log.index import PartIndexes
+from penstock.storage.log.parts import Part, Point
 from penstock.storage.log.segment import (
     SEGMENT_HEADER_BYTES,
     Damage,
@@ -35,20 +36,24 @@ from penstock.storage.log.segment import (
     segment_without_header,
 )
 from penstock.storage.log.snapshot import (
-    SnapshotFacts,
     check_snapshot,
     list_snapshots,
+    publish_snapshot,
     read_facts,
     read_snapshot,
     remove_unfinished,
+    snapshot_path,
+    write_snapshot,
 )
-from penstock.storage.port import Progress, Recovered, Section
+from penstock.storage.log.view import View
+from penstock.storage.port import Progress, Recovered, Section, SnapshotFacts
 
 logger = logging.getLogger(__name__)
 
 _OPEN_FILES_MAX = 128
 _READ_AHEAD_BYTES = 128 << 10
 _TAIL_BATCHES_MAX = 4096
+_SNAPSHOTS_KEPT = 2  # The newest, and a spare in case it turns out damaged.
 
 
 class _Job(NamedTuple):
@@ -65,12 +70,11 @@ class SegmentLog:
         self.shard = shard
         self.segments: list[Segment] = []
         self.snapshots: list[SnapshotFacts] = []  # Newest first.
-        self.durable_offset = 0  # Everything before it is on the disk.
-        self.durable_position: Position = 0
-        self._durable = (0, 0)  # The same two, for readers that must not see one without the other.
+        self.end = Point(0, 0)  # Everything before it is on the disk.
         self._segment_bytes = segment_bytes
         self._collect(Batch(0, 0))
         self._tail = _Tail()
+        self._indexes = PartIndexes()
         self._files = _Files()
         self._block_base: Position = 0  # What was read last.
         self._block = b""
@@ -85,15 +89,15 @@ class SegmentLog:
     def recover(self) -> Recovered:
         remove_unfinished(self.directory.snapshots)
         self._drop_unborn_segment()
-        self.snapshots = self._whole_snapshots()
+        snapshots = self._whole_snapshots()
+        self.snapshots = list(snapshots.values())
         newest = self.snapshots[0] if self.snapshots else None
         known = Known(newest.offset, newest.position) if newest else Known()
         self.segments[:] = _open_segments(sorted(self.directory.log.glob("*.log")), known.offset)
         if self.segments:
             sync(self.segments[-1].path)  # What is read may have been written and never synced.
         self._check_start(known.offset)
-        sections: Iterator[Section] | None = read_snapshot(newest.path) if newest else None
-        return Recovered(sections, self._replay(known))
+        return Recovered(read_snapshot(next(iter(snapshots))) if snapshots else None, self._replay(known))
 
     def _drop_unborn_segment(self) -> None:
         """A crash while a segment was made leaves a file without a header: it never held anything."""
@@ -104,13 +108,13 @@ class SegmentLog:
             if not born:
                 paths[-1].unlink()
 
-    def _whole_snapshots(self) -> list[SnapshotFacts]:
-        whole: list[SnapshotFacts] = []
+    def _whole_snapshots(self) -> dict[Path, SnapshotFacts]:
+        whole: dict[Path, SnapshotFacts] = {}
         for path in list_snapshots(self.directory.snapshots):
             try:
                 if not whole:  # Only the one that is used is read now; the other one is a spare.
                     check_snapshot(path)
-                whole.append(read_facts(path))
+                whole[path] = read_facts(path)
             except DamagedLogError as error:
                 logger.error("snapshot_damaged", extra={"path": str(path), "reason": str(error)})
         return whole
@@ -167,9 +171,7 @@ class SegmentLog:
         )
 
     def _begin_at(self, offset: int, position: Position) -> None:
-        self.durable_offset = offset
-        self.durable_position = position
-        self._durable = (offset, position)
+        self.end = Point(offset, position)
         self._collect(Batch(offset, position))
         self._writer.start(position)
 
@@ -184,13 +186,8 @@ class SegmentLog:
         return self._batch.size
 
     @property
-    def next_offset(self) -> int:
-        return self._batch.base_offset + self._batch.count
-
-    @property
-    def end_position(self) -> Position:
-        """Where the log ends once everything appended so far is written."""
-        return self._batch.end_position if self._batch.count else self._batch.base_position
+    def appended(self) -> Point:
+        return self._batch.appended
 
     def commit(self, now: Nanos, progress: Progress) -> None:
         if self._failed:
@@ -199,16 +196,15 @@ class SegmentLog:
         batch = self._batch
         data = batch.seal(now)
         self._tail.add(batch.base_position, data)
-        self._collect(Batch(batch.base_offset + batch.count, batch.end_position))
+        end = batch.end
+        self._collect(Batch(*end))
         self._committing = True
-        durable_offset, durable_position = self._batch.base_offset, self._batch.base_position
 
         def report(stage: Stage | BaseException) -> None:
             if isinstance(stage, BaseException):
                 self._failed = stage
             elif stage is Stage.SYNC:
-                self.durable_offset, self.durable_position = durable_offset, durable_position
-                self._durable = (durable_offset, durable_position)
+                self.end = end
                 self._committing = False
             progress(stage)
 
@@ -216,11 +212,14 @@ class SegmentLog:
 
     # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
+    @property
+    def start(self) -> Point:
+        return Point(*self.segments[0][2:4]) if self.segments else self.end
+
     def view(self) -> View:
-        """What is durable now, for readers in other threads."""
-        offset, position = self._durable
-        segments = tuple([segment for segment in self.segments if segment.base_position < position])
-        return View(segments, offset, position)
+        end = self.end  # Read once: another thread moves it.
+        segments = tuple([segment for segment in self.segments if segment.base_position < end.position])
+        return View(segments, end, self._indexes)
 
     def read(self, position: Position, size: int) -> bytes:
         start = position - self._block_base
@@ -254,7 +253,7 @@ class SegmentLog:
         if segment.base_offset not in self._checked and segment is not self.segments[-1]:
             self._check(segment, self.segments[index + 1])
         # Nothing beyond what is durable, which may still be written, and nothing damaged.
-        wanted = max(size, min(ahead, self.durable_position - position))
+        wanted = max(size, min(ahead, self.end.position - position))
         if gaps := self._gaps.get(segment.base_offset):
             wanted = _before_gaps(segment, gaps, position, size, wanted)
         try:
@@ -269,9 +268,8 @@ class SegmentLog:
     def _missing(self, index: int, position: Position) -> DamagedExtentError:
         """A position after the end of its segment: the one that held it is gone."""
         segment, following = self.segments[index], self.segments[index + 1 : index + 2]
-        end = segment.base_position + segment.path.stat().st_size - SEGMENT_HEADER_BYTES
-        until = following[0].base_position if following else self.durable_position
-        return DamagedExtentError(f"no segment holds position {position}", [(end, until)])
+        until = following[0].base_position if following else self.end.position
+        return DamagedExtentError(f"no segment holds position {position}", [(segment.end(), until)])
 
     def _check(self, segment: Segment, following: Segment) -> None:
         """Read a finished segment whole, once, before the first message is taken from it: recovery reads only what
@@ -303,14 +301,17 @@ class SegmentLog:
 
     # ── Space ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def snapshot_published(self, facts: SnapshotFacts, keep: int) -> None:
-        """A new snapshot counts; the oldest go."""
-        self.snapshots.insert(0, facts)
-        for old in self.snapshots[keep:]:
-            old.path.unlink(missing_ok=True)
-        del self.snapshots[keep:]
+    def write_snapshot(self, sections: Iterable[Section], at: Point, time: Nanos) -> None:
+        write_snapshot(self.directory.snapshots, sections, at, time)
 
-    def remove_segment(self, segment: Segment) -> None:
+    def publish_snapshot(self, offset: int) -> None:
+        self.snapshots.insert(0, publish_snapshot(self.directory.snapshots, offset))
+        for old in self.snapshots[_SNAPSHOTS_KEPT:]:
+            snapshot_path(self.directory.snapshots, old.offset).unlink(missing_ok=True)
+        del self.snapshots[_SNAPSHOTS_KEPT:]
+
+    def remove(self, part: Part) -> None:
+        segment = next(segment for segment in self.segments if segment == part)
         assert segment is not self.segments[-1], "the newest segment is being written"
         self.segments.remove(segment)
         self._checked.discard(segment.base_offset)
@@ -326,10 +327,10 @@ class SegmentLog:
         """After a failure: close, and cut off whatever was not known to be durable. Nobody was told of it."""
         self.close()
         for segment in reversed(self.segments):
-            if segment.base_position >= self.durable_position and segment.base_offset:
+            if segment.base_position >= self.end.position and segment.base_offset:
                 segment.path.unlink(missing_ok=True)
             else:
-                os.truncate(segment.path, segment.file_offset(self.durable_position))
+                os.truncate(segment.path, segment.file_offset(self.end.position))
                 break
         sync(self.directory.log)  # Or a segment cut off here could return with the next power cut.
 

@@ -13,15 +13,16 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from struct import Struct
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 import numpy as np
 from crc32c import crc32c
 
 from penstock.errors import DamagedLogError
-from penstock.model.values import Nanos, Position
+from penstock.model.values import Nanos
 from penstock.storage.directory import create_private, publish_durably
-from penstock.storage.port import Section
+from penstock.storage.log.parts import Point
+from penstock.storage.port import Section, SnapshotFacts
 
 _MAGIC = b"PSNP"
 _FORMAT = 3
@@ -32,32 +33,19 @@ _COLUMNS_MAX = 2
 _SYNC_EVERY_BYTES = 32 << 20  # So that the disk is never handed a mountain at the end.
 
 
-class SnapshotFacts(NamedTuple):
-    path: Path
-    offset: int  # Events before this one are in it.
-    position: Position  # The end of the log at that moment.
-    time: Nanos
-
-    @property
-    def size(self) -> int:
-        return self.path.stat().st_size
-
-
 def snapshot_path(directory: Path, offset: int) -> Path:
     return directory / f"{offset:020d}.snapshot"
 
 
-def unfinished_path(directory: Path, offset: int) -> Path:
+def _unfinished_path(directory: Path, offset: int) -> Path:
     return snapshot_path(directory, offset).with_suffix(".tmp")
 
 
-def write_snapshot(
-    directory: Path, sections: Iterable[Section], *, offset: int, position: Position, time: Nanos
-) -> Path:
+def write_snapshot(directory: Path, sections: Iterable[Section], at: Point, time: Nanos) -> None:
     """Write and sync a snapshot under a temporary name. `publish_snapshot` makes it count."""
-    temporary = unfinished_path(directory, offset)
+    temporary = _unfinished_path(directory, at.offset)
     with create_private(temporary) as file:
-        head = _HEADER.pack(_MAGIC, _FORMAT, 0, offset, position, time, 0)[:-4]
+        head = _HEADER.pack(_MAGIC, _FORMAT, 0, *at, time, 0)[:-4]
         file.write(head + crc32c(head).to_bytes(4, "little"))
         count = unsynced = 0
         for section in sections:
@@ -70,13 +58,13 @@ def write_snapshot(
         _write_section(file, ("end", str(count).encode(), ()))
         file.flush()
         os.fsync(file.fileno())
-    return temporary
 
 
-def publish_snapshot(temporary: Path) -> Path:
-    path = temporary.with_suffix(".snapshot")
-    publish_durably(temporary, path)
-    return path
+def publish_snapshot(directory: Path, offset: int) -> SnapshotFacts:
+    """Make the snapshot of this offset count."""
+    path = snapshot_path(directory, offset)
+    publish_durably(_unfinished_path(directory, offset), path)
+    return read_facts(path)
 
 
 def _write_section(file: BinaryIO, section: Section) -> int:
@@ -139,7 +127,7 @@ def _read_header(path: Path, file: BinaryIO) -> SnapshotFacts:
     _, number, _, offset, position, time, _ = _HEADER.unpack(data)
     if number not in _FORMATS_READ:
         raise DamagedLogError(f"{path} has format {number}; this version reads formats 2 and 3")
-    return SnapshotFacts(path, offset, position, time)
+    return SnapshotFacts(offset, position, time, os.fstat(file.fileno()).st_size)
 
 
 def _read_section(path: Path, file: BinaryIO) -> Section:

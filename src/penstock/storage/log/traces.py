@@ -8,7 +8,6 @@ back to the record by which the message came to its place.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
@@ -35,8 +34,8 @@ from penstock.model.values import Nanos, Place, Position
 from penstock.storage.arrow.columns import decode
 from penstock.storage.log.batch import HEADER_BYTES, RECORD_BYTES, RECORD_DTYPE, Header, records_of
 from penstock.storage.log.decode import events_at
-from penstock.storage.log.reader import BatchCursor, View, end_of, walk
-from penstock.storage.log.segment import Segment
+from penstock.storage.log.parts import Part, PartFile, walk
+from penstock.storage.log.view import Cursor, View
 
 _Array = NDArray[Any]
 
@@ -66,30 +65,30 @@ class Traces:
     def __init__(self, block_bytes: int = BLOCK_BYTES) -> None:
         self._block_bytes = block_bytes
         self._lock = Lock()
-        self._segments: OrderedDict[int, _SegmentTraces] = OrderedDict()
+        self._parts: OrderedDict[int, _PartTraces] = OrderedDict()
 
-    def segment(self, segment: Segment) -> _SegmentTraces:
+    def of(self, part: Part) -> _PartTraces:
         with self._lock:
-            known = self._segments.get(segment.base_offset)
-            if known is None or known.segment != segment:
-                known = self._segments[segment.base_offset] = _SegmentTraces(segment, self._block_bytes)
+            known = self._parts.get(part.base_offset)
+            if known is None or known.part != part:
+                known = self._parts[part.base_offset] = _PartTraces(part, self._block_bytes)
                 self._trim()
-            self._segments.move_to_end(segment.base_offset)
+            self._parts.move_to_end(part.base_offset)
             return known
 
     def _trim(self) -> None:
-        while sum([each.nbytes for each in self._segments.values()]) > TRACE_INDEX_BYTES_MAX:
-            self._segments.popitem(last=False)
+        while sum([each.nbytes for each in self._parts.values()]) > TRACE_INDEX_BYTES_MAX:
+            self._parts.popitem(last=False)
 
 
-class _SegmentTraces:
+class _PartTraces:
     """Which blocks of a segment may hold records of a message."""
 
-    def __init__(self, segment: Segment, block_bytes: int) -> None:
-        self.segment = segment
+    def __init__(self, part: Part, block_bytes: int) -> None:
+        self.part = part
         self._block_bytes = block_bytes
         self._lock = Lock()
-        self._bounds = [segment.base_position]  # Where each block begins, and the last one ends.
+        self._bounds = [part.base_position]  # Where each block begins, and the last one ends.
         self._entries = _NO_ENTRIES  # Of all blocks, by queue.
 
     @property
@@ -120,21 +119,21 @@ class _SegmentTraces:
             if end - self._bounds[-1] < (1 if finished else self._block_bytes):
                 return
             try:
-                file = os.open(self.segment.path, os.O_RDONLY | os.O_CLOEXEC)
+                file = self.part.open()
             except FileNotFoundError:
-                raise EventsRemovedError(self.segment.base_offset) from None
+                raise EventsRemovedError(self.part.base_offset) from None
             try:
                 fresh = list(self._new_blocks(file, end, finished=finished))
             finally:
-                os.close(file)
+                file.close()
             entries = np.concatenate([self._entries, *fresh])
             self._entries = entries[np.argsort(entries["queue"], kind="stable")]
 
-    def _new_blocks(self, file: int, end: Position, *, finished: bool) -> Iterator[_Array]:
+    def _new_blocks(self, file: PartFile, end: Position, *, finished: bool) -> Iterator[_Array]:
         records: list[bytes] = []
-        for header in walk(file, self.segment, self._bounds[-1], end, over_damage=True):
-            at = self.segment.file_offset(header.base_position) + HEADER_BYTES + header.heap_bytes
-            records.append(os.pread(file, header.records * RECORD_BYTES, at))
+        for header in walk(file, self._bounds[-1], end, over_damage=True):
+            at = header.base_position + HEADER_BYTES + header.heap_bytes
+            records.append(file.read(at, header.records * RECORD_BYTES))
             after = header.base_position + header.total_bytes
             if after - self._bounds[-1] >= self._block_bytes or (finished and after == end):
                 yield _ranges(np.frombuffer(b"".join(records), dtype=RECORD_DTYPE), len(self._bounds) - 1)
@@ -181,14 +180,14 @@ class Tracer:
 
     def step(self) -> bool:
         """Read one block, or pass over one segment. False if there is nothing more to read."""
-        if (self._wanted or self._sources) and self._segment >= 0 and not self._is_too_old(self._segment):
+        if (self._wanted or self._sources) and self._part >= 0 and not self._is_too_old(self._part):
             try:
                 if self._read_block():
                     return True
             except EventsRemovedError:
                 pass  # Just now, with all that it told.
-            self._before = self._view.segments[self._segment].base_position
-            self._segment -= 1
+            self._before = self._view.parts[self._part].base_position
+            self._part -= 1
             return True
         self._whole = self._whole and not self._wanted
         if self._later:
@@ -204,23 +203,23 @@ class Tracer:
         return Trace(events, rows, self._content, list(self._places), self._whole)
 
     def _go_to_the_end(self) -> None:
-        self._segment = len(self._view.segments) - 1
-        self._before = self._view.end_position
+        self._part = len(self._view.parts) - 1
+        self._before = self._view.end.position
 
     def _is_too_old(self, index: int) -> bool:
-        following = self._view.segments[index + 1 : index + 2]
+        following = self._view.parts[index + 1 : index + 2]
         return bool(following) and following[0].created < self._created and not self._sources
 
     def _read_block(self) -> bool:
-        segment = self._view.segments[self._segment]
-        end, finished = end_of(self._view, self._segment), self._segment < len(self._view.segments) - 1
-        known = self._traces.segment(segment)
+        part = self._view.parts[self._part]
+        end, finished = self._view.part_end(self._part), self._part < len(self._view.parts) - 1
+        known = self._traces.of(part)
         block = known.last_block(self._wanted | self._sources, self._before, end, finished=finished)
         if block is None:
             return False
         self._before, end = block
         batches: list[tuple[Header, bytes]] = []
-        cursor = BatchCursor(self._before)
+        cursor = Cursor(self._before)
         try:
             while cursor.position < end:
                 sound, damaged = cursor.read_sound(self._view, end)

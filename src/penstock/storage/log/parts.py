@@ -1,0 +1,90 @@
+"""What readers need of a log's storage: parts, each a stretch of bytes that is removed as a whole.
+
+In the embedded log a part is a segment file. Whatever has parts like these can be read by everything that is built on
+them: indexes, views, cursors, traces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+from penstock.errors import DamagedLogError
+from penstock.model.values import Nanos, Position
+from penstock.storage.log.batch import HEADER_BYTES, MAGIC, Header, read_header
+
+_WALK_BYTES = 16 << 10  # Read at once while walking from header to header.
+
+
+class Point(NamedTuple):
+    """A point in the log: the offset of an event, and the position where the batch that begins with it stands."""
+
+    offset: int
+    position: Position
+
+
+class PartFile(Protocol):
+    """A part, open for reading."""
+
+    def read(self, position: Position, size: int) -> bytes:
+        """Bytes from a position on; fewer than asked for at the end of the part."""
+
+    def end(self) -> Position:
+        """Where the part ends now. The newest one may end with reserved room, which is zeros."""
+
+    def close(self) -> None: ...
+
+
+class Part(Protocol):
+    """A value: two are equal if they are the same part."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def base_position(self) -> Position:
+        """Where its first batch begins."""
+
+    @property
+    def created(self) -> Nanos: ...
+
+    def end(self) -> Position:
+        """Where a part ends that is no longer written. Raises `FileNotFoundError` if it has been removed."""
+
+    def open(self) -> PartFile:
+        """Raises `FileNotFoundError` if it has been removed."""
+
+
+def walk(
+    file: PartFile, position: Position, end: Position | None = None, *, over_damage: bool = False
+) -> Iterator[Header]:
+    """The headers of the batches from a position on. `over_damage`: skip what cannot be read, up to `end`."""
+    block, base = b"", position
+    while end is None or position < end:
+        start = position - base
+        if start + HEADER_BYTES > len(block):
+            block, base, start = file.read(position, _WALK_BYTES), position, 0
+        header = read_header(block[start : start + HEADER_BYTES])
+        if header is None or header.base_position != position:
+            if not over_damage or end is None:
+                raise DamagedLogError(f"there is no batch at position {position}")
+            header = next_header(file.read(position, end - position), position)
+            if header is None:
+                return
+        yield header
+        position = header.base_position + header.total_bytes
+
+
+def next_header(data: bytes, position: Position) -> Header | None:
+    """The first header in some bytes of the log, past their beginning, that stands where it says."""
+    at = data.find(MAGIC, 1)
+    while at >= 0:
+        header = read_header(data[at : at + HEADER_BYTES])
+        if header and header.base_position == position + at:
+            return header
+        at = data.find(MAGIC, at + 1)
+    return None
+
+
+def point_after(header: Header) -> Point:
+    """Where a batch ends, and the next one begins."""
+    return Point(header.base_offset + header.records, header.base_position + header.total_bytes)
