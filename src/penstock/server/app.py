@@ -41,12 +41,12 @@ from penstock.server.auth import Authenticator
 from penstock.server.config import Config
 from penstock.server.descriptions import asyncapi_document, openapi_document
 from penstock.server.metrics import CONTENT_TYPE, Metrics
-from penstock.server.services.admission import Admitter
 from penstock.server.services.purge import Purging
 from penstock.server.services.push import Pushers
 from penstock.server.services.redrive import Redriving
 from penstock.server.services.search import Searching
 from penstock.server.services.spectators import Spectators
+from penstock.server.services.staged_batches import StagedBatches
 from penstock.server.services.traces import Tracing
 from penstock.server.shells.browsers import policy_of
 from penstock.server.shells.http import Result, Route
@@ -68,7 +68,7 @@ class Application:
         writer: ServicePort,
         metrics: Metrics,
         spectators: Spectators,
-        admitter: Admitter,
+        staged_batches: StagedBatches,
         pushers: Pushers,
         turns: Turns,
     ) -> None:
@@ -98,7 +98,7 @@ class Application:
             request_bytes_max=config.http.body_bytes_max,
         )
         staging = Staging(
-            admitter.commit,
+            staged_batches.commit,
             bytes_max=config.staging.bytes_max,
             lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
         )

@@ -25,13 +25,14 @@ from penstock.server.descriptors import available, plan
 from penstock.server.listening import listening_process
 from penstock.server.metrics import Metrics
 from penstock.server.recovery import Recovered, recover
-from penstock.server.services.admission import Admitter
-from penstock.server.services.damage import Damages
+from penstock.server.services.contract import Service
+from penstock.server.services.damage import DamagedMessages
 from penstock.server.services.history import Remembering
-from penstock.server.services.name_sweep import NameSweeping
+from penstock.server.services.name_sweep import NameSweeps
 from penstock.server.services.push import Pushers
 from penstock.server.services.snapshots import Housekeeper
 from penstock.server.services.spectators import Spectators
+from penstock.server.services.staged_batches import StagedBatches
 from penstock.server.shells.http import HttpServer
 from penstock.server.shells.lines import LineServer
 from penstock.server.shells.turns import Turns
@@ -77,9 +78,8 @@ class Broker:
                 asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
             http, lines = (str(Address(*each.sockets[0].getsockname()[:2])) for each in listeners)
             logger.info("listening", extra={"http": http, "lines": lines, "data": str(self.config.data)})
-            self.pushers.start()
+            self._start_services()
             rounds = [asyncio.create_task(self._look_around()), asyncio.create_task(self._watch_directory())]
-            self.admitter.resume()
             await self._stop.wait()
             for each in rounds:
                 each.cancel()
@@ -98,17 +98,16 @@ class Broker:
         self.loop.on_failure = self._on_failure
         self.metrics = Metrics(self.loop)
         self.loop.on_commit_seconds = self.metrics.commit_seconds.observe
-        self.damages = Damages(self.loop)
         self._keep_house(recovered)
         self.loop.on_commit.append(lambda: self.housekeeper.after_commit())
         self.loop.on_commit.append(lambda: self.remembering.after_commit())
         self.spectators = self.metrics.spectators = Spectators(self.loop, ids_of(identity), config.events)
         self.pushers = self.metrics.pushers = Pushers(self.loop, ids_of(identity), config.push, random.random)
-        self.name_sweeping = NameSweeping(self.loop)
-        self.admitter = Admitter(self.loop, config.topics.new_queue)
+        staged_batches = StagedBatches(self.loop, config.topics.new_queue)
+        self.services: list[Service] = [DamagedMessages(self.loop), staged_batches, NameSweeps(self.loop)]
         turns, unread = Turns(lambda: not self.loop.idle), Unread(config.unread_bytes_max)
         self.loop.on_commit.append(turns.after_commit)
-        services = self.spectators, self.admitter, self.pushers
+        services = self.spectators, staged_batches, self.pushers
         application = Application(config, identity, self.loop, self.metrics, *services, turns)
         self.http = self.metrics.http = HttpServer(application, config.http, turns, unread)
         self.lines = self.metrics.lines = self._line_server(identity, turns, unread)
@@ -133,6 +132,11 @@ class Broker:
 
     # ── While it runs ───────────────────────────────────────────────────────────────────────────────────────
 
+    def _start_services(self) -> None:
+        self.pushers.start()
+        for service in self.services:
+            service.start()
+
     def _keep_house(self, recovered: Recovered) -> None:
         _, log, history = recovered
         self.log = log
@@ -140,7 +144,6 @@ class Broker:
         self.housekeeper = Housekeeper(self.loop, log, self.config.log, self.remembering)
         self.metrics.housekeeper = self.housekeeper
         self.remembering.on_written = self.housekeeper.after_commit
-        self.damages.start(log)
 
     async def _look_around(self) -> None:
         while True:
@@ -149,7 +152,6 @@ class Broker:
             if not self.loop.failure:
                 self.housekeeper.look_around()
                 self.remembering.rest()
-                self.admitter.look_around()
 
     async def _watch_directory(self) -> None:
         """Stop if the directory is no longer ours: acknowledged messages could be lost, and another broker's files
@@ -192,17 +194,16 @@ class Broker:
                 logger.error("revival_failed", extra={"reason": str(error)})
                 continue
             self.loop.revive(recovered.engine, recovered.log)
-            self.pushers.start()
             self._keep_house(recovered)
-            self.admitter.resume()
+            self._start_services()
             logger.warning("revived", extra={"offset": recovered.log.end.offset})
 
     # ── Stop ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _shut_down(self, listeners: list[asyncio.Server]) -> int:
         logger.info("stopping")
-        self.admitter.stop()
-        self.name_sweeping.stop()
+        for service in self.services:
+            await service.stop()
         for listener in listeners:
             listener.close()
         self.http.stop()

@@ -21,7 +21,7 @@ from penstock.model.commands import (
 from penstock.model.kinds import State
 from penstock.model.settings import QueueSettings
 from penstock.server.config import LogConfig
-from penstock.server.services.damage import Damages
+from penstock.server.services.damage import DamagedMessages
 from penstock.server.services.segment_use import NOBODY, Tally
 from penstock.server.services.snapshots import Housekeeper
 from penstock.server.writer.loop import Loop
@@ -144,7 +144,7 @@ def test_damage_does_not_keep_other_messages_from_being_carried_forward(
     async def story() -> None:
         loop = a_loop(log)
         keeper = Housekeeper(loop, log, FORGETFUL)
-        Damages(loop)
+        DamagedMessages(loop).start()
         loop.on_commit.append(keeper.after_commit)
         await ask(loop, CreateQueue("work", QueueSettings(visibility_ns=10**15)))
         for body in (b"damaged on the disk", b"whole"):

@@ -1,75 +1,36 @@
-"""Forgets the names that nobody uses any more, a little at a time beside everything else."""
+"""Forgets the names that no message uses any more, a little at a time.
+
+A sweep looks at all messages in slices with pauses between them, then forgets some names with each command."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from penstock.engine.names import NameSweep
 from penstock.limits import NAME_SWEEP_PAUSE_SECONDS, NAME_SWEEP_SECONDS
-from penstock.model.answers import Answer, Refused
+from penstock.model.answers import Refused
 from penstock.model.commands import ForgetNames
-from penstock.server.writer.port import ServicePort
+from penstock.server.services.contract import Service
 
 logger = logging.getLogger(__name__)
 
 _FORGET = ForgetNames()
 
 
-class NameSweeping:
-    """Looks now and then whether the table has grown. A sweep takes a slice of the event loop's time between pauses,
-    then forgets some names with each command."""
+class NameSweeps(Service):
+    async def run(self) -> None:
+        while True:
+            await self.rest(NAME_SWEEP_SECONDS)
+            if self.writer.engine.names.are_worth_a_sweep and not self.writer.failure:
+                await self._sweep()
 
-    def __init__(self, loop: ServicePort) -> None:
-        self._loop = loop
-        self._running = asyncio.get_running_loop()
-        self._engine = loop.engine
-        self._before = 0  # Names, when the sweep began.
-        self._timer = self._running.call_later(NAME_SWEEP_SECONDS, self._look_around)
-
-    def stop(self) -> None:
-        self._timer.cancel()
-
-    def _look_around(self) -> None:
-        engine = self._loop.engine
-        if engine.names.are_worth_a_sweep and not self._loop.failure:
-            self._engine, self._before = engine, len(engine.names)
-            self._step(NameSweep(engine))
-        else:
-            self._rest()
-
-    def _rest(self) -> None:
-        self._timer = self._running.call_later(NAME_SWEEP_SECONDS, self._look_around)
-
-    def _step(self, sweep: NameSweep) -> None:
-        if self._is_abandoned():
-            self._rest()
-        elif sweep.step():
-            self._timer = self._running.call_later(NAME_SWEEP_PAUSE_SECONDS, self._step, sweep)
-        else:
-            self._forget()
-
-    def _forget(self) -> None:
-        if self._engine.names.has_unused:
-            self._loop.submit(_FORGET, self._forgotten)
-        else:
-            self._end()
-
-    def _forgotten(self, answer: Answer) -> None:
-        if self._is_abandoned():
-            self._rest()
-        elif isinstance(answer, Refused):
-            self._end()
-        else:
-            self._timer = self._running.call_later(NAME_SWEEP_PAUSE_SECONDS, self._forget)
-
-    def _end(self) -> None:
-        names = self._engine.names
+    async def _sweep(self) -> None:
+        engine = self.writer.engine
+        names, before = engine.names, len(engine.names)
+        sweep = NameSweep(engine)
+        while sweep.step():
+            await self.rest(NAME_SWEEP_PAUSE_SECONDS)
+        while names.has_unused and not isinstance(await self.ask(_FORGET), Refused):
+            await self.rest(NAME_SWEEP_PAUSE_SECONDS)
         names.end_sweep()
-        forgotten = self._before - len(names)
-        logger.info("names_swept", extra={"names": len(names), "fewer": forgotten, "most": names.most})
-        self._rest()
-
-    def _is_abandoned(self) -> bool:
-        """After a failure of the log there is another engine, which has not been swept."""
-        return self._loop.engine is not self._engine
+        logger.info("names_swept", extra={"names": len(names), "fewer": before - len(names), "most": names.most})

@@ -1,0 +1,101 @@
+"""The contract of all background services: how the broker starts, stops and measures them.
+
+    start ──► run ──► stop ──► close
+      ▲        │
+      └────────┘ the log has failed, and another one has taken its place
+
+A service does its work in one coroutine, `run`. It rests by `rest`, goes on early if something calls `wake`, and ends
+when its task is cancelled. A service that only answers requests has no `run` of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.model.answers import Answer
+from penstock.model.commands import Command
+from penstock.server.writer.port import ClientPort, ServicePort
+
+logger = logging.getLogger(__name__)
+
+Samples = list[tuple[tuple[str, ...], float]]  # The values of a metric, each with its labels.
+
+
+class Service:
+    """One background service of the broker."""
+
+    def __init__(self, writer: ServicePort) -> None:
+        self.writer = writer
+        self._task: asyncio.Task[None] | None = None
+        self._woken = asyncio.Event()
+
+    def start(self) -> None:
+        """Begin. Called again when a log that failed was replaced by another."""
+        self.cancel()
+        self._task = asyncio.create_task(self.run())
+        self._task.add_done_callback(_report_failure)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+
+    async def stop(self) -> None:
+        """Begin nothing new, and return when the work under way has ended."""
+        self.cancel()
+
+    async def close(self) -> None:
+        """Give up the work under way, and release everything."""
+        self.cancel()
+
+    def state(self) -> Iterable[tuple[str, Samples]]:
+        """What the service is doing, as metrics: their names and their values."""
+        return ()
+
+    # ── For the coroutine ───────────────────────────────────────────────────────────────────────────────────
+
+    async def rest(self, seconds: float | None = None) -> bool:
+        """Rest until `wake` is called, or for at most this long. Returns whether `wake` was called."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._woken.wait()
+        except TimeoutError:
+            return False
+        self._woken.clear()
+        return True
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    def cancel(self) -> None:
+        if self._task:
+            self._task.cancel()
+            self._task = None
+
+    async def ask(self, command: Command) -> Any:
+        """Submit a command in a turn of its own, so that clients have theirs; the answer, when it is durable."""
+        await asyncio.sleep(0)
+        return await answer_to(self.writer, command)
+
+
+def answer_to(writer: ClientPort, command: Command) -> asyncio.Future[Any]:
+    """Submit a command now; its answer, when it is durable."""
+    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def reply(answer: Answer) -> None:
+        if not answered.done():  # Whoever waited was cancelled.
+            answered.set_result(answer)
+
+    writer.submit(command, reply)
+    return answered
+
+
+def one(value: float) -> Samples:
+    """The samples of a metric without labels."""
+    return [((), value)]
+
+
+def _report_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()):
+        logger.critical("service_failed", exc_info=error)
