@@ -691,10 +691,10 @@ def test_a_carried_result_is_read_from_its_new_place(rig: Rig) -> None:
 
 def one_by_one(event: Event) -> list[Event]:
     if isinstance(event, DeliveredRun):
-        facts = zip(event.sequences, event.created, event.receives, event.consumers, strict=True)
+        facts = zip(event.sequence, event.created, event.receives, event.consumer, strict=True)
         return [Delivered(event.time, event.queue, *each, event.visible_at) for each in facts]
     if isinstance(event, HandedToReceiverRun):
-        facts = zip(event.sequences, event.created, event.receives, event.consumers, strict=True)
+        facts = zip(event.sequence, event.created, event.receives, event.consumer, strict=True)
         return [HandedToReceiver(event.time, event.queue, *each) for each in facts]
     return [event]
 

@@ -32,6 +32,7 @@ from penstock.storage.log.decode import events_of
 from penstock.storage.log.encode import Batch
 from tests.support.effort import effort
 from tests.support.engine_rig import Rig, state_of
+from tests.support.samples import queued_apart
 
 BODIES = st.lists(st.binary(max_size=40), min_size=RUN_MESSAGES_MIN, max_size=90)
 SETTINGS = st.builds(
@@ -55,7 +56,7 @@ def unchanged_one_by_one(run: UnchangedRun) -> list[Unchanged]:
     return [
         Unchanged(run.time, run.queue, run.sequence + index, *names, to_queue, to_sequence, key)
         for index, (to_queue, to_sequence, key) in enumerate(
-            zip(run.to_queues, run.to_sequences, run.keys, strict=True)
+            zip(run.to_queue, run.to_sequence, run.keys, strict=True)
         )
     ]
 
@@ -64,7 +65,7 @@ def apart_of(event: Event) -> list[Event]:
     if isinstance(event, LoggedRun):
         return [*one_by_one(event)]
     if isinstance(event, QueuedRun):
-        return [*event.apart()]
+        return [*queued_apart(event)]
     return [*unchanged_one_by_one(event)] if isinstance(event, UnchangedRun) else [event]
 
 
@@ -238,7 +239,7 @@ def test_many_messages_with_keys_are_a_run_whether_they_have_changed_or_not() ->
     rig.do(command)
     (second,) = rig.engine.decide(command, rig.now()).events
     assert isinstance(second, UnchangedRun)
-    assert (second.keys, second.to_sequences) == (keys, list(range(1, RUN_MESSAGES_MIN + 1)))
+    assert (second.keys, second.to_sequence) == (keys, list(range(1, RUN_MESSAGES_MIN + 1)))
 
 
 def test_messages_that_changed_and_messages_that_did_not_are_two_runs_unless_a_key_does_both() -> None:

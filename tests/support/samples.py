@@ -38,6 +38,7 @@ from penstock.model.events import (
     QueueChanged,
     QueueCreated,
     Queued,
+    QueuedRun,
     QueueRemoved,
     ReceiverMoved,
     Rescheduled,
@@ -216,3 +217,9 @@ def commit(log: Log, now: int = 5000) -> list[Stage | BaseException]:
 
 def section(kind: str, facts: bytes, *columns: bytes) -> Section:
     return kind, facts, tuple(np.frombuffer(column, dtype=np.uint8) for column in columns)
+
+
+def queued_apart(run: QueuedRun) -> list[Queued]:
+    """A run as an event for each of its messages."""
+    columns = [getattr(run, name) for name in Queued.__struct_fields__[1:]]
+    return [Queued(run.time, *facts) for facts in zip(*columns, strict=True)]

@@ -1,9 +1,12 @@
-"""Events: what has happened. Each is a past participle, and `Engine.evolve` applies it."""
+"""Events: what has happened. Each is a past participle, and `Engine.evolve` applies it.
+
+An event has the fields that its row in `kinds.py` lists. Many messages that the same thing happens to are one run: it
+has the same fields, some of them as columns, and is written as an event for each message."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar
+from typing import ClassVar, Generic, TypeVar
 
 from msgspec import Struct
 
@@ -11,12 +14,19 @@ from penstock.model.kinds import MESSAGE_FIELDS, Kind
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 
+Numbers = TypeVar("Numbers", int, list[int])  # One for a single event, a column of them for a run.
+
 
 class Event(Struct, frozen=True, gc=False):
     """Something that happened. `Engine.evolve` applies it, live and in replay alike."""
 
     kind: ClassVar[Kind]
     time: Nanos
+
+    @property
+    def records(self) -> int:
+        """How many records it is in the log."""
+        return 1
 
 
 class NameDefined(Event, frozen=True, gc=False):
@@ -54,12 +64,9 @@ class QueueRemoved(Event, frozen=True, gc=False):
     queue: int
 
 
-class Logged(Event, frozen=True, gc=False):
-    """Received and saved (L), and in the queue, ready or delayed (Q)."""
-
-    kind: ClassVar[Kind] = Kind.LOGGED
+class _Logged(Event, frozen=True, gc=False):
     queue: int
-    sequence: int
+    sequence: int  # The first one of a run.
     visible_at: Nanos
     expires_at: Nanos
     priority: int
@@ -67,120 +74,109 @@ class Logged(Event, frozen=True, gc=False):
     sender: int
     object: int
     topics: int
-    lease_ns: Nanos  # 0: what the queue says.
+    lease_ns: Nanos  # 0: the queue's.
+
+
+class Logged(_Logged, frozen=True, gc=False):
+    """Received and saved (L), and in the queue, ready or delayed (Q)."""
+
+    kind: ClassVar[Kind] = Kind.LOGGED
     key: bytes
     headers: bytes
     digest: bytes  # SHA-256 of the body where the queue asks for it, else empty.
     body: bytes
 
 
-class LoggedRun(Event, frozen=True, gc=False):
-    """Several messages logged together, alike in all but their bodies and keys: the same as a `Logged` for each, and
-    written as such. It only exists because one step for all of them is so much cheaper than a step for each."""
+class LoggedRun(_Logged, frozen=True, gc=False):
+    """Messages with consecutive sequences that differ only in their bodies and keys."""
 
     kind: ClassVar[Kind] = Kind.LOGGED
-    queue: int
-    sequence: int  # Of the first.
-    visible_at: Nanos
-    expires_at: Nanos
-    priority: int
-    content_type: int
-    sender: int
-    object: int
-    topics: int
-    lease_ns: Nanos
     bodies: list[bytes]
     keys: Sequence[bytes] = ()  # Empty: none has one.
     contents: Sequence[bytes] = ()  # With keys: the digest of each content, for the Object History …
     seen: Sequence[bytes | None] = ()  # … and what that has read to compare them. Neither is written.
 
+    @property
+    def records(self) -> int:
+        return len(self.bodies)
 
-class Queued(Event, frozen=True, gc=False):
+
+class _Queued(Event, Generic[Numbers], frozen=True, gc=False):
+    queue: Numbers
+    sequence: Numbers
+    created: Numbers  # When the original was logged.
+    visible_at: Numbers
+    expires_at: Numbers
+    priority: Numbers
+    content_type: Numbers
+    sender: Numbers
+    object: Numbers
+    topics: Numbers
+    to_queue: Numbers
+    to_sequence: Numbers
+
+
+class Queued(_Queued[int], frozen=True, gc=False):
     """A message that is in the log already enters one more queue (Q), by reference: it shares the extent of the
-    original, whose place is `to_queue` and `to_sequence`. What a reader wants to know comes along."""
+    original, which is at `to_queue` and `to_sequence`. Its facts come along for readers of the log."""
 
     kind: ClassVar[Kind] = Kind.QUEUED
+
+
+class QueuedRun(_Queued[list[int]], frozen=True, gc=False):
+    """Messages that enter queues by reference together. Those of one queue stand together, with consecutive
+    sequences."""
+
+    kind: ClassVar[Kind] = Kind.QUEUED
+
+    @property
+    def records(self) -> int:
+        return len(self.queue)
+
+
+class _Unchanged(Event, Generic[Numbers], frozen=True, gc=False):
     queue: int
-    sequence: int
-    created: Nanos  # When the original was logged.
-    visible_at: Nanos
-    expires_at: Nanos
+    sequence: int  # The first one of a run.
     priority: int
     content_type: int
     sender: int
     object: int
     topics: int
-    to_queue: int
-    to_sequence: int
+    to_queue: Numbers
+    to_sequence: Numbers
 
 
-class QueuedRun(Event, frozen=True, gc=False):
-    """Several messages that enter queues by reference together, as columns: the same as a `Queued` for each, and
-    written as such. Those of one queue stand together, with following sequences."""
-
-    kind: ClassVar[Kind] = Kind.QUEUED
-    queues: list[int]
-    sequences: list[int]
-    created: list[Nanos]
-    visible_at: list[Nanos]
-    expires_at: list[Nanos]
-    priorities: list[int]
-    content_types: list[int]
-    senders: list[int]
-    objects: list[int]
-    topics: list[int]
-    to_queues: list[int]
-    to_sequences: list[int]
-
-    def apart(self) -> list[Queued]:
-        columns = [getattr(self, name) for name in self.__struct_fields__[1:]]
-        return [Queued(self.time, *facts) for facts in zip(*columns, strict=True)]
-
-
-class Unchanged(Event, frozen=True, gc=False):
-    """Received (L), and found to say what is known already of its object and key (U): archived, and delivered to
-    nobody. It has a sequence, and so an id, but no place in the queue; the version it equals is at `to_queue` and
+class Unchanged(_Unchanged[int], frozen=True, gc=False):
+    """Received (L), with the content that its object and key have already (U): archived, and delivered to nobody. It
+    has a sequence, and so an id, but no place in the queue; the version it equals is at `to_queue` and
     `to_sequence`."""
 
     kind: ClassVar[Kind] = Kind.UNCHANGED
-    queue: int
-    sequence: int
-    priority: int
-    content_type: int
-    sender: int
-    object: int
-    topics: int
-    to_queue: int
-    to_sequence: int
     key: bytes
     headers: bytes = b""
 
 
-class UnchangedRun(Event, frozen=True, gc=False):
-    """Several messages that have not changed, alike in all but their keys, and without headers: the same as an
-    `Unchanged` for each, and written as such."""
+class UnchangedRun(_Unchanged[list[int]], frozen=True, gc=False):
+    """Messages with consecutive sequences that differ only in their keys, without headers."""
 
     kind: ClassVar[Kind] = Kind.UNCHANGED
-    queue: int
-    sequence: int  # Of the first.
-    priority: int
-    content_type: int
-    sender: int
-    object: int
-    topics: int
-    to_queues: list[int]
-    to_sequences: list[int]
     keys: list[bytes]
 
+    @property
+    def records(self) -> int:
+        return len(self.keys)
 
-class MessageEvent(Event, frozen=True, gc=False):
-    """What happened to a message later. `created` comes along, so that waits need no join."""
 
+class _OfMessage(Event, Generic[Numbers], frozen=True, gc=False):
     queue: int
-    sequence: int
-    created: Nanos
-    receives: int
-    consumer: int
+    sequence: Numbers
+    created: Numbers  # So that waits need no join.
+    receives: Numbers
+    consumer: Numbers
+
+
+class MessageEvent(_OfMessage[int], frozen=True, gc=False):
+    """What happened to a message that is in a queue."""
 
 
 class Fetched(MessageEvent, frozen=True, gc=False):
@@ -190,25 +186,23 @@ class Fetched(MessageEvent, frozen=True, gc=False):
     visible_at: Nanos
 
 
-class MessageRun(Event, frozen=True, gc=False):
-    """The same event of several messages of a queue: the same as one for each, and written as such."""
+class MessageRun(_OfMessage[list[int]], frozen=True, gc=False):
+    """The same event of several messages of a queue, each of them once."""
 
-    queue: int
-    sequences: list[int]  # Each once.
-    created: list[Nanos]
-    receives: list[int]
-    consumers: list[int]
+    @property
+    def records(self) -> int:
+        return len(self.sequence)
 
 
 class FetchedRun(MessageRun, frozen=True, gc=False):
-    """Messages with following sequences, leased together."""
+    """Messages with consecutive sequences, leased together."""
 
     kind: ClassVar[Kind] = Kind.FETCHED
     visible_at: Nanos
 
 
 class KickedRun(MessageRun, frozen=True, gc=False):
-    """Messages with following sequences, handed over together."""
+    """Messages with consecutive sequences, handed over together."""
 
     kind: ClassVar[Kind] = Kind.KICKED
 
@@ -358,7 +352,7 @@ class HandedToReceiver(MessageEvent, frozen=True, gc=False):
 
 
 class DeliveredRun(MessageRun, frozen=True, gc=False):
-    """Messages with following sequences, delivered to one receiver together and for the first time."""
+    """Messages with consecutive sequences, delivered to one receiver together and for the first time."""
 
     kind: ClassVar[Kind] = Kind.DELIVERED
     visible_at: Nanos
@@ -366,7 +360,7 @@ class DeliveredRun(MessageRun, frozen=True, gc=False):
 
 
 class HandedToReceiverRun(MessageRun, frozen=True, gc=False):
-    """Messages with following sequences, handed over to one receiver together."""
+    """Messages with consecutive sequences, handed over to one receiver together."""
 
     kind: ClassVar[Kind] = Kind.HANDED_TO_RECEIVER
 
@@ -460,7 +454,8 @@ def _concrete(base: type[Event]) -> Iterator[type[Event]]:
 
 
 EVENTS: tuple[type[Event], ...] = tuple(_concrete(Event))
-_SINGLE = {event.kind: event for event in EVENTS if not event.__name__.endswith("Run")}
+_RUNS = (LoggedRun, QueuedRun, UnchangedRun, MessageRun)
+_SINGLE = {event.kind: event for event in EVENTS if not issubclass(event, _RUNS)}
 assert _SINGLE.keys() == set(Kind)
 for _kind, _event in _SINGLE.items():
     _stored = MESSAGE_FIELDS + _kind.row.stores if issubclass(_event, MessageEvent) else _kind.row.stores

@@ -15,7 +15,7 @@ from penstock.storage.log.batch import HAS_DIGEST, HEADER_BYTES, RECORD_BYTES, i
 from penstock.storage.log.decode import events_of
 from penstock.storage.log.encode import Batch
 from tests.support.effort import effort
-from tests.support.samples import events, every_kind, logged
+from tests.support.samples import events, every_kind, logged, queued_apart
 
 
 def sealed(batch_events: list[Event], base_offset: int = 7, base_position: int = 1000) -> tuple[bytes, list[int]]:
@@ -46,7 +46,7 @@ def test_a_run_of_references_is_written_as_each_of_them(queued: list[Queued]) ->
     alike = [msgspec.structs.replace(event, time=queued[0].time) for event in queued]
     columns = [[getattr(event, name) for event in alike] for name in Queued.__struct_fields__[1:]]
     run = QueuedRun(queued[0].time, *columns)
-    assert run.apart() == alike
+    assert queued_apart(run) == alike
     together, apart = Batch(0, 0), Batch(0, 0)
     together.add(run)
     for event in alike:

@@ -309,7 +309,7 @@ def _sequences_of(events: Sequence[Event]) -> list[int]:
     sequences: list[int] = []
     for event in events:
         if isinstance(event, MessageRun):
-            sequences += event.sequences
+            sequences += event.sequence
         elif isinstance(event, MessageEvent):
             sequences.append(event.sequence)
     return sequences

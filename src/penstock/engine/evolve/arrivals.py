@@ -77,7 +77,7 @@ def queued(state: EngineState, event: Queued, _: Position) -> None:
 
 
 def queued_run(state: EngineState, event: QueuedRun, _: Position) -> None:
-    queues = event.queues
+    queues = event.queue
     if len(queues) < RUN_MESSAGES_MIN * len(set(queues)):
         _refer_each(state, event, slice(None))
         return
@@ -133,13 +133,13 @@ def _refer_each(state: EngineState, event: QueuedRun, chosen: slice) -> None:
 
 def _refer_run(state: EngineState, event: QueuedRun, chosen: slice) -> None:
     """As `_refer`, for the messages of one queue, if they are alike enough."""
-    queue = state.queues[event.queues[chosen.start]]
-    first, visible_at = event.sequences[chosen.start], event.visible_at[chosen.start]
-    expires_at, priority = event.expires_at[chosen.start], event.priorities[chosen.start]
-    rows = state.queues[event.to_queues[chosen.start]].rows.many(event.to_sequences[chosen])
+    queue = state.queues[event.queue[chosen.start]]
+    first, visible_at = event.sequence[chosen.start], event.visible_at[chosen.start]
+    expires_at, priority = event.expires_at[chosen.start], event.priority[chosen.start]
+    rows = state.queues[event.to_queue[chosen.start]].rows.many(event.to_sequence[chosen])
     alike = all(
         column[chosen].count(column[chosen.start]) == chosen.stop - chosen.start
-        for column in (event.visible_at, event.expires_at, event.priorities, event.topics, event.to_queues)
+        for column in (event.visible_at, event.expires_at, event.priority, event.topics, event.to_queue)
     )
     if rows is None or not alike or queue.settings.deduplication:
         _refer_each(state, event, chosen)
@@ -147,7 +147,7 @@ def _refer_run(state: EngineState, event: QueuedRun, chosen: slice) -> None:
     assert first == queue.last_sequence + 1, "sequences have no gaps"
     row_state = READY if visible_at <= event.time else DELAYED
     facts = {"visible_at": visible_at, "expires_at": expires_at, "priority": priority, "state": row_state}
-    names = {"content_type": event.content_types, "sender": event.senders, "object": event.objects}
+    names = {"content_type": event.content_type, "sender": event.sender, "object": event.object}
     columns = {"created": event.created, "topics": event.topics} | names
     for name, value in {"receives": 0, "consumer": 0, **facts}.items():
         rows[name] = value

@@ -38,16 +38,16 @@ def fetched(state: EngineState, event: Fetched, _: Position) -> None:
 
 def fetched_run(state: EngineState, event: FetchedRun, _: Position) -> None:
     queue = state.queues[event.queue]
-    queue.lease_run(event.sequences[0], event.visible_at, event.receives, event.consumers[0])
+    queue.lease_run(event.sequence[0], event.visible_at, event.receives, event.consumer[0])
     state.arm(queue, event.visible_at)
 
 
 def kicked_run(state: EngineState, event: KickedRun, _: Position) -> None:
-    state.queues[event.queue].kick_run(event.sequences[0], len(event.sequences))
+    state.queues[event.queue].kick_run(event.sequence[0], len(event.sequence))
 
 
 def succeeded_run(state: EngineState, event: SucceededRun, _: Position) -> None:
-    state.queues[event.queue].finish_many(event.sequences)
+    state.queues[event.queue].finish_many(event.sequence)
 
 
 def retried(state: EngineState, event: Retried, _: Position) -> None:

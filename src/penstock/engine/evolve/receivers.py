@@ -29,7 +29,7 @@ def delivered(state: EngineState, event: Delivered, _: Position) -> None:
 
 def delivered_run(state: EngineState, event: DeliveredRun, _: Position) -> None:
     queue, time = state.queues[event.queue], event.visible_at
-    run = (event.consumers[0], event.sequences[0], len(event.sequences))
+    run = (event.consumer[0], event.sequence[0], len(event.sequence))
     queue.groups.deliver_run(*run, time, lend=event.leased)
     if event.leased:
         state.arm(queue, time)
@@ -41,7 +41,7 @@ def handed_to_receiver(state: EngineState, event: HandedToReceiver, _: Position)
 
 
 def handed_to_receiver_run(state: EngineState, event: HandedToReceiverRun, _: Position) -> None:
-    state.queues[event.queue].groups.move(event.consumers[0], event.sequences[-1])
+    state.queues[event.queue].groups.move(event.consumer[0], event.sequence[-1])
 
 
 def given_back(state: EngineState, event: GivenBack, _: Position) -> None:

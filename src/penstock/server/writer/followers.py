@@ -64,7 +64,7 @@ class Followers:
             place = (event.queue, event.sequence)
             yield from self._at(origins.get(place, place), event.kind)
         elif isinstance(event, MessageRun):
-            for sequence in event.sequences:  # No run has a message that was moved.
+            for sequence in event.sequence:  # No run has a message that was moved.
                 yield from self._at((event.queue, sequence), event.kind)
 
     def _at(self, place: Place, kind: Kind) -> Iterator[Concerned]:

@@ -51,14 +51,12 @@ from penstock.model.commands import (
 )
 from penstock.model.events import (
     Event,
-    LoggedRun,
     MessageEvent,
     MessageRun,
     QueueChanged,
     QueueCreated,
     QueuedRun,
     QueueRemoved,
-    UnchangedRun,
 )
 from penstock.model.kinds import MOVES, Kind, kinds_where
 from penstock.model.values import Key, Nanos, Position, Stage
@@ -356,7 +354,7 @@ class Loop:
                 self._observe(event)
             engine.evolve(event, append(event))
             kind = event.kind
-            counts[kind] += _count(event)
+            counts[kind] += event.records
             if kind < _FIRST_OF_MESSAGES and isinstance(event, _OF_QUEUES):
                 self._held_for_sync.append((self._tell_queue, event.queue))
         self._collecting = True
@@ -687,7 +685,7 @@ class Loop:
         elif kind in MOVES:
             self._note_woken(event.to_queue)  # type: ignore[attr-defined]
         elif kind is Kind.QUEUED:
-            for number in dict.fromkeys(event.queues if type(event) is QueuedRun else (event.queue,)):  # type: ignore[attr-defined]
+            for number in dict.fromkeys(event.queue if type(event) is QueuedRun else (event.queue,)):  # type: ignore[attr-defined]
                 self._note_woken(number)
         elif kind is Kind.RESULT_STORED or kind in _DUE_AGAIN:
             self._observe_receiver(event)
@@ -714,7 +712,7 @@ class Loop:
             if key in self._waiters:
                 self._woken.append(key)
         elif name in self._receivers:
-            receiver = event.consumers[0] if isinstance(event, MessageRun) else event.consumer
+            receiver = event.consumer[0] if isinstance(event, MessageRun) else event.consumer
             key = (name, self.engine.names.texts[receiver])
             for each in self._waiting_as(key) if event.visible_at != NEVER_NS else ():
                 self._arm_retry_at(each, event.visible_at)
@@ -824,15 +822,6 @@ def _shared_out(publishes: Sequence[tuple[Any, Reply, Stage]], answer: Answer) -
         parts.append(receipts[start:stop])
         start = stop
     return parts
-
-
-def _count(event: Event) -> int:
-    """How many records an event is."""
-    if type(event) is LoggedRun:
-        return len(event.bodies)
-    if type(event) is UnchangedRun:
-        return len(event.keys)
-    return len(event.sequences) if isinstance(event, MessageRun | QueuedRun) else 1
 
 
 def _give(answered: list[tuple[Reply, Any]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
 
@@ -130,30 +130,35 @@ def _encode_logged(event: Logged, heap: bytearray, records: bytearray) -> None:
     )
 
 
+def _table(event: Event, names: Iterable[str]) -> np.ndarray:
+    """The records of a run, with the columns that are named as the fields of the event."""
+    table = np.zeros(event.records, dtype=RECORD_DTYPE)
+    table["kind"] = event.kind
+    table["time"] = table["created"] = event.time
+    for name in names:
+        table[name] = getattr(event, name)
+    return table
+
+
+def _consecutive(event: LoggedRun | UnchangedRun) -> np.ndarray:
+    return np.arange(event.sequence, event.sequence + event.records)
+
+
 def _encode_logged_run(event: LoggedRun, heap: bytearray, records: bytearray) -> None:
     """The same records as a `Logged` for each message."""
-    count = len(event.bodies)
-    table = np.zeros(count, dtype=RECORD_DTYPE)
-    table["kind"] = event.kind
-    table["queue"] = event.queue
-    table["sequence"] = np.arange(event.sequence, event.sequence + count)
-    table["time"] = event.time
-    table["created"] = event.time
-    table["visible_at"] = event.visible_at
-    table["expires_at"] = event.expires_at
-    table["priority"] = event.priority
-    table["content_type"] = event.content_type
-    table["sender"] = event.sender
-    table["object"] = event.object
-    table["topics"] = event.topics
+    table = _table(event, _LOGGED_COLUMNS)
+    table["sequence"] = _consecutive(event)
     table["to_sequence"] = event.lease_ns
-    table["body_bytes"] = np.fromiter(map(len, event.bodies), dtype=np.int64, count=count)
+    table["body_bytes"] = np.fromiter(map(len, event.bodies), dtype=np.int64, count=len(table))
     if event.keys:
-        table["key_bytes"] = np.fromiter(map(len, event.keys), dtype=np.int64, count=count)
+        table["key_bytes"] = np.fromiter(map(len, event.keys), dtype=np.int64, count=len(table))
         heap += b"".join(chain.from_iterable(zip(event.bodies, event.keys, strict=True)))
     else:
         heap += b"".join(event.bodies)
     records += table.tobytes()
+
+
+_LOGGED_COLUMNS = [name for name in LoggedRun.__struct_fields__ if name in (RECORD_DTYPE.names or ())]
 
 
 def _encode_queued(event: Queued, _: bytearray, records: bytearray) -> None:
@@ -166,22 +171,7 @@ def _encode_queued(event: Queued, _: bytearray, records: bytearray) -> None:
 
 def _encode_queued_run(event: QueuedRun, _: bytearray, records: bytearray) -> None:
     """The same records as a `Queued` for each message."""
-    table = np.zeros(len(event.queues), dtype=RECORD_DTYPE)
-    table["kind"] = event.kind
-    table["queue"] = event.queues
-    table["sequence"] = event.sequences
-    table["time"] = event.time
-    table["created"] = event.created
-    table["visible_at"] = event.visible_at
-    table["expires_at"] = event.expires_at
-    table["priority"] = event.priorities
-    table["content_type"] = event.content_types
-    table["sender"] = event.senders
-    table["object"] = event.objects
-    table["topics"] = event.topics
-    table["to_queue"] = event.to_queues
-    table["to_sequence"] = event.to_sequences
-    records += table.tobytes()
+    records += _table(event, QueuedRun.__struct_fields__).tobytes()
 
 
 def _encode_unchanged(event: Unchanged, heap: bytearray, records: bytearray) -> None:
@@ -196,14 +186,8 @@ def _encode_unchanged(event: Unchanged, heap: bytearray, records: bytearray) -> 
 
 def _encode_unchanged_run(event: UnchangedRun, heap: bytearray, records: bytearray) -> None:
     """The same records as an `Unchanged` for each message."""
-    count = len(event.keys)
-    table = np.zeros(count, dtype=RECORD_DTYPE)
-    for name in ("kind", "queue", "time", "priority", "content_type", "sender", "object", "topics"):
-        table[name] = getattr(event, name)
-    table["sequence"] = np.arange(event.sequence, event.sequence + count)
-    table["created"] = event.time
-    table["to_queue"] = event.to_queues
-    table["to_sequence"] = event.to_sequences
+    table = _table(event, UnchangedRun.__struct_fields__[:-1])
+    table["sequence"] = _consecutive(event)
     table["key_bytes"] = [len(key) for key in event.keys]
     heap += b"".join(event.keys)
     records += table.tobytes()
@@ -211,14 +195,7 @@ def _encode_unchanged_run(event: UnchangedRun, heap: bytearray, records: bytearr
 
 def _encode_message_run(event: MessageRun, _: bytearray, records: bytearray) -> None:
     """The same records as an event for each message."""
-    table = np.zeros(len(event.sequences), dtype=RECORD_DTYPE)
-    table["kind"] = event.kind
-    table["queue"] = event.queue
-    table["sequence"] = event.sequences
-    table["time"] = event.time
-    table["created"] = event.created
-    table["receives"] = event.receives
-    table["consumer"] = event.consumers
+    table = _table(event, MessageRun.__struct_fields__)
     if type(event) is FetchedRun or type(event) is DeliveredRun:
         table["visible_at"] = event.visible_at
         table["flags"] = LEASED if type(event) is DeliveredRun and event.leased else 0
