@@ -9,14 +9,18 @@ from random import Random
 
 import pytest
 
+from penstock.errors import EventsRemovedError
 from penstock.model.events import Event, Kicked, NameDefined, QueueCreated
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
 from penstock.storage.faulty import Faults, FaultyLog
+from penstock.storage.log.decode import events_of
 from penstock.storage.log.segments import SegmentLog
-from penstock.storage.memory import MemoryLog
-from penstock.storage.port import Log
-from tests.support.samples import close_log, logged, open_log, recover
+from penstock.storage.log.traces import Tracer, Traces
+from penstock.storage.log.view import Cursor, View
+from penstock.storage.memory import MemoryLog, MemorySnapshot
+from penstock.storage.port import Log, Section
+from tests.support.samples import close_log, logged, open_log, recover, section
 
 EVENTS: list[Event] = [
     QueueCreated(1, 1, "work", QueueSettings()),
@@ -55,7 +59,7 @@ class MemoryBench(Bench):
         self.log: MemoryLog = MemoryLog()
 
     def again(self) -> Log:
-        self.log = MemoryLog(self.log.durable)
+        self.log = MemoryLog(self.log.durable, self.log.snapshot)
         return self.log
 
 
@@ -66,8 +70,8 @@ class FaultyBench(Bench):
         self.random = Random(1)
         self.log: FaultyLog = self.open([])
 
-    def open(self, durable: list[bytes]) -> FaultyLog:
-        return FaultyLog(self.after, self.random, Faults(), durable)
+    def open(self, durable: list[bytes], snapshot: MemorySnapshot | None = None) -> FaultyLog:
+        return FaultyLog(self.after, self.random, Faults(), durable, snapshot)
 
     def after(self, delay_ns: int, callback: Callable[[], None]) -> None:
         heapq.heappush(self.planned, (self.now + delay_ns, len(self.planned), callback))
@@ -79,7 +83,7 @@ class FaultyBench(Bench):
 
     def again(self) -> Log:
         self.log.crash()
-        self.log = self.open(self.log.durable)
+        self.log = self.open(self.log.durable, self.log.snapshot)
         return self.log
 
 
@@ -210,3 +214,141 @@ def test_many_batches_are_each_read_from_their_own_place(bench: Bench) -> None:
         for position, body in bodies.items():
             assert bench.log.read(position, len(body)) == body
         recover(bench.again())
+
+
+# Readers
+
+
+def fill(bench: Bench, commits: int = 12) -> list[Event]:
+    """So many batches, each of two events and larger than a segment."""
+    written: list[Event] = []
+    for number in range(commits):
+        written += [logged(2 * number + 1, b"%d" % number * 600), logged(2 * number + 2, b"")]
+        for event in written[-2:]:
+            bench.log.append(event)
+        bench.commit()
+    return written
+
+
+def seen(view: View, start: int = 0) -> list[Event]:
+    cursor, found = Cursor(start), []
+    for batches in cursor.read_on(view):
+        found += [event for batch in batches for event, _ in events_of(*batch)]
+    return found
+
+
+def test_a_log_ends_where_the_durable_batches_end(bench: Bench) -> None:
+    recover(bench.log)
+    assert bench.log.start == bench.log.end == bench.log.appended == (0, 0)
+    bench.log.append(EVENTS[0])
+    assert bench.log.end == (0, 0)
+    assert bench.log.appended > bench.log.end
+    expected = bench.log.appended
+    bench.commit()
+    assert bench.log.end == bench.log.appended == expected
+    recover(bench.again())
+    assert bench.log.end == bench.log.appended == expected
+    assert bench.log.start == (0, 0)
+
+
+def test_a_view_shows_what_was_durable_when_it_was_taken(bench: Bench) -> None:
+    recover(bench.log)
+    empty = bench.log.view()
+    written = fill(bench, 3)
+    view = bench.log.view()
+    bench.log.append(EVENTS[0])
+    assert seen(empty) == []
+    assert seen(bench.log.view()) == written
+    bench.commit()
+    assert seen(view) == written
+    assert seen(bench.log.view(), view.end.position) == [EVENTS[0]]
+
+
+def test_readers_find_batches_by_offset_time_and_position(bench: Bench) -> None:
+    recover(bench.log)
+    written = fill(bench)
+    view = bench.log.view()
+    assert view.earliest() == (0, 0)
+    assert view.point_of(len(written)) == view.end
+    for offset, event in enumerate(written):
+        point = view.point_of(offset)
+        assert point.offset == offset - offset % 2
+        assert view.offset_at(event.time) == offset
+        assert view.batch_at(point.position)[0].base_offset == point.offset
+        assert view.batch_end(point, offset + 1, 1).offset == point.offset + 2
+    assert view.batch_end(view.earliest(), 7, 1 << 20).offset == 8
+
+
+def test_a_message_is_traced(bench: Bench) -> None:
+    recover(bench.log)
+    fill(bench)
+    bench.log.append(Kicked(9000, 1, 5, 1005, 1, 0))
+    bench.commit()
+    tracer = Tracer(Traces(), bench.log.view(), (1, 5))
+    while tracer.step():
+        pass
+    assert [offset for offset, _ in tracer.trace().events] == [4, 24]
+
+
+def test_a_part_that_is_removed_is_gone_for_readers(bench: Bench) -> None:
+    recover(bench.log)
+    written = fill(bench)
+    old = bench.log.view()
+    first, second = old.parts[:2]
+    bench.log.remove(first)
+    assert bench.log.start == (second.base_offset, second.base_position)
+    assert not bench.log.holds(first.base_position)
+    assert bench.log.holds(second.base_position)
+    for view in (bench.log.view(), old) if isinstance(bench, SegmentBench) else (bench.log.view(),):
+        assert seen(view) == written[second.base_offset :]
+        with pytest.raises(EventsRemovedError) as removed:
+            view.point_of(0)
+        assert removed.value.earliest == second.base_offset
+    with pytest.raises(AssertionError):
+        bench.log.remove(bench.log.view().parts[-1])
+
+
+# Snapshots
+
+
+def test_a_snapshot_counts_when_it_is_published_and_only_what_follows_is_replayed(bench: Bench) -> None:
+    recover(bench.log)
+    fill(bench, 2)
+    at = bench.log.appended
+    bench.log.write_snapshot([section("engine", b"facts", b"one", b"two")], at, 7000)
+    assert not bench.log.snapshots
+    bench.log.publish_snapshot(at.offset)
+    position = bench.log.append(EVENTS[0])
+    bench.commit()
+    for _ in range(2):
+        (facts,) = bench.log.snapshots
+        assert (facts.offset, facts.position, facts.time) == (*at, 7000)
+        assert facts.bytes >= len(b"factsonetwo")
+        recovered = bench.again().recover()
+        assert recovered.sections is not None
+        assert [as_bytes(each) for each in recovered.sections] == [("engine", b"facts", [b"one", b"two"])]
+        assert list(recovered.events) == [(EVENTS[0], position)]
+
+
+def as_bytes(found: Section) -> tuple[str, bytes, list[bytes]]:
+    kind, facts, columns = found
+    return kind, facts, [column.tobytes() for column in columns]
+
+
+def test_the_newest_snapshot_is_used(bench: Bench) -> None:
+    recover(bench.log)
+    for number in range(4):
+        fill(bench, 1)
+        bench.log.write_snapshot([section("engine", b"%d" % number)], bench.log.appended, number)
+        bench.log.publish_snapshot(bench.log.appended.offset)
+        assert bench.log.snapshots[0].time == number
+    recovered = bench.again().recover()
+    assert recovered.sections is not None
+    assert [facts for _, facts, _ in recovered.sections] == [b"3"]
+    assert list(recovered.events) == []
+
+
+def test_a_log_without_damage_says_so(bench: Bench) -> None:
+    recover(bench.log)
+    fill(bench)
+    assert bench.log.damaged == []
