@@ -161,7 +161,7 @@ def test_messages_are_delivered_once_the_damaged_segment_was_put_back(start_brok
     broker.stop()
     path.write_bytes(whole[path])
     broker.start()
-    assert broker.times_logged("messages_restored") == 1
+    broker.wait_until_logged("messages_restored")
     assert sorted(receive(broker, "old")) == [body_of("old", number) for number in range(25, 50)]
     assert broker.request("GET", "/health").body == b"green"
 
