@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from pathlib import Path
 from struct import Struct as Layout
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,15 +23,16 @@ from penstock.storage.arrow.columns import BYTES_PER_GROUP, RECORDS_PER_GROUP, d
 from penstock.storage.directory import DataDirectory
 from penstock.storage.log.batch import RECORD_DTYPE, Header, extent_bounds
 from penstock.storage.log.decode import events_of
+from penstock.storage.log.parts import START, Point
 from penstock.storage.log.segment import (
     SEGMENT_HEADER_BYTES,
     Found,
     Gap,
-    Known,
     Segment,
     SegmentReader,
-    is_segment_header,
+    is_unborn,
     open_segment,
+    segment_paths,
     segment_without_header,
 )
 from penstock.storage.log.snapshot import check_snapshot, list_snapshots, read_facts, read_snapshot
@@ -119,8 +119,8 @@ class Report(msgspec.Struct, kw_only=True):
         return self.snapshot.offset or 0 if self.snapshot else 0
 
     @property
-    def known(self) -> Known:
-        return Known(self.covered, self.snapshot.position) if self.snapshot else Known()
+    def known(self) -> Point:
+        return Point(self.covered, self.snapshot.position) if self.snapshot else START
 
 
 def holder(directory: Path) -> int | None:
@@ -138,7 +138,7 @@ def holder(directory: Path) -> int | None:
 
 
 def bytes_to_read(directory: DataDirectory) -> int:
-    return sum(path.stat().st_size for path in [*_segment_paths(directory), *list_snapshots(directory.snapshots)])
+    return sum(path.stat().st_size for path in [*segment_paths(directory.log), *list_snapshots(directory.snapshots)])
 
 
 def scan(directory: DataDirectory, advance: Advance = lambda _: None) -> Report:
@@ -182,14 +182,10 @@ def replay(directory: DataDirectory, report: Report) -> Iterator[tuple[int, Even
                 yield offset, event, position
 
 
-def batches(
-    directory: DataDirectory,
-    start: int,
-    known: Known = Known(),  # noqa: B008 (a tuple does not change)
-) -> Iterator[tuple[Header, bytes]]:
+def batches(directory: DataDirectory, start: int, known: Point = START) -> Iterator[tuple[Header, bytes]]:
     """Every batch that can be read and has something at `start` or later. Damage is passed over where its events are
     known."""
-    paths = _segment_paths(directory)
+    paths = segment_paths(directory.log)
     for index, path in enumerate(paths):
         if index + 1 < len(paths) and int(paths[index + 1].stem) <= start:
             continue
@@ -204,20 +200,13 @@ def batches(
 # ── The scan ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _End(NamedTuple):
-    """Where the log has been read to. The next segment begins there, unless compaction made a hole."""
-
-    offset: int
-    position: Position
-
-
 def _scan(directory: DataDirectory, report: Report, advance: Advance) -> None:
-    paths = _segment_paths(directory)
+    paths = segment_paths(directory.log)
     report.leftovers = [str(path) for path in _leftovers(directory)]
     for path in list_snapshots(directory.snapshots):
         report.snapshots.append(_read_snapshot(path, report))
         advance(path.stat().st_size)
-    end: _End | None = _End(0, 0)
+    end: Point | None = START  # Where the log was read to: the next segment begins there, or after a hole.
     for path, following in zip(paths, [*paths[1:], None], strict=False):
         end = _scan_segment(path, following, report, end, advance)
     covered = report.covered
@@ -239,14 +228,14 @@ def _read_snapshot(path: Path, report: Report) -> SnapshotReport:
 
 
 def _scan_segment(
-    path: Path, following: Path | None, report: Report, end: _End | None, advance: Advance
-) -> _End | None:
+    path: Path, following: Path | None, report: Report, end: Point | None, advance: Advance
+) -> Point | None:
     """Check one segment; where it ends, or None if that cannot be known."""
     last = following is None
     try:
         segment = _opened(path, following, report)
     except DamagedLogError as error:
-        if last and _is_unborn(path):
+        if last and is_unborn(path):
             text = "a crash while this segment was made left it without a header; it never held anything"
             report.problems.append(Problem(Severity.TORN, text, str(path), 0))
             return end
@@ -276,7 +265,7 @@ def _scan_segment(
         report.problems.append(problem)
         if problem.severity is Severity.DAMAGED:
             return None
-    return _End(reader.next_offset, reader.end_position)
+    return reader.end_point
 
 
 def _opened(path: Path, following: Path | None, report: Report) -> Segment:
@@ -291,11 +280,11 @@ def _opened(path: Path, following: Path | None, report: Report) -> Segment:
         return segment_without_header(path, open_segment(following))
 
 
-def _known(segment: Segment, following: Path | None, report: Report) -> Known:
+def _known(segment: Segment, following: Path | None, report: Report) -> Point:
     """Up to where a start does not need the events of a segment."""
     if following is None or int(following.stem) > report.covered:
         return report.known
-    return Known(int(following.stem), segment.end())
+    return Point(int(following.stem), segment.end())
 
 
 def _gap(segment: Segment, gap: Gap) -> Problem:
@@ -304,8 +293,8 @@ def _gap(segment: Segment, gap: Gap) -> Problem:
     return Problem(Severity.DAMAGED, text, str(segment.path), segment.file_offset(gap.start), *lost, stops=False)
 
 
-def _check_chain(segment: Segment, report: Report, end: _End | None) -> None:
-    if end is None or (segment.base_offset, segment.base_position) == end:
+def _check_chain(segment: Segment, report: Report, end: Point | None) -> None:
+    if end is None or segment.start == end:
         return
     lost = (end.offset, segment.base_offset - 1)
     if segment.base_offset <= end.offset or segment.base_position < end.position:
@@ -380,7 +369,7 @@ def _judge(reader: SegmentReader, *, last: bool) -> Problem | None:
     if end is None and last:
         end = reader.known.offset
     if end is None:
-        paths = sorted(path.parent.glob("*.log"))
+        paths = segment_paths(path.parent)
         end = int(paths[paths.index(path) + 1].stem)
     text = f"events {first} to {end - 1} cannot be read"
     return _damage(path, text, byte=damage.file_offset, lost=(first, end - 1))
@@ -392,15 +381,6 @@ def _damage(path: Path, text: str, *, byte: int | None = None, lost: tuple[int, 
 
 def _without_path(path: Path, error: DamagedLogError) -> str:
     return str(error).removeprefix(f"{path}: ")
-
-
-def _is_unborn(path: Path) -> bool:
-    data = path.read_bytes()
-    return not is_segment_header(data[:SEGMENT_HEADER_BYTES]) and not data[SEGMENT_HEADER_BYTES:].strip(b"\0")
-
-
-def _segment_paths(directory: DataDirectory) -> list[Path]:
-    return sorted(directory.log.glob("*.log"))
 
 
 def _leftovers(directory: DataDirectory) -> list[Path]:

@@ -13,7 +13,7 @@ from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
 from penstock.storage.log.decode import events_of
 from penstock.storage.log.encode import Batch
 from penstock.storage.log.index import PartIndexes
-from penstock.storage.log.parts import Part, Point, point_after
+from penstock.storage.log.parts import START, Part, Point, point_after
 from penstock.storage.log.view import View
 from penstock.storage.port import Progress, Recovered, Section, SnapshotFacts
 
@@ -100,7 +100,7 @@ class MemoryLog:
 
     @property
     def end(self) -> Point:
-        return point_after(_header_of(self.durable[-1])) if self.durable else Point(0, 0)
+        return point_after(_header_of(self.durable[-1])) if self.durable else START
 
     def read(self, position: Position, size: int) -> bytes:
         if position >= self._batch.base_position:

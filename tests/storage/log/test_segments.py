@@ -21,10 +21,12 @@ from penstock.errors import DamagedLogError, DataDirectoryError, InUseError, Log
 from penstock.model.events import Event
 from penstock.model.values import Stage
 from penstock.storage.directory import DataDirectory
+from penstock.storage.log import checked
 from penstock.storage.log import segments as storage
 from penstock.storage.log.batch import HEADER_BYTES, RECORD_BYTES
 from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, Segment, segment_path
 from penstock.storage.log.segments import SegmentLog
+from penstock.storage.log.writer import Job
 from tests.support.samples import close_log, commit, logged, open_log, recover
 
 BODY = b"x" * 100
@@ -142,7 +144,7 @@ def test_no_more_segments_are_open_for_reading_than_the_limit(
     log: SegmentLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storage, "TAIL_BYTES_MAX", 0)
-    monkeypatch.setattr(storage, "_OPEN_FILES_MAX", 2)
+    monkeypatch.setattr(checked, "_OPEN_FILES_MAX", 2)
     written = write(log, 13)
     before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(3):
@@ -156,7 +158,7 @@ def test_an_empty_body_is_read_before_its_segment_exists(log: SegmentLog) -> Non
     synced = threading.Event()
     begin = log._writer._begin
 
-    def begin_slowly(job: storage._Job) -> Segment:
+    def begin_slowly(job: Job) -> Segment:
         begun.set()
         assert go_on.wait(30)
         return begin(job)

@@ -7,8 +7,8 @@ from pathlib import Path
 from penstock.errors import DamagedLogError, DataDirectoryError
 from penstock.storage.directory import DataDirectory
 from penstock.storage.log.index import PartIndexes
-from penstock.storage.log.parts import Point
-from penstock.storage.log.segment import Segment, SegmentReader, open_segment
+from penstock.storage.log.parts import START
+from penstock.storage.log.segment import Segment, SegmentReader, open_segment, segment_paths
 from penstock.storage.log.view import View
 
 _TRIES = 5
@@ -31,11 +31,11 @@ class LogFiles:
         raise DataDirectoryError(f"{self._directory.path} changes faster than it can be read")
 
     def _look(self) -> View:
-        paths = sorted(self._directory.log.glob("*.log"))
+        paths = segment_paths(self._directory.log)
         segments = [segment for path in paths if (segment := self._open(path, newest=path == paths[-1]))]
         self._segments = {segment.path: segment for segment in segments}
         if not segments:
-            return View((), Point(0, 0), self._indexes)
+            return View((), START, self._indexes)
         newest = SegmentReader(segments[-1])
         if self._newest is not None and self._newest.segment == newest.segment:
             newest.next_offset, newest.end = self._newest.next_offset, self._newest.end
@@ -44,7 +44,7 @@ class LogFiles:
         if newest.damage and newest.damage.resumes_at is not None:
             raise DamagedLogError(f"{newest.segment.path}: damaged at byte {newest.damage.file_offset}")
         self._newest = newest
-        end = Point(newest.next_offset, newest.end_position)
+        end = newest.end_point
         held = tuple(segment for segment in segments if segment.base_position < end.position)
         return View(held, end, self._indexes)
 

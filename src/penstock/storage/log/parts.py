@@ -23,6 +23,9 @@ class Point(NamedTuple):
     position: Position
 
 
+START = Point(0, 0)  # Of every log.
+
+
 class PartFile(Protocol):
     """A part, open for reading."""
 

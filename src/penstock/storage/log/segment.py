@@ -19,7 +19,7 @@ from crc32c import crc32c
 from penstock.errors import DamagedHeaderError, DamagedLogError
 from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import HEADER_BYTES, Header, is_whole, read_header
-from penstock.storage.log.parts import next_header
+from penstock.storage.log.parts import START, Point, next_header
 
 SEGMENT_MAGIC = b"PSEG"
 SEGMENT_FORMAT = 1
@@ -40,6 +40,10 @@ class Segment(NamedTuple):
 
     def __str__(self) -> str:
         return str(self.path)
+
+    @property
+    def start(self) -> Point:
+        return Point(self.base_offset, self.base_position)
 
     def end(self) -> Position:
         """Where a finished segment ends: it is cut to its last batch."""
@@ -91,19 +95,17 @@ class Gap(NamedTuple):
     end_offset: int
 
 
-class Known(NamedTuple):
-    """Up to where the events of a log are known from elsewhere: a snapshot, or a start that has read them."""
-
-    offset: int = 0
-    position: Position = 0
-
-
 class Found(NamedTuple):
     """A batch in a segment."""
 
     file_offset: int
     header: Header
     payload: bytes
+
+
+def segment_paths(directory: Path) -> list[Path]:
+    """The segments of a log, oldest first."""
+    return sorted(directory.glob("*.log"))
 
 
 def segment_path(directory: Path, base_offset: int) -> Path:
@@ -113,6 +115,12 @@ def segment_path(directory: Path, base_offset: int) -> Path:
 def is_segment_header(data: bytes) -> bool:
     whole = len(data) == SEGMENT_HEADER_BYTES and data[:4] == SEGMENT_MAGIC
     return whole and crc32c(data[:-4]) == int.from_bytes(data[-4:], "little")
+
+
+def is_unborn(path: Path) -> bool:
+    """A crash while a segment is made leaves a file without a header, which never held anything."""
+    with path.open("rb") as file:
+        return not is_segment_header(file.read(SEGMENT_HEADER_BYTES)) and not file.read().strip(b"\0")
 
 
 def open_segment(path: Path) -> Segment:
@@ -153,10 +161,11 @@ def in_segments(segments: Sequence[Segment], position: Position) -> bool:
 class SegmentReader:
     """Walks the batches of a segment. After the walk: where it ended, and whether anything is wrong there.
 
-    A damaged batch ends the walk, unless its events are known: then it is noted in `gaps` and passed over.
+    A damaged batch ends the walk, unless its events are known from elsewhere, which is so before the point `known`:
+    then it is noted in `gaps` and skipped.
     """
 
-    def __init__(self, segment: Segment, known: Known = Known()) -> None:  # noqa: B008 (a tuple does not change)
+    def __init__(self, segment: Segment, known: Point = START) -> None:
         self.segment = segment
         self.known = known
         self.next_offset = segment.base_offset
@@ -167,6 +176,10 @@ class SegmentReader:
     @property
     def end_position(self) -> Position:
         return self._position(self.end)
+
+    @property
+    def end_point(self) -> Point:
+        return Point(self.next_offset, self.end_position)
 
     def batches(self) -> Iterator[Found]:
         with self.segment.path.open("rb") as file:
@@ -242,7 +255,7 @@ def readable(file: BinaryIO, at: int, size: int) -> bytes:
 
 def gaps_of(segment: Segment, following: Segment) -> list[Gap]:
     """The damaged parts of a segment that is finished: another one follows it."""
-    reader = SegmentReader(segment, Known(following.base_offset, segment.end()))
+    reader = SegmentReader(segment, Point(following.base_offset, segment.end()))
     for _ in reader.batches():
         pass
     return reader.gaps
