@@ -22,9 +22,8 @@ from penstock.model.events import Event, Fetched, Kicked, Logged, QueueCreated, 
 from penstock.model.settings import QueueSettings
 from penstock.storage.directory import DataDirectory, Identity, write_durably
 from penstock.storage.inspect import Severity, holder, scan
-from penstock.storage.log.batch import HEADER_BYTES
+from penstock.storage.log.batch import HEADER_BYTES, Point
 from penstock.storage.log.encode import Batch
-from penstock.storage.log.parts import Point
 from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, Segment, SegmentReader, open_segment, segment_path
 from penstock.storage.log.snapshot import publish_snapshot, write_snapshot
 from tests.storage.golden.make import BODY, HERE, ID_KEY

@@ -265,7 +265,7 @@ def _say_gaps(found: Iterator[tuple[Header, bytes]]) -> Iterator[tuple[Header, b
                 f"penstock: offsets {end} to {header.base_offset - 1} are not there: removed, or damaged (see verify)"
             )
             print(gap, file=sys.stderr)
-        end = header.base_offset + header.records
+        end = header.end.offset
         yield header, payload
 
 

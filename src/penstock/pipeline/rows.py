@@ -62,7 +62,7 @@ class Rows:
 def trimmed(batches: Batches, start: int, end: int) -> Iterator[tuple[Header, bytes]]:
     """The same records, without those before `start` and from `end` on."""
     for header, payload in batches:
-        behind = header.base_offset + header.records
+        behind = header.end.offset
         if start <= header.base_offset and behind <= end:
             yield header, payload
         elif start < behind and header.base_offset < end:

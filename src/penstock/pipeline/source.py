@@ -158,7 +158,7 @@ class _Reader:
             try:
                 for header, payload in log.batches(start, end):
                     yield header, payload
-                    start = header.base_offset + header.records
+                    start = header.end.offset
                 return
             except EventsRemovedError as error:
                 start = self._skip(start, error.earliest)

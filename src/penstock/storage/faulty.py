@@ -38,7 +38,7 @@ def rot(durable: list[bytes], snapshot_offset: int, random: Random) -> Position 
     covered = [
         (index, header)
         for index, data in enumerate(durable)
-        if (header := read_header(data)) and header.base_offset + header.records <= snapshot_offset
+        if (header := read_header(data)) and header.end.offset <= snapshot_offset
     ]
     sound = [
         (at, header) for at, header in covered if header.heap_bytes and is_whole(header, durable[at][HEADER_BYTES:])
@@ -78,7 +78,7 @@ class FaultyLog(MemoryLog):
         for data in self.durable:
             header = read_header(data)
             assert header is not None
-            self.written_offset = header.base_offset + header.records
+            self.written_offset = header.end.offset
             if not is_whole(header, data[HEADER_BYTES:]):
                 self._rotten.add(header.base_position)
         return super().recover()

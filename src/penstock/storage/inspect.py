@@ -21,9 +21,8 @@ from penstock.model.events import Event
 from penstock.model.values import Nanos, Position
 from penstock.storage.arrow.columns import BYTES_PER_GROUP, RECORDS_PER_GROUP, decode
 from penstock.storage.directory import DataDirectory
-from penstock.storage.log.batch import RECORD_DTYPE, Header, extent_bounds
+from penstock.storage.log.batch import RECORD_DTYPE, START, Header, Point, extent_bounds
 from penstock.storage.log.decode import events_of
-from penstock.storage.log.parts import START, Point
 from penstock.storage.log.segment import (
     SEGMENT_HEADER_BYTES,
     Found,
@@ -191,7 +190,7 @@ def batches(directory: DataDirectory, start: int, known: Point = START) -> Itera
             continue
         try:
             for _, header, payload in SegmentReader(open_segment(path), known).batches():
-                if header.base_offset + header.records > start:
+                if header.end.offset > start:
                     yield header, payload
         except DamagedLogError:
             continue  # `scan` says what is wrong with it.

@@ -9,11 +9,11 @@ import numpy as np
 
 from penstock.model.events import Event
 from penstock.model.values import Nanos, Position, Stage
-from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
+from penstock.storage.log.batch import HEADER_BYTES, START, Header, Point, read_header
 from penstock.storage.log.decode import events_of
 from penstock.storage.log.encode import Batch
 from penstock.storage.log.index import PartIndexes
-from penstock.storage.log.parts import START, Part, Point, point_after
+from penstock.storage.log.parts import Part
 from penstock.storage.log.view import View
 from penstock.storage.port import Progress, Recovered, Section, SnapshotFacts
 
@@ -67,7 +67,7 @@ class MemoryLog:
 
     def _replay(self, start: int) -> Iterator[tuple[Event, Position]]:
         for header, data in self._durable():
-            if header.base_offset + header.records > start:
+            if header.end.offset > start:
                 for offset, found in enumerate(events_of(header, data[HEADER_BYTES:]), header.base_offset):
                     if offset >= start:
                         yield found
@@ -96,11 +96,11 @@ class MemoryLog:
 
     @property
     def start(self) -> Point:
-        return next((Point(*header[:2]) for header, _ in self._durable()), self.end)
+        return next((header.start for header, _ in self._durable()), self.end)
 
     @property
     def end(self) -> Point:
-        return point_after(_header_of(self.durable[-1])) if self.durable else START
+        return _header_of(self.durable[-1]).end if self.durable else START
 
     def read(self, position: Position, size: int) -> bytes:
         if position >= self._batch.base_position:
@@ -115,10 +115,11 @@ class MemoryLog:
         return data[start : start + size]
 
     def view(self) -> View:
-        return View(tuple(MemoryPart(*header[:3], data) for header, data in self._durable()), self.end, self._indexes)
+        parts = tuple(MemoryPart(*header.start, header.time, data) for header, data in self._durable())
+        return View(parts, self.end, self._indexes)
 
     def holds(self, position: Position) -> bool:
-        return any(header.base_position <= position < point_after(header).position for header, _ in self._durable())
+        return any(header.base_position <= position < header.end.position for header, _ in self._durable())
 
     @property
     def damaged(self) -> list[tuple[Position, Position]]:

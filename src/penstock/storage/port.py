@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from penstock.model.events import Event
 from penstock.model.values import Nanos, Position, Stage
-from penstock.storage.log.parts import Part, Point
+from penstock.storage.log.batch import Point
+from penstock.storage.log.parts import Part
 from penstock.storage.log.view import View
 
 Section = tuple[str, bytes, tuple[NDArray[Any], ...]]  # A piece of a snapshot: kind, facts, columns.
@@ -37,6 +38,10 @@ class SnapshotFacts(NamedTuple):
     position: Position  # Where the log ended then.
     time: Nanos
     bytes: int
+
+    @property
+    def point(self) -> Point:
+        return Point(self.offset, self.position)
 
 
 class Log(Protocol):

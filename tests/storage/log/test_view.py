@@ -12,9 +12,8 @@ import pytest
 from penstock.errors import DamagedLogError, EventsRemovedError
 from penstock.model.events import Event
 from penstock.storage.log import index, parts
-from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
+from penstock.storage.log.batch import HEADER_BYTES, Header, Point, read_header
 from penstock.storage.log.decode import events_of
-from penstock.storage.log.parts import Point
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.view import Cursor, View
 from tests.support.samples import close_log, commit, logged, open_log, recover

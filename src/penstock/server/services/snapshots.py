@@ -31,7 +31,8 @@ from penstock.model.values import Nanos, Position
 from penstock.server.services.history import Remembering
 from penstock.server.services.segment_use import NOBODY, Living, Tally
 from penstock.server.writer.port import ServicePort
-from penstock.storage.log.parts import Part, Point
+from penstock.storage.log.batch import Point
+from penstock.storage.log.parts import Part
 from penstock.storage.port import Log, Section, SnapshotFacts
 
 logger = logging.getLogger(__name__)

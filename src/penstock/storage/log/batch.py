@@ -60,6 +60,16 @@ FLAGS = {"complete": COMPLETE, "fetched": WAS_FETCHED, "leased": LEASED}  # By t
 DIGEST_BYTES = 32
 
 
+class Point(NamedTuple):
+    """A point in the log: the offset of an event, and the position of the batch that begins with it."""
+
+    offset: int
+    position: Position
+
+
+START = Point(0, 0)  # Where every log begins.
+
+
 class Header(NamedTuple):
     base_offset: int  # The offset of the first record; the others follow it.
     base_position: Position  # Where the batch begins in the log.
@@ -71,6 +81,15 @@ class Header(NamedTuple):
     @property
     def total_bytes(self) -> int:
         return HEADER_BYTES + self.heap_bytes + self.records * RECORD_BYTES
+
+    @property
+    def start(self) -> Point:
+        return Point(self.base_offset, self.base_position)
+
+    @property
+    def end(self) -> Point:
+        """Where the next batch begins."""
+        return Point(self.base_offset + self.records, self.base_position + self.total_bytes)
 
     def to_bytes(self) -> bytes:
         data = _HEADER.pack(MAGIC, FORMAT, 0, *self, 0)[:-4]
@@ -99,7 +118,7 @@ def is_whole(header: Header, payload: bytes | memoryview) -> bool:
 def check_payload(header: Header, payload: bytes) -> bytes:
     """The payload, if it is whole."""
     if not is_whole(header, payload):
-        end = header.base_offset + header.records
+        end = header.end.offset
         raise DamagedLogError(f"events {header.base_offset} to {end - 1} are damaged; read on from offset {end}")
     return payload
 

@@ -53,8 +53,8 @@ from penstock.storage.log.batch import (
     RECORD_DTYPE,
     WAS_FETCHED,
     Header,
+    Point,
 )
-from penstock.storage.log.parts import Point
 
 
 class Batch:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from penstock.errors import DamagedLogError, DataDirectoryError
 from penstock.storage.directory import DataDirectory
+from penstock.storage.log.batch import START
 from penstock.storage.log.index import PartIndexes
-from penstock.storage.log.parts import START
 from penstock.storage.log.segment import Segment, SegmentReader, open_segment, segment_paths
 from penstock.storage.log.view import View
 

@@ -16,8 +16,8 @@ import numpy as np
 
 from penstock.errors import DamagedLogError, EventsRemovedError
 from penstock.model.values import Nanos, Position
-from penstock.storage.log.batch import HEADER_BYTES, RECORD_BYTES, RECORD_DTYPE, Header, check_payload
-from penstock.storage.log.parts import Part, PartFile, Point, point_after, walk
+from penstock.storage.log.batch import HEADER_BYTES, RECORD_BYTES, RECORD_DTYPE, Header, Point, check_payload
+from penstock.storage.log.parts import Part, PartFile, walk
 
 _INDEX_EVERY_BYTES = 64 << 10
 _INDEXES_MAX = 1024  # Parts whose index is kept; one of 16 MiB takes 6 KiB.
@@ -65,8 +65,8 @@ class PartIndex:
             for header in walk(file, self._before(self._offsets, offset), end, over_damage=True):
                 if header.base_offset > offset:
                     break
-                if header.base_offset + header.records > offset:
-                    return Point(header.base_offset, header.base_position)
+                if header.end.offset > offset:
+                    return header.start
         raise DamagedLogError(f"{self.part}: the batch of offset {offset} is damaged")
 
     def batch_at(self, position: Position, end: Position) -> tuple[Header, bytes]:
@@ -74,7 +74,7 @@ class PartIndex:
         with self._open() as file:
             self._cover(file, end)
             for header in walk(file, self._before(self._positions, position), end, over_damage=True):
-                if header.base_position + header.total_bytes > position:
+                if header.end.position > position:
                     break
             else:
                 header = None
@@ -91,9 +91,9 @@ class PartIndex:
             by_position = self._before(self._positions, end)
             point = start
             for header in walk(file, max(start.position, min(by_offset, by_position))):
-                after = point_after(header)
+                after = header.end
                 if header.base_offset >= to_offset or after.position > end:
-                    return max(point, Point(header.base_offset, header.base_position))
+                    return max(point, header.start)
                 point = after
                 if after.position == end:
                     break
@@ -102,7 +102,7 @@ class PartIndex:
     def next_after(self, start: Point) -> Point:
         """The end of the batch that begins at a point."""
         with self._open() as file:
-            return point_after(next(walk(file, start.position)))
+            return next(walk(file, start.position)).end
 
     def offset_at(self, time: Nanos, end: Position) -> int | None:
         """The offset of the first event at or after a time; None if there is none in this part."""
@@ -139,7 +139,7 @@ class PartIndex:
                     self._times += _times(file, header, 1)
                     self._offsets.append(header.base_offset)
                     self._positions.append(header.base_position)
-                self._covered = point_after(header)
+                self._covered = header.end
             self._covered = Point(self._covered.offset, end)
 
 

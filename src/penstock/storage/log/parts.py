@@ -7,23 +7,13 @@ them: indexes, views, cursors, traces.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from penstock.errors import DamagedLogError
 from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import HEADER_BYTES, MAGIC, Header, read_header
 
 _WALK_BYTES = 16 << 10  # Read at once while walking from header to header.
-
-
-class Point(NamedTuple):
-    """A point in the log: the offset of an event, and the position where the batch that begins with it stands."""
-
-    offset: int
-    position: Position
-
-
-START = Point(0, 0)  # Of every log.
 
 
 class PartFile(Protocol):
@@ -86,8 +76,3 @@ def next_header(data: bytes, position: Position) -> Header | None:
             return header
         at = data.find(MAGIC, at + 1)
     return None
-
-
-def point_after(header: Header) -> Point:
-    """Where a batch ends, and the next one begins."""
-    return Point(header.base_offset + header.records, header.base_position + header.total_bytes)

@@ -15,8 +15,8 @@ from penstock.errors import DamagedHeaderError, DamagedLogError
 from penstock.model.events import Event
 from penstock.model.values import Position
 from penstock.storage.directory import sync
+from penstock.storage.log.batch import Point
 from penstock.storage.log.decode import events_of
-from penstock.storage.log.parts import Point
 from penstock.storage.log.segment import (
     Damage,
     Gap,
@@ -90,7 +90,7 @@ def replay(
         reader = SegmentReader(segment, known)
         for _, header, payload in reader.batches():
             offset = header.base_offset
-            if offset + header.records <= start:
+            if header.end.offset <= start:
                 continue
             for event, position in events_of(header, payload):
                 if offset >= start:

@@ -18,8 +18,8 @@ from crc32c import crc32c
 
 from penstock.errors import DamagedHeaderError, DamagedLogError
 from penstock.model.values import Nanos, Position
-from penstock.storage.log.batch import HEADER_BYTES, Header, is_whole, read_header
-from penstock.storage.log.parts import START, Point, next_header
+from penstock.storage.log.batch import HEADER_BYTES, START, Header, Point, is_whole, read_header
+from penstock.storage.log.parts import next_header
 
 SEGMENT_MAGIC = b"PSEG"
 SEGMENT_FORMAT = 1
@@ -224,7 +224,7 @@ class SegmentReader:
         header = read_header(rest[:HEADER_BYTES])
         stands = header and self._stands_at(header, self.end) and header.base_offset == self.next_offset
         if header and stands and header.total_bytes <= len(rest):  # Only its payload is damaged.
-            offset = header.base_offset + header.records
+            offset = header.end.offset
             return (self.end + header.total_bytes, offset) if offset <= self.known.offset else None
         following = self._following(rest)
         if following and following[1] <= self.known.offset:

@@ -12,10 +12,11 @@ from penstock.limits import TAIL_BYTES_MAX
 from penstock.model.events import Event
 from penstock.model.values import Nanos, Position, Stage
 from penstock.storage.directory import DataDirectory, sync
+from penstock.storage.log.batch import START, Point
 from penstock.storage.log.checked import CheckedSegments
 from penstock.storage.log.encode import Batch
 from penstock.storage.log.index import PartIndexes
-from penstock.storage.log.parts import START, Part, Point
+from penstock.storage.log.parts import Part
 from penstock.storage.log.recovery import open_segments, replay, whole_snapshots
 from penstock.storage.log.segment import Segment, in_segments
 from penstock.storage.log.snapshot import (
@@ -55,7 +56,7 @@ class SegmentLog:
         remove_unfinished(self.directory.snapshots)
         snapshots = whole_snapshots(self.directory.snapshots)
         self.snapshots = list(snapshots.values())
-        known = Point(*self.snapshots[0][:2]) if self.snapshots else START
+        known = self.snapshots[0].point if self.snapshots else START
         self.segments[:] = open_segments(self.directory.log, known)
         return Recovered(read_snapshot(next(iter(snapshots))) if snapshots else None, self._replay(known))
 

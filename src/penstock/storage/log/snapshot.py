@@ -21,7 +21,7 @@ from crc32c import crc32c
 from penstock.errors import DamagedLogError
 from penstock.model.values import Nanos
 from penstock.storage.directory import create_private, publish_durably
-from penstock.storage.log.parts import Point
+from penstock.storage.log.batch import Point
 from penstock.storage.port import Section, SnapshotFacts
 
 _MAGIC = b"PSNP"

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from penstock.errors import DamagedLogError, EventsRemovedError
 from penstock.limits import READ_BYTES
 from penstock.model.values import Nanos, Position
-from penstock.storage.log.batch import HEADER_BYTES, Batches, Header, check_payload, is_whole, read_header
+from penstock.storage.log.batch import HEADER_BYTES, Batches, Header, Point, check_payload, is_whole, read_header
 from penstock.storage.log.index import PartIndexes
-from penstock.storage.log.parts import Part, PartFile, Point, walk
+from penstock.storage.log.parts import Part, PartFile, walk
 
 
 class View(NamedTuple):

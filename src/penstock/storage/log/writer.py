@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from penstock.model.values import Nanos, Position, Stage
 from penstock.storage.directory import sync
-from penstock.storage.log.parts import Point
+from penstock.storage.log.batch import Point
 from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, Segment, segment_path
 from penstock.storage.port import Progress
 
