@@ -19,10 +19,6 @@ from penstock.storage.arrow.columns import TYPES, Names
 TIME = pa.timestamp("us", tz="UTC")
 HEADERS = pa.map_(pa.utf8(), pa.binary())
 
-# Letters that share an offset are of one record, and happen in this order. M is the lake's own: a message has left a
-# queue for another.
-LETTERS = "LUQFKRSINXEZDMB"
-
 # Each column with the column of the log that it is made from, in the order of the schema.
 _MADE_FROM = {
     "offset": "offset",

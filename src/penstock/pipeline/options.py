@@ -13,7 +13,7 @@ from msgspec import Struct
 from penstock.dialects.native.claims import SCHEMA
 from penstock.errors import OptionError
 from penstock.limits import LEASE_SECONDS_MAX
-from penstock.model.kinds import LETTERS
+from penstock.model.letters import LOGGED
 from penstock.model.values import Nanos
 from penstock.pipeline.columns import COLUMNS, unknown_columns
 
@@ -24,7 +24,6 @@ MAX_TRIGGER_DELAY_SECONDS = 900.0
 _UNITS_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 QUEUE_COLUMNS = tuple(SCHEMA.names)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_STATES = frozenset("".join(LETTERS.values()))
 
 
 class Since(Struct, frozen=True):
@@ -177,8 +176,8 @@ def _columns(text: str) -> tuple[str, ...]:
 
 def _states(text: str) -> frozenset[str]:
     states = frozenset(text.replace(",", "").replace(" ", ""))
-    if not states or not states <= _STATES:
-        raise ValueError(f"it must be one or more of the letters {''.join(sorted(_STATES))}")
+    if not states or not states <= LOGGED:
+        raise ValueError(f"it must be one or more of the letters {''.join(sorted(LOGGED))}")
     return states
 
 

@@ -18,7 +18,7 @@ from deltalake.exceptions import TableNotFoundError
 
 from penstock.errors import LakeError
 from penstock.limits import CONSUMERS_SHOWN_MAX
-from penstock.pipeline.columns import LETTERS
+from penstock.model.letters import ORDER
 from penstock.pipeline.lake import PARTITION, PARTS, Lake
 
 _HOPS_MAX = 8  # So many moves a message is followed back to where its content is.
@@ -147,7 +147,7 @@ _KEY = "coalesce(try(decode(key)), '0x' || lower(hex(key)))"
 
 
 def _letter(moment: str) -> str:
-    return f"nullif(substr('{LETTERS}', ({moment} % 16)::INTEGER, 1), '')"
+    return f"nullif(substr('{ORDER}', ({moment} % 16)::INTEGER, 1), '')"
 
 
 _TIMES = ("created", "entered", "consumed", "processed", "completed", "failed", "gone")

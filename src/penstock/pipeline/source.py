@@ -37,6 +37,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import EventsLostError, EventsRemovedError, OptionError
+from penstock.model.kinds import LETTERS
 from penstock.pipeline.broker import BrokerLog
 from penstock.pipeline.causes import plainly
 from penstock.pipeline.columns import COLUMNS, needs_names, unknown_columns
@@ -57,7 +58,7 @@ from penstock.pipeline.sink import BatchWriter, StreamWriter, checked
 
 logger = logging.getLogger(__name__)
 
-_LETTERS_MAX = 3  # Of one record.
+_LETTERS_MAX = max(map(len, LETTERS.values()))  # Of one record.
 _TASKS_MIN = 4
 _TASK_BYTES_MIN = 16 << 20  # Measured: a task costs as much as reading 100,000 to 200,000 events.
 

@@ -18,8 +18,25 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from penstock.limits import CONSUMERS_SHOWN_MAX, LEASE_DAYS_MAX
-from penstock.model.kinds import Kind, State, kinds_where
-from penstock.pipeline.columns import COLUMNS, HEADERS, LETTERS, TIME, arrow_schema
+from penstock.model.kinds import Kind
+from penstock.pipeline.columns import COLUMNS, HEADERS, TIME, arrow_schema
+from penstock.pipeline.conditions import (
+    ARRIVES,
+    COUNTS_ALONE,
+    DELIVERS,
+    ENDS_FOR_ALL,
+    LEAVES,
+    MOMENT,
+    MOVES_BY_HAND,
+    OF_LEASES,
+    OF_RECEIVERS,
+    RANK,
+    REMOVES,
+    SETTLES,
+    kind_is,
+    letter_of,
+    state_is,
+)
 from penstock.pipeline.lake import PARTITION
 
 
@@ -78,29 +95,6 @@ _DATE = {PARTITION: pa.date32()}
 
 # ── The words that the tables have in common ──────────────────────────────────────────────────────────────
 
-_MOMENT = f"offset * 16 + instr('{LETTERS}', state)"  # Grows from event to event, and tells the letter.
-assert len(LETTERS) < 16
-
-
-def _letter_of(moment: str) -> str:
-    return f"substr('{LETTERS}', cast({moment} % 16 as int), 1)"
-
-
-def _kinds(*kinds: Kind) -> str:
-    return f"kind in ({', '.join(str(int(kind)) for kind in sorted(kinds))})"
-
-
-# What receivers do changes nothing for the workers of a queue.
-_OF_RECEIVERS = _kinds(*kinds_where(lambda row: row.whose == "receivers"))
-_DELIVERS = "state in ('F', 'K')"
-_SETTLES = "state in ('S', 'I', 'N')"
-_LEAVES = f"state in ('U', 'K', 'I', 'N', 'X', 'E', 'Z', 'D', 'M') and not {_OF_RECEIVERS}"
-_ARRIVES = f"state = 'Q' and {_kinds(Kind.MOVED)}"
-# Whoever has the message, worker or receiver, has it no longer: what can end a message that workers are done with.
-_FOR_ALL = kinds_where(lambda row: row.moves or State.GONE in row.states.get(State.KEPT, ()))
-_ENDS_FOR_ALL = f"(state in ('Z', 'D', 'M', 'E', 'X') and {_kinds(*_FOR_ALL)})"
-# A queue that is removed ends all its messages, in one event without a sequence.
-_REMOVES = _kinds(Kind.QUEUE_REMOVED)
 _ALL = 1 << 40  # More messages than a queue holds.
 _KEY_TEXT = "coalesce(try_validate_utf8(cast(key as string)), concat('0x', lower(hex(key))))"
 _HASH = "coalesce(lower(hex(digest)), sha2(body, 256))"
@@ -119,7 +113,7 @@ def _with_departures(events: DataFrame) -> DataFrame:
     here, there = ("queue", "queue_number", "sequence"), ("to_queue", "to_queue_number", "to_sequence")
     changed = dict(zip((*here, *there), (*there, *here), strict=True)) | {"state": "'M'"}
     columns = [f"{changed.get(name, name)} as {name}" for name in events.columns]
-    return events.unionByName(events.where(_kinds(Kind.MOVED)).selectExpr(*columns))
+    return events.unionByName(events.where(MOVES_BY_HAND).selectExpr(*columns))
 
 
 # ── events ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -146,20 +140,18 @@ _FACTS: dict[str, Any] = {**_TOLD, "expires_at": TIME, **_CONTENT}
 # The first time of each.
 _TIMES = dict.fromkeys(("created", "entered", "consumed", "processed", "completed", "failed", "gone"), TIME)
 _ELSEWHERE = {f"{whence}_{name}": kind for whence in ("origin", "moved") for name, kind in _PLACE.items()}
-# Where it may be one of several consumers whose deliveries are counted.
-_COUNTS_ALONE = _kinds(*kinds_where(lambda row: row.letters and row.whose != "workers"))
 _CONSUMER = {"consumer": _TEXT, "fetched": TIME, "confirmed": TIME, "outcome": _LONG, "deliveries": _LONG}
 
 
 def _messages(batch: Batch, since: int) -> DataFrame:
     """What is told once goes through as it is; what can happen again is counted together. So no body is sorted."""
     events = _with_removals_as_rows(_with_departures(batch.since(since)))
-    both = f"state = 'Q' and {_kinds(Kind.LOGGED)}"  # Logged and queued, in one record: L speaks for it.
-    copied = f"state = 'Q' and {_kinds(Kind.QUEUED)}"
-    enters = f"not {_kinds(Kind.UNCHANGED)}"
+    both = f"state = 'Q' and {kind_is(Kind.LOGGED)}"  # Logged and queued, in one record: L speaks for it.
+    copied = f"state = 'Q' and {kind_is(Kind.QUEUED)}"
+    enters = f"not {kind_is(Kind.UNCHANGED)}"
     born = events.where(f"state = 'L' or {copied}").selectExpr(
         *("queue_number", "queue", "sequence", "created", *_FACTS, "time as modified"),
-        _MOMENT.replace("state", f"if({enters}, 'Q', state)") + " as last",
+        MOMENT.replace("state", f"if({enters}, 'Q', state)") + " as last",
         f"if({enters}, time, null) as entered",
         *("to_queue as origin_queue", "to_queue_number as origin_queue_number", "to_sequence as origin_sequence"),
     )
@@ -167,24 +159,24 @@ def _messages(batch: Batch, since: int) -> DataFrame:
         "queue_number", "queue", "sequence", "created", "consumer"
     )
     life = lived.agg(
-        f.expr(f"max({_MOMENT}) filter (where state <> 'M')").alias("last"),
-        f.expr(f"max(receives) filter (where not {_COUNTS_ALONE})").alias("receives"),
+        f.expr(f"max({MOMENT}) filter (where state <> 'M')").alias("last"),
+        f.expr(f"max(receives) filter (where not {COUNTS_ALONE})").alias("receives"),
         f.max("time").alias("modified"),
         f.expr("max(expires_at) filter (where state = 'Q')").alias("expires_at"),
         _first("state = 'Q'").alias("entered"),
-        _first(_DELIVERS).alias("consumed"),
-        _first(_SETTLES).alias("processed"),
+        _first(DELIVERS).alias("consumed"),
+        _first(SETTLES).alias("processed"),
         _first("state = 'X'").alias("completed"),
         _first("state = 'E'").alias("failed"),
-        _first(_LEAVES).alias("gone"),
+        _first(LEAVES).alias("gone"),
         *[
             f.expr(f"max(to_{name}) filter (where {condition})").alias(f"{whence}_{name}")
-            for whence, condition in (("moved", "state in ('E', 'M')"), ("origin", _ARRIVES))
+            for whence, condition in (("moved", "state in ('E', 'M')"), ("origin", ARRIVES))
             for name in ("queue", "queue_number", "sequence")
         ],
-        _first(_SETTLES).alias("confirmed"),
-        f.expr(f"max({_MOMENT}) filter (where {_SETTLES} or state = 'K')").alias("outcome"),
-        _count(_DELIVERS).alias("deliveries"),
+        _first(SETTLES).alias("confirmed"),
+        f.expr(f"max({MOMENT}) filter (where {SETTLES} or state = 'K')").alias("outcome"),
+        _count(DELIVERS).alias("deliveries"),
     )
     hands = "struct(consumer, consumed as fetched, confirmed, outcome, deliveries)"
     life = life.withColumn("consumers", f.expr(f"if(deliveries > 0 or confirmed is not null, array({hands}), null)"))
@@ -279,7 +271,7 @@ def _with_roots(merged: DataFrame) -> DataFrame:
     return merged.join(links, ["queue_number", "sequence"], "left")
 
 
-_STATE = _letter_of("last")
+_STATE = letter_of("last")
 _DOCUMENT = (
     *("queue", "queue_number", "sequence"),
     "body as message",
@@ -289,16 +281,16 @@ _DOCUMENT = (
     f"{_STATE} as state",
     "gone is null as queued",
     "processed is not null or exists(consumers, one -> one.confirmed is not null) as delivered",
-    f"completed is not null or exists(consumers, one -> {_letter_of('one.outcome')} <=> 'S') as success",
+    f"completed is not null or exists(consumers, one -> {letter_of('one.outcome')} <=> 'S') as success",
     "gone is not null as archived",
     "completed is not null as confirmed",
     *("created", "entered", "modified", "consumed", "processed", "completed", "failed", "gone", "expires_at"),
     "coalesce(receives, 0) as receives",
     "coalesce(size(filter(split(topics, '\\n'), topic -> topic <> '')), 0) as topic_count",
-    f"size(filter(consumers, one -> {_letter_of('one.outcome')} <=> 'S')) as confirmed_count",
+    f"size(filter(consumers, one -> {letter_of('one.outcome')} <=> 'S')) as confirmed_count",
     "transform(array_sort(consumers), one -> named_struct('consumer', one.consumer, 'fetched', one.fetched, "
     "'confirmed', one.confirmed, 'duration_ms', (unix_micros(one.confirmed) - unix_micros(one.fetched)) / 1000, "
-    f"'outcome', {_letter_of('one.outcome')}, 'deliveries', one.deliveries)) as consumers",
+    f"'outcome', {letter_of('one.outcome')}, 'deliveries', one.deliveries)) as consumers",
     *_ELSEWHERE,
     PARTITION,
 )
@@ -331,8 +323,8 @@ MESSAGES = Table(
 _COUNTED = {
     "logged": "state = 'L'",
     "messages_in": "state = 'Q'",
-    "messages_out": f"state in ('K', 'I', 'N', 'X') and not {_OF_RECEIVERS}",
-    "deliveries": _DELIVERS,
+    "messages_out": f"{state_is('KINX')} and not {OF_RECEIVERS}",
+    "deliveries": DELIVERS,
     "confirmations": "state = 'S'",
     "retries": "state = 'R'",
     "dead": "state = 'E'",
@@ -341,7 +333,7 @@ _COUNTED = {
     "unchanged": "state = 'U'",
     "invalid": "state = 'I'",
     "not_interested": "state = 'N'",
-    "gone": f"{_LEAVES} and state <> 'U' and sequence is not null",
+    "gone": f"{LEAVES} and state <> 'U' and sequence is not null",
 }
 _MINUTE = "date_trunc('minute', time)"
 # How long something took, as counts by bucket. Counts can be added up, in whatever order and by whichever engine.
@@ -352,21 +344,21 @@ _SUBDIVISION = 64  # Buckets of an octave: the middle of one is within 0.8 % of 
 
 
 def _queue_minutes(batch: Batch, since: int) -> DataFrame:
-    waited = "if(state in ('F', 'K') and receives = 1, greatest(unix_micros(time) - unix_micros(created), 0L), null)"
+    waited = f"if({DELIVERS} and receives = 1, greatest(unix_micros(time) - unix_micros(created), 0L), null)"
     counts = {name: _count(condition) + _beside(name) for name, condition in _COUNTED.items()}
     counted = _by_minute(_with_departures(batch.since(since)), "wait", waited, counts)
     took = "greatest(unix_micros(time) - unix_micros(fetched), 0L)"
     paired = _paired(batch)
     if since > batch.first:
         paired = paired.where(f"offset >= {since}")
-    settled = paired.where(f"{_SETTLES} and fetched is not null")
+    settled = paired.where(f"{SETTLES} and fetched is not null")
     parts = counted.unionByName(_by_minute(settled, "processing", took, {}), allowMissingColumns=True)
     return parts.withColumn(PARTITION, f.to_date("minute"))
 
 
 def _beside(name: str) -> Column:
     """What a removed queue takes with it: all there is."""
-    return f.expr(f"count_if({_REMOVES}) * {_ALL}L") if name == "gone" else f.lit(0)
+    return f.expr(f"count_if({REMOVES}) * {_ALL}L") if name == "gone" else f.lit(0)
 
 
 def _by_minute(events: DataFrame, name: str, micros: str, counts: dict[str, Column]) -> DataFrame:
@@ -453,14 +445,12 @@ def _paired(batch: Batch) -> DataFrame:
     """Deliveries and what ended them, each with the delivery before it: when it was `fetched`, and what comes `next`.
 
     Deliveries of earlier batches come from the table of those that were under way."""
-    happened = batch.since(batch.leased_to).where("state in ('F', 'R', 'S', 'I', 'N', 'E', 'Z', 'D')")
-    receiver = f"if({_OF_RECEIVERS}, coalesce(consumer, ''), null) as receiver"
+    happened = batch.since(batch.leased_to).where(OF_LEASES)
+    receiver = f"if({OF_RECEIVERS}, coalesce(consumer, ''), null) as receiver"
     facts = ("queue_number", "queue", "sequence", "offset", "state", "time", "consumer", "visible_at")
     before = batch.leases.withColumn("state", f.lit("F")).withColumnRenamed("fetched", "time")
     both = happened.selectExpr(*facts, receiver).unionByName(before)
-    line = Window.partitionBy("queue_number", "sequence", "receiver").orderBy(
-        "offset", f.expr(f"instr('{LETTERS}', state)")
-    )
+    line = Window.partitionBy("queue_number", "sequence", "receiver").orderBy("offset", f.expr(RANK))
     fetched = f.last(f.expr("if(state = 'F', time, null)"), ignorenulls=True)
     return both.select(
         "*",
@@ -475,13 +465,13 @@ def _leases(batch: Batch, _: int) -> DataFrame:
     kept = last.where(f"coalesce(visible_at, time) > timestamp '{forgotten}'")
     events = _with_departures(batch.since(batch.leased_to))
     alone = "state in ('I', 'N')"  # It may be one of several consumers, and says so for itself.
-    ended = events.where(f"{_ENDS_FOR_ALL} or {alone} and consumer is not null").selectExpr(
+    ended = events.where(f"{ENDS_FOR_ALL} or {alone} and consumer is not null").selectExpr(
         "queue_number as end_queue", "sequence as end_sequence", "offset as end", f"if({alone}, consumer, null) as by"
     )
     is_over = (
         "queue_number = end_queue and sequence = end_sequence and end >= offset and (by is null or by = receiver)"
     )
-    removed = batch.since(batch.leased_to).where(_REMOVES).selectExpr("queue_number as end_queue", "offset as end")
+    removed = batch.since(batch.leased_to).where(REMOVES).selectExpr("queue_number as end_queue", "offset as end")
     left = kept.join(ended, f.expr(is_over), "left_anti")
     left = left.join(f.broadcast(removed), f.expr("queue_number = end_queue and end >= offset"), "left_anti")
     return left.selectExpr(
@@ -515,7 +505,7 @@ def _versions(batch: Batch, since: int) -> DataFrame:
 
 
 def _keyed(batch: Batch, since: int, kind: Kind) -> DataFrame:
-    return batch.since(since).where(f"state = 'L' and {_kinds(kind)} and object is not null and key is not null")
+    return batch.since(since).where(f"state = 'L' and {kind_is(kind)} and object is not null and key is not null")
 
 
 _KEY = {"object": _TEXT, "key": _BYTES}

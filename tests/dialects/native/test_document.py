@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.dialects.native.document import Story, Told, document, fold
+from penstock.dialects.native.document import Told, document
 from penstock.ids import MessageIds
 from penstock.limits import NEVER_NS
 from penstock.model.events import (
@@ -34,6 +34,7 @@ from penstock.model.events import (
     Succeeded,
     Unchanged,
 )
+from penstock.model.story import Story, fold
 
 NAMES = ["", "text/plain", "shop", "order", "fruit.sweet\nfood", "one", "two"]
 ONE, TWO = 5, 6

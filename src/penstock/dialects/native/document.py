@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from penstock.dialects.native.events import TextOf, headers_by_name
 from penstock.dialects.wire.json_bodies import message_field, text_or_base64
@@ -14,38 +14,15 @@ from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.ids import MessageIds
 from penstock.limits import NEVER_NS
 from penstock.model.answers import Held
-from penstock.model.events import (
-    Completed,
-    Damaged,
-    DeadLettered,
-    Declined,
-    Deleted,
-    Delivered,
-    Event,
-    Exasperated,
-    Expired,
-    Extended,
-    Fetched,
-    HandedToReceiver,
-    Invalidated,
-    Kicked,
-    Logged,
-    MessageEvent,
-    Moved,
-    Queued,
-    QueueRemoved,
-    Rescheduled,
-    ResultStored,
-    Retried,
-    Succeeded,
-    Unchanged,
-)
+from penstock.model.events import Logged, Queued, Unchanged
+from penstock.model.kinds import State
+from penstock.model.letters import SETTLES
+from penstock.model.story import Consumption, Stay, Story
 from penstock.model.values import Nanos, Place
 
 Document = dict[str, Any]
 
-# By the number of a state, as `engine.lifecycle` has it.
-STATUS = ("gone", "ready", "delayed", "leased", "kept", "damaged")
+STATUS = tuple(state.name.lower() for state in State)
 
 
 def held_document(message: Held, queue: str, ids: MessageIds, *, bodies: bool, raw: bool) -> Document:
@@ -106,228 +83,6 @@ def said(time: Nanos | None) -> str | None:
     return None if time is None or time == NEVER_NS else rfc3339_nanos(time).decode()
 
 
-# ── Folding events ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class Stay(Struct, gc=False):
-    """A message in one queue, from when it came there."""
-
-    letter: str
-    changed: Nanos
-    visible_at: Nanos | None = None
-    expires_at: Nanos | None = None
-    receives: int = 0
-    ended: bool = False
-    moved: bool = False  # On to another queue: then it is there that it ends.
-    completed: Nanos | None = None
-    failed: Nanos | None = None
-
-
-class Consumption(Struct, gc=False):
-    """One delivery to one consumer, and what came of it."""
-
-    queue: int
-    place: Place  # Where it is to be settled: a dead letter may still be with its last consumer.
-    consumer: int
-    fetched: Nanos | None
-    is_worker: bool  # Not one of several who are told of it, each for itself.
-    settled: Nanos | None = None
-    letter: str | None = None  # How it was settled: S, I, N; K if nothing was awaited; R or E if nothing came.
-
-    @property
-    def who(self) -> int | None:
-        """Who has the message, one at a time: the workers are one together."""
-        return None if self.is_worker else self.consumer
-
-
-class Story(Struct, gc=False):
-    """What the events of a message add up to."""
-
-    content: Logged | Unchanged | Queued | None = None
-    stays: dict[Place, Stay] = {}
-    consumptions: list[Consumption] = []
-    created: Nanos | None = None
-    modified: Nanos | None = None
-    processed: Nanos | None = None
-    queued: Collection[Place] = ()  # Where it still is, whatever one of several consumers has said of it.
-
-    @property
-    def places(self) -> dict[Place, Stay]:
-        """Where it is, or where it ended."""
-        return {place: stay for place, stay in self.stays.items() if not stay.moved}
-
-    @property
-    def current(self) -> Place | None:
-        """Where something happened last, of the queues it is still in; if it is in none, of all."""
-        places = self.places
-        still = [place for place, stay in places.items() if not stay.ended] or places
-        return max(still, key=lambda place: places[place].changed, default=None)
-
-    @property
-    def completed(self) -> Nanos | None:
-        """When the last of its places was complete. Some may have ended otherwise (kicked, expired): then if the
-        last thing that happened is that one was completed."""
-        places = self.places
-        times = [stay.completed for stay in places.values()]
-        is_complete = None not in times or (self.current is not None and places[self.current].letter == "X")
-        return max(filter(None, times), default=None) if is_complete else None
-
-    @property
-    def failed(self) -> Nanos | None:
-        return max(filter(None, [stay.failed for stay in self.places.values()]), default=None)
-
-
-def fold(events: Iterable[Event], queued: Collection[Place] = ()) -> Story:
-    """The story of a message, from its events in order; some of the first may be missing."""
-    story = Story(queued=queued)
-    for event in events:
-        if isinstance(event, Logged | Unchanged | Queued):
-            _begin(story, event)
-        elif isinstance(event, QueueRemoved):
-            for place, stay in story.stays.items():
-                if place[0] == event.queue and not stay.ended:
-                    _note(story, stay, "D", event.time)
-                    stay.ended = True
-        elif isinstance(event, MessageEvent):
-            _go_on(story, event)
-    return story
-
-
-def _begin(story: Story, event: Logged | Unchanged | Queued) -> None:
-    unchanged = isinstance(event, Unchanged)
-    stay = story.stays[event.queue, event.sequence] = Stay("U" if unchanged else "Q", event.time, ended=unchanged)
-    if not isinstance(event, Unchanged):
-        stay.visible_at, stay.expires_at = event.visible_at, event.expires_at
-    created = event.created if isinstance(event, Queued) else event.time
-    story.created = min(story.created or created, created)
-    story.modified = event.time
-    if story.content is None or isinstance(story.content, Queued):
-        story.content = event
-
-
-def _go_on(story: Story, event: MessageEvent) -> None:
-    place = (event.queue, event.sequence)
-    stay = story.stays.get(place)
-    if stay is None:  # How it came there is no longer told.
-        stay = story.stays[place] = Stay("Q", event.time)
-        story.created = story.created or event.created
-    match event:
-        case Fetched() | Delivered():
-            _note(story, stay, "F", event.time)
-            is_worker = isinstance(event, Fetched)
-            delivery = Consumption(event.queue, place, event.consumer, event.time, is_worker)
-            _deliver(story, delivery)
-            stay.receives, stay.visible_at = event.receives, event.visible_at
-        case Kicked() | HandedToReceiver():
-            _note(story, stay, "K", event.time)
-            is_worker = isinstance(event, Kicked)
-            delivery = Consumption(event.queue, place, event.consumer, event.time, is_worker, event.time, "K")
-            _deliver(story, delivery)
-            stay.receives = event.receives
-            if is_worker:
-                _end(story, place, stay)
-        case Succeeded() | ResultStored() | Invalidated() | Declined():
-            _settle(story, stay, event)
-        case Completed():
-            _note(story, stay, "X", event.time)
-            _end(story, place, stay, completed=event.time)
-        case Retried():
-            _note(story, stay, "R", event.time)
-            _settled(story, place, event, "R")
-            stay.visible_at = event.visible_at
-        case Exasperated():
-            _note(story, stay, "E", event.time)
-            _settled(story, place, event, "E")
-            _end(story, place, stay, failed=event.time)
-        case DeadLettered() | Moved():
-            _move(story, stay, event)
-        case Expired() | Deleted():
-            _note(story, stay, "Z" if isinstance(event, Expired) else "D", event.time)
-            _end(story, place, stay)
-        case Damaged():
-            _note(story, stay, "B", event.time)
-        case Rescheduled() | Extended():
-            stay.visible_at, story.modified = event.visible_at, event.time
-            if isinstance(event, Rescheduled):  # So nobody has it: a dead letter may have been given back.
-                _give_up(each for each in _open(story, place) if each.is_worker)
-        case _:
-            pass  # Housekeeping.
-
-
-def _note(story: Story, stay: Stay, letter: str, time: Nanos) -> None:
-    stay.letter, stay.changed, story.modified = letter, time, time
-
-
-def _end(
-    story: Story, place: Place, stay: Stay, *, completed: Nanos | None = None, failed: Nanos | None = None
-) -> None:
-    """A dead letter has failed before, and stays so unless somebody completes it."""
-    if completed:
-        stay.completed, stay.failed = completed, None
-    if place in story.queued:
-        return
-    stay.ended = True
-    stay.failed = failed or stay.failed
-
-
-def _settle(story: Story, stay: Stay, event: Succeeded | ResultStored | Invalidated | Declined) -> None:
-    letter = "I" if isinstance(event, Invalidated) else "N" if isinstance(event, Declined) else "S"
-    place = (event.queue, event.sequence)
-    delivery = _settled(story, place, event, letter)
-    complete = isinstance(event, Succeeded) and event.complete
-    _note(story, stay, "X" if complete else letter, event.time)
-    story.processed = story.processed or event.time
-    if complete:
-        _end(story, place, stay, completed=event.time)
-    elif delivery.is_worker and letter in "IN":
-        _end(story, place, stay, failed=event.time if letter == "I" else None)
-
-
-def _settled(story: Story, place: Place, event: MessageEvent, letter: str) -> Consumption:
-    """The delivery that has come to its end: of this consumer, or if it does not say who it is, the last one."""
-    for delivery in reversed(story.consumptions):
-        if delivery.place == place and delivery.consumer == event.consumer and delivery.letter is None:
-            break
-    else:
-        delivery = Consumption(event.queue, place, event.consumer, None, not isinstance(event, ResultStored))
-        if letter in "SIN":
-            story.consumptions.append(delivery)
-    delivery.settled, delivery.letter = event.time, letter
-    return delivery
-
-
-def _deliver(story: Story, delivery: Consumption) -> None:
-    """Nothing will come of those before it."""
-    _give_up(each for each in _open(story, delivery.place) if each.who == delivery.who)
-    story.consumptions.append(delivery)
-
-
-def _open(story: Story, place: Place) -> list[Consumption]:
-    return [each for each in story.consumptions if each.place == place and each.letter is None]
-
-
-def _give_up(deliveries: Iterable[Consumption]) -> None:
-    """They are to be repeated; but for one that made the message a dead letter."""
-    for delivery in deliveries:
-        delivery.letter = "R" if delivery.queue == delivery.place[0] else "E"
-
-
-def _move(story: Story, stay: Stay, event: DeadLettered | Moved) -> None:
-    place = (event.queue, event.sequence)
-    there = (event.to_queue, event.to_sequence)
-    failed = event.time if isinstance(event, DeadLettered) else None
-    if isinstance(event, DeadLettered):
-        if event.fetched:
-            story.consumptions.append(Consumption(event.queue, there, event.consumer, event.time, True))
-        else:
-            _settled(story, place, event, "E")
-        _note(story, stay, "E", event.time)
-    _give_up(_open(story, place))
-    story.modified = event.time
-    stay.ended = stay.moved = True
-    story.stays[there] = Stay("Q", event.time, event.visible_at, event.expires_at, failed=failed)
-
-
 # ── Telling a story ───────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -380,7 +135,7 @@ def document(story: Story, told: Told, ids: MessageIds, name: TextOf, queue: Tex
     }
 
 
-_SETTLED = ("S", "I", "N", "K")
+_SETTLED = (*SETTLES, "K")
 
 
 def _content(content: Logged | Unchanged | Queued | None, told: Told, name: TextOf) -> Document:
@@ -419,7 +174,7 @@ def _consumption(delivery: Consumption, name: TextOf, queue: TextOf) -> Document
         "consumerId": name(delivery.consumer) if delivery.consumer else None,
         "queue": queue(delivery.queue),
         "fetchedTS": said(delivery.fetched),
-        "confirmedTS": said(delivery.settled) if delivery.letter in ("S", "I", "N") else None,
+        "confirmedTS": said(delivery.settled) if delivery.letter and delivery.letter in SETTLES else None,
         "durationMS": ((delivery.settled or 0) - (delivery.fetched or 0)) // 1_000_000 if both else None,
         "state": delivery.letter or "F",
     }

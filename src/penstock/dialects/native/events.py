@@ -13,6 +13,7 @@ from penstock.dialects.wire.http import decode_kept
 from penstock.dialects.wire.json_bodies import json_of
 from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.ids import MessageIds
+from penstock.model.letters import LOGGED
 from penstock.model.values import Nanos
 
 WORDS = {
@@ -31,6 +32,7 @@ WORDS = {
     "D": "deleted",
     "B": "broken",
 }
+assert WORDS.keys() == LOGGED
 
 TextOf = Callable[[int], str | None]  # What the number of a name stands for.
 

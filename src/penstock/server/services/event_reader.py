@@ -262,12 +262,17 @@ class TextEncoder:
 
 
 _EVENTS_AT_ONCE = 256  # Rows that are turned into Python's values together.
+# An event is made from the columns of its fields, in their order. Text has the letter, and not the kind.
+_EVENT_COLUMNS = [name for name in Event.__struct_fields__ if name != "following"]
+assert sorted(_EVENT_COLUMNS) == sorted(set(_ALL_COLUMNS) - {"kind"})
+assert Event.__struct_fields__[:2] == ("offset", "following")
+assert tuple(_EVENT_COLUMNS[-len(HEAP_COLUMNS) :]) == HEAP_COLUMNS  # So they may be missing together.
 
 
 def as_events(rows: pa.RecordBatch, next_index: _Array) -> Iterator[Event]:
-    told = rows.select([name for name in rows.schema.names if name != "kind"])  # Text has the letter alone.
+    chosen = rows.select([name for name in _EVENT_COLUMNS if name in rows.schema.names])
     for start in range(0, len(rows), _EVENTS_AT_ONCE):
-        part = told.slice(start, _EVENTS_AT_ONCE)
+        part = chosen.slice(start, _EVENTS_AT_ONCE)
         following = next_index[start : start + _EVENTS_AT_ONCE].tolist()
         offsets, *columns = [_values(column) for column in part.columns]
         yield from map(Event, offsets, following, *columns)

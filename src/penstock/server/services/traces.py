@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec import Raw
 
-from penstock.dialects.native.document import Told, document, fold, is_queued
+from penstock.dialects.native.document import Told, document, is_queued
 from penstock.dialects.native.events import EventWriter
 from penstock.dialects.native.parameters import refusal
 from penstock.dialects.wire.http import Awaited, Response, Stream, error_response, json_response
@@ -19,6 +19,7 @@ from penstock.limits import TRACES_MAX
 from penstock.model.answers import Answer, Found, Held, Refused
 from penstock.model.commands import ListHeld, LookUp
 from penstock.model.events import Logged
+from penstock.model.story import fold
 from penstock.model.values import Place
 from penstock.server.services.event_reader import as_events, next_index_of
 from penstock.server.services.search import read_extent
