@@ -21,9 +21,9 @@ from penstock.model.commands import Command, CreateQueue, Fetch, Finish, NewMess
 from penstock.model.settings import QueueSettings
 from penstock.server.config import EventsConfig, HttpConfig, LinesConfig, LogConfig, PushConfig
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics, metrics_table
-from penstock.server.services.history import Remembering
+from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.push import Pushers
-from penstock.server.services.snapshots import Housekeeper
+from penstock.server.services.snapshots import Snapshots
 from penstock.server.services.spectators import Spectators
 from penstock.server.shells.http import HttpServer, Route
 from penstock.server.shells.lines import LineServer
@@ -171,13 +171,13 @@ def test_a_snapshot_shows_its_age_and_size(log: SegmentLog) -> None:
     async def story() -> tuple[Scraped, Scraped]:
         loop = a_loop(log)
         metrics = Metrics(loop)
-        metrics.housekeeper = Housekeeper(loop, log, LogConfig())
-        metrics.remembering = Remembering(ObjectHistory(log.directory.history), log)
+        snapshots = Snapshots(loop, LogConfig())
+        metrics.services = [snapshots, HistoryWrites(loop, ObjectHistory(log.directory.history))]
         metrics.spectators = Spectators(loop, MessageIds(bytes(ID_KEY_BYTES)), EventsConfig())
         await ask(loop, CreateQueue("orders", QueueSettings()))
         before = scrape(metrics)
-        metrics.housekeeper.final_snapshot()
-        metrics.housekeeper.last_seconds = 0.25
+        await snapshots.stop()
+        snapshots._last_seconds = 0.25
         return before, scrape(metrics)
 
     before, after = asyncio.run(story())
@@ -271,12 +271,12 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
         metrics.http = HttpServer(Echo(), HttpConfig())
         etzel = Etzel(MessageIds(bytes(ID_KEY_BYTES)), QueueSettings())
         metrics.lines = LineServer(loop, LinesConfig(), etzel.converse, refusal)
-        metrics.housekeeper = Housekeeper(loop, log, LogConfig())
-        metrics.remembering = Remembering(ObjectHistory(log.directory.history), log)
+        snapshots = Snapshots(loop, LogConfig())
+        metrics.services = [snapshots, HistoryWrites(loop, ObjectHistory(log.directory.history))]
         metrics.spectators = Spectators(loop, MessageIds(bytes(ID_KEY_BYTES)), EventsConfig())
         metrics.pushers = Pushers(loop, MessageIds(bytes(ID_KEY_BYTES)), PushConfig(), lambda: 0.0)
         await ask(loop, CreateQueue("orders", QueueSettings()))
-        metrics.housekeeper.final_snapshot()
+        await snapshots.stop()
         return to_the_end(metrics.scrape()).decode()
 
     text = asyncio.run(story())

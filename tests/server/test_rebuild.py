@@ -35,10 +35,10 @@ def data(tmp_path: Path) -> DataDirectory:
         for number in range(300):
             await rig.publish((number % (KEYS // 2), b"%d" % (number // 17) * 500))
             if number == 200:
-                assert await rig.remembering.drain()
-        assert await rig.remembering.drain()
-        rig.keeper.final_snapshot()
-        rig.close()
+                await rig.history_writes.reach(rig.history.noted)
+        await rig.history_writes.stop()
+        await rig.snapshots.stop()
+        await rig.close()
 
     asyncio.run(story())
     assert len(log.segments) > 3

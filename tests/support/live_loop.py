@@ -13,8 +13,8 @@ from penstock.model.commands import Command, NewMessage, Publish
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Version
 from penstock.server.config import LogConfig
-from penstock.server.services.history import Remembering
-from penstock.server.services.snapshots import Housekeeper
+from penstock.server.services.history_writes import HistoryWrites
+from penstock.server.services.snapshots import Snapshots
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.scheduler import AsyncioScheduler
 from penstock.storage.history.history import ObjectHistory
@@ -46,10 +46,9 @@ class Remembered:
         self.history.holds = log.holds
         scheduler = AsyncioScheduler(asyncio.get_running_loop())
         self.loop = Loop(Engine(self.history), log, time.time_ns, scheduler)
-        self.remembering = Remembering(self.history, log)
-        self.keeper = Housekeeper(self.loop, log, LogConfig(snapshot_bytes=64 << 10), self.remembering)
-        self.remembering.on_written = self.keeper.after_commit
-        self.loop.on_commit.append(self.remembering.after_commit)
+        self.history_writes = HistoryWrites(self.loop, self.history)
+        self.snapshots = Snapshots(self.loop, LogConfig(snapshot_bytes=64 << 10), self.history_writes)
+        self.history_writes.start()
 
     async def publish(self, *versions: tuple[int, bytes]) -> None:
         messages = [NewMessage(body, object="customer", key=b"%d" % key) for key, body in versions]
@@ -60,6 +59,6 @@ class Remembered:
         assert version is not None
         return version
 
-    def close(self) -> None:
-        self.keeper.stop()
-        self.remembering.close()
+    async def close(self) -> None:
+        await self.snapshots.close()
+        await self.history_writes.close()

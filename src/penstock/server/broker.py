@@ -27,10 +27,10 @@ from penstock.server.metrics import Metrics
 from penstock.server.recovery import Recovered, recover
 from penstock.server.services.contract import Service
 from penstock.server.services.damage import DamagedMessages
-from penstock.server.services.history import Remembering
+from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.name_sweep import NameSweeps
 from penstock.server.services.push import Pushers
-from penstock.server.services.snapshots import Housekeeper
+from penstock.server.services.snapshots import Snapshots
 from penstock.server.services.spectators import Spectators
 from penstock.server.services.staged_batches import StagedBatches
 from penstock.server.shells.http import HttpServer
@@ -98,13 +98,13 @@ class Broker:
         self.loop.on_failure = self._on_failure
         self.metrics = Metrics(self.loop)
         self.loop.on_commit_seconds = self.metrics.commit_seconds.observe
-        self._keep_house(recovered)
-        self.loop.on_commit.append(lambda: self.housekeeper.after_commit())
-        self.loop.on_commit.append(lambda: self.remembering.after_commit())
         self.spectators = self.metrics.spectators = Spectators(self.loop, ids_of(identity), config.events)
         self.pushers = self.metrics.pushers = Pushers(self.loop, ids_of(identity), config.push, random.random)
         staged_batches = StagedBatches(self.loop, config.topics.new_queue)
         self.services: list[Service] = [DamagedMessages(self.loop), staged_batches, NameSweeps(self.loop)]
+        self.history_writes = HistoryWrites(self.loop, recovered.history)
+        self.snapshots = Snapshots(self.loop, config.log, self.history_writes)
+        self.metrics.services = [*self.services, self.history_writes, self.snapshots]
         turns, unread = Turns(lambda: not self.loop.idle), Unread(config.unread_bytes_max)
         self.loop.on_commit.append(turns.after_commit)
         services = self.spectators, staged_batches, self.pushers
@@ -134,24 +134,13 @@ class Broker:
 
     def _start_services(self) -> None:
         self.pushers.start()
-        for service in self.services:
+        for service in (*self.services, self.history_writes, self.snapshots):
             service.start()
-
-    def _keep_house(self, recovered: Recovered) -> None:
-        _, log, history = recovered
-        self.log = log
-        self.remembering = self.metrics.remembering = Remembering(history, log)
-        self.housekeeper = Housekeeper(self.loop, log, self.config.log, self.remembering)
-        self.metrics.housekeeper = self.housekeeper
-        self.remembering.on_written = self.housekeeper.after_commit
 
     async def _look_around(self) -> None:
         while True:
             await asyncio.sleep(_LOOK_AROUND_SECONDS)
             self._follow_clock()
-            if not self.loop.failure:
-                self.housekeeper.look_around()
-                self.remembering.rest()
 
     async def _watch_directory(self) -> None:
         """Stop if the directory is no longer ours: acknowledged messages could be lost, and another broker's files
@@ -174,7 +163,7 @@ class Broker:
         self._clock_is_off = bool(error)
 
     def _on_failure(self, _: BaseException) -> None:
-        self.housekeeper.stop()
+        self.snapshots.cancel()
         if self._lost:
             return
         self._reviving = asyncio.create_task(self._revive())
@@ -186,15 +175,15 @@ class Broker:
             if self.directory.lost():
                 return
             try:
-                await asyncio.to_thread(self.remembering.close)
-                await asyncio.to_thread(self.log.abandon)
+                await self.history_writes.close()
+                await asyncio.to_thread(self.loop.log.abandon)
                 recovered = await asyncio.to_thread(recover, self.directory, self.config)
             except (OSError, PenstockError) as error:
                 self.loop.failure = f"it cannot be reopened: {error}"
                 logger.error("revival_failed", extra={"reason": str(error)})
                 continue
             self.loop.revive(recovered.engine, recovered.log)
-            self._keep_house(recovered)
+            self.history_writes.history = recovered.history
             self._start_services()
             logger.warning("revived", extra={"offset": recovered.log.end.offset})
 
@@ -221,15 +210,23 @@ class Broker:
         await self._until(lambda: self.loop.idle or bool(self.loop.failure), self.config.stop_seconds)
         if self._reviving:
             self._reviving.cancel()
-        failed = bool(self.loop.failure) or not self.loop.idle or not await self.remembering.drain()
-        if failed:
-            self.housekeeper.stop()
-        else:
-            self.housekeeper.final_snapshot()
-        await asyncio.to_thread(self.remembering.close)
-        self.log.close()
-        logger.info("stopped", extra={"offset": self.log.end.offset})
+        log = self.loop.log
+        failed = not await self._write_everything()
+        await self.snapshots.close()
+        await self.history_writes.close()
+        log.close()
+        logger.info("stopped", extra={"offset": log.end.offset})
         return 1 if failed else 0
+
+    async def _write_everything(self) -> bool:
+        """Write the Object History and the last snapshot. False if they, or the log, cannot be written."""
+        if self.loop.failure or not self.loop.idle:
+            return False
+        await self.history_writes.stop()
+        if self.history_writes.failure:
+            return False
+        await self.snapshots.stop()
+        return True
 
     @staticmethod
     async def _until(condition: Callable[[], bool], seconds: float) -> None:

@@ -18,11 +18,11 @@ from prometheus_client.registry import Collector
 
 from penstock import __version__
 from penstock.engine.queue import Queue
-from penstock.limits import QUEUES_PER_PART, SAMPLES_PER_PART, SECOND_NS
+from penstock.limits import QUEUES_PER_PART, SAMPLES_PER_PART
 from penstock.model.kinds import Kind
-from penstock.server.services.history import Remembering
+from penstock.server.services.contract import Samples, Service
+from penstock.server.services.contract import one as _one
 from penstock.server.services.push import Pushers
-from penstock.server.services.snapshots import Housekeeper
 from penstock.server.services.spectators import Spectators
 from penstock.server.shells.http import HttpServer
 from penstock.server.shells.lines import LineServer
@@ -37,7 +37,6 @@ COMMIT_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1,
 
 Part = TypeVar("Part")
 Counts = tuple[int, ...]  # Messages of a queue, by state.
-Samples = list[tuple[tuple[str, ...], float]]  # The values of a metric, by their labels.
 
 
 class Family(NamedTuple):
@@ -141,8 +140,7 @@ class Metrics:
         self.commit_seconds = Histogram()
         self.http: HttpServer | None = None
         self.lines: LineServer | None = None
-        self.housekeeper: Housekeeper | None = None
-        self.remembering: Remembering | None = None
+        self.services: Sequence[Service] = ()
         self.spectators: Spectators | None = None
         self.pushers: Pushers | None = None
         self._loop = loop
@@ -205,24 +203,14 @@ class Metrics:
             yield "penstock_push_in_flight", _one(self.pushers.in_flight)
             yield "penstock_push_outcomes_total", [((name,), n) for name, n in self.pushers.outcomes.items()]
         yield from self._log_samples(loop.log)
+        for service in self.services:
+            yield from service.state()
 
     def _log_samples(self, log: Log) -> Iterator[tuple[str, Samples]]:
         yield "penstock_log_bytes", _one(log.end.position - log.start.position)
         yield "penstock_log_segments", _one(len(log.view().parts))
         yield "penstock_log_offset", _one(log.end.offset)
         yield "penstock_log_collecting_bytes", _one(log.collecting)
-        if log.snapshots:
-            newest = log.snapshots[0]
-            yield "penstock_snapshot_age_seconds", _one((self._loop.now() - newest.time) / SECOND_NS)
-            yield "penstock_snapshot_bytes", _one(newest.bytes)
-        if self.housekeeper:
-            yield "penstock_snapshot_seconds", _one(self.housekeeper.last_seconds)
-        if self.remembering:
-            history = self.remembering.history
-            yield "penstock_history_healthy", _one(not self.remembering.failure)
-            yield "penstock_history_keys", _one(history.keys)
-            yield "penstock_history_unwritten", _one(history.unwritten)
-            yield "penstock_history_write_seconds", _one(self.remembering.last_seconds)
 
 
 class _Process(Collector):
@@ -253,10 +241,6 @@ def _escaped(label: str) -> str:
 def _parts(whole: Sequence[Part], size: int) -> Iterator[Sequence[Part]]:
     for start in range(0, len(whole), size):
         yield whole[start : start + size]
-
-
-def _one(value: float) -> Samples:
-    return [((), value)]
 
 
 def _queue_messages(queues: list[Queue]) -> Generator[None, Any, Samples]:

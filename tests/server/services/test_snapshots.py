@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 
@@ -22,8 +23,8 @@ from penstock.model.kinds import State
 from penstock.model.settings import QueueSettings
 from penstock.server.config import LogConfig
 from penstock.server.services.damage import DamagedMessages
-from penstock.server.services.segment_use import NOBODY, Tally
-from penstock.server.services.snapshots import Housekeeper
+from penstock.server.services.live_messages import NOBODY, LiveMessages
+from penstock.server.services.snapshots import Snapshots
 from penstock.server.writer.loop import Loop
 from penstock.storage.log import segments as storage
 from penstock.storage.log.segments import SegmentLog
@@ -42,7 +43,7 @@ async def come_and_go(loop: Loop, count: int, *, keep: int = 0) -> None:
             await ask(loop, Finish(delivery.queue, delivery.sequence))
 
 
-async def snapshots(loop: Loop, keeper: Housekeeper, count: int, *, keep: int = 0) -> None:
+async def snapshots(loop: Loop, keeper: Snapshots, count: int, *, keep: int = 0) -> None:
     """Let messages come and go until so many snapshots were taken."""
     for _ in range(count):
         known = keeper.newest
@@ -50,39 +51,53 @@ async def snapshots(loop: Loop, keeper: Housekeeper, count: int, *, keep: int = 
         await until(lambda known=known: keeper.newest is not known)  # type: ignore[misc]
 
 
-def test_a_broker_at_rest_takes_a_snapshot_of_its_last_burst(log: SegmentLog) -> None:
+def test_a_broker_at_rest_takes_a_snapshot_of_its_last_burst(
+    log: SegmentLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def story() -> None:
         loop = a_loop(log)
-        keeper = Housekeeper(loop, log, FORGETFUL)
+        keeper = Snapshots(loop, FORGETFUL)
         await ask(loop, CreateQueue("work", QueueSettings()))
         await come_and_go(loop, 10)
-        keeper.look_around()
-        assert not log.snapshots, "it may still be at work"
-        keeper.look_around()
+        keeper.start()
         await until(lambda: bool(log.snapshots))
         newest = log.snapshots[0]
         assert newest.offset == log.end.offset
-        keeper.look_around()
-        keeper.look_around()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.05)
         assert keeper.newest is newest, "nothing has happened since"
-        keeper.stop()
+        await keeper.close()
 
+    monkeypatch.setattr("penstock.server.services.snapshots._LOOK_AROUND_SECONDS", 0.001)
     asyncio.run(story())
 
 
 def test_a_broker_at_work_takes_no_snapshot_before_its_time(log: SegmentLog) -> None:
     async def story() -> None:
         loop = a_loop(log)
-        keeper = Housekeeper(loop, log, FORGETFUL)
+        keeper = Snapshots(loop, FORGETFUL)
+        keeper.start()
         await ask(loop, CreateQueue("work", QueueSettings()))
-        for _ in range(5):
-            await come_and_go(loop, 4)
-            keeper.look_around()
-        keeper.stop()
+        await come_and_go(loop, 20)
+        await keeper.close()
         assert keeper.newest is None
 
     asyncio.run(story())
+
+
+def test_a_snapshot_that_is_given_up_leaves_no_child(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Snapshots(loop, FORGETFUL)
+        keeper.start()
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await come_and_go(loop, 80)
+        await until(lambda: keeper.under_way)
+        await keeper.close()
+        assert not keeper.under_way
+
+    asyncio.run(story())
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
 
 
 @pytest.mark.parametrize(("retention_seconds", "expected"), [(0, 1), (3600, 0)])
@@ -91,8 +106,8 @@ def test_a_log_that_nobody_wants_is_worth_a_snapshot_earlier(
 ) -> None:
     async def story() -> None:
         loop = a_loop(log)
-        keeper = Housekeeper(loop, log, LogConfig(retention_seconds=retention_seconds))
-        loop.on_commit.append(keeper.after_commit)
+        keeper = Snapshots(loop, LogConfig(retention_seconds=retention_seconds))
+        keeper.start()
         await ask(loop, CreateQueue("work", QueueSettings()))
         for _ in range(25):
             await ask(loop, Publish("work", [NewMessage(bytes(1 << 20))]))
@@ -105,12 +120,12 @@ def test_a_log_that_nobody_wants_is_worth_a_snapshot_earlier(
 def test_segments_without_living_messages_are_given_back(log: SegmentLog) -> None:
     async def story() -> None:
         loop = a_loop(log)
-        keeper = Housekeeper(loop, log, FORGETFUL)
-        loop.on_commit.append(keeper.after_commit)
+        keeper = Snapshots(loop, FORGETFUL)
+        keeper.start()
         await ask(loop, CreateQueue("work", QueueSettings()))
         await snapshots(loop, keeper, 4)
         await until(lambda: not keeper.under_way)
-        keeper.stop()
+        await keeper.close()
         assert log.segments[0].base_offset > 0
         assert len(log.segments) < 6
         assert sum(path.stat().st_size for path in log.directory.log.iterdir()) < 512 << 10
@@ -121,14 +136,14 @@ def test_segments_without_living_messages_are_given_back(log: SegmentLog) -> Non
 def test_the_living_messages_of_a_mostly_dead_segment_are_carried_forward(log: SegmentLog) -> None:
     async def story() -> None:
         loop = a_loop(log)
-        keeper = Housekeeper(loop, log, FORGETFUL)
-        loop.on_commit.append(keeper.after_commit)
+        keeper = Snapshots(loop, FORGETFUL)
+        keeper.start()
         await ask(loop, CreateQueue("work", QueueSettings(visibility_ns=10**15)))
         await ask(loop, Publish("work", [NewMessage(b"the first of all")]))
         (survivor,) = await ask(loop, Fetch("work"))
         await snapshots(loop, keeper, 8, keep=50)
         await until(lambda: not keeper.under_way)
-        keeper.stop()
+        await keeper.close()
         assert log.segments[0].base_offset > 0
         row = loop.engine.queues[1].rows.get(survivor.sequence)
         assert row is not None
@@ -143,9 +158,9 @@ def test_damage_does_not_keep_other_messages_from_being_carried_forward(
 ) -> None:
     async def story() -> None:
         loop = a_loop(log)
-        keeper = Housekeeper(loop, log, FORGETFUL)
+        keeper = Snapshots(loop, FORGETFUL)
         DamagedMessages(loop).start()
-        loop.on_commit.append(keeper.after_commit)
+        keeper.start()
         await ask(loop, CreateQueue("work", QueueSettings(visibility_ns=10**15)))
         for body in (b"damaged on the disk", b"whole"):
             await ask(loop, Publish("work", [NewMessage(body)]))
@@ -155,7 +170,7 @@ def test_damage_does_not_keep_other_messages_from_being_carried_forward(
         oldest.write_bytes(content.replace(b"damaged on the disk", b"damaged On the disk"))
         await snapshots(loop, keeper, 8, keep=50)
         await until(lambda: not keeper.under_way)
-        keeper.stop()
+        await keeper.close()
         rows = loop.engine.queues[1].rows
         lost, carried = rows.get(damaged.sequence), rows.get(whole.sequence)
         assert lost is not None
@@ -172,8 +187,8 @@ def test_damage_does_not_keep_other_messages_from_being_carried_forward(
 def test_results_are_carried_forward_like_messages(log: SegmentLog) -> None:
     async def story() -> None:
         loop = a_loop(log)
-        keeper = Housekeeper(loop, log, FORGETFUL)
-        loop.on_commit.append(keeper.after_commit)
+        keeper = Snapshots(loop, FORGETFUL)
+        keeper.start()
         await ask(loop, CreateQueue("work", QueueSettings()))
         await ask(loop, CreateQueue("kept", QueueSettings(keep="all")))
         await ask(loop, Publish("kept", [NewMessage(b"question")]))
@@ -183,7 +198,7 @@ def test_results_are_carried_forward_like_messages(log: SegmentLog) -> None:
         before = loop.engine.queues[2].groups.result(1)
         await snapshots(loop, keeper, 8)
         await until(lambda: not keeper.under_way)
-        keeper.stop()
+        await keeper.close()
         assert log.segments[0].base_offset > 0
         after = loop.engine.queues[2].groups.result(1)
         assert before is not None
@@ -198,8 +213,8 @@ def test_results_are_carried_forward_like_messages(log: SegmentLog) -> None:
 def test_a_body_that_many_queues_share_is_carried_once(log: SegmentLog) -> None:
     async def story() -> None:
         loop = a_loop(log)
-        keeper = Housekeeper(loop, log, FORGETFUL)
-        loop.on_commit.append(keeper.after_commit)
+        keeper = Snapshots(loop, FORGETFUL)
+        keeper.start()
         await ask(loop, CreateQueue("work", QueueSettings()))
         for number in range(40):
             await ask(loop, CreateQueue(f"channel-{number}", QueueSettings(topics=("a.*",))))
@@ -208,7 +223,7 @@ def test_a_body_that_many_queues_share_is_carried_once(log: SegmentLog) -> None:
         (before,) = {row.position for queue in sharing if (row := queue.rows.get(1))}
         await snapshots(loop, keeper, 8)
         await until(lambda: not keeper.under_way)
-        keeper.stop()
+        await keeper.close()
         assert log.segments[0].base_offset > 0
         (after,) = {row.position for queue in sharing if (row := queue.rows.get(1))}
         assert after > before, "it was written again further up"
@@ -220,8 +235,8 @@ def test_a_body_that_many_queues_share_is_carried_once(log: SegmentLog) -> None:
 def test_what_workers_have_confirmed_of_several_is_carried_forward(log: SegmentLog) -> None:
     async def story() -> None:
         loop = a_loop(log)
-        keeper = Housekeeper(loop, log, FORGETFUL)
-        loop.on_commit.append(keeper.after_commit)
+        keeper = Snapshots(loop, FORGETFUL)
+        keeper.start()
         await ask(loop, CreateQueue("work", QueueSettings()))
         await ask(loop, CreateQueue("several", QueueSettings(confirmations=3)))
         await ask(loop, Publish("several", [NewMessage(b"x")]))
@@ -229,7 +244,7 @@ def test_what_workers_have_confirmed_of_several_is_carried_forward(log: SegmentL
         await ask(loop, Finish(2, 1, result=b"done"))
         await snapshots(loop, keeper, 8)
         await until(lambda: not keeper.under_way)
-        keeper.stop()
+        await keeper.close()
         assert log.segments[0].base_offset > 0
         slot = loop.engine.queues[2].groups.slot(WORKERS, 1)
         assert slot is not None
@@ -245,14 +260,14 @@ def test_a_segment_with_living_results_stays(log: SegmentLog) -> None:
         await ask(loop, Publish("kept", [NewMessage(b"%d" % number) for number in range(100)]))
         for sequence in range(1, 101):
             await ask(loop, Pull("r", results=[("kept", sequence, BODY)]))
-        tally = Tally([segment.base_position for segment in log.segments])
-        list(tally.watch(loop.engine.sections()))
-        assert sum(tally.alive) == 200
-        assert all(tally.alive)
-        everything = tally.living_in(loop.engine.sections(), [True] * len(log.segments), 1000)
+        live = LiveMessages([segment.base_position for segment in log.segments])
+        list(live.watch(loop.engine.sections()))
+        assert sum(live.alive) == 200
+        assert all(live.alive)
+        everything = live.living_in(loop.engine.sections(), [True] * len(log.segments), 1000)
         results = [each for each in everything if each.receiver != NOBODY]
         assert [each.sequence for each in results] == list(range(1, 101))
         assert all(log.read(each.position, each.size) == BODY for each in results)
-        assert len(tally.living_in(loop.engine.sections(), [True] * len(log.segments), 150)) == 150
+        assert len(live.living_in(loop.engine.sections(), [True] * len(log.segments), 150)) == 150
 
     asyncio.run(story())

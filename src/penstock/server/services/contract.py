@@ -13,10 +13,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from penstock.model.answers import Answer
 from penstock.model.commands import Command
+from penstock.model.values import Stage
 from penstock.server.writer.port import ClientPort, ServicePort
 
 logger = logging.getLogger(__name__)
@@ -43,11 +45,11 @@ class Service:
 
     async def stop(self) -> None:
         """Begin nothing new, and return when the work under way has ended."""
-        self.cancel()
+        await self._end()
 
     async def close(self) -> None:
         """Give up the work under way, and release everything."""
-        self.cancel()
+        await self._end()
 
     def state(self) -> Iterable[tuple[str, Samples]]:
         """What the service is doing, as metrics: their names and their values."""
@@ -73,6 +75,12 @@ class Service:
             self._task.cancel()
             self._task = None
 
+    async def _end(self) -> None:
+        """Cancel the task, and wait for what it does about that."""
+        if task := self._task:
+            self.cancel()
+            await asyncio.wait([task])
+
     async def ask(self, command: Command) -> Any:
         """Submit a command in a turn of its own, so that clients have theirs; the answer, when it is durable."""
         await asyncio.sleep(0)
@@ -81,14 +89,21 @@ class Service:
 
 def answer_to(writer: ClientPort, command: Command) -> asyncio.Future[Any]:
     """Submit a command now; its answer, when it is durable."""
-    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def reply(answer: Answer) -> None:
-        if not answered.done():  # Whoever waited was cancelled.
-            answered.set_result(answer)
-
-    writer.submit(command, reply)
+    answered = asyncio.get_running_loop().create_future()
+    writer.submit(command, partial(_resolve, answered))
     return answered
+
+
+def durable(writer: ClientPort) -> asyncio.Future[Any]:
+    """Done when everything decided so far is durable: with `Done`, or with `Refused` if the log fails first."""
+    reached = asyncio.get_running_loop().create_future()
+    writer.reach(Stage.SYNC, partial(_resolve, reached))
+    return reached
+
+
+def _resolve(future: asyncio.Future[Any], answer: Answer) -> None:
+    if not future.done():  # It is done if whoever waited was cancelled.
+        future.set_result(answer)
 
 
 def one(value: float) -> Samples:

@@ -1,4 +1,4 @@
-"""How much of each segment is still alive: counted on the way of a snapshot's sections to the disk."""
+"""Counts the live messages in each part of the log, while a snapshot is written."""
 
 from __future__ import annotations
 
@@ -16,44 +16,46 @@ from penstock.storage.port import Section
 NOBODY = -1
 
 
-class Living(NamedTuple):
-    """A message, or a receiver's result for one, that a segment still holds."""
+class LiveMessage(NamedTuple):
+    """A message, or a receiver's result for one, that a part of the log still holds."""
 
     queue: int
     sequence: int
     position: Position
     size: int
-    receiver: int = NOBODY  # Of a result.
+    receiver: int = NOBODY  # Whose result it is.
 
 
 class _QueueNumber(msgspec.Struct):
     number: int
 
 
-class Tally:
+class LiveMessages:
+    """The live messages of each part, given where the parts begin."""
+
     def __init__(self, base_positions: Sequence[Position]) -> None:
         self._bases = np.array(base_positions, dtype=np.uint64)
         self._alive = np.zeros(len(base_positions), dtype=np.int64)
 
     @property
     def alive(self) -> list[int]:
-        """Living messages and results, by segment."""
+        """Live messages and results, by part."""
         return self._alive.tolist()
 
     def watch(self, sections: Iterable[Section]) -> Iterator[Section]:
-        """Pass sections on, counting."""
+        """Pass sections on, and count."""
         for section in sections:
             kind, _, columns = section
             if kind in _ALIVE and len(self._bases):
                 positions = _ALIVE[kind](columns)
-                self._alive += np.bincount(self._segment_of(positions), minlength=len(self._bases))
+                self._alive += np.bincount(self._part_of(positions), minlength=len(self._bases))
             yield section
 
-    def living_in(self, sections: Iterable[Section], chosen: Sequence[bool], most: int) -> list[Living]:
-        """The messages and results that the chosen segments hold, `most` of them or a few more, in the order of the
-        log: those that share an extent are together, and all there."""
+    def living_in(self, sections: Iterable[Section], chosen: Sequence[bool], most: int) -> list[LiveMessage]:
+        """The messages and results in the chosen parts, `most` of them or a few more, in the order of the log. Those
+        that share an extent are complete."""
         wanted = np.array(chosen, dtype=bool)
-        living = np.empty((0, len(Living._fields)), dtype=np.int64)
+        living = np.empty((0, len(LiveMessage._fields)), dtype=np.int64)
         queue = 0
         for kind, facts, columns in sections if wanted.any() else ():
             if kind == "queue":
@@ -68,17 +70,17 @@ class Tally:
                 places, slots = columns[0][columns[1]["state"] == STORED], _results(columns[1])
                 found = (queue, places[:, 0], slots["value"], slots["size"], places[:, 1])
                 living = _first(living, self._inside(wanted, found), most)
-        return [Living(*facts) for facts in living.tolist()]
+        return [LiveMessage(*facts) for facts in living.tolist()]
 
     def _inside(self, wanted: np.ndarray, found: tuple[Any, ...]) -> np.ndarray:
-        """Of what was found, as a table, those in wanted segments."""
-        positions = found[Living._fields.index("position")]
-        inside = wanted[self._segment_of(positions)]
+        """The rows of what was found in wanted parts, as a table."""
+        positions = found[LiveMessage._fields.index("position")]
+        inside = wanted[self._part_of(positions)]
         columns = [np.broadcast_to(column, positions.shape)[inside] for column in found]
         return np.stack([column.astype(np.int64) for column in columns], axis=1)
 
-    def _segment_of(self, positions: np.ndarray) -> np.ndarray:
-        # A message without a body may stand at the very end of the log, before its segment is there.
+    def _part_of(self, positions: np.ndarray) -> np.ndarray:
+        # A message without a body may stand at the very end of the log, before its part exists.
         return np.maximum(np.searchsorted(self._bases, positions, side="right") - 1, 0)
 
 
@@ -90,9 +92,9 @@ _ALIVE: dict[str, Callable[[tuple[np.ndarray, ...]], np.ndarray]] = {
 
 
 def _first(living: np.ndarray, more: np.ndarray, most: int) -> np.ndarray:
-    """Those that come first in the log, `most` of them, and whatever stands at the same place as the last one."""
+    """The rows that come first in the log: `most` of them, and all others at the same position as the last one."""
     together = np.concatenate([living, more])
-    position = Living._fields.index("position")
+    position = LiveMessage._fields.index("position")
     together = together[np.argsort(together[:, position], kind="stable")]
     if len(together) > most:
         together = together[together[:, position] <= together[most - 1, position]]

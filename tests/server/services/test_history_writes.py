@@ -22,7 +22,7 @@ def test_versions_are_written_when_there_are_enough(log: SegmentLog) -> None:
             count += 4000
         await until(lambda: rig.history.reached > 0)
         assert rig.history.keys == count
-        rig.close()
+        await rig.close()
         stored = StoredVersions(log.directory.history)
         assert HISTORY_BATCH_KEYS <= stored.keys <= count
         assert stored.reached <= log.end.position
@@ -38,10 +38,10 @@ def test_a_snapshot_counts_when_the_history_has_reached_it(log: SegmentLog) -> N
             await rig.publish((number % 7, b"%d" % number * 300))
         assert rig.history.reached == 0
         noted = rig.history.noted
-        rig.keeper.after_commit()  # The log has grown enough for one.
+        rig.snapshots.start()  # The log has grown enough for one.
         await until(lambda: bool(log.snapshots))
         assert rig.history.reached >= noted > 0
-        rig.close()
+        await rig.close()
 
     asyncio.run(story())
 
@@ -52,16 +52,14 @@ def test_no_snapshot_counts_while_the_history_cannot_be_written(log: SegmentLog)
         log.directory.history.write_bytes(b"in the way")
         for number in range(100):
             await rig.publish((number % 7, b"%d" % number * 300))
-        rig.keeper.after_commit()
-        await until(lambda: rig.remembering.failure is not None)
-        await until(lambda: rig.keeper._report is not None)
+        rig.snapshots.start()
+        await until(lambda: rig.history_writes.failure is not None)
         assert not log.snapshots
-        assert not await rig.remembering.drain()
         assert rig.known(1).versions == 15, "what is not written is known all the same"
         log.directory.history.unlink()
         await until(lambda: bool(log.snapshots))
-        assert rig.remembering.failure is None
-        rig.close()
+        assert rig.history_writes.failure is None
+        await rig.close()
 
     asyncio.run(story())
 
@@ -70,8 +68,8 @@ def test_a_broker_that_stops_has_everything_on_the_disk(log: SegmentLog) -> None
     async def story() -> None:
         rig = Remembered(log)
         await rig.publish((1, b"a"), (2, b"b"), (1, b"c"))
-        assert await rig.remembering.drain()
-        rig.close()
+        await rig.history_writes.stop()
+        await rig.close()
         again = ObjectHistory(log.directory.history)
         version = again.get("customer", b"1")
         assert version is not None
@@ -88,17 +86,16 @@ def test_the_process_that_writes_ends_when_there_is_nothing_to_write(
     async def story() -> None:
         rig = Remembered(log)
         await rig.publish((1, b"a"))
-        assert await rig.remembering.drain()
+        await rig.history_writes.reach(rig.history.noted)
         process = rig.history._writer._process
-        assert process is not None
-        rig.remembering.rest()
-        assert rig.history._writer._process is process, "there may soon be more to write"
-        monkeypatch.setattr("penstock.server.services.history._REST_SECONDS", 0.0)
-        rig.remembering.rest()
+        assert process is not None, "there may soon be more to write"
+        monkeypatch.setattr("penstock.server.services.history_writes._IDLE_SECONDS", 0.001)
+        rig.history_writes.wake()
         await until(lambda: process.poll() is not None)
         await rig.publish((1, b"b"))
-        assert await rig.remembering.drain()
-        rig.close()
+        await rig.history_writes.stop()
+        assert rig.history.reached == rig.history.noted
+        await rig.close()
 
     asyncio.run(story())
 
@@ -117,6 +114,6 @@ def test_the_log_knows_what_it_still_holds(log: SegmentLog) -> None:
         assert shown
         assert not [position for position in shown if middle.base_position <= position < end]
         assert min(shown) < middle.base_position < end < max(shown)
-        rig.close()
+        await rig.close()
 
     asyncio.run(story())
