@@ -1,41 +1,127 @@
-"""The closed list of errors: whose fault, what happens next.
+"""Every error of Penstock: its stable code, whose fault it is, and what happens next.
 
-A refusal that a client can cause is a value (`Reason`, carried by `model.Refused`), not an exception: a dialect
-turns it into its own words. The exceptions below end a request, a start-up, or the process.
+A client sees a code and a sentence. Programs test the code, people read the sentence. `Reason` and `Fault` are the
+table of codes, and `docs/errors.md` is made from them. A code never changes its meaning.
+
+A refusal that a client can cause is a value (`Reason`, carried by `model.Refused`), not an exception: a dialect puts
+it into its own form. The exceptions below end a request, a start-up, or the process.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from enum import Enum
+from enum import Enum, unique
+
+_DETAIL = re.compile(r": \{\}| \(\{\}\)")
 
 
-class Reason(Enum):
-    """Why a command was refused. The client's business: it is answered in its dialect and nothing changed."""
+class ErrorCode(Enum):
+    """One row: the stable code, the HTTP status, and the sentence. `{}` in it is where the details of one case go."""
 
-    NO_QUEUE = "the queue does not exist"
-    QUEUE_EXISTS = "a queue with this name already exists"
-    IS_CHANNEL = "this is a channel, which gets only what it has subscribed to; publish to one of its topics"
-    NO_DEAD_LETTER_QUEUE = "the dead-letter queue does not exist"
-    NOT_TOGETHER = "these settings do not go together"
-    CONFIRMATIONS_COUNT = "confirmations cannot be lowered while consumers have messages or have settled some"
-    NO_MESSAGE = "the message does not exist"
-    NO_OBJECT = "nothing is known of this object and key"
-    LEASE_GONE = "the message is not leased to this consumer"
-    LEASED = "a consumer has the message"
-    NOT_DELAYED = "the message is not delayed"
-    NO_CURSOR = "the queue hands its messages to workers, who have no cursor"
-    NO_RESULTS = "the queue keeps no results: they leave with their messages"
-    TOO_MANY_RECEIVERS = "the queue has as many receivers as it may"
-    TOO_MANY_DELIVERIES = "the messages would go to more places than one publish may fill"
-    TOO_MANY_QUEUES = "the broker holds as many queues as it may"
-    TOO_MANY_NAMES = "name limit reached"
-    TOO_MANY_KEYS = "the Object History holds as many keys as it may"
-    HISTORY_BEHIND = "the Object History cannot be written as fast as it changes"
-    NOT_STAGED = "not all of what is to be committed is staged"
-    STAGING_FULL = "the broker holds as many rows of batches that are not committed as it may"
-    UNAVAILABLE = "the log cannot be written"
-    DAMAGED = "the log is damaged"
+    code: str
+    status: int
+    sentence: str  # Without details.
+    template: str
+    retry: bool  # The same request may succeed in a second.
+
+    def __new__(cls, code: str, status: int, template: str, retry: bool = False) -> ErrorCode:
+        error = object.__new__(cls)
+        error._value_ = error.code = code
+        error.status, error.template, error.retry = status, template, retry
+        error.sentence = _DETAIL.sub("", template)
+        return error
+
+    def explain(self, detail: str = "") -> str:
+        """The sentence for one case."""
+        return self.template.replace("{}", detail) if detail else self.sentence
+
+
+@unique
+class Reason(ErrorCode):
+    """Why a command was refused. Nothing has changed. Etzel answers with the names of these."""
+
+    NO_QUEUE = "no_queue", 404, "the queue does not exist: {}"
+    QUEUE_EXISTS = "queue_exists", 409, "a queue with this name already exists: {}"
+    IS_CHANNEL = "is_channel", 409, "this is a channel: {}; publish to one of its topics"
+    NO_DEAD_LETTER_QUEUE = "no_dead_letter_queue", 400, "the dead-letter queue does not exist: {}; create it first"
+    NOT_TOGETHER = "conflicting_settings", 400, "conflicting settings: {}"
+    CONFIRMATIONS_COUNT = (
+        *("confirmations_in_use", 409),
+        "confirmations cannot be lowered while consumers hold messages or have confirmed some: {}",
+    )
+    NO_MESSAGE = "no_message", 404, "the message does not exist"
+    NO_OBJECT = "no_object", 404, "nothing was published with this object and key"
+    LEASE_GONE = "lease_gone", 409, "the message is not leased to this consumer"
+    LEASED = "leased", 409, "a consumer has leased the message; wait until its lease ends"
+    NOT_DELAYED = "not_delayed", 409, "the message is not delayed"
+    NO_CURSOR = "no_cursor", 400, 'only receivers of a queue with keep = "all" have a cursor: {}; use start 0'
+    NO_RESULTS = "no_results", 404, 'only a queue with keep = "all" keeps results: {}'
+    TOO_MANY_RECEIVERS = "receiver_limit", 503, "receiver limit of the queue reached ({})"
+    TOO_MANY_DELIVERIES = (
+        *("delivery_limit", 413),
+        "too many deliveries for one publish ({}); publish fewer messages at once",
+    )
+    TOO_MANY_QUEUES = "queue_limit", 503, "queue limit reached ({}); delete a queue first"
+    TOO_MANY_NAMES = "name_limit", 503, "name limit reached ({}); delete messages or raise names.max", True
+    TOO_MANY_KEYS = "key_limit", 503, "key limit of the Object History reached ({}); raise history.keys_max"
+    HISTORY_BEHIND = "history_busy", 503, "the Object History is not written as fast as it changes; try again", True
+    NOT_STAGED = "not_staged", 409, "the batch is not fully staged: {}"
+    STAGING_FULL = "staging_full", 503, "staging area is full ({}); commit or drop a batch first", True
+    UNAVAILABLE = "unavailable", 503, "the log cannot be written: {}", True
+    DAMAGED = "log_damaged", 500, "the log is damaged: {}"
+
+
+@unique
+class Fault(ErrorCode):
+    """Why a request was refused before or beside the engine: what was sent, who sent it, or a limit of the broker."""
+
+    BAD_REQUEST = "bad_request", 400, "the request has a value that is not allowed: {}"
+    BAD_JSON = "bad_json", 400, "the body is not the JSON that is expected: {}"
+    BAD_HTTP = "bad_http", 400, "not a well-formed HTTP/1.1 request: {}"
+    BAD_WEBSOCKET = "bad_websocket", 400, "not a WebSocket handshake: {}"
+    WRONG_PORT = "wrong_port", 400, "this port takes lines of JSON, not HTTP; use the address of http.address"
+    UNAUTHORIZED = "unauthorized", 401, "a bearer token is needed"
+    FORBIDDEN_HOST = "forbidden_host", 403, "this Host is not allowed: {}; add it to http.hosts, or set auth.tokens"
+    FORBIDDEN_ORIGIN = (
+        "forbidden_origin",
+        403,
+        "the page that sent this is not allowed: {}; see http.origins",
+    )
+    NOT_FOUND = "not_found", 404, "not found: {}"
+    NO_CHANNEL = "no_channel", 404, "the channel does not exist: {}"
+    NO_JOB = "no_job", 404, "the job does not exist: {}"
+    NO_RESULT = "no_result", 404, "no result arrived in time"
+    METHOD_NOT_ALLOWED = "method_not_allowed", 405, "method not allowed: {}"
+    NOT_ACCEPTABLE = "not_acceptable", 406, "no such media type here; accepted: {}"
+    TIMEOUT = "request_timeout", 408, "the request did not arrive in time: {}"
+    EVENTS_REMOVED = "events_removed", 410, "these events are past the retention of the Event Log: {}"
+    MESSAGE_REMOVED = "message_removed", 410, "the message is past the retention of the Event Log"
+    TOO_LARGE = "too_large", 413, "the request is too large: {}"
+    TARGET_TOO_LONG = "target_too_long", 414, "the request target is too long ({})"
+    PAST_END = "past_end", 416, "this offset is past the end of the log ({})"
+    UPGRADE_REQUIRED = "upgrade_required", 426, "this path is for WebSocket only: {}"
+    HEADERS_TOO_LARGE = "headers_too_large", 431, "the headers or trailers of the request are too large ({})"
+    INTERNAL = "internal_error", 500, "internal error; the log of the broker says more"
+    UNREADABLE = "log_unreadable", 500, "the log cannot be read: {}"
+    CONNECTION_LIMIT = "connection_limit", 503, "connection limit reached ({}); raise http.connections_max"
+    BUFFER_LIMIT = (
+        *("buffer_limit", 503),
+        "unfinished requests hold more than http.buffered_bytes_max ({}); try again",
+        True,
+    )
+    READER_LIMIT = "reader_limit", 503, "reader limit reached ({}); try again or raise events.readers_max", True
+    LOOKUP_LIMIT = "lookup_limit", 503, "too many messages are being looked up ({}); try again", True
+    JOB_LIMIT = "job_limit", 503, "job limit reached ({}); wait for one to end", True
+
+
+def table() -> str:
+    """All codes, as the documentation shows them."""
+    lines = ["| code | HTTP | sentence |", "|---|---|---|"]
+    for error in sorted((*Reason, *Fault), key=lambda error: (error.status, error.code)):
+        retry = " ⟳" if error.retry else ""
+        lines.append(f"| `{error.code}` | {error.status}{retry} | {error.template.replace('{}', '…')} |")
+    return "\n".join(lines)
 
 
 class PenstockError(Exception):
@@ -44,6 +130,10 @@ class PenstockError(Exception):
 
 class ProtocolError(PenstockError):
     """The peer's fault: what it sent cannot be understood. Answered in its dialect."""
+
+    def __init__(self, sentence: str, fault: Fault = Fault.BAD_REQUEST) -> None:
+        super().__init__(sentence)
+        self.fault = fault
 
 
 class ConfigError(PenstockError):

@@ -241,7 +241,7 @@ def test_a_refused_pull_is_told_with_its_reason(reason: Reason, status: int) -> 
     for body in bodies:
         answered, told_body = told(pull({"receiver": "r"} | body), Refused(reason, "q"))
         assert (answered, told_body.keys()) == (status, {"_error"})
-        assert reason.value in told_body["_error"]
+        assert reason.sentence in told_body["_error"]
         assert told_body["_error"].startswith("queues.q.start: ") is (reason is Reason.NO_CURSOR)
 
 
@@ -308,13 +308,13 @@ def test_a_result_is_asked_for_by_queue_id_and_receiver() -> None:
     assert handled("GET", "/v1/results/q/1").command == AwaitResult("q", 1, "", 60 * SECOND_NS)
     stored = StoredResult("meü", 5, 2, b"42")
     assert told(call, stored) == (200, {"id": 17, "receiver": "meü", "result": "42"})
-    assert told(call, ()) == (404, {"_error": "no result came in time"})
+    assert told(call, ()) == (404, {"_error": "no result arrived in time"})
 
 
 @pytest.mark.parametrize("reason", [Reason.NO_QUEUE, Reason.NO_MESSAGE, Reason.NO_RESULTS])
 def test_a_result_that_cannot_be_there_is_not_found(reason: Reason) -> None:
     status, body = told(handled("GET", "/v1/results/q/1"), Refused(reason))
-    assert (status, body) == (404, {"_error": reason.value})
+    assert (status, body) == (404, {"_error": reason.sentence})
 
 
 @pytest.mark.parametrize(

@@ -219,7 +219,7 @@ def test_there_are_no_more_queues_than_the_limit(rig: Rig, monkeypatch: pytest.M
     monkeypatch.setattr("penstock.engine.decide.queues.QUEUES_MAX", 2)
     rig.create("one")
     rig.create("two")
-    assert rig.do(CreateQueue("three", QueueSettings())) == Refused(Reason.TOO_MANY_QUEUES)
+    assert rig.do(CreateQueue("three", QueueSettings())) == Refused(Reason.TOO_MANY_QUEUES, "2")
     rig.do(DeleteQueue("one"))
     rig.create("three")
 

@@ -658,7 +658,7 @@ def test_a_queue_has_a_bounded_number_of_receivers(rig: Rig, monkeypatch: pytest
     monkeypatch.setattr(pull_module, "RECEIVERS_MAX", 2)
     rig.publish("q", b"1", b"2")
     assert pulled(rig, "one", most=1) == pulled(rig, "two", most=1) == [1]
-    assert rig.do(Pull("three", [Draw("q")])) == Refused(Reason.TOO_MANY_RECEIVERS, "q")
+    assert rig.do(Pull("three", [Draw("q")])) == Refused(Reason.TOO_MANY_RECEIVERS, "2: q")
     refused = WrongResult("q", 1, Refused(Reason.TOO_MANY_RECEIVERS))
     assert send_result(rig, 1, receiver="three") == Pulled(wrong=[refused])
     assert pulled(rig, "one") == [2]

@@ -240,8 +240,7 @@ def test_at_the_limit_a_new_name_is_refused_and_nothing_is_stored(rig: Rig) -> N
     refused = rig.do(Publish("q", [NewMessage(b"", sender="anna"), NewMessage(b"", sender="dora")]))
     assert refused == Refused(
         Reason.TOO_MANY_NAMES,
-        "3 content types, senders, objects, sets of topics and consumers are in use;"
-        " delete messages, or raise names.max",
+        "3 content types, senders, objects, sets of topics and consumers are in use",
     )
     assert rig.describe("q").messages == 3
     assert rig.engine.names.are_worth_a_sweep
@@ -254,7 +253,7 @@ def test_long_names_are_bounded_by_their_characters_too(rig: Rig) -> None:
     answers = [rig.do(Publish("q", [NewMessage(b"", topics=each)])) for each in topics]
     refused = [answer for answer in answers if isinstance(answer, Refused)]
     assert refused[0].reason is Reason.TOO_MANY_NAMES
-    assert "characters are in use; delete messages, or raise names.max" in refused[0].detail
+    assert refused[0].detail.endswith("characters are in use")
     assert rig.engine.names.characters <= 1 << 20
     publish_named(rig, "short")  # There is room for this one.
     characters = sum(map(len, rig.engine.names.texts.values()))

@@ -161,7 +161,8 @@ def test_an_empty_batch_counts(driver: Driver) -> None:
 def test_rows_need_a_queue_and_room(driver: Driver) -> None:
     driver.stage("q", 0, "a", 0, [b"x" * 100])
     full = driver.stage("q", 0, "a", 1, [b"x" * 100], bytes_max=150)
-    assert full == Refused(Reason.STAGING_FULL)
+    assert isinstance(full, Refused)
+    assert full.reason is Reason.STAGING_FULL
     driver.do(DeleteQueue("work"))
     assert driver.stage("q", 0, "a", 1, [b"x"]) == Refused(Reason.NO_QUEUE, "work")
 

@@ -130,7 +130,7 @@ class Model:
         if policy and not self.queue(policy.dead_letter_queue):
             return Refused(Reason.NO_DEAD_LETTER_QUEUE, policy.dead_letter_queue)
         if settings.confirmations > 1 and not settings.confirm:
-            return Refused(Reason.NOT_TOGETHER, "without confirm nobody is asked for confirmations")
+            return Refused(Reason.NOT_TOGETHER, f"confirm=false and confirmations={settings.confirmations}")
         return None
 
     def delete(self, name: str) -> Answer | None:

@@ -28,7 +28,7 @@ def error_of(response: Response) -> str:
     """The text of an error body; failing if the body is anything else."""
     assert response.header("Content-Type") == "application/json"
     body = response.json()
-    assert body.keys() == {"error"}
+    assert body.keys() == {"error", "code"}
     assert isinstance(body["error"], str)
     return body["error"]
 

@@ -14,8 +14,8 @@ from tests.support.line_client import LineClient
 from tests.support.ws_client import WsClient
 
 FULL = (
-    "name limit reached: 2 content types, senders, objects, sets of topics and consumers are in use;"
-    " delete messages, or raise names.max"
+    "name limit reached (2 content types, senders, objects, sets of topics and consumers are in use);"
+    " delete messages or raise names.max"
 )
 
 
@@ -51,14 +51,14 @@ def a_full_broker(start_broker: StartBroker, *settings: str) -> Broker:
 def test_every_dialect_refuses_a_name_that_there_is_no_room_for(start_broker: StartBroker) -> None:
     broker = a_full_broker(start_broker)
     refused = publish(broker, "type/3")
-    assert (refused.status, refused.json()) == (503, {"error": FULL})
+    assert (refused.status, refused.json()) == (503, {"error": FULL, "code": "name_limit"})
     assert refused.header("Retry-After") == "1"
     refused = broker.request("POST", "/v1/publish", body=b'{"topics":["work.new"],"message":"x"}')
-    assert (refused.status, refused.json()) == (503, {"error": FULL})
+    assert (refused.status, refused.json()) == (503, {"error": FULL, "code": "name_limit"})
     refused = broker.request("POST", "/post", body=b'{"messages":{"work":["x"]},"sender":"new"}')
     assert (refused.status, refused.json()) == (503, {"_error": f"messages.work: {FULL}"})
     refused = broker.request("GET", "/v1/queues/work/messages?consumer=new")
-    assert (refused.status, refused.json()) == (503, {"error": FULL})
+    assert (refused.status, refused.json()) == (503, {"error": FULL, "code": "name_limit"})
     with LineClient(broker.lines) as client:
         reply = client.ask(cmd="PUB", qname="work", message="x")
         assert (reply["cmd"], reply["err"]) == ("nok", "TOO_MANY_NAMES")

@@ -220,7 +220,7 @@ def test_with_tokens_nothing_but_health_answers_without_one(start_broker: StartB
             refused = broker.request(method, target, headers, b"" if method == "PUT" else None)
             assert refused.status == 401, f"{method} {target} with {headers}"
             assert (refused.header("WWW-Authenticate") or "").startswith("Bearer")
-            assert json.loads(refused.body).keys() == {"error"}
+            assert json.loads(refused.body).keys() == {"error", "code"}
         assert broker.request("GET", "/health", headers).body == b"green"
 
 

@@ -89,7 +89,7 @@ def test_a_channel_takes_nothing_by_name(broker: Broker) -> None:
 def test_a_list_that_is_wrong_in_one_place_is_stored_nowhere(broker: Broker) -> None:
     make_queue(broker, "by-name-list")
     answer = call(broker, "POST", "/v1/queues/by-name-list/messages", [{"message": "x"}, {"key": "k"}])
-    assert (answer.status, answer.json()) == (400, {"error": "message 1: message is missing"})
+    assert (answer.status, answer.json()) == (400, {"error": "message 1: message is missing", "code": "bad_request"})
     assert take(broker, "queues/by-name-list") == []
 
 

@@ -146,7 +146,10 @@ def test_what_is_not_arrow_or_not_asked_for_right_is_refused(own: Broker) -> Non
     assert own.request("POST", "/v1/stage/q/0/a?chunk=x", body=whole).status == 400
     assert own.request("POST", "/v1/stage/q/0/a?part=1", body=whole).status == 400
     assert own.request("POST", "/v1/stage/q/0/commit", body=b"{}").status == 400
-    assert stage(own, messages(1, "nowhere")).json() == {"error": "the queue does not exist: nowhere"}
+    assert stage(own, messages(1, "nowhere")).json() == {
+        "error": "the queue does not exist: nowhere",
+        "code": "no_queue",
+    }
     assert stage(own, messages(1), chunk=1).status == 409
     assert commit(own, a=1).status == 409
     assert own.request("GET", "/health").status == 200

@@ -161,7 +161,7 @@ def test_of_a_list_of_confirmations_each_is_answered_for_itself(broker: Broker) 
     assert told[0] == {"id": first, "outcome": "success", "discarded": False}
     assert told[1:4] == [
         {"id": wrong[0], "error": "id: a message id is a UUID"},
-        {"id": wrong[1], "error": "the message does not exist"},
+        {"id": wrong[1], "error": "the message does not exist", "code": "no_message"},
         {"id": second, "error": "consumer has 1 to 250 bytes without control characters"},
     ]
     assert told[4] == {"id": second, "outcome": "invalid", "discarded": False}
@@ -171,13 +171,16 @@ def test_only_who_has_a_message_confirms_it(broker: Broker) -> None:
     publish(broker, {"topics": ["mine"], "message": "x"})
     (message,) = take(broker, "queues/mine", consumer="me")
     answer = call(broker, "POST", "/v1/confirm", {"id": message["id"], "outcome": "success", "consumer": "you"})
-    assert (answer.status, answer.json()) == (409, {"error": "the message is not leased to this consumer"})
+    assert (answer.status, answer.json()) == (
+        409,
+        {"error": "the message is not leased to this consumer", "code": "lease_gone"},
+    )
     unknown = "00000000-0000-8000-8000-000000000000"
     assert call(broker, "POST", "/v1/confirm", {"id": unknown, "outcome": "success"}).status == 404
     several = [{"id": message["id"], "consumer": "me"}, {"id": unknown}, {"id": message["id"], "consumer": "me"}]
     assert confirm(broker, several) == [
         {"id": message["id"], "outcome": "success", "discarded": False},
-        {"id": unknown, "error": "the message does not exist"},
+        {"id": unknown, "error": "the message does not exist", "code": "no_message"},
         {"id": message["id"], "outcome": "success", "discarded": True},
     ]
 
@@ -356,7 +359,7 @@ def test_a_channel_says_that_it_detects_what_has_not_changed(broker: Broker) -> 
 def test_settings_that_do_not_go_together_are_refused(broker: Broker, settings: Any) -> None:
     wanted = {"topics": ["apart.*"], "confirmations": 2, **settings}
     refused = call(broker, "PUT", "/v1/channels/apart", wanted)
-    assert (refused.status, refused.json()["error"].split(":")[0]) == (400, "these settings do not go together")
+    assert (refused.status, refused.json()["code"]) == (400, "conflicting_settings")
     channel(broker, "apart", "apart.*", **settings)
     assert call(broker, "PATCH", "/v1/queues/apart", {"confirmations": 2}).status == 400
     assert call(broker, "DELETE", "/v1/channels/apart").status == 204

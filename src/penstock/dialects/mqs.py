@@ -20,18 +20,20 @@ from penstock.dialects.wire.http import (
     Response,
     Routes,
     Work,
+    bad_request,
+    decoded,
     error_response,
     json_response,
     kept_header_lines,
     queue_name,
+    refusal,
     segments_of,
-    unreadable,
     whole_number,
 )
 from penstock.dialects.wire.listing import listing
 from penstock.dialects.wire.multipart import boundary_of, is_multipart, join_parts, split_parts
 from penstock.dialects.wire.times import rfc3339_seconds
-from penstock.errors import ProtocolError, Reason
+from penstock.errors import Fault, ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
 from penstock.limits import (
     BATCH_MESSAGES_MAX,
@@ -55,19 +57,6 @@ from penstock.model.commands import (
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Nanos
 
-_STATUS = {
-    Reason.NO_QUEUE: 404,
-    Reason.QUEUE_EXISTS: 409,
-    Reason.NO_DEAD_LETTER_QUEUE: 400,
-    Reason.NOT_TOGETHER: 400,
-    Reason.NO_MESSAGE: 404,
-    Reason.LEASE_GONE: 404,
-    Reason.TOO_MANY_QUEUES: 503,
-    Reason.TOO_MANY_NAMES: 503,
-    Reason.UNAVAILABLE: 503,
-    Reason.DAMAGED: 500,
-}
-_TEMPORARY = (Reason.UNAVAILABLE, Reason.TOO_MANY_NAMES)
 _SMALL_BODY = BodyRule(64 << 10)
 
 # ── The queue document ────────────────────────────────────────────────────────────────────────────────────
@@ -149,14 +138,14 @@ class Mqs:
             messages = tuple(_new_message(part, body) for part, body in parts)
             for message in messages:
                 if len(message.body) > BODY_BYTES_MAX:
-                    return error_response(413, f"a message has at most {BODY_BYTES_MAX} bytes")
+                    raise ProtocolError(f"a message has at most {BODY_BYTES_MAX} bytes", Fault.TOO_LARGE)
         if request.cut:
             return Call(Publish(queue, messages), self._tell_cut_publish)
         return Call(Publish(queue, messages), self._tell_publish)
 
     def _tell_publish(self, answer: Answer) -> Response:
         if isinstance(answer, Refused):
-            return _refusal(answer)
+            return refusal(answer)
         receipts: Sequence[Receipt] = answer  # type: ignore[assignment]
         make = self._ids.make
         if len(receipts) == 1:
@@ -189,7 +178,7 @@ class Mqs:
 
     def _tell_receive(self, answer: Answer) -> Response:
         if isinstance(answer, Refused):
-            return _refusal(answer)
+            return refusal(answer)
         deliveries: Sequence[Delivery] = answer  # type: ignore[assignment]
         if not deliveries:
             return Response(204)
@@ -217,10 +206,10 @@ class Mqs:
             return Call(Finish(*place), self._tell_delete)
         if not is_uuid(segment):
             raise ProtocolError("the message id is not a UUID")
-        return error_response(404, Reason.NO_MESSAGE.value)
+        return error_response(Reason.NO_MESSAGE)
 
     def _tell_delete(self, answer: Answer) -> Response:
-        return _refusal(answer) if type(answer) is Refused else self._deleted
+        return refusal(answer) if type(answer) is Refused else self._deleted
 
     # ── Queues ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -246,7 +235,7 @@ class Mqs:
             for name in ("offset", "limit")
             if name in query
         }
-        return Work(listing(ListQueues(numbers.get("offset", 0), numbers.get("limit")), "queues", _view, _refusal))
+        return Work(listing(ListQueues(numbers.get("offset", 0), numbers.get("limit")), "queues", _view, refusal))
 
 
 _MESSAGE_HEADERS = (
@@ -279,34 +268,28 @@ def _set_queue(
     body: bytes,
     command: type[CreateQueue] | type[UpdateQueue],
     status: int,
-    tell_bad: Callable[[Answer, str], Response],
+    tell_bad: Callable[[Answer, ProtocolError], Response],
 ) -> Response | Call:
     """The document checks that the queue is there before it looks at the body; so a bad body asks for it first."""
     try:
-        settings = _settings(_decode_queue(body))
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        problem = unreadable(error)
+        settings = _settings(decoded(_decode_queue, body))
+    except ProtocolError as error:
+        problem = error
         return Call(DescribeQueue(name), lambda answer: tell_bad(answer, problem))
     change = UpdateQueue(name, settings, _SETTINGS) if command is UpdateQueue else command(name, settings)
     return Call(change, lambda answer: _tell_queue(answer, status))
 
 
-def _tell_bad_put(answer: Answer, problem: str) -> Response:
+def _tell_bad_put(answer: Answer, problem: ProtocolError) -> Response:
     if isinstance(answer, QueueDescription):
-        return error_response(409, Reason.QUEUE_EXISTS.value)
-    return _refused_for(answer, problem)
-
-
-def _tell_bad_post(answer: Answer, problem: str) -> Response:
-    if isinstance(answer, Refused):
-        return _refusal(answer)
-    return error_response(400, problem)
-
-
-def _refused_for(answer: Answer, problem: str) -> Response:
+        return error_response(Reason.QUEUE_EXISTS, answer.name)
     if isinstance(answer, Refused) and answer.reason is not Reason.NO_QUEUE:
-        return _refusal(answer)
-    return error_response(400, problem)
+        return refusal(answer)
+    return bad_request(problem)
+
+
+def _tell_bad_post(answer: Answer, problem: ProtocolError) -> Response:
+    return refusal(answer) if isinstance(answer, Refused) else bad_request(problem)
 
 
 def _settings(document: _QueueDocument) -> QueueSettings:
@@ -337,25 +320,18 @@ def _view(queue: QueueDescription) -> _QueueView:
 
 def _tell_queue(answer: Answer, status: int) -> Response:
     if isinstance(answer, Refused):
-        return _refusal(answer)
+        return refusal(answer)
     assert isinstance(answer, QueueDescription)
     return json_response(status, _view(answer))
 
 
 def _tell_described(answer: Answer) -> Response:
     if isinstance(answer, Refused):
-        return _refusal(answer)
+        return refusal(answer)
     assert isinstance(answer, QueueDescription)
     view = _view(answer)
     view.status = _Status(answer.messages, answer.ready, answer.oldest_age_ns // SECOND_NS)
     return json_response(200, view)
-
-
-def _refusal(refused: Refused) -> Response:
-    reason = refused.reason
-    detail = f": {refused.detail}" if refused.detail else ""
-    headers = b"Retry-After: 1\r\n" if reason in _TEMPORARY else b""
-    return error_response(_STATUS[reason], reason.value + detail, headers)
 
 
 def _seconds(nanos: Nanos) -> int:

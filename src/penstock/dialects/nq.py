@@ -28,7 +28,7 @@ from penstock.dialects.wire.http import (
 )
 from penstock.dialects.wire.json_bounds import check_keys
 from penstock.dialects.wire.times import rfc3339
-from penstock.errors import ProtocolError, Reason
+from penstock.errors import ErrorCode, Fault, ProtocolError, Reason
 from penstock.limits import (
     BATCH_MESSAGES_MAX,
     BODY_BYTES_MAX,
@@ -51,17 +51,6 @@ from penstock.model.commands import FROM_NEXT, AwaitResult, Draw, NewMessage, Pu
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 
-_STATUS = {
-    Reason.NO_QUEUE: 404,
-    Reason.NO_MESSAGE: 404,
-    Reason.NO_RESULTS: 404,
-    Reason.NO_CURSOR: 400,
-    Reason.TOO_MANY_RECEIVERS: 503,
-    Reason.TOO_MANY_QUEUES: 503,
-    Reason.TOO_MANY_NAMES: 503,
-    Reason.UNAVAILABLE: 503,
-    Reason.DAMAGED: 500,
-}
 _TEXT = "text/plain; charset=utf-8"
 _RESULT_SECONDS = 60.0
 _NO_BODY = BodyRule(0)
@@ -170,7 +159,7 @@ class Nq:
         try:
             return self._posted(request.body)
         except (ProtocolError, msgspec.DecodeError, UnicodeError) as error:
-            return _error(400, unreadable(error))
+            return _bad_request(unreadable(error))
 
     def _posted(self, body: bytes) -> Call:
         check_keys(body, REQUEST_KEYS_MAX)
@@ -212,7 +201,7 @@ class Nq:
             check_keys(request.body, REQUEST_KEYS_MAX)
             return self._pulled(_decode_pull(request.body))
         except (ProtocolError, msgspec.DecodeError, UnicodeError) as error:
-            return _error(400, unreadable(error))
+            return _bad_request(unreadable(error))
 
     def _pulled(self, pull: _Pull) -> Call:
         _check_name(pull.receiver, "receiver", bytes_min=1)
@@ -256,7 +245,7 @@ class Nq:
             sequence = whole_number(segment, "the id", 1, SEQUENCE_MAX)
             receiver, wait_ns = _result_query(request.query)
         except (ProtocolError, UnicodeError) as error:
-            return _error(400, str(error))
+            return _bad_request(unreadable(error))
         return Call(AwaitResult(name, sequence, receiver, wait_ns), partial(_tell_result, sequence))
 
 
@@ -266,14 +255,13 @@ def _tell_post(names: list[str], commands: Sequence[Publish | PublishRun], answe
     for command, answer in zip(commands, answers, strict=False):
         if isinstance(answer, Refused):
             stored = {name: told[name] for name in names if told[name]}
-            error = {"_error": f"messages.{command.queue}: {_why(answer)}"}
-            return _response(_STATUS.get(answer.reason, 500), stored | error)
+            return _error(answer.reason, f"messages.{command.queue}: {answer.sentence}", stored)
         if isinstance(answer, Receipts):
             told[command.queue] = list(range(answer.first, answer.first + answer.count))
         else:
             receipts: Sequence[Receipt] = answer  # type: ignore[assignment]
             told[command.queue] = [receipt.sequence for receipt in receipts]
-    return _response(200, told)
+    return json_response(200, told)
 
 
 def _tell_posts(names: list[str], commands: Sequence[Publish | PublishRun], answer: Answer) -> Response:
@@ -321,13 +309,13 @@ def _tell_results(answer: Answer) -> Response:
 
 
 def _tell_wrong(wrong: Sequence[WrongResult]) -> Response:
-    told = [f"results.{each.queue}.{each.sequence}: {each.refused.reason.value}" for each in wrong]
-    return _error(400, "; ".join(told))
+    told = [f"results.{each.queue}.{each.sequence}: {each.refused.reason.sentence}" for each in wrong]
+    return _error(Fault.BAD_REQUEST, "; ".join(told))
 
 
 def _tell_refused_pull(refused: Refused) -> Response:
     if refused.reason is Reason.NO_CURSOR:
-        return _error(400, f"queues.{refused.detail}.start: {refused.reason.value}")
+        return _error(refused.reason, f"queues.{refused.detail}.start: {refused.reason.sentence}")
     return _refusal(refused)
 
 
@@ -335,7 +323,7 @@ def _tell_result(sequence: int, answer: Answer) -> Response:
     if isinstance(answer, Refused):
         return _refusal(answer)
     if not isinstance(answer, StoredResult):
-        return _error(404, "no result came in time")
+        return _error(Fault.NO_RESULT, Fault.NO_RESULT.sentence)
     told = {"id": sequence, "receiver": answer.receiver, "result": answer.result.decode()}
     return json_response(200, told)
 
@@ -410,17 +398,17 @@ def _result_query(query: bytes) -> tuple[str, Nanos]:
         raise ProtocolError(f"timeout: a number from 0 to {PULL_SECONDS_MAX}") from None
 
 
-def _why(refused: Refused) -> str:
-    return f"{refused.reason.value}: {refused.detail}" if refused.detail else refused.reason.value
-
-
 def _refusal(refused: Refused) -> Response:
-    return _error(_STATUS.get(refused.reason, 500), _why(refused))
+    return _error(refused.reason, refused.sentence)
 
 
-def _error(status: int, message: str) -> Response:
-    return _response(status, {"_error": message})
+def _bad_request(error: ProtocolError) -> Response:
+    return _error(error.fault, str(error))
 
 
-def _response(status: int, told: dict[str, object]) -> Response:
-    return json_response(status, told, b"Retry-After: 1\r\n" if status == 503 else b"")
+def _error(error: ErrorCode, sentence: str, stored: dict[str, object] | None = None) -> Response:
+    """The other fields of an answer are names of queues, so that the code stands in a header."""
+    headers = b"X-Penstock-Code: %b\r\n" % error.code.encode()
+    if error.status == 503:
+        headers += b"Retry-After: 1\r\n"
+    return json_response(error.status, {**(stored or {}), "_error": sentence}, headers)

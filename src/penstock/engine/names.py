@@ -45,7 +45,7 @@ class NamesFullError(Exception):
     def __init__(self, count: int, characters: int = 0) -> None:
         long = f" with {characters} characters" if characters else ""
         in_use = f"{count} content types, senders, objects, sets of topics and consumers{long} are in use"
-        self.refused = Refused(Reason.TOO_MANY_NAMES, f"{in_use}; delete messages, or raise names.max")
+        self.refused = Refused(Reason.TOO_MANY_NAMES, in_use)
 
 
 class Names:

@@ -18,6 +18,11 @@ class Refused(Struct, frozen=True):
     reason: Reason
     detail: str = ""
 
+    @property
+    def sentence(self) -> str:
+        """What a person reads. Programs test `reason.code`."""
+        return self.reason.explain(self.detail)
+
 
 class Receipt(Struct, frozen=True, gc=False):
     """Where a published message is. Not `fresh`: it was there already and nothing was added. Sequence 0: it went

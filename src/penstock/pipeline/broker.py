@@ -12,7 +12,7 @@ from email.message import Message
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-from penstock.errors import BrokerError, DamagedLogError, EventsLostError, EventsRemovedError
+from penstock.errors import BrokerError, DamagedLogError, EventsLostError, EventsRemovedError, Fault
 from penstock.limits import RANGE_BYTES_DEFAULT
 from penstock.model.values import Nanos
 from penstock.pipeline.log import Batches, Extent, NameTable
@@ -24,7 +24,6 @@ _PAUSES_SECONDS = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2, 3.2, 3.2, 3.2)
 _PASSING = (429, 502, 503, 504)
 _SECOND_NS = 1_000_000_000
 _NONE: dict[str, Any] = {}
-_NO_PATH = "there is nothing at this path"
 
 
 class Answer(NamedTuple):
@@ -160,7 +159,7 @@ def _refusal(url: str, target: str, answer: Answer, *, has_token: bool) -> Excep
         )
     if answer.status == 401:
         return BrokerError(f"{url} refuses the token: {told.get('error', answer.status)}")
-    if answer.status == 404 and told.get("error", _NO_PATH) == _NO_PATH:
+    if answer.status == 404 and told.get("code", Fault.NOT_FOUND.code) == Fault.NOT_FOUND.code:
         return BrokerError(f"{url} has no {target}: is it a Penstock of this version?")
     return BrokerError(f"{url} answers {target} with {answer.status}: {told.get('error', '')}")
 

@@ -29,11 +29,13 @@ from penstock.dialects.wire.http import (
     Routes,
     Steps,
     Work,
+    bad_request,
     error_response,
     method_not_allowed,
+    not_found,
     segments_of,
 )
-from penstock.errors import ProtocolError
+from penstock.errors import Fault, ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import SECOND_NS, SESSION_ID_MAX
 from penstock.model.settings import QueueSettings
@@ -138,8 +140,8 @@ class Application:
         return queue.settings if queue else None
 
     def refusal(self, headers: Headers) -> Response | None:
-        reason = self._browsers.refusal(headers)
-        return error_response(403, reason) if reason else None
+        refused = self._browsers.refusal(headers)
+        return error_response(*refused) if refused else None
 
     def route(self, request: Request) -> Route:
         segments = segments_of(request.target)
@@ -147,7 +149,7 @@ class Application:
             authorization = request.headers.get(b"authorization")
             if not self._authenticator.allows(authorization):
                 challenge = b"WWW-Authenticate: " + self._authenticator.challenge(authorization) + b"\r\n"
-                return lambda _: error_response(401, "a bearer token is needed", challenge)
+                return lambda _: error_response(Fault.UNAUTHORIZED, headers=challenge)
         methods = self._routes.get(_route_of(segments))
         if methods is None:
             return self._handle_unknown
@@ -157,7 +159,7 @@ class Application:
         return partial(_handle, handler, segments[-1])
 
     def _handle_unknown(self, request: Request) -> Result:
-        return self._websockets.handshake(request) or error_response(404, "there is nothing at this path")
+        return self._websockets.handshake(request) or not_found(request)
 
     # ── The broker's own pages ──────────────────────────────────────────────────────────────────────────────
 
@@ -207,7 +209,7 @@ def _handle(handler: Callable[[Request, bytes], Result], segment: bytes, request
     try:
         return handler(request, segment)
     except ProtocolError as error:
-        return error_response(400, str(error))
+        return bad_request(error)
 
 
 def _route_of(segments: list[bytes]) -> tuple[bytes, int]:

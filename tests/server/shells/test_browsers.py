@@ -13,7 +13,8 @@ def a_policy(*settings: str) -> BrowserPolicy:
 
 
 def refusal(policy: BrowserPolicy, **fields: str) -> str | None:
-    return policy.refusal({name.replace("_", "-").encode(): value.encode() for name, value in fields.items()})
+    refused = policy.refusal({name.replace("_", "-").encode(): value.encode() for name, value in fields.items()})
+    return refused[0].explain(refused[1]) if refused else None
 
 
 @pytest.mark.parametrize(

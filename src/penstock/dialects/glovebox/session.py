@@ -614,7 +614,7 @@ class Session(Gathering):
     def _refused(self, label: int, refused: Refused, key: str) -> None:
         code = CODES[refused.reason]
         if code == "Unavailable":
-            key = f"{refused.reason.value}: {refused.detail}" if refused.detail else refused.reason.value
+            key = refused.sentence
         self._refuse(label, code, key)
 
     def _refuse(self, label: int, code: Code, key: str) -> None:

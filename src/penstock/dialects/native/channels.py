@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.dialects.native.parameters import refusal
 from penstock.dialects.native.queue_documents import ChannelDocument, changed, listed, view
 from penstock.dialects.native.queues import Submit
 from penstock.dialects.wire.http import (
@@ -18,8 +17,9 @@ from penstock.dialects.wire.http import (
     error_response,
     json_response,
     queue_name,
+    refusal,
 )
-from penstock.errors import ProtocolError, Reason
+from penstock.errors import Fault, ProtocolError, Reason
 from penstock.limits import CHANNEL_RETRIES_MAX
 from penstock.model.answers import Answer, QueueDescription, Refused
 from penstock.model.commands import CreateQueue, DeleteQueue, DescribeQueue, UpdateQueue
@@ -73,7 +73,7 @@ class Channels:
             if found is None:
                 self._submit(CreateQueue(name, wanted), lambda answer: respond(self._tell(answer, 201)))
             elif not found.settings.topics:
-                respond(error_response(409, f"{Reason.QUEUE_EXISTS.value}, and it is no channel: {name}"))
+                respond(error_response(Reason.QUEUE_EXISTS, f"{name}; it is not a channel"))
             else:
                 self._submit(UpdateQueue(name, wanted), lambda answer: respond(self._tell(answer, 200)))
 
@@ -123,4 +123,4 @@ class Channels:
 
 
 def _no_channel(name: str) -> Response:
-    return error_response(404, f"the channel does not exist: {name}")
+    return error_response(Fault.NO_CHANNEL, name)

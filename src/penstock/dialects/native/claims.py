@@ -13,18 +13,18 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta, Struct
 
-from penstock.dialects.native.parameters import refusal
 from penstock.dialects.wire.http import (
     Call,
     Request,
     Response,
     Routes,
-    error_response,
+    decoded,
     has_control_characters,
     json_response,
+    not_found,
     queue_name,
+    refusal,
     segments_of,
-    unreadable,
 )
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
@@ -94,21 +94,21 @@ class Claims:
         }
 
     def _claim(self, request: Request, segment: bytes) -> Call:
-        wish: _Wish = _decoded(_decode_wish, request.body)
+        wish = decoded(_decode_wish, request.body)
         lease_ns = _nanos(wish.lease)
         return Call(Fetch(queue_name(segment), wish.count, 0, lease_ns, _name(wish.consumer)), _tell_claim)
 
     def _act(self, request: Request, segment: bytes) -> Response | Call:
         if segment not in (b"read", b"finish"):
-            return error_response(404, "there is nothing at this path")
+            return not_found(request)
         queue_name(segments_of(request.target)[2])
-        known: _Known = _decoded(_decode_known, request.body)
+        known = decoded(_decode_known, request.body)
         consumer = _name(known.consumer)
         if any(first > last for _, first, last in known.claimed):
             raise ProtocolError("a range ends before it begins")
         count = sum(last - first + 1 for _, first, last in known.claimed)
         if count > CLAIMED_MAX:
-            raise ProtocolError(f"at most {CLAIMED_MAX} messages can be spoken of at once, these are {count}")
+            raise ProtocolError(f"at most {CLAIMED_MAX} messages per request, got {count}")
         if segment == b"finish":
             return Call(FinishClaimed(known.claimed, consumer), lambda answer: _tell_finish(answer, count))
         if known.lease is None:
@@ -170,13 +170,6 @@ def _ranges(deliveries: Sequence[Delivery]) -> list[list[int]]:
         else:
             ranges.append([each.queue, each.sequence, each.sequence])
     return ranges
-
-
-def _decoded(decode: Any, body: bytes) -> Any:
-    try:
-        return decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(unreadable(error)) from None
 
 
 def _name(consumer: str) -> str:

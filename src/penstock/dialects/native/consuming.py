@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 import msgspec
 from msgspec import Meta, Struct
 
-from penstock.dialects.native.parameters import flag, number, parameters, refusal
+from penstock.dialects.native.parameters import flag, number, parameters
 from penstock.dialects.wire.http import (
     BodyRule,
     Call,
@@ -18,18 +18,21 @@ from penstock.dialects.wire.http import (
     Response,
     Routes,
     Stream,
+    decoded,
     error_response,
     has_control_characters,
     json_response,
+    not_found,
     queue_name,
+    refusal,
     segments_of,
-    unreadable,
+    too_many_messages,
 )
 from penstock.dialects.wire.json_bodies import message_field, text_or_base64
 from penstock.dialects.wire.json_bounds import longer_than
 from penstock.dialects.wire.pages import Soon, page
 from penstock.dialects.wire.times import rfc3339_nanos
-from penstock.errors import ProtocolError, Reason
+from penstock.errors import ErrorCode, Fault, ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
 from penstock.limits import (
     BATCH_MESSAGES_MAX,
@@ -68,7 +71,6 @@ class _Extension(Struct, forbid_unknown_fields=True):
 _decode_confirmation = msgspec.json.Decoder(_Confirmation).decode
 _decode_confirmations = msgspec.json.Decoder(list[_Confirmation]).decode
 _are_too_many = longer_than(BATCH_MESSAGES_MAX)
-_TOO_MANY = error_response(413, f"{BATCH_MESSAGES_MAX} messages at most are confirmed in one request")
 _decode_extension = msgspec.json.Decoder(_Extension).decode
 _decode_headers = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
 
@@ -95,17 +97,17 @@ class Consuming:
 
     def _queue_messages(self, request: Request, segment: bytes) -> Response | Call:
         if segment != b"messages":
-            return error_response(404, "there is nothing at this path")
+            return not_found(request)
         name = queue_name(segments_of(request.target)[2])
         return self._fetch(request, name, self._settings_of(name))
 
     def _channel_messages(self, request: Request, segment: bytes) -> Response | Call:
         if segment != b"messages":
-            return error_response(404, "there is nothing at this path")
+            return not_found(request)
         name = queue_name(segments_of(request.target)[2])
         settings = self._settings_of(name)
         if settings is None or not settings.topics:
-            return error_response(404, f"the channel does not exist: {name}")
+            return error_response(Fault.NO_CHANNEL, name)
         return self._fetch(request, name, settings)
 
     def _fetch(self, request: Request, name: str, settings: QueueSettings | None) -> Call:
@@ -151,18 +153,16 @@ class Consuming:
     def _confirm(self, request: Request, _: bytes) -> Response | Call | Calls:
         alone = not request.body.lstrip().startswith(b"[")
         if not alone and _are_too_many(request.body):
-            return _TOO_MANY
-        try:
-            given = [_decode_confirmation(request.body)] if alone else _decode_confirmations(request.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ProtocolError(unreadable(error)) from None
+            raise too_many_messages()
+        body = request.body
+        given = [decoded(_decode_confirmation, body)] if alone else decoded(_decode_confirmations, body)
         if len(given) > BATCH_MESSAGES_MAX:
-            return _TOO_MANY
+            raise too_many_messages(len(given))
         if alone:
             confirmation = given[0]
             command = self._settle(confirmation)
             if command is None:
-                return error_response(404, Reason.NO_MESSAGE.value)
+                return error_response(Reason.NO_MESSAGE)
             return Call(command, lambda answer: _tell_one(confirmation, answer))
         found = [(confirmation, self._settle_of_many(confirmation)) for confirmation in given]
         commands = [command for _, command in found if isinstance(command, Settle)]
@@ -181,22 +181,19 @@ class Consuming:
             return None
         return Settle(*place, confirmation.outcome, consumer, confirmation.delivery, delay_ns, result)
 
-    def _settle_of_many(self, confirmation: _Confirmation) -> Settle | str:
-        """Or why it cannot be."""
+    def _settle_of_many(self, confirmation: _Confirmation) -> Settle | dict[str, Any]:
+        """Or the error to answer."""
         try:
-            return self._settle(confirmation) or Reason.NO_MESSAGE.value
+            return self._settle(confirmation) or _failed(confirmation, Reason.NO_MESSAGE, Reason.NO_MESSAGE.sentence)
         except ProtocolError as error:
-            return str(error)
+            return _failed(confirmation, error.fault, str(error))
 
     def _extend(self, request: Request, _: bytes) -> Response | Call:
-        try:
-            extension = _decode_extension(request.body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ProtocolError(unreadable(error)) from None
+        extension = decoded(_decode_extension, request.body)
         place = self._place(extension.id)
         consumer = None if extension.consumer is None else _consumer(extension.consumer)
         if place is None:
-            return error_response(404, Reason.NO_MESSAGE.value)
+            return error_response(Reason.NO_MESSAGE)
         command = Extend(*place, round(extension.seconds * SECOND_NS), consumer, extension.delivery)
 
         def tell(answer: Answer) -> Response:
@@ -222,25 +219,28 @@ def _tell_one(confirmation: _Confirmation, answer: Answer) -> Response:
     return json_response(200, _settled(confirmation, answer))
 
 
-def _tell_all(found: Sequence[tuple[_Confirmation, Settle | str]], answers: Sequence[Answer]) -> list[dict[str, Any]]:
-    told = []
+def _tell_all(
+    found: Sequence[tuple[_Confirmation, Settle | dict[str, Any]]], answers: Sequence[Answer]
+) -> list[dict[str, Any]]:
     remaining = iter(answers)
-    for confirmation, command in found:
-        if isinstance(command, str):
-            told.append({"id": confirmation.id, "error": command})
-        else:
-            told.append(_settled(confirmation, next(remaining)))
-    return told
+    return [
+        command if isinstance(command, dict) else _settled(confirmation, next(remaining))
+        for confirmation, command in found
+    ]
 
 
 def _settled(confirmation: _Confirmation, answer: Answer) -> dict[str, Any]:
     if isinstance(answer, Refused):
-        return {"id": confirmation.id, "error": answer.reason.value}
+        return _failed(confirmation, answer.reason, answer.sentence)
     return {
         "id": confirmation.id,
         "outcome": confirmation.outcome,
         "discarded": isinstance(answer, Discarded),
     }
+
+
+def _failed(confirmation: _Confirmation, error: ErrorCode, sentence: str) -> dict[str, Any]:
+    return {"id": confirmation.id, "error": sentence, "code": error.code}
 
 
 def _consumer(name: str) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import unquote_to_bytes
 
 from penstock.dialects.native.document import said
-from penstock.dialects.native.parameters import number, parameters, refusal
+from penstock.dialects.native.parameters import number, parameters
 from penstock.dialects.wire.http import (
     Call,
     Request,
@@ -14,6 +14,7 @@ from penstock.dialects.wire.http import (
     Routes,
     has_control_characters,
     json_response,
+    refusal,
     segments_of,
 )
 from penstock.dialects.wire.json_bodies import text_or_base64

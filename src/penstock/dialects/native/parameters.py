@@ -1,4 +1,4 @@
-"""What the rooms of the native API have in common: parameters of a request, and how a refusal is told."""
+"""The parameters in the query string of a request."""
 
 from __future__ import annotations
 
@@ -6,41 +6,14 @@ import re
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
-from penstock.dialects.wire.http import Request, Response, error_response, whole_number
-from penstock.errors import ProtocolError, Reason
+from penstock.dialects.wire.http import Request, whole_number
+from penstock.errors import ProtocolError
 from penstock.limits import NEVER_NS, SECOND_NS
-from penstock.model.answers import Refused
 from penstock.model.values import Nanos
 
 Given = dict[str, list[str]]
 
 _REPEATED = ("queue", "topic")
-_STATUS = {
-    Reason.NO_QUEUE: 404,
-    Reason.QUEUE_EXISTS: 409,
-    Reason.IS_CHANNEL: 409,
-    Reason.NO_DEAD_LETTER_QUEUE: 400,
-    Reason.NOT_TOGETHER: 400,
-    Reason.CONFIRMATIONS_COUNT: 409,
-    Reason.NO_MESSAGE: 404,
-    Reason.NO_OBJECT: 404,
-    Reason.LEASE_GONE: 409,
-    Reason.LEASED: 409,
-    Reason.NOT_DELAYED: 409,
-    Reason.TOO_MANY_DELIVERIES: 413,
-    Reason.TOO_MANY_RECEIVERS: 503,
-    Reason.TOO_MANY_QUEUES: 503,
-    Reason.TOO_MANY_KEYS: 503,
-    Reason.TOO_MANY_NAMES: 503,
-    Reason.HISTORY_BEHIND: 503,
-    Reason.NOT_STAGED: 409,
-    Reason.STAGING_FULL: 503,
-    Reason.UNAVAILABLE: 503,
-    Reason.DAMAGED: 500,
-}
-
-
-_TEMPORARY = (Reason.HISTORY_BEHIND, Reason.TOO_MANY_NAMES, Reason.STAGING_FULL, Reason.UNAVAILABLE)
 
 
 def parameters(request: Request, *known: str) -> Given:
@@ -52,7 +25,7 @@ def parameters(request: Request, *known: str) -> Given:
     given: Given = {}
     for name, value in pairs:
         if name not in known:
-            raise ProtocolError(f"there is no parameter {name!r}; known are {', '.join(known)}")
+            raise ProtocolError(f"unknown parameter {name!r}; this path takes {', '.join(known) or 'none'}")
         given.setdefault(name, []).append(value)
         if len(given[name]) > 1 and name not in _REPEATED:
             raise ProtocolError(f"{name} is given twice")
@@ -89,9 +62,3 @@ def time_of(text: str, what: str) -> Nanos:
         raise ProtocolError(f"{what} is a time of RFC 3339, or seconds since the epoch") from None
     nanos = (passed.days * 86_400 + passed.seconds) * SECOND_NS + passed.microseconds * 1000
     return min(max(nanos, 0), NEVER_NS)
-
-
-def refusal(refused: Refused) -> Response:
-    detail = f": {refused.detail}" if refused.detail else ""
-    headers = b"Retry-After: 1\r\n" if refused.reason in _TEMPORARY else b""
-    return error_response(_STATUS[refused.reason], refused.reason.value + detail, headers)

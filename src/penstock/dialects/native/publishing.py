@@ -10,7 +10,7 @@ from typing import Annotated, cast
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from penstock.dialects.native.parameters import Given, number, parameters, refusal
+from penstock.dialects.native.parameters import Given, number, parameters
 from penstock.dialects.native.queue_documents import checked_topic
 from penstock.dialects.wire.header_values import OCTETS, checked_media_type, content_type_of
 from penstock.dialects.wire.http import (
@@ -21,12 +21,14 @@ from penstock.dialects.wire.http import (
     Request,
     Response,
     Routes,
-    error_response,
+    decoded,
     has_control_characters,
     json_response,
+    not_found,
     queue_name,
+    refusal,
     segments_of,
-    unreadable,
+    too_many_messages,
 )
 from penstock.dialects.wire.json_bounds import longer_than
 from penstock.dialects.wire.times import producer_time
@@ -72,7 +74,6 @@ class _Message(Struct, forbid_unknown_fields=True):
 _decode_one = msgspec.json.Decoder(_Message).decode
 _decode_many = msgspec.json.Decoder(list[_Message]).decode
 _are_too_many = longer_than(BATCH_MESSAGES_MAX)
-_TOO_MANY = error_response(413, f"a publish has at most {BATCH_MESSAGES_MAX} messages")
 _decode_text = msgspec.json.Decoder(str).decode
 _encode_headers = msgspec.msgpack.Encoder().encode
 _encode_line = msgspec.json.Encoder().encode_lines
@@ -102,7 +103,7 @@ class Topics:
 
     def _publish_to_queue(self, request: Request, segment: bytes) -> Response | Call:
         if segment != b"messages":
-            return error_response(404, f"not found: {request.target.decode('latin-1')}")
+            return not_found(request)
         return self._publish(request, segment, queue_name(segments_of(request.target)[2]))
 
     def _publish(self, request: Request, _: bytes, queue: str = "") -> Response | Call:
@@ -113,10 +114,10 @@ class Topics:
             return Call(PublishTopics((message,), self._settings, queue), self._tell(alone=True))
         alone = not request.body.lstrip().startswith(b"[")
         if not alone and _are_too_many(request.body):
-            return _TOO_MANY
-        documents = _documents(request.body, alone=alone)
+            raise too_many_messages()
+        documents = [decoded(_decode_one, request.body)] if alone else decoded(_decode_many, request.body)
         if len(documents) > BATCH_MESSAGES_MAX:
-            return _TOO_MANY
+            raise too_many_messages(len(documents))
         messages = [
             _without_topics(_from_document(document, index, alone=alone), queue)
             for index, document in enumerate(documents)
@@ -143,13 +144,6 @@ def _without_topics(message: NewMessage, queue: str) -> NewMessage:
     if queue and message.topics:
         raise ProtocolError("topics name queues; publish to them at /v1/publish, or leave them out")
     return message
-
-
-def _documents(body: bytes, *, alone: bool) -> list[_Message]:
-    try:
-        return [_decode_one(body)] if alone else _decode_many(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(unreadable(error)) from None
 
 
 def _from_document(document: _Message, index: int, *, alone: bool) -> NewMessage:

@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import Protocol
 
 from penstock.dialects.native.parameters import parameters
-from penstock.dialects.wire.http import Awaited, Request, Response, Routes, error_response, queue_name, segments_of
+from penstock.dialects.wire.http import (
+    Awaited,
+    Request,
+    Response,
+    Routes,
+    not_found,
+    queue_name,
+    segments_of,
+)
 
 
 class Purging(Protocol):
@@ -31,7 +39,7 @@ class Purges:
     def _purge(self, request: Request, segment: bytes) -> Response | Awaited:
         parameters(request)
         if segment != b"messages":
-            return error_response(404, f"not found: {request.target.decode('latin-1')}")
+            return not_found(request)
         return self._purging.begin(queue_name(segments_of(request.target)[2]))
 
     def _all(self, request: Request, _: bytes) -> Response:

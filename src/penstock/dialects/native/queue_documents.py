@@ -9,8 +9,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.dialects.native.parameters import number, parameters, refusal
-from penstock.dialects.wire.http import Request, Work, checked_name, has_control_characters, unreadable
+from penstock.dialects.native.parameters import number, parameters
+from penstock.dialects.wire.http import (
+    Request,
+    Work,
+    checked_name,
+    decoded,
+    has_control_characters,
+    refusal,
+)
 from penstock.dialects.wire.listing import listing
 from penstock.errors import ProtocolError
 from penstock.limits import (
@@ -94,10 +101,7 @@ _DECODE = {kind: msgspec.json.Decoder(kind).decode for kind in (QueueDocument, C
 
 def changed(settings: QueueSettings, body: bytes, kind: type[QueueDocument] = QueueDocument) -> QueueSettings:
     """The settings with those that a body names. Raises `ProtocolError`."""
-    try:
-        given = _DECODE[kind](body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(unreadable(error)) from None
+    given = decoded(_DECODE[kind], body)
     changes: dict[str, Any] = {}
     for name, field in (_FIELDS | _CHANNEL_FIELDS).items():
         value = getattr(given, name, UNSET)

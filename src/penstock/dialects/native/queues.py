@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 from msgspec import Struct
 
 from penstock.dialects.native.events import WORDS
-from penstock.dialects.native.parameters import flag, moment, number, parameters, refusal
+from penstock.dialects.native.parameters import flag, moment, number, parameters
 from penstock.dialects.native.queue_documents import ChannelDocument, QueueDocument, changed, listed, view
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.dialects.wire.http import (
@@ -22,11 +22,14 @@ from penstock.dialects.wire.http import (
     Response,
     Routes,
     Work,
+    bad_request,
     error_response,
     json_response,
+    not_found,
     queue_name,
+    refusal,
 )
-from penstock.errors import ProtocolError, Reason
+from penstock.errors import Fault, ProtocolError, Reason
 from penstock.limits import INT32_MAX, NAME_NUMBER_MAX, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX
 from penstock.model.answers import Answer, QueueDescription, Refused
 from penstock.model.commands import Command, CreateQueue, DeleteQueue, DescribeQueue, UpdateQueue
@@ -129,8 +132,8 @@ class Native:
                     if found.settings == wanted:
                         self._submit(DescribeQueue(name), lambda answer: respond(_tell_queue(answer, 200)))
                     else:
-                        why = "and it is a channel" if found.settings.topics else "with other settings"
-                        respond(error_response(409, f"{Reason.QUEUE_EXISTS.value}, {why}: {name}"))
+                        why = "it is a channel" if found.settings.topics else "its settings differ"
+                        respond(error_response(Reason.QUEUE_EXISTS, f"{name}; {why}"))
                 else:
                     self._submit(CreateQueue(name, wanted), lambda answer: respond(_tell_queue(answer, 201)))
 
@@ -153,7 +156,7 @@ class Native:
                 try:
                     command = UpdateQueue(name, changed(found.settings, request.body, rules))
                 except ProtocolError as error:
-                    respond(error_response(400, str(error)))
+                    respond(bad_request(error))
                     return
                 self._submit(command, lambda answer: respond(_tell_queue(answer, 200)))
 
@@ -166,7 +169,7 @@ class Native:
     def _events(self, request: Request, _: bytes) -> Response | Awaited:
         chosen = _format(request.headers.get(b"accept", b""))
         if chosen is None:
-            return error_response(406, f"events can be had as {', '.join(_MEDIA_TYPES)}")
+            return error_response(Fault.NOT_ACCEPTABLE, ", ".join(_MEDIA_TYPES))
         query = _event_query(request, chosen)
         return self._reading.events(query)
 
@@ -176,7 +179,7 @@ class Native:
 
     def _batches(self, request: Request, segment: bytes) -> Response | Awaited:
         if segment != b"batches":
-            return error_response(404, "there is nothing at this path")
+            return not_found(request)
         given = parameters(request, "from", "to", "max_bytes")
         if "from" not in given:
             raise ProtocolError("from is missing: the offset to begin with")

@@ -9,13 +9,13 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated, Protocol, TypeVar
+from typing import Annotated, Protocol
 
 import msgspec
 from msgspec import Meta, Struct, field
 
 from penstock.dialects.native.document import held_document, said
-from penstock.dialects.native.parameters import Given, flag, moment, number, parameters, refusal, time_of
+from penstock.dialects.native.parameters import Given, flag, moment, number, parameters, time_of
 from penstock.dialects.wire.http import (
     Awaited,
     Call,
@@ -24,12 +24,13 @@ from penstock.dialects.wire.http import (
     Routes,
     Stream,
     checked_name,
+    decoded,
     error_response,
     json_response,
-    unreadable,
+    refusal,
 )
 from penstock.dialects.wire.pages import Soon, page
-from penstock.errors import ProtocolError
+from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds
 from penstock.limits import INT32_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX, NEVER_NS, SEARCH_PAGE_DEFAULT, SEARCH_PAGE_MAX
 from penstock.model.answers import Answer, Held, Refused, ScheduledAt
@@ -111,7 +112,7 @@ class Search:
     def _message(self, request: Request, segment: bytes) -> Response | Awaited:
         raw = flag(parameters(request, "raw"), "raw", default=False)
         place = self._ids.find(segment)
-        return self._tracing.message(place, raw=raw) if place else error_response(404, "no message has this id")
+        return self._tracing.message(place, raw=raw) if place else error_response(Reason.NO_MESSAGE)
 
     def _delete(self, _: Request, segment: bytes) -> Response | Call:
         place = self._ids.find(segment)
@@ -127,7 +128,7 @@ class Search:
 
     def _reschedule(self, request: Request, segment: bytes) -> Response | Call:
         place = self._ids.find(segment)
-        nanos = time_of(_time_text(_decoded(request.body, _Move).visible_at), "visible_at")
+        nanos = time_of(_time_text(decoded(_decode_move, request.body).visible_at), "visible_at")
 
         def tell(answer: Answer) -> Response:
             assert isinstance(answer, ScheduledAt)
@@ -141,7 +142,7 @@ class Search:
         return _settled(place and Cancel(*place), lambda _: Response(204))
 
     def _redrive(self, request: Request, _: bytes) -> Response | Awaited:
-        order = _decoded(request.body, _Redrive)
+        order = decoded(_decode_redrive, request.body)
         source, to = checked_name(order.source.encode()), order.to and checked_name(order.to.encode())
         if source == to:
             raise ProtocolError("to is another queue than from")
@@ -244,14 +245,8 @@ class _Redrive(Struct, forbid_unknown_fields=True):
     dry_run: bool = False
 
 
-_Body = TypeVar("_Body", _Move, _Redrive)
-
-
-def _decoded(body: bytes, kind: type[_Body]) -> _Body:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ProtocolError(unreadable(error)) from None
+_decode_move = msgspec.json.Decoder(_Move).decode
+_decode_redrive = msgspec.json.Decoder(_Redrive).decode
 
 
 def _time_text(value: str | float) -> str:
@@ -272,5 +267,5 @@ def _as_given(criteria: dict[str, str | float]) -> Given:
 
 def _settled(command: Command | None, tell: Callable[[Answer], Response]) -> Response | Call:
     if command is None:
-        return error_response(404, "no message has this id")
+        return error_response(Reason.NO_MESSAGE)
     return Call(command, lambda answer: refusal(answer) if isinstance(answer, Refused) else tell(answer))

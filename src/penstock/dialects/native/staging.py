@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
-from penstock.dialects.native.parameters import number, parameters, refusal
+from penstock.dialects.native.parameters import number, parameters
 from penstock.dialects.native.queue_documents import checked_topic
 from penstock.dialects.wire.header_values import checked_media_type
 from penstock.dialects.wire.http import (
@@ -27,10 +27,11 @@ from penstock.dialects.wire.http import (
     Response,
     Routes,
     checked_name,
+    decoded,
     has_control_characters,
     json_response,
+    refusal,
     segments_of,
-    unreadable,
     whole_number,
 )
 from penstock.errors import ProtocolError
@@ -309,10 +310,7 @@ class Staging:
         )
 
     def _commit(self, request: Request, query: str, batch: int) -> Awaited:
-        try:
-            parts = _decode_commit(request.body).parts
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ProtocolError(unreadable(error)) from None
+        parts = decoded(_decode_commit, request.body).parts
         command = CommitBatch(query, batch, [(each.part, each.chunks) for each in parts])
         if len({part for part, _ in command.parts}) < len(parts):
             raise ProtocolError("a part is named twice")

@@ -5,16 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Generator, Sequence
 from functools import lru_cache
-from typing import Protocol
+from typing import Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 from msgspec import Struct
 
 from penstock.dialects.wire.header_values import is_header_value
-from penstock.errors import ProtocolError
-from penstock.limits import NAME_BYTES_MAX
-from penstock.model.answers import Answer
+from penstock.errors import ErrorCode, Fault, ProtocolError
+from penstock.limits import BATCH_MESSAGES_MAX, NAME_BYTES_MAX
+from penstock.model.answers import Answer, Refused
 from penstock.model.commands import Command
 
 Headers = dict[bytes, bytes]  # Names in lower case; the last of several wins.
@@ -124,18 +124,59 @@ def json_response(status: int, value: object, headers: bytes = b"") -> Response:
     return Response(status, _encode_line([value]), JSON + headers)
 
 
-def unreadable(error: Exception) -> str:
+_Document = TypeVar("_Document")
+
+
+def decoded(decode: Callable[[bytes], _Document], body: bytes) -> _Document:
+    """The document in a body. Raises `ProtocolError` for a body that `decode` cannot read."""
+    try:
+        return decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise unreadable(error) from None
+
+
+def unreadable(error: Exception) -> ProtocolError:
     """What is wrong with a body that cannot be decoded."""
-    said = str(error)
-    return "the body is empty or ends too early; expected JSON" if said == _TRUNCATED else said
+    if isinstance(error, ProtocolError):
+        return error
+    text = str(error)
+    fault = Fault.BAD_REQUEST if isinstance(error, msgspec.ValidationError) else Fault.BAD_JSON
+    return ProtocolError("the body is empty or ends too early; expected JSON" if text == _TRUNCATED else text, fault)
 
 
-def error_response(status: int, message: str, headers: bytes = b"") -> Response:
-    return json_response(status, {"error": message}, headers)
+def error_response(error: ErrorCode, detail: str = "", headers: bytes = b"", **more: object) -> Response:
+    """An error in the form of mqs and the native API. `more`: facts for programs, beside the code."""
+    return _error(error, error.explain(detail), headers, more)
+
+
+def refusal(refused: Refused) -> Response:
+    return _error(refused.reason, refused.sentence)
+
+
+def too_many_messages(count: int | None = None) -> ProtocolError:
+    """`count`: unknown if there are so many that nobody has counted them."""
+    got = f"got {count}" if count else "got more"
+    return ProtocolError(f"at most {BATCH_MESSAGES_MAX} messages per request, {got}", Fault.TOO_LARGE)
+
+
+def bad_request(error: ProtocolError) -> Response:
+    return _error(error.fault, str(error))
+
+
+def not_found(request: Request) -> Response:
+    return error_response(Fault.NOT_FOUND, request.target.partition(b"?")[0].decode("latin-1"))
 
 
 def method_not_allowed(allowed: list[bytes]) -> Response:
-    return error_response(405, "the method is not allowed here", b"Allow: " + b", ".join(allowed) + b"\r\n")
+    methods = b", ".join(allowed)
+    detail = f"this path takes {methods.decode()}"
+    return error_response(Fault.METHOD_NOT_ALLOWED, detail, b"Allow: " + methods + b"\r\n")
+
+
+def _error(error: ErrorCode, sentence: str, headers: bytes = b"", more: dict[str, object] | None = None) -> Response:
+    if error.retry:
+        headers += b"Retry-After: 1\r\n"
+    return json_response(error.status, {"error": sentence, "code": error.code, **(more or {})}, headers)
 
 
 def segments_of(target: bytes) -> list[bytes]:

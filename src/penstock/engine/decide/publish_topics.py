@@ -204,7 +204,7 @@ class _Publishing:
             targets = self._targets[key] = _Targets(self._queues_of(message))
         self._deliveries += len(targets.queues) * count
         if self._deliveries > PUBLISH_DELIVERIES_MAX:
-            raise _RefusedError(Refused(Reason.TOO_MANY_DELIVERIES, f"{PUBLISH_DELIVERIES_MAX} at most"))
+            raise _RefusedError(Refused(Reason.TOO_MANY_DELIVERIES, f"at most {PUBLISH_DELIVERIES_MAX}"))
         return targets
 
     def _queues_of(self, message: NewMessage) -> list[Queue]:
@@ -238,7 +238,7 @@ class _Publishing:
         assert isinstance(created, QueueCreated)
         number = created.queue + len(self._made)
         if number > QUEUE_NUMBER_MAX or len(self._engine.queues) + len(self._made) >= QUEUES_MAX:
-            raise _RefusedError(Refused(Reason.TOO_MANY_QUEUES))
+            raise _RefusedError(Refused(Reason.TOO_MANY_QUEUES, str(QUEUES_MAX)))
         self._events.append(msgspec.structs.replace(created, queue=number, settings=settings))
         queue = self._made[name] = Queue(number, name, settings)
         return queue

@@ -85,7 +85,7 @@ class _Pulling:
                 if draw.start:
                     return Refused(Reason.NO_CURSOR, draw.queue)
             elif len(queue.groups) >= RECEIVERS_MAX and self._receiver not in queue.groups:
-                return Refused(Reason.TOO_MANY_RECEIVERS, draw.queue)
+                return Refused(Reason.TOO_MANY_RECEIVERS, f"{RECEIVERS_MAX}: {draw.queue}")
         return None
 
     def _is_for_workers(self, queue: Queue) -> bool:

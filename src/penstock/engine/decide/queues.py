@@ -23,7 +23,7 @@ def create_queue(engine: EngineState, command: CreateQueue, now: Nanos) -> Decis
     if refused := _refused(engine, command.settings):
         return refused
     if len(engine.queues) >= QUEUES_MAX or engine.last_queue >= QUEUE_NUMBER_MAX:
-        return refuse(Reason.TOO_MANY_QUEUES)
+        return refuse(Reason.TOO_MANY_QUEUES, str(QUEUES_MAX))
     event = QueueCreated(now, engine.last_queue + 1, command.name, command.settings)
     return Decision((event,), _description(Queue(event.queue, event.name, event.settings), now))
 
@@ -49,9 +49,9 @@ def _refused(engine: EngineState, settings: QueueSettings) -> Decision | None:
     if policy and policy.dead_letter_queue not in engine.numbers:
         return refuse(Reason.NO_DEAD_LETTER_QUEUE, policy.dead_letter_queue)
     if settings.confirmations > 1 and not settings.confirm:
-        return refuse(Reason.NOT_TOGETHER, "without confirm nobody is asked for confirmations")
+        return refuse(Reason.NOT_TOGETHER, f"confirm=false and confirmations={settings.confirmations}")
     if settings.confirmations > 1 and settings.push:
-        return refuse(Reason.NOT_TOGETHER, "push is one consumer, and confirmations ask for more")
+        return refuse(Reason.NOT_TOGETHER, f"push and confirmations={settings.confirmations}; push is one consumer")
     return None
 
 

@@ -35,7 +35,7 @@ def stage_rows(engine: EngineState, command: StageRows, now: Nanos) -> Decision:
     if command.chunk > there:
         return refuse(Reason.NOT_STAGED, f"part {command.part} goes on with chunk {there}, not {command.chunk}")
     if staging.bytes + len(command.data) > command.bytes_max or staging.chunks >= STAGED_CHUNKS_MAX:
-        return refuse(Reason.STAGING_FULL)
+        return refuse(Reason.STAGING_FULL, f"{command.bytes_max >> 20} MiB, {STAGED_CHUNKS_MAX} chunks")
     missing = command.queues.difference(engine.numbers)
     if missing:
         return refuse(Reason.NO_QUEUE, min(missing))

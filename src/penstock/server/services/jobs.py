@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.dialects.wire.http import Response, Stream, error_response, json_response
+from penstock.errors import Fault
 from penstock.limits import JOB_ANSWER_SECONDS, JOBS_MAX, JOBS_REMEMBERED_MAX
 from penstock.model.answers import Refused
 from penstock.server.services.search import failed
@@ -62,7 +63,9 @@ class Job:
         document = {"job": self.id, "state": self.state, **self.work.document()}
         failure = self._failure
         if failure is not None:
-            document["error"] = failure.reason.value if isinstance(failure, Refused) else str(failure)
+            code = failure.reason if isinstance(failure, Refused) else Fault.UNREADABLE
+            text = failure.sentence if isinstance(failure, Refused) else str(failure)
+            document |= {"error": text, "code": code.code}
         return document
 
     def response(self, path: str) -> Response:
@@ -85,9 +88,7 @@ class Jobs:
     def refusal(self) -> Response | None:
         if sum(job.is_running for job in self._jobs.values()) < JOBS_MAX:
             return None
-        return error_response(
-            503, f"{JOBS_MAX} {self._plural} are running, the limit; wait for one to end", b"Retry-After: 1\r\n"
-        )
+        return error_response(Fault.JOB_LIMIT, f"{JOBS_MAX} {self._plural}")
 
     def start(self, job: Job, respond: Respond) -> None:
         """Answered once: when it is over, or when that takes long."""
@@ -123,4 +124,4 @@ class Jobs:
         return Response(204)
 
     def _unknown(self, job: str) -> Response:
-        return error_response(404, f"no job {job} among the {self._plural}; GET {self._path} lists those known")
+        return error_response(Fault.NO_JOB, f"{job}; GET {self._path} lists the {self._plural}")

@@ -327,7 +327,7 @@ class Pusher:
 
     def _refused(self, answer: Refused) -> None:
         if answer.reason is not Reason.NO_QUEUE and not self._pause:  # A queue that is gone takes its pusher along.
-            self._last_error = _cut(f"{answer.reason.value}: {answer.detail}")
+            self._last_error = _cut(answer.sentence)
             self._rest(PUSH_PAUSE_SECONDS * SECOND_NS)
 
     def _wake(self, asked: _Asked) -> None:

@@ -10,9 +10,8 @@ import asyncio
 import logging
 from typing import Any
 
-from penstock.dialects.native.parameters import refusal
 from penstock.dialects.native.search import Order
-from penstock.dialects.wire.http import Awaited, Response
+from penstock.dialects.wire.http import Awaited, Response, refusal
 from penstock.limits import REDRIVE_AT_ONCE
 from penstock.model.answers import Answer, Found, QueueDescription, Redriven, Refused
 from penstock.model.commands import DescribeQueue, Redrive

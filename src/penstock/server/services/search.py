@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.dialects.native.parameters import refusal
 from penstock.dialects.native.search import Page
-from penstock.dialects.wire.http import Awaited, Response, Stream, error_response
-from penstock.errors import DamagedLogError, EventsRemovedError
+from penstock.dialects.wire.http import Awaited, Response, Stream, error_response, refusal
+from penstock.errors import DamagedLogError, EventsRemovedError, Fault
 from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, SEARCH_ROWS_CROWDED, SEARCH_SECONDS_MAX
 from penstock.model.answers import Answer, Candidates, Found, Held, Refused
 from penstock.model.commands import Command, Criteria, ListCandidates, ListHeld, ListScheduled, Search
@@ -138,7 +137,7 @@ def failed(failure: Refused | BaseException) -> Response:
     if isinstance(failure, Refused):
         return refusal(failure)
     logger.error("search_failed", exc_info=failure)
-    return error_response(500, f"a message cannot be read: {failure}")
+    return error_response(Fault.UNREADABLE, str(failure))
 
 
 class Walk:

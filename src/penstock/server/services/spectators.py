@@ -18,9 +18,9 @@ from typing import Any, Protocol
 
 from penstock.dialects.native.events import EventWriter
 from penstock.dialects.native.queues import EventQuery, From, RangeQuery
-from penstock.dialects.wire.http import Awaited, Response, Sink, Stream, error_response, json_response
+from penstock.dialects.wire.http import Awaited, Response, Sink, Stream, error_response, json_response, refusal
 from penstock.dialects.wire.times import rfc3339_nanos
-from penstock.errors import DamagedLogError, EventsRemovedError
+from penstock.errors import DamagedLogError, EventsRemovedError, Fault
 from penstock.ids import MessageIds
 from penstock.limits import FOLLOW_SECONDS, PIECE_BYTES, QUEUES_REMEMBERED_MAX
 from penstock.model.answers import Answer, Refused
@@ -105,7 +105,7 @@ class Spectators:
         def when_ready(respond: Callable[[Response | Stream], None]) -> None:
             def told(answer: Answer) -> None:
                 if isinstance(answer, Refused):
-                    respond(error_response(503, answer.reason.value, b"Retry-After: 1\r\n"))
+                    respond(refusal(answer))
                 else:
                     described = partial(self._description, view, names_from, *names, engine.last_queue)
                     self.submit(described, lambda result: respond(_response_of(result)))
@@ -117,7 +117,7 @@ class Spectators:
     def _admitted(self, opened: Callable[[], Any], stream_of: Callable[[Any], Stream]) -> Response | Awaited:
         """Open a reader in a thread, if there is room for one more."""
         if self.open >= self._readers_max:
-            return error_response(503, "the broker has as many readers as it may", b"Retry-After: 1\r\n")
+            return error_response(Fault.READER_LIMIT, str(self._readers_max))
         self.open += 1
 
         def when_ready(respond: Callable[[Response | Stream], None]) -> None:
@@ -485,17 +485,16 @@ def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def _beyond(view: View) -> Response:
-    message = f"the log ends before this offset, with {view.end.offset}"
-    return json_response(416, {"error": message, "end": view.end.offset})
+    return error_response(Fault.PAST_END, str(view.end.offset), end=view.end.offset)
 
 
 def _response_of(result: Response | BaseException) -> Response:
     if isinstance(result, Response):
         return result
     if isinstance(result, EventsRemovedError):
-        return json_response(410, {"error": str(result), "earliest": result.earliest})
+        return error_response(Fault.EVENTS_REMOVED, f"the earliest is {result.earliest}", earliest=result.earliest)
     if isinstance(result, DamagedLogError):
         logger.error("reader_failed", extra={"reason": str(result)})
-        return error_response(500, f"the log cannot be read: {result}")
+        return error_response(Fault.UNREADABLE, str(result))
     logger.error("reader_failed", exc_info=result)
-    return error_response(500, "the log cannot be read")
+    return error_response(Fault.UNREADABLE)

@@ -112,7 +112,7 @@ class StagedBatches(Service):
         if answer.reason is Reason.TOO_MANY_DELIVERIES and self._most > 1:
             self._most = 1  # One message may go to every channel.
             return True
-        reason = {"reason": f"{answer.reason.value}: {answer.detail}"}
+        reason = {"reason": answer.sentence}
         if answer.reason is Reason.NO_QUEUE:
             logger.warning("staged_rows_dropped", extra=reason)
             return True

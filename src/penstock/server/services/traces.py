@@ -12,8 +12,8 @@ from msgspec import Raw
 
 from penstock.dialects.native.document import Told, document, is_queued
 from penstock.dialects.native.events import EventWriter
-from penstock.dialects.native.parameters import refusal
-from penstock.dialects.wire.http import Awaited, Response, Stream, error_response, json_response
+from penstock.dialects.wire.http import Awaited, Response, Stream, error_response, json_response, refusal
+from penstock.errors import Fault
 from penstock.ids import MessageIds
 from penstock.limits import TRACES_MAX
 from penstock.model.answers import Answer, Found, Held, Refused
@@ -32,7 +32,6 @@ logger = logging.getLogger(__name__)
 
 
 _WORK_SECONDS = 0.01  # In a thread at a time: then readers rest, if the broker is at work.
-_GONE = "nothing is left of the message: it is past the Event Log's retention"
 
 
 class Tracing:
@@ -45,7 +44,7 @@ class Tracing:
 
     def message(self, place: Place, *, raw: bool) -> Response | Awaited:
         if self._open >= TRACES_MAX:
-            return error_response(503, "as many messages are being looked up as may be", b"Retry-After: 1\r\n")
+            return error_response(Fault.LOOKUP_LIMIT, str(TRACES_MAX))
         self._open += 1
 
         def begin(respond: Callable[[Response | Stream], None]) -> None:
@@ -79,7 +78,7 @@ class Tracing:
                 self._loop.submit(ListHeld(sorted(result)), partial(self._trace, place, result, raw, done))
             elif isinstance(result, BaseException):
                 logger.error("trace_failed", exc_info=result)
-                done(error_response(500, f"the message cannot be read: {result}"))
+                done(error_response(Fault.UNREADABLE, str(result)))
             else:
                 self._spectators.submit(work, go_on)
 
@@ -98,7 +97,7 @@ class Tracing:
 
     def _told(self, place: Place, trace: Trace, held: dict[Place, Held], extents: Extents, *, raw: bool) -> Response:
         if not trace.events and not held:
-            return error_response(410, _GONE)
+            return error_response(Fault.MESSAGE_REMOVED)
         queued = [where for where, message in held.items() if is_queued(message)]
         story = fold((event for _, event in trace.events), queued)
         content = trace.content if isinstance(trace.content, Logged) else None

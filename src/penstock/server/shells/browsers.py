@@ -13,6 +13,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 from penstock.dialects.wire.http import Headers
+from penstock.errors import Fault
 from penstock.server.config import Config
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::\d*)?")
@@ -31,26 +32,18 @@ class BrowserPolicy:
         self._checks_host = checks_host and "*" not in hosts
         self._any_address = any_address
 
-    def refusal(self, headers: Headers) -> str | None:
+    def refusal(self, headers: Headers) -> tuple[Fault, str] | None:
         """Why a request with these fields is refused; None if it is not."""
         host, origin = headers.get(b"host"), headers.get(b"origin")
         if self._checks_host and host is not None and not self._is_known(host):
-            return (
-                f'the Host "{_shown(host)}" is not allowed: without auth.tokens the broker answers only to localhost '
-                "and loopback addresses. Add the name to http.hosts, or set auth.tokens"
-            )
+            return Fault.FORBIDDEN_HOST, _shown(host)
         if "*" in self._origins or (origin is not None and _text(origin) in self._origins):
             return None
         if origin is not None and not _is_own(origin, host):
-            return (
-                f'pages of the origin "{_shown(origin)}" may not use the broker. Add it to http.origins to allow them'
-            )
+            return Fault.FORBIDDEN_ORIGIN, _shown(origin)
         site = headers.get(b"sec-fetch-site")
         if site is not None and site not in _OWN_SITES:
-            return (
-                f"a web page of another origin has caused this request (Sec-Fetch-Site: {_shown(site)}). Open the "
-                "address directly, or send the request with an Origin that http.origins lists"
-            )
+            return Fault.FORBIDDEN_ORIGIN, f"Sec-Fetch-Site is {_shown(site)}"
         return None
 
     def _is_known(self, host: bytes) -> bool:

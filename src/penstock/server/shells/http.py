@@ -33,6 +33,7 @@ from penstock.dialects.wire.http import (
     Work,
     error_response,
 )
+from penstock.errors import Fault
 from penstock.limits import (
     BACKLOG_MAX,
     BODY_BYTES_UNASKED,
@@ -266,7 +267,7 @@ class _Exchange(Request, gc=False, kw_only=False):
             self.response = self.tell(answer)
         except Exception:
             logger.exception("answer_failed")
-            self.response = error_response(500, "an internal error")
+            self.response = error_response(Fault.INTERNAL)
         if self.connection:
             self.connection.drain()
 
@@ -446,7 +447,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
         server = self._server
         server.connections.add(self)
         if len(server.connections) > server.limits.connections_max:
-            self._refuse(error_response(503, "the broker holds as many connections as it may"))
+            self._refuse(error_response(Fault.CONNECTION_LIMIT, str(server.limits.connections_max)))
 
     def connection_lost(self, _: Exception | None) -> None:
         self._transport = None
@@ -562,9 +563,9 @@ class HttpConnection(Pausing, asyncio.Protocol):
                 self._refuse(cause.response)
             else:
                 logger.error("request_failed", exc_info=cause)
-                self._refuse(error_response(500, "an internal error"))
+                self._refuse(error_response(Fault.INTERNAL))
         except httptools.HttpParserError as error:
-            self._refuse(error_response(400, f"not a well-formed HTTP/1.1 request: {error}"))
+            self._refuse(error_response(Fault.BAD_HTTP, str(error)))
         except _RequestRefusedError as refused:
             self._refuse(refused.response)
 
@@ -635,7 +636,9 @@ class HttpConnection(Pausing, asyncio.Protocol):
         """Called again if the target comes in pieces."""
         self._target += url
         if len(self._target) > REQUEST_TARGET_BYTES_MAX:
-            raise _RequestRefusedError(error_response(414, "the request target is too long"))
+            raise _RequestRefusedError(
+                error_response(Fault.TARGET_TOO_LONG, f"at most {REQUEST_TARGET_BYTES_MAX} bytes")
+            )
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._in_head:
@@ -643,7 +646,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
             return
         name = name.lower()
         if name == b"host" and name in self._headers:
-            raise _RequestRefusedError(error_response(400, "the request has more than one Host header"))
+            raise _RequestRefusedError(error_response(Fault.BAD_HTTP, "it has more than one Host header"))
         self._headers[name] = value
 
     def _drop_trailer(self, size: int) -> None:
@@ -765,7 +768,7 @@ class HttpConnection(Pausing, asyncio.Protocol):
     def _check_version(self) -> None:
         version = self._parser.get_http_version()
         if version != "1.0":
-            raise _RequestRefusedError(error_response(400, f"a request of HTTP/{version} without a Host header"))
+            raise _RequestRefusedError(error_response(Fault.BAD_HTTP, f"HTTP/{version} without a Host header"))
 
     # ── Requests and answers ────────────────────────────────────────────────────────────────────────────────
 
@@ -796,12 +799,12 @@ class HttpConnection(Pausing, asyncio.Protocol):
                 result.when_ready(partial(self._end_work, exchange))
         except Exception:
             logger.exception("request_failed")
-            self._end_work(exchange, error_response(500, "an internal error"))
+            self._end_work(exchange, error_response(Fault.INTERNAL))
 
     def _begin_upgrade(self, upgrade: Upgrade, exchange: _Exchange) -> None:
         """The parser is about to say that the request ends here, and where what follows it begins."""
         if len(self._exchanges) > 1 or not self._parser.should_upgrade():
-            exchange.respond(error_response(400, "an upgrade waits for the answers to earlier requests"))
+            exchange.respond(error_response(Fault.BAD_WEBSOCKET, "wait for the answers to earlier requests first"))
         else:
             self._upgrade = upgrade
 
@@ -988,7 +991,9 @@ class HttpConnection(Pausing, asyncio.Protocol):
             return
         elif self._in_request:
             if passed >= limits.slow_client_seconds:
-                self._refuse(error_response(408, "the request did not come in time"))
+                self._refuse(
+                    error_response(Fault.TIMEOUT, f"{limits.slow_client_seconds} s (http.slow_client_seconds)")
+                )
         elif passed >= limits.idle_seconds:
             self.close()
 
@@ -1050,13 +1055,12 @@ def _always(result: Result, _: Request) -> Result:
 
 
 def _refuse_head() -> NoReturn:
-    raise _RequestRefusedError(error_response(431, "the request's headers or trailers are too long"))
+    raise _RequestRefusedError(error_response(Fault.HEADERS_TOO_LARGE, "see http.header_bytes_max"))
 
 
 def _too_many_unfinished(limits: HttpLimits) -> Response:
-    message = f"unfinished requests hold more than http.buffered_bytes_max ({limits.buffered_bytes_max}): try again"
-    return error_response(503, message, b"Retry-After: 1\r\n")
+    return error_response(Fault.BUFFER_LIMIT, str(limits.buffered_bytes_max))
 
 
 def _too_large(rule: BodyRule) -> Response:
-    return error_response(413, f"the body is over {rule.bytes_max} bytes")
+    return error_response(Fault.TOO_LARGE, f"the body is over {rule.bytes_max} bytes")

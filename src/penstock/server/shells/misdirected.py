@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import re
 
+from penstock.dialects.wire.http import error_response
+from penstock.errors import Fault
+
 _OTHER = re.compile(
     rb"[A-Z][A-Z-]{1,30} "  # A method. No command begins like this: they are JSON objects.
     rb"|[!#$%&'*+.^_`|~0-9A-Za-z-]+ [^\r\n]* HTTP/\d"
     rb"|\x16\x03"  # The first record of TLS.
 )
-_ANSWER = b'{"error": "this port takes lines of JSON, not HTTP: use the address of the setting http.address"}\n'
-HTTP_ANSWER = (
-    b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b"
-    % (len(_ANSWER), _ANSWER)
+_answer = error_response(Fault.WRONG_PORT)
+HTTP_ANSWER = b"HTTP/1.1 400 Bad Request\r\n%bConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (
+    *(_answer.headers, len(_answer.body), _answer.body),
 )
 
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from penstock.dialects.wire.http import Response, Steps, error_response
+from penstock.errors import Fault
 from penstock.model.answers import Answer
 from penstock.model.commands import Command
 from penstock.server.shells.turns import Turns
@@ -40,7 +41,7 @@ class Worker:
             return False
         except Exception:
             logger.exception("request_failed")
-            self._end(error_response(500, "an internal error"))
+            self._end(error_response(Fault.INTERNAL))
             return False
         if command is None:
             return True

@@ -39,6 +39,7 @@ from penstock.dialects.wire.frames import (
     head,
 )
 from penstock.dialects.wire.http import Headers, Request, Response, error_response, method_not_allowed
+from penstock.errors import Fault
 from penstock.limits import (
     LIGHT_BYTES_MAX,
     PART_BODY_BYTES,
@@ -101,8 +102,10 @@ class WebSockets:
         answer = ServerProtocol().accept(_handshake_request(request))
         if answer.status_code != 101:
             text = (answer.body or b"").decode().splitlines()[0]
-            wanted = b"Upgrade: websocket\r\nConnection: Upgrade\r\n" if answer.status_code == 426 else b""
-            return error_response(answer.status_code, text, wanted)
+            if answer.status_code == Fault.UPGRADE_REQUIRED.status:
+                wanted = b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
+                return error_response(Fault.UPGRADE_REQUIRED, text, wanted)
+            return error_response(Fault.BAD_WEBSOCKET, text)
         accept = answer.headers["Sec-WebSocket-Accept"].encode()
         lines = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n"
         headers = request.headers
