@@ -454,8 +454,8 @@ def _concrete(base: type[Event]) -> Iterator[type[Event]]:
 
 
 EVENTS: tuple[type[Event], ...] = tuple(_concrete(Event))
-_RUNS = (LoggedRun, QueuedRun, UnchangedRun, MessageRun)
-_SINGLE = {event.kind: event for event in EVENTS if not issubclass(event, _RUNS)}
+RUNS = (LoggedRun, QueuedRun, UnchangedRun, MessageRun)
+_SINGLE = {event.kind: event for event in EVENTS if not issubclass(event, RUNS)}
 assert _SINGLE.keys() == set(Kind)
 for _kind, _event in _SINGLE.items():
     _stored = MESSAGE_FIELDS + _kind.row.stores if issubclass(_event, MessageEvent) else _kind.row.stores

@@ -24,7 +24,7 @@ FORMAT = 1
 _HEADER = Struct("<4sHHQQqIII16xI")  # The last four bytes are the header's own CRC-32C.
 HEADER_BYTES = _HEADER.size
 _CRC = Struct("<I")
-_FIELDS = {  # A record: each field and its type, as a letter that `struct` and numpy have in common.
+FIELDS = {  # Of a record, with their types: letters that `struct` and numpy have in common.
     "kind": "B",
     "flags": "B",
     "key_bytes": "H",
@@ -46,9 +46,9 @@ _FIELDS = {  # A record: each field and its type, as a letter that `struct` and 
     "body_bytes": "I",
     "headers_bytes": "I",
 }
-RECORD = Struct("<" + "".join(_FIELDS.values()))
+RECORD = Struct("<" + "".join(FIELDS.values()))
 RECORD_BYTES = RECORD.size
-RECORD_DTYPE = np.dtype([(name, "<" + letter) for name, letter in _FIELDS.items()])
+RECORD_DTYPE = np.dtype([(name, "<" + letter) for name, letter in FIELDS.items()])
 assert HEADER_BYTES == 64
 assert RECORD_BYTES == RECORD_DTYPE.itemsize == 96
 
@@ -56,8 +56,12 @@ HAS_DIGEST = 1  # Flag: the extent ends with a SHA-256 of the body.
 COMPLETE = 2  # Flag: the confirmation was the last one needed.
 WAS_FETCHED = 4  # Flag: the dead-lettering record contains the delivery that caused it.
 LEASED = 8  # Flag: the delivery is a lease, which ends at `visible_at`.
-FLAGS = {"complete": COMPLETE, "fetched": WAS_FETCHED, "leased": LEASED}  # By the field of the event.
 DIGEST_BYTES = 32
+
+# How the fields of events are stored that are not fields of a record with the same name.
+FLAGS = {"complete": COMPLETE, "fetched": WAS_FETCHED, "leased": LEASED}
+RENAMED = {"lease_ns": "to_sequence"}
+SLOTS = {"body": "body", "result": "body", "extent": "body", "key": "key", "headers": "headers", "digest": "digest"}
 
 
 class Point(NamedTuple):

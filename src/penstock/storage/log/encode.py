@@ -14,44 +14,34 @@ from penstock.model.events import (
     EVENTS,
     Admitted,
     BatchCommitted,
-    Carried,
-    DeadLettered,
-    Delivered,
     DeliveredRun,
     Event,
     FetchedRun,
-    Logged,
     LoggedRun,
-    MessageEvent,
     MessageRun,
-    Moved,
     NameDefined,
     NameForgotten,
     QueueChanged,
     QueueCreated,
-    Queued,
     QueuedRun,
-    QueueRemoved,
-    ReceiverMoved,
-    ResultCarried,
-    ResultStored,
     Staged,
-    Succeeded,
     SucceededRun,
-    Unchanged,
     UnchangedRun,
     Unstaged,
 )
 from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import (
     COMPLETE,
+    FIELDS,
+    FLAGS,
     HAS_DIGEST,
     HEADER_BYTES,
     LEASED,
     RECORD,
     RECORD_BYTES,
     RECORD_DTYPE,
-    WAS_FETCHED,
+    RENAMED,
+    SLOTS,
     Header,
     Point,
 )
@@ -99,35 +89,25 @@ class Batch:
         return b"".join((header.to_bytes(), self.heap, self.records))
 
 
-def _encode_logged(event: Logged, heap: bytearray, records: bytearray) -> None:
-    body, key, headers, digest = event.body, event.key, event.headers, event.digest
-    heap += body
-    if key or headers or digest:
-        heap += key
-        heap += headers
-        heap += digest
-    records += RECORD.pack(
-        16,  # Kind.LOGGED; a plain number, because this is the hottest line of the log.
-        HAS_DIGEST if digest else 0,
-        len(key),
-        event.queue,
-        event.sequence,
-        event.time,
-        event.time,
-        event.visible_at,
-        event.expires_at,
-        event.priority,
-        0,
-        0,
-        event.content_type,
-        event.sender,
-        event.object,
-        event.topics,
-        0,
-        event.lease_ns,
-        len(body),
-        len(headers),
-    )
+_Encoder = Callable[[Any, bytearray, bytearray], None]
+
+
+def _encoder_of(event: type[Event]) -> _Encoder:
+    """An encoder compiled from the fields of an event: one call packs its record, and nothing loops over fields."""
+    fields = set(event.__struct_fields__)
+    assert fields <= FIELDS.keys() | FLAGS.keys() | RENAMED.keys() | SLOTS.keys(), f"{event.__name__} is not plain"
+    slots = {slot: f"event.{name}" for name, slot in SLOTS.items() if name in fields}  # In the order of the heap.
+    flags = {name: flag for name, flag in {**FLAGS, "digest": HAS_DIGEST}.items() if name in fields}
+    values = {"created": "event.time"} | {RENAMED.get(name, name): f"event.{name}" for name in fields}
+    values |= {f"{slot}_bytes": f"len({value})" for slot, value in slots.items()}
+    values["kind"] = str(int(event.kind))
+    values["flags"] = " | ".join([f"({flag} if event.{name} else 0)" for name, flag in flags.items()]) or "0"
+    lines = [f"    if {value}: heap += {value}" for value in slots.values()]
+    lines += [f"    records += pack({', '.join([values.get(name, '0') for name in FIELDS])})"]
+    made: dict[str, Any] = {}
+    exec("\n".join(["def encode(event, heap, records):", *lines]), {"pack": RECORD.pack}, made)
+    encoder: _Encoder = made["encode"]
+    return encoder
 
 
 def _table(event: Event, names: Iterable[str]) -> np.ndarray:
@@ -158,30 +138,12 @@ def _encode_logged_run(event: LoggedRun, heap: bytearray, records: bytearray) ->
     records += table.tobytes()
 
 
-_LOGGED_COLUMNS = [name for name in LoggedRun.__struct_fields__ if name in (RECORD_DTYPE.names or ())]
-
-
-def _encode_queued(event: Queued, _: bytearray, records: bytearray) -> None:
-    records += RECORD.pack(
-        *(event.kind, 0, 0, event.queue, event.sequence, event.time, event.created),
-        *(event.visible_at, event.expires_at, event.priority, 0, 0),
-        *(event.content_type, event.sender, event.object, event.topics, event.to_queue, event.to_sequence, 0, 0),
-    )
+_LOGGED_COLUMNS = [name for name in LoggedRun.__struct_fields__ if name in (FIELDS)]
 
 
 def _encode_queued_run(event: QueuedRun, _: bytearray, records: bytearray) -> None:
     """The same records as a `Queued` for each message."""
     records += _table(event, QueuedRun.__struct_fields__).tobytes()
-
-
-def _encode_unchanged(event: Unchanged, heap: bytearray, records: bytearray) -> None:
-    heap += event.key
-    heap += event.headers
-    records += RECORD.pack(
-        *(event.kind, 0, len(event.key), event.queue, event.sequence, event.time, event.time),
-        *(0, 0, event.priority, 0, 0, event.content_type, event.sender, event.object, event.topics),
-        *(event.to_queue, event.to_sequence, 0, len(event.headers)),
-    )
 
 
 def _encode_unchanged_run(event: UnchangedRun, heap: bytearray, records: bytearray) -> None:
@@ -204,165 +166,48 @@ def _encode_message_run(event: MessageRun, _: bytearray, records: bytearray) -> 
     records += table.tobytes()
 
 
-def _encode_message_event(event: Any, _: bytearray, records: bytearray) -> None:
-    """An event that ends a message and has nothing else to say."""
-    _add_message_record(records, event)
-
-
-def _encode_leased(event: Any, _: bytearray, records: bytearray) -> None:
-    _add_message_record(records, event, 0, event.visible_at)
-
-
-def _encode_delivered(event: Delivered, _: bytearray, records: bytearray) -> None:
-    _add_message_record(records, event, LEASED if event.leased else 0, event.visible_at)
-
-
-def _encode_succeeded(event: Succeeded, heap: bytearray, records: bytearray) -> None:
-    if event.result:
-        heap += event.result
-    _add_message_record(records, event, COMPLETE if event.complete else 0, 0, 0, 0, 0, len(event.result))
-
-
-def _encode_dead_lettered(event: DeadLettered, _: bytearray, records: bytearray) -> None:
-    _add_message_record(
-        records,
-        event,
-        flags=WAS_FETCHED if event.fetched else 0,
-        visible_at=event.visible_at,
-        expires_at=event.expires_at,
-        to_queue=event.to_queue,
-        to_sequence=event.to_sequence,
-    )
-
-
-def _encode_moved(event: Moved, _: bytearray, records: bytearray) -> None:
-    target = (event.to_queue, event.to_sequence)
-    _add_message_record(records, event, 0, event.visible_at, event.expires_at, *target)
-
-
-def _encode_carried(event: Carried, heap: bytearray, records: bytearray) -> None:
-    heap += event.extent
-    _add_message_record(records, event, 0, 0, 0, event.to_queue, event.to_sequence, len(event.extent))
-
-
-def _encode_result(event: ResultStored | ResultCarried, heap: bytearray, records: bytearray) -> None:
-    heap += event.result
-    _add_message_record(records, event, body_bytes=len(event.result))
-
-
-def _encode_receiver_moved(event: ReceiverMoved, _: bytearray, records: bytearray) -> None:
-    records += RECORD.pack(
-        *(event.kind, 0, 0, event.queue, event.sequence, event.time, event.time, 0, 0),
-        *(0, 0, event.consumer, 0, 0, 0, 0, 0, 0, 0, 0),
-    )
-
-
-def _add_message_record(
-    records: bytearray,
-    event: MessageEvent,
-    flags: int = 0,
-    visible_at: Nanos = 0,
-    expires_at: Nanos = 0,
-    to_queue: int = 0,
-    to_sequence: int = 0,
-    body_bytes: int = 0,
+def _add_facts(
+    event: Event, heap: bytearray, records: bytearray, body: bytes, headers: bytes = b"", **values: int
 ) -> None:
-    """Every event about a message already logged. What an event does not have is zero."""
-    records += RECORD.pack(
-        event.kind,
-        flags,
-        0,
-        event.queue,
-        event.sequence,
-        event.time,
-        event.created,
-        visible_at,
-        expires_at,
-        0,
-        event.receives,
-        event.consumer,
-        0,
-        0,
-        0,
-        0,
-        to_queue,
-        to_sequence,
-        body_bytes,
-        0,
-    )
-
-
-def _encode_definition(event: Event, number: int, body: bytes, heap: bytearray, records: bytearray) -> None:
-    heap += body
-    records += RECORD.pack(
-        *(event.kind, 0, 0, number, 0, event.time, event.time, 0, 0),
-        *(0, 0, 0, 0, 0, 0, 0, 0, 0, len(body), 0),
-    )
+    """A rare event: most of it is in the heap."""
+    heap += body + headers
+    values |= {"kind": event.kind, "time": event.time, "created": event.time}
+    values |= {"body_bytes": len(body), "headers_bytes": len(headers)}
+    records += RECORD.pack(*[values.get(name, 0) for name in FIELDS])
 
 
 def _encode_name(event: NameDefined | NameForgotten, heap: bytearray, records: bytearray) -> None:
-    _encode_definition(event, event.number, event.text.encode(), heap, records)
+    _add_facts(event, heap, records, event.text.encode(), queue=event.number)
 
 
 def _encode_queue_created(event: QueueCreated, heap: bytearray, records: bytearray) -> None:
-    facts = msgspec.json.encode({"name": event.name, "settings": event.settings.to_store()})
-    _encode_definition(event, event.queue, facts, heap, records)
+    facts = {"name": event.name, "settings": event.settings.to_store()}
+    _add_facts(event, heap, records, msgspec.json.encode(facts), queue=event.queue)
 
 
 def _encode_queue_changed(event: QueueChanged, heap: bytearray, records: bytearray) -> None:
-    _encode_definition(event, event.queue, msgspec.json.encode(event.settings.to_store()), heap, records)
-
-
-def _encode_queue_removed(event: QueueRemoved, heap: bytearray, records: bytearray) -> None:
-    _encode_definition(event, event.queue, b"", heap, records)
+    _add_facts(event, heap, records, msgspec.json.encode(event.settings.to_store()), queue=event.queue)
 
 
 def _encode_staged(event: Staged, heap: bytearray, records: bytearray) -> None:
-    """The rows are the body, and what they are stands in the place of headers."""
+    """The rows are the body, and the facts about them take the place of headers."""
     facts = msgspec.json.encode({name: getattr(event, name) for name in ("query", "batch", "part", "chunk", "rows")})
-    heap += event.data
-    heap += facts
-    records += RECORD.pack(
-        *(event.kind, 0, 0, 0, 0, event.time, event.time, 0, event.expires_at),
-        *(0, 0, 0, 0, 0, 0, 0, 0, 0, len(event.data), len(facts)),
-    )
+    _add_facts(event, heap, records, event.data, facts, expires_at=event.expires_at)
 
 
 def _encode_as_json(event: Event, heap: bytearray, records: bytearray) -> None:
-    """An event of which there are few: all of it as JSON."""
-    _encode_definition(event, 0, msgspec.json.encode(event), heap, records)
+    _add_facts(event, heap, records, msgspec.json.encode(event))
 
 
-# Kinds with a form of their own. All others are about a message in a queue, and are written by what they store.
-_ENCODERS: dict[type[Event], Callable[[Any, bytearray, bytearray], None]] = {
-    Logged: _encode_logged,
+_ENCODERS: dict[type[Event], _Encoder] = {
     LoggedRun: _encode_logged_run,
-    Queued: _encode_queued,
     QueuedRun: _encode_queued_run,
-    Unchanged: _encode_unchanged,
     UnchangedRun: _encode_unchanged_run,
-    NameDefined: _encode_name,
-    NameForgotten: _encode_name,
+    **{event: _encode_message_run for event in EVENTS if issubclass(event, MessageRun)},
+    **dict.fromkeys((NameDefined, NameForgotten), _encode_name),
     QueueCreated: _encode_queue_created,
     QueueChanged: _encode_queue_changed,
-    QueueRemoved: _encode_queue_removed,
-    ReceiverMoved: _encode_receiver_moved,
     Staged: _encode_staged,
     **dict.fromkeys((BatchCommitted, Admitted, Unstaged), _encode_as_json),
 }
-_SHAPES: dict[tuple[str, ...], Callable[[Any, bytearray, bytearray], None]] = {
-    (): _encode_message_event,
-    ("visible_at",): _encode_leased,
-    ("visible_at", "leased"): _encode_delivered,
-    ("complete", "result"): _encode_succeeded,
-    ("result",): _encode_result,
-    ("visible_at", "expires_at", "to_queue", "to_sequence"): _encode_moved,
-    ("fetched", "visible_at", "expires_at", "to_queue", "to_sequence"): _encode_dead_lettered,
-    ("extent", "to_queue", "to_sequence"): _encode_carried,
-}
-for _event in EVENTS:
-    if issubclass(_event, MessageRun):
-        _ENCODERS[_event] = _encode_message_run
-    elif issubclass(_event, MessageEvent):
-        _ENCODERS[_event] = _SHAPES[_event.kind.row.stores]
-assert _ENCODERS.keys() == set(EVENTS)
+_ENCODERS |= {event: _encoder_of(event) for event in EVENTS if event not in _ENCODERS}
