@@ -24,7 +24,7 @@ class Stay(Struct, gc=False):
     changed: Nanos
     visible_at: Nanos | None = None
     expires_at: Nanos | None = None
-    receives: int = 0
+    receives: int = 0  # Deliveries to workers.
     ended: bool = False
     moved: bool = False  # On to another queue: then it ends there.
     completed: Nanos | None = None
@@ -140,16 +140,14 @@ def _note(story: Story, stay: Stay, letter: str, time: Nanos) -> None:
 
 
 def _fetched(story: Story, stay: Stay, event: Any) -> None:
-    is_worker = event.kind.row.whose == "workers"
-    _deliver(story, Consumption(event.queue, stay.place, event.consumer, event.time, is_worker))
-    stay.receives, stay.visible_at = event.receives, event.visible_at
+    _delivered(story, stay, event)
+    stay.visible_at = event.visible_at
 
 
 def _handed_over(story: Story, stay: Stay, event: Any) -> None:
-    is_worker = event.kind.row.whose == "workers"
-    _deliver(story, Consumption(event.queue, stay.place, event.consumer, event.time, is_worker, event.time, "K"))
-    stay.receives = event.receives
-    if is_worker:
+    delivery = _delivered(story, stay, event)
+    delivery.settled, delivery.letter = event.time, "K"
+    if delivery.is_worker:
         _end(story, stay)
 
 
@@ -208,10 +206,14 @@ def _delivery_of(story: Story, stay: Stay, event: Any, letter: str) -> Consumpti
     return delivery
 
 
-def _deliver(story: Story, delivery: Consumption) -> None:
-    """Nothing will come of the deliveries before it."""
-    _give_up(each for each in _open(story, delivery.place) if each.who == delivery.who)
+def _delivered(story: Story, stay: Stay, event: Any) -> Consumption:
+    """A new delivery. Nothing will come of those before it."""
+    delivery = Consumption(event.queue, stay.place, event.consumer, event.time, event.kind.row.whose == "workers")
+    _give_up(each for each in _open(story, stay.place) if each.who == delivery.who)
     story.consumptions.append(delivery)
+    if delivery.is_worker:
+        stay.receives = event.receives
+    return delivery
 
 
 def _open(story: Story, place: Place) -> list[Consumption]:
@@ -232,6 +234,7 @@ def _move(story: Story, stay: Stay, event: Any) -> None:
         else:
             _delivery_of(story, stay, event, "E")
         _note(story, stay, "E", event.time)
+        stay.receives = max(stay.receives, event.receives)
     _give_up(_open(story, stay.place))
     story.modified = event.time
     stay.ended = stay.moved = True
