@@ -196,7 +196,7 @@ def test_a_log_that_cannot_be_written_is_not_healthy() -> None:
         loop = a_loop(MemoryLog())
         metrics = Metrics(loop)
         seen = [scrape(metrics)["penstock_healthy"][()]]
-        loop.failure = "the log cannot be written: No space left on device"
+        loop.commit.failure = "the log cannot be written: No space left on device"
         return [*seen, scrape(metrics)["penstock_healthy"][()]]
 
     assert asyncio.run(story()) == [1, 0]

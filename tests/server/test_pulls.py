@@ -26,7 +26,8 @@ from penstock.model.commands import (
     Pull,
 )
 from penstock.model.settings import QueueSettings
-from penstock.server.writer.loop import Loop, Waiter
+from penstock.server.writer.loop import Loop
+from penstock.server.writer.waiters import Waiter
 from penstock.storage.memory import MemoryLog
 from tests.support.live_loop import a_loop, ask
 
@@ -79,13 +80,14 @@ async def ask_for(loop: Loop, receiver: str) -> list[int]:
 
 
 def nobody_waits(loop: Loop) -> bool:
-    return not (loop._waiters or loop._receivers or loop._starts or loop._retries or loop.waiters)
+    waiters, receivers = loop.waiters, loop.waiters.receivers
+    return not (waiters.count or waiters.by_key or receivers.by_queue or receivers._starts or receivers._due)
 
 
 @live
 async def test_a_message_wakes_every_receiver_and_of_each_name_one(loop: Loop) -> None:
     first, second, other = (waiting(loop, name) for name in ("r", "r", "s"))
-    assert (loop.waiters, loop.waiting("q")) == (3, 3)
+    assert (loop.waiters.count, loop.waiting("q")) == (3, 3)
     await ask(loop, Publish("q", [HELLO]))
     assert await first.messages() == await other.messages() == {"q": [1]}
     assert not second.answered.done()

@@ -15,7 +15,8 @@ from penstock.limits import SECOND_NS
 from penstock.model.answers import Answer, Delivery, Done, Pulled, Receipt, Refused
 from penstock.model.commands import Command, CreateQueue, Fetch, Finish, ForgetNames, Publish, Pull, Purge, Release
 from penstock.model.values import Nanos, Stage
-from penstock.server.writer.loop import Loop, Waiter
+from penstock.server.writer.loop import Loop
+from penstock.server.writer.waiters import Waiter
 from penstock.storage.faulty import Faults, FaultyLog, rot
 from penstock.storage.memory import MemorySnapshot
 from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher, Receiver
@@ -260,7 +261,7 @@ class World:
             return
         due = max(loop.engine.next_deadline, self._recovered_at)
         promise(now <= due + DEADLINE_LATE_NS_MAX, "a deadline was missed")
-        for name, waiters in loop._waiters.items():
+        for name, waiters in loop.waiters.by_key.items():
             if not isinstance(name, str):
                 self._check_receivers(list(waiters))
                 continue
@@ -288,7 +289,7 @@ class World:
             self._step()
         promise(not self.open, f"never answered: {list(self.open.values())}")
         promise(self.loop.idle and not self.loop.failure, "the broker does not come to rest")
-        promise(self.loop.waiters == 0, "somebody is still counted as waiting")
+        promise(self.loop.waiters.count == 0, "somebody is still counted as waiting")
         self.ledger.read(self._disk)
         self.ledger.check(self.loop.engine)
         self._drain()

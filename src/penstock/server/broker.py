@@ -97,7 +97,7 @@ class Broker:
         self.loop = Loop(recovered.engine, recovered.log, self._clock, scheduler)
         self.loop.on_failure = self._on_failure
         self.metrics = Metrics(self.loop)
-        self.loop.on_commit_seconds = self.metrics.commit_seconds.observe
+        self.loop.commit.on_seconds = self.metrics.commit_seconds.observe
         self.spectators = self.metrics.spectators = Spectators(self.loop, ids_of(identity), config.events)
         self.pushers = self.metrics.pushers = Pushers(self.loop, ids_of(identity), config.push, random.random)
         staged_batches = StagedBatches(self.loop, config.topics.new_queue)
@@ -179,7 +179,7 @@ class Broker:
                 await asyncio.to_thread(self.loop.log.abandon)
                 recovered = await asyncio.to_thread(recover, self.directory, self.config)
             except (OSError, PenstockError) as error:
-                self.loop.failure = f"it cannot be reopened: {error}"
+                self.loop.commit.failure = f"it cannot be reopened: {error}"
                 logger.error("revival_failed", extra={"reason": str(error)})
                 continue
             self.loop.revive(recovered.engine, recovered.log)

@@ -174,11 +174,11 @@ class Metrics:
         yield "penstock_build_info", [((__version__, platform.python_version()), 1)]
         yield "penstock_healthy", _one(not loop.failure)
         yield "penstock_events_total", [((kind.name.lower(),), loop.events_by_kind[kind]) for kind in Kind]
-        yield "penstock_commits_total", _one(loop.commits)
+        yield "penstock_commits_total", _one(loop.commit.count)
         yield "penstock_queues", _one(len(loop.engine.queues))
         yield "penstock_names", _one(len(loop.engine.names))
         yield "penstock_names_max", _one(loop.engine.names.most)
-        yield "penstock_waiting_receives", _one(loop.waiters)
+        yield "penstock_waiting_receives", _one(loop.waiters.count)
         yield "penstock_staged_bytes", _one(loop.engine.staging.bytes)
         if self.http:
             responses = enumerate(self.http.responses_by_status)

@@ -448,7 +448,7 @@ async def test_a_message_is_told_to_have_failed_to_be_stored(house: House) -> No
 @bounded(errors="origin")
 async def test_a_client_of_the_origin_reads_a_failure_of_the_log_as_permission_denied(house: House) -> None:
     client = await house.client()
-    house.loop.failure = "no space left"
+    house.loop.commit.failure = "no space left"
     client.say(post(label=1))
     failed = {"code": "PermissionDenied", "key": "the log cannot be written: no space left"}
     assert await client.hear() == {"type": "error", "label": 1, **failed}
@@ -460,10 +460,10 @@ async def test_what_could_not_be_finished_for_want_of_a_log_is_still_held(house:
     client = await house.client()
     client.say(fetch(), fetch())
     messages = await client.hear_all(2)
-    house.loop.failure = "no space left"
+    house.loop.commit.failure = "no space left"
     client.say(*[finish(message, label=1) for message in messages])
     assert [reply["code"] for reply in await client.hear_all(2)] == ["Unavailable", "Unavailable"]
-    house.loop.failure = None
+    house.loop.commit.failure = None
     client.say(*[finish(message, label=1) for message in messages])
     assert await client.hear_all(2) == [notice(1, "finish"), notice(1, "finish")]
 
@@ -635,7 +635,7 @@ async def test_a_session_whose_client_stays_away_ends_and_gives_back_what_never_
     await until(lambda: house.glovebox._sessions.find(number) is None)
     await house.settled()
     assert house.glovebox._sessions.kept_bytes == 0
-    assert not house.loop._followers
+    assert not house.loop.executor.followers.by_place
 
 
 @bounded(sessions_max=1)

@@ -180,7 +180,7 @@ async def test_a_follower_is_told_the_life_of_a_message(loop: Loop) -> None:
     assert told == [Kind.FETCHED, Kind.RETRIED, Kind.FETCHED]
     await ask(loop, Finish(receipt.queue, receipt.sequence, delivery=delivery.receives))
     assert told[3:] == [Kind.SUCCEEDED]
-    assert not loop._followers
+    assert not loop.executor.followers.by_place
 
 
 @live
@@ -215,7 +215,7 @@ async def test_followers_learn_that_the_queue_is_gone(loop: Loop) -> None:
     await published(loop, tell=told.append)
     await ask(loop, DeleteQueue("work"))
     assert told == [Kind.DELETED]
-    assert not loop._followers
+    assert not loop.executor.followers.by_place
 
 
 @live
@@ -228,7 +228,7 @@ async def test_whoever_stops_following_is_told_nothing_more(loop: Loop) -> None:
     follower.cancel()
     await settled(loop)
     assert not told
-    assert not loop._followers
+    assert not loop.executor.followers.by_place
 
 
 # ── Stages ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -274,7 +274,7 @@ async def test_a_fleeting_message_goes_straight_to_a_pop_that_waits(loop: Loop) 
     (delivery,) = await popped
     assert (delivery.body, delivery.sequence, delivery.receives) == (b"hello", 0, 1)
     assert loop.events_by_kind[Kind.LOGGED] == 0
-    assert loop.waiters == 0
+    assert loop.waiters.count == 0
 
 
 @live
@@ -327,18 +327,18 @@ async def test_a_crowd_that_waits_is_served_over_several_turns(loop: Loop) -> No
     for number in range(1000):
         loop.submit(Fetch("work", wait_ns=10 * SECOND_NS), partial(_note, order, number))
     await settled(loop)
-    assert loop.waiters == 1000
+    assert loop.waiters.count == 1000
     loop.submit(Publish("work", [HELLO] * 900), lambda _: None)
     loop.decide_collected()
-    assert loop.waiters == 1000 - WAKES_MAX
+    assert loop.waiters.count == 1000 - WAKES_MAX
     loop.submit(Publish("work", [HELLO] * 99), lambda _: None)
     loop.decide_collected()
-    assert loop.waiters == 1000 - WAKES_MAX
+    assert loop.waiters.count == 1000 - WAKES_MAX
     await settled(loop)
     while len(order) < 999:  # noqa: ASYNC110 - A turn, not a time.
         await asyncio.sleep(0)
     assert order == list(range(999))
-    assert loop.waiters == 1
+    assert loop.waiters.count == 1
 
 
 @live

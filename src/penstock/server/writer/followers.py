@@ -1,4 +1,4 @@
-"""Clients that are told what becomes of a message."""
+"""Clients that follow a message: each of its events is reported to them, when it is durable."""
 
 from __future__ import annotations
 
@@ -11,52 +11,49 @@ from penstock.model.values import Place
 
 
 class Follower:
-    """`cancel` when it no longer wants to be told."""
+    """Follows one message. `cancel` if it no longer wants to."""
 
-    __slots__ = ("_followers", "place", "tell")
+    __slots__ = ("_followers", "place", "report")
 
-    def __init__(self, followers: Followers, place: Place, tell: Callable[[Kind], None]) -> None:
+    def __init__(self, followers: Followers, place: Place, report: Callable[[Kind], None]) -> None:
         self._followers = followers
         self.place = place
-        self.tell: Callable[[Kind], None] | None = tell
+        self.report: Callable[[Kind], None] | None = report
 
     def cancel(self) -> None:
-        self.tell = None
+        self.report = None
         self._followers.remove(self)
 
-    def told(self, kind: Kind | Refused) -> None:
-        """An event is durable, or never will be."""
-        if self.tell and not isinstance(kind, Refused):
-            self.tell(kind)
+    def durable(self, kind: Kind | Refused) -> None:
+        """An event is durable; or never will be, and is not reported."""
+        if self.report and not isinstance(kind, Refused):
+            self.report(kind)
 
 
-Concerned = tuple[Callable[[Kind | Refused], None], Kind]  # Whom to tell, and what.
+Concerned = tuple[Callable[[Kind | Refused], None], Kind]  # What to call, and with which kind.
 
 
 class Followers:
     def __init__(self) -> None:
-        self._by_place: dict[Place, list[Follower]] = {}
+        self.by_place: dict[Place, list[Follower]] = {}
 
-    def __len__(self) -> int:
-        return len(self._by_place)
-
-    def add(self, place: Place, tell: Callable[[Kind], None]) -> Follower:
-        follower = Follower(self, place, tell)
-        self._by_place.setdefault(place, []).append(follower)
+    def add(self, place: Place, report: Callable[[Kind], None]) -> Follower:
+        follower = Follower(self, place, report)
+        self.by_place.setdefault(place, []).append(follower)
         return follower
 
     def remove(self, follower: Follower) -> None:
-        followers = self._by_place.get(follower.place, [])
+        followers = self.by_place.get(follower.place, [])
         if follower in followers:
             followers.remove(follower)
             if not followers:
-                del self._by_place[follower.place]
+                del self.by_place[follower.place]
 
     def concerned(self, event: Event, origins: Mapping[Place, Place]) -> Iterator[Concerned]:
-        """Those who follow a message that an event is about; if it is the last one of the message, they no longer do.
-        `origins`: where a message that has moved came from."""
+        """Those who follow the message of an event. After its last event they no longer do. `origins`: where messages
+        that have moved came from."""
         if isinstance(event, QueueRemoved):
-            for place in [place for place in self._by_place if place[0] == event.queue]:
+            for place in [place for place in self.by_place if place[0] == event.queue]:
                 yield from self._at(place, Kind.DELETED)
         elif event.kind not in LETTERS:
             return  # Housekeeping.
@@ -68,6 +65,6 @@ class Followers:
                 yield from self._at((event.queue, sequence), event.kind)
 
     def _at(self, place: Place, kind: Kind) -> Iterator[Concerned]:
-        followers = self._by_place.pop(place, ()) if kind in ENDS else self._by_place.get(place, ())
+        followers = self.by_place.pop(place, ()) if kind in ENDS else self.by_place.get(place, ())
         for follower in followers:
-            yield follower.told, kind
+            yield follower.durable, kind

@@ -1,4 +1,4 @@
-"""What an answer tells of but does not hold, read from the log before it is given: bodies, headers, results."""
+"""Fills in what an answer refers to but does not hold, before it is given: bodies, keys, headers, results."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from penstock.model.values import Position
 Read = Callable[[Position, int], bytes]
 
 
-def load(answer: Answer, read: Read) -> None:
-    """Fill in what is to be delivered."""
+def fill(answer: Answer, read: Read) -> None:
+    """Read everything that the answer delivers."""
     if type(answer) is Pulled:
         for drawn in answer.drawn:
-            _load_columns(drawn, read)
+            _fill_columns(drawn, read)
     elif type(answer) is StoredResult:
         answer.result = read(answer.position, answer.size)
     elif type(answer) is Received or type(answer) is Claimed:
-        _load_all(answer.deliveries, read)
+        _fill_all(answer.deliveries, read)
     elif type(answer) is not Refused:
-        _load_all(cast("Sequence[Delivery]", answer), read)
+        _fill_all(cast("Sequence[Delivery]", answer), read)
 
 
 def first_in(answer: Answer, ranges: Sequence[tuple[Position, Position]]) -> tuple[int | str, int] | None:
-    """The first message of an answer that has bytes in one of these ranges: its queue, by name or as in its id, and
-    its sequence. None if the answer is a result."""
+    """The first message that has bytes in one of these ranges: its queue (by name, or by number as in its id) and
+    sequence. None if there is none, or if the answer is a result."""
     for queue, sequence, position, size in _extents(answer):
         if size and any(start < position + size and position < end for start, end in ranges):
             return queue, sequence
@@ -47,19 +47,19 @@ def _extents(answer: Answer) -> Iterator[tuple[int | str, int, Position, int]]:
             yield each.queue, each.sequence, each.position, size
 
 
-def _load_all(deliveries: Sequence[Delivery], read: Read) -> None:
+def _fill_all(deliveries: Sequence[Delivery], read: Read) -> None:
     start = 0
     while start < len(deliveries):
         stop = _end_of_run(deliveries, start)
         if stop - start > 1:
-            _load_run(deliveries[start:stop], read)
+            _fill_run(deliveries[start:stop], read)
         else:
-            _load_one(deliveries[start], read)
+            _fill_one(deliveries[start], read)
         start = stop
 
 
-def _load_run(deliveries: Sequence[Delivery], read: Read) -> None:
-    """Bodies that lie one after the other in the log: one read for all of them."""
+def _fill_run(deliveries: Sequence[Delivery], read: Read) -> None:
+    """Bodies that lie one after the other in the log are read at once."""
     base, last = deliveries[0].position, deliveries[-1]
     bodies = read(base, last.position + last.body_bytes - base)
     for delivery in deliveries:
@@ -67,7 +67,7 @@ def _load_run(deliveries: Sequence[Delivery], read: Read) -> None:
         delivery.body = bodies[start : start + delivery.body_bytes]
 
 
-def _load_one(delivery: Delivery, read: Read) -> None:
+def _fill_one(delivery: Delivery, read: Read) -> None:
     body, key = delivery.body_bytes, delivery.key_bytes
     extent = read(delivery.position, body + key + delivery.headers_bytes)
     if len(extent) == body:
@@ -77,8 +77,8 @@ def _load_one(delivery: Delivery, read: Read) -> None:
         delivery.headers = extent[body + key :]
 
 
-def _load_columns(drawn: Drawn, read: Read) -> None:
-    """Messages that were published together lie together, and are read together."""
+def _fill_columns(drawn: Drawn, read: Read) -> None:
+    """Messages that were published together lie together, and are read at once."""
     sizes, positions = drawn.body_bytes, drawn.positions
     if not any(drawn.key_bytes) and not any(drawn.headers_bytes):
         first = positions[0]

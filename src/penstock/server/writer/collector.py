@@ -1,0 +1,145 @@
+"""Commands that are decided together.
+
+Publishes, finishes, outcomes and fetches that come in one turn of the event loop, or while a commit is under way, are
+collected. They are decided just before the next commit, or before any other command: they could not be durable
+earlier, and together they cost much less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, cast
+
+from msgspec.structs import replace
+
+from penstock.model.answers import Delivery, Refused
+from penstock.model.commands import (
+    Command,
+    Fetch,
+    Finish,
+    FinishMany,
+    Publish,
+    PublishTopics,
+    Settle,
+    SettleMany,
+)
+from penstock.model.values import Stage
+from penstock.server.writer.commit import GroupCommit
+from penstock.server.writer.port import Reply
+from penstock.server.writer.serving import Serving
+from penstock.server.writer.waiters import Waiter
+
+Entry = tuple[Any, Reply, Stage, Waiter | None]  # A command that is not decided yet.
+Collected = dict[type[Command], list[Entry]]  # By type. There is no empty list.
+
+
+class _Rule(NamedTuple):
+    """How commands of one type are decided together."""
+
+    is_alike: Callable[[Any], object] | None  # Those with the same value are; None: all are.
+    merged: Callable[[list[Any]], Command]  # One command for several.
+    parts: Callable[[list[Any], Any], Sequence[Any]]  # The answer of each from the answer of all.
+
+
+def _merged_publish(publishes: list[Any]) -> Command:
+    messages = [message for publish in publishes for message in publish.messages]
+    return cast("Command", replace(publishes[0], messages=messages))
+
+
+def _receipts(publishes: list[Any], receipts: Any) -> Sequence[Any]:
+    """For each the part that is about its messages."""
+    parts, start = [], 0
+    for publish in publishes:
+        stop = start + len(publish.messages)
+        parts.append(receipts[start:stop])
+        start = stop
+    return parts
+
+
+def _as_they_are(_: list[Any], answers: Any) -> Sequence[Any]:
+    return cast("Sequence[Any]", answers)
+
+
+_PUBLISHES = _Rule(lambda command: (command.queue, command.create), _merged_publish, _receipts)
+
+# Finishes come first, and fetches last of all: so a client that does not wait for its answers never gets a message
+# that it has already finished, and gets what it has just published.
+_RULES: dict[type[Command], _Rule] = {
+    Finish: _Rule(None, FinishMany, _as_they_are),
+    Settle: _Rule(None, SettleMany, _as_they_are),
+    Publish: _PUBLISHES,
+    PublishTopics: _PUBLISHES,
+}
+_IN_ORDER = tuple(_RULES.items())
+COLLECTED = frozenset((*_RULES, Fetch))
+
+
+class Collector:
+    def __init__(self, collected: Collected, serving: Serving, commit: GroupCommit, woken: Sequence[Any]) -> None:
+        self._collected = collected
+        self._serving = serving
+        self._commit = commit
+        self._woken = woken
+
+    def decide(self) -> None:
+        """Decide what has been collected."""
+        collected = self._collected
+        if collected:
+            for kind, rule in _IN_ORDER:
+                if kind in collected:
+                    self._decide_together(rule, collected.pop(kind))
+            if self._woken:
+                self._serving.wake()  # Those who wait were there before the fetches that have just come.
+            if Fetch in collected:
+                self._fetch_together(collected.pop(Fetch))
+        if self._woken:
+            self._serving.wake()
+
+    def _decide_together(self, rule: _Rule, entries: list[Entry]) -> None:
+        for together in _grouped(entries, rule.is_alike) if rule.is_alike and len(entries) > 1 else (entries,):
+            commands = [entry[0] for entry in together]
+            answer = self._serving.carry_out(commands[0] if len(commands) == 1 else rule.merged(commands))
+            if len(commands) == 1:
+                self._commit.hold(together[0][1], answer, together[0][2])
+            elif type(answer) is Refused:
+                for entry in together:  # What is refused together may still be accepted one by one.
+                    self._decide_alone(entry)
+            else:
+                self._commit.hold_all(together, rule.parts(commands, answer))
+
+    def _fetch_together(self, fetches: list[Entry]) -> None:
+        for together in _grouped(fetches, lambda fetch: (fetch.queue, fetch.lease_ns, fetch.consumer, fetch.confirm)):
+            deliveries: Sequence[Delivery] = ()
+            if len(together) > 1:
+                count = sum([command.count for command, _, _, _ in together])
+                answer = self._serving.carry_out(replace(together[0][0], count=count, wait_ns=0))
+                if type(answer) is not Refused:
+                    deliveries = cast("Sequence[Delivery]", answer)
+            start = 0
+            served: list[Entry] = []
+            parts: list[Sequence[Delivery]] = []
+            for entry in together:
+                stop = start + entry[0].count
+                if part := deliveries[start:stop]:
+                    served.append(entry)
+                    parts.append(part)
+                else:
+                    self._decide_alone(entry)
+                start = stop
+            self._commit.hold_all(served, parts)
+
+    def _decide_alone(self, entry: Entry) -> None:
+        command, reply, stage, waiter = entry
+        if not (waiter and waiter.canceled):
+            self._serving.answer_or_wait(command, reply, stage, waiter)
+
+
+def _grouped(entries: list[Entry], is_alike: Callable[[Any], object]) -> list[list[Entry]]:
+    """Those that are alike together, in the order in which they came."""
+    kinds = [is_alike(entry[0]) for entry in entries]
+    if kinds.count(kinds[0]) == len(kinds):
+        return [entries]
+    groups: dict[object, list[Entry]] = {}
+    for kind, entry in zip(kinds, entries, strict=True):
+        groups.setdefault(kind, []).append(entry)
+    return list(groups.values())

@@ -1,0 +1,146 @@
+"""Group commit: what one turn decides is one batch, and every answer waits until the batch it depends on is durable.
+
+When a turn of the event loop ends and no commit is under way, the batch is committed, and the next one collects. An
+answer is given when the batch that collected at its decision has reached the stage that the client asked for. That
+includes answers that logged nothing: they may depend on something that is not on the disk yet.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from penstock.limits import SECOND_NS
+from penstock.model.values import Nanos, Stage
+from penstock.server.writer.port import Reply
+from penstock.server.writer.scheduler import Scheduler
+from penstock.storage.port import Log
+
+logger = logging.getLogger(__name__)
+
+Held = list[tuple[Reply, Any]]  # Answers that are not given yet.
+
+_READY, _SYNC = Stage.READY, Stage.SYNC  # Looking a member up in an enum is not free on the hottest path.
+
+
+class GroupCommit:
+    def __init__(
+        self,
+        log: Log,
+        clock: Callable[[], Nanos],
+        scheduler: Scheduler,
+        collected: Mapping[Any, Any],
+    ) -> None:
+        """`collected`: the commands that are not decided yet."""
+        self.log = log
+        self.failure: str | None = None  # Why the log cannot be written.
+        self.collecting = False  # Something was appended since the last commit began.
+        self.in_flight: dict[Stage, Held] | None = None  # Answers that wait for the commit under way.
+        self.held_for_sync: Held = []  # Answers that wait for the batch that collects.
+        self.flush_is_due = False
+        self.count = 0
+        self.on_commit: list[Callable[[], None]] = []
+        self.on_failure: Callable[[BaseException], None] = lambda _: None
+        self.on_seconds: Callable[[float], None] = lambda _: None  # Called with how long each commit took.
+        self.decide_collected: Callable[[], None] = lambda: None  # Called before each commit.
+        self._held_for_write: Held = []
+        self._began: Nanos = 0
+        self._clock = clock
+        self._scheduler = scheduler
+        self._collected = collected
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits for the disk."""
+        return self.in_flight is None and not self.collecting and not self._collected
+
+    def hold(self, reply: Reply, answer: Any, stage: Stage) -> None:
+        """Give an answer when what is collecting now, or else what is in flight, has reached the stage."""
+        if self.collecting and stage is _SYNC:
+            self.held_for_sync.append((reply, answer))
+        elif stage is _READY:
+            give([(reply, answer)])
+        elif self.collecting:
+            self._held_for_write.append((reply, answer))
+        elif self.in_flight is not None:
+            self.in_flight[stage].append((reply, answer))
+        else:
+            reply(answer)
+
+    def hold_all(self, entries: Sequence[tuple[Any, Reply, Stage, Any]], answers: Sequence[Any]) -> None:
+        """Give each collected command its answer."""
+        held, collecting = self.held_for_sync, self.collecting
+        for (_, reply, stage, _), answer in zip(entries, answers, strict=True):
+            if collecting and stage is _SYNC:
+                held.append((reply, answer))
+            else:
+                self.hold(reply, answer, stage)
+
+    def flush_soon(self) -> None:
+        """Commit when this turn has ended, unless a commit is under way then."""
+        self.flush_is_due = True
+        self._scheduler.soon(self._flush)
+
+    def take_held(self) -> dict[Stage, Held]:
+        """The answers that wait for the batch that collects; another batch begins."""
+        held = {Stage.WRITE: self._held_for_write, Stage.SYNC: self.held_for_sync}
+        self._held_for_write, self.held_for_sync = [], []
+        self.collecting = False
+        return held
+
+    def _flush(self) -> None:
+        self.flush_is_due = False
+        if self.failure:
+            return
+        self.decide_collected()
+        if self.in_flight is not None or not self.collecting:
+            return
+        self.in_flight = self.take_held()
+        self._began = self._clock()
+        self.count += 1
+        self.log.commit(self._began, self._progress)
+
+    def _progress(self, stage: Stage | BaseException) -> None:
+        """Called by the log, from its own thread."""
+        if isinstance(stage, BaseException):
+            failure = stage
+            self._scheduler.from_thread(lambda: self.on_failure(failure))
+        elif stage is Stage.SYNC:
+            self._scheduler.from_thread(self._synced)
+        elif self.in_flight and self.in_flight[Stage.WRITE]:
+            self._scheduler.from_thread(self._written)
+
+    def _written(self) -> None:
+        if self.in_flight:
+            answered, self.in_flight[Stage.WRITE] = self.in_flight[Stage.WRITE], []
+            give(answered)
+
+    def _synced(self) -> None:
+        if self.in_flight is None:
+            return  # The log has failed in the meantime.
+        done, self.in_flight = self.in_flight, None
+        self.on_seconds((self._clock() - self._began) / SECOND_NS)
+        if not (self.flush_is_due or self.is_idle):
+            # At the end of this turn, so that what the answered clients send next can still join the batch.
+            self.flush_soon()
+        give(done[Stage.WRITE])
+        give(done[Stage.SYNC])
+        for callback in self.on_commit:
+            callback()
+
+    def abandon(self, reason: str) -> Held:
+        """The log has failed. The answers that will never be true: nothing is held any more."""
+        self.failure = reason
+        held = [*(self.in_flight or {}).values(), *self.take_held().values()]
+        self.in_flight = None
+        return [each for answers in held for each in answers]
+
+
+def give(answered: Held) -> None:
+    """Call everyone, even if one of the calls fails."""
+    for reply, answer in answered:
+        try:
+            reply(answer)
+        except Exception:
+            logger.exception("reply_failed")

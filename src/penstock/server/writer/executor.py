@@ -1,0 +1,92 @@
+"""Decides commands: the engine makes events, the log takes them, and the engine applies them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+
+from penstock.engine.engine import Engine
+from penstock.errors import HistoryError, Reason
+from penstock.model.answers import Answer, Refused
+from penstock.model.commands import AwaitResult, Command, Fetch, Pull, ReadClaimed, Receive
+from penstock.model.events import Event, QueueChanged, QueueCreated, QueueRemoved
+from penstock.model.kinds import Kind
+from penstock.model.values import Nanos
+from penstock.server.writer.commit import GroupCommit
+from penstock.server.writer.damage import Damage
+from penstock.server.writer.followers import Followers
+from penstock.server.writer.scheduler import Deadline
+from penstock.server.writer.waiters import Waiters
+
+logger = logging.getLogger(__name__)
+
+_FIRST_OF_MESSAGES = int(Kind.LOGGED)
+_OF_QUEUES = (QueueCreated, QueueChanged, QueueRemoved)
+_READS = frozenset((Fetch, Pull, Receive, AwaitResult, ReadClaimed))  # Their answers hold what is in the log.
+
+
+class Executor:
+    def __init__(
+        self,
+        engine: Engine,
+        commit: GroupCommit,
+        waiters: Waiters,
+        clock: Callable[[], Nanos],
+        deadline: Deadline,
+    ) -> None:
+        """`deadline` is kept at the time of the next lease, lifetime or delay that ends."""
+        self.engine = engine
+        self.followers = Followers()
+        self.damage = Damage(self, commit)
+        self.events_by_kind = [0] * (max(Kind) + 1)
+        self.on_queue: list[Callable[[int], None]] = []
+        self._commit = commit
+        self._waiters = waiters
+        self._clock = clock
+        self._deadline = deadline
+
+    def now(self) -> Nanos:
+        """The time, later than that of every event so far."""
+        now = self._clock()
+        latest = self.engine.time
+        return now if now > latest else latest + 1
+
+    def decide(self, command: Command) -> Answer:
+        """Decide and apply; the answer, which is not to be given before the commit."""
+        try:
+            decision = self.engine.decide(command, self.now())
+        except HistoryError as error:
+            logger.critical("history_damaged", extra={"reason": str(error)})
+            return Refused(Reason.DAMAGED, str(error))
+        if type(command) in _READS and decision.answer:
+            decision = self.damage.filled(command, decision)
+        if decision.events:
+            self.apply(decision.events)
+        return decision.answer
+
+    def apply(self, events: Sequence[Event]) -> None:
+        engine, commit, counts = self.engine, self._commit, self.events_by_kind
+        append = commit.log.append
+        waiters, followers = self._waiters, self.followers
+        observers = waiters.observers if waiters.by_key or waiters.workers.watches else None
+        for event in events:
+            kind = event.kind
+            if observers and kind in observers:
+                observers[kind](event, engine)
+            if followers.by_place:
+                # The event is part of the batch that collects, or will be right away.
+                commit.held_for_sync += followers.concerned(event, engine.origins)
+            engine.evolve(event, append(event))
+            counts[kind] += event.records
+            if kind < _FIRST_OF_MESSAGES and isinstance(event, _OF_QUEUES):
+                commit.held_for_sync.append((self._queue_is_durable, event.queue))
+        commit.collecting = True
+        if commit.in_flight is None and not commit.flush_is_due:
+            commit.flush_soon()
+        if engine.next_deadline < self._deadline.at:
+            self._deadline.set(engine.next_deadline)
+
+    def _queue_is_durable(self, number: int | Refused) -> None:
+        if not isinstance(number, Refused):
+            for callback in self.on_queue:
+                callback(number)

@@ -1,0 +1,190 @@
+"""Serves clients: carries out their commands, lets them wait, and answers them when what they wait for has come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+from penstock.limits import WAKES_MAX
+from penstock.model.answers import Answer, Delivery, Done, Receipt, Refused
+from penstock.model.commands import Command, Fetch, Publish, PublishInTurn, Pull, Tick
+from penstock.model.values import Key, Stage
+from penstock.server.writer.commit import GroupCommit, give
+from penstock.server.writer.executor import Executor
+from penstock.server.writer.port import Reply
+from penstock.server.writer.scheduler import Deadline, Scheduler
+from penstock.server.writer.waiters import Waiter, Waiters, WaitersByKey, Watch
+
+_TICK = Tick()
+_DONE = Done()
+_SYNC = Stage.SYNC
+
+
+class Serving:
+    def __init__(
+        self, executor: Executor, commit: GroupCommit, waiters: Waiters, deadline: Deadline, scheduler: Scheduler
+    ) -> None:
+        self._executor = executor
+        self._commit = commit
+        self._waiters = waiters
+        self._deadline = deadline
+        self._scheduler = scheduler
+        self._wake_is_due = False
+        waiters.receivers.on_due = self._due_again
+
+    def carry_out(self, command: Command) -> Answer:
+        """Decide and apply a command, after everything that time has brought."""
+        if self._executor.engine.next_deadline <= self._executor.now():
+            self.pass_time()
+        if type(command) is PublishInTurn:
+            return self._published_in_turn(command)
+        return self._executor.decide(command)
+
+    def _published_in_turn(self, command: PublishInTurn) -> Answer:
+        answers = []
+        for publish in command.publishes:
+            answers.append(self._executor.decide(publish))
+            if type(answers[-1]) is Refused:
+                break
+        return cast("Answer", answers)
+
+    def pass_time(self) -> None:
+        """Leases and lifetimes that ran out, and delays that are over."""
+        engine, now = self._executor.engine, self._executor.now()
+        if events := engine.decide(_TICK, now).events:
+            self._executor.apply(events)
+        for number in engine.advance(now):
+            self._waiters.wake_queue(engine.queues[number].name)
+        self.wake()
+        self._deadline.set(engine.next_deadline)
+
+    # ── Clients that wait ───────────────────────────────────────────────────────────────────────────────────
+
+    def answer_or_wait(self, command: Command, reply: Reply, stage: Stage, waiter: Waiter | None) -> None:
+        answer = self.carry_out(command)
+        if waiter and waiter.patient and not answer:
+            self._wait(waiter, answer)
+        else:
+            self._commit.hold(reply, answer, stage)
+        if type(command) is Pull:
+            self._wake_passed(command)
+
+    def _wait(self, waiter: Waiter, answer: Answer) -> None:
+        if type(waiter.command) is Pull:
+            waiter.command = self._executor.engine.waiting(waiter.command)
+        self._waiters.count += 1
+        waiter.timer = self._scheduler.after(waiter.command.wait_ns, lambda: self.give_up(waiter))
+        self._waiters.of_command[type(waiter.command)].add(waiter, answer)
+
+    def give_up(self, waiter: Waiter) -> None:
+        """Answer a client that waits with what there is."""
+        if waiter.timer:
+            # A fetch that found nothing has nothing to say; the others have.
+            self._serve(waiter, () if type(waiter.command) is Fetch else self._executor.decide(waiter.command))
+            self.wake()
+
+    def forget(self, waiter: Waiter) -> None:
+        """Let it wait no longer, if it does."""
+        if waiter.timer:
+            waiter.timer.cancel()
+            waiter.timer = None
+            self._waiters.count -= 1
+            self._waiters.of_command[type(waiter.command)].remove(waiter)
+
+    def _serve(self, waiter: Waiter, answer: Answer) -> None:
+        self.forget(waiter)
+        self._commit.hold(waiter.reply, answer, waiter.stage)
+        if type(waiter.command) is Pull:
+            self._wake_passed(waiter.command)
+
+    def _wake_passed(self, command: Pull) -> None:
+        """A start may have led past the message that others of the same name stop before."""
+        for draw in command.draws:
+            if draw.start:
+                self._waiters.receivers.wake_receiver(draw.queue, command.receiver)
+
+    def hand_over(self, command: Publish, reply: Reply) -> bool:
+        """Give a message straight to a client that waits for one and confirms none: it is stored nowhere."""
+        waiter = next(iter(self._waiters.workers.by_key.get(command.queue, ())), None)
+        if waiter is None or type(waiter.command) is not Fetch:
+            return False
+        if waiter.command.confirm or len(command.messages) != 1:
+            return False
+        (message,) = command.messages
+        number = self._executor.engine.numbers.get(command.queue)
+        if message.delay_ns or number is None:
+            return False
+        self.forget(waiter)
+        now = self._executor.now()
+        sizes = len(message.body), len(message.key), len(message.headers)
+        names = message.content_type, message.sender
+        parts = message.body, message.key, message.headers
+        delivery = Delivery(number, 0, 0, *sizes, *names, message.priority, 1, now, now, *parts)
+        give([(waiter.reply, [delivery]), (reply, [Receipt(number, 0, True)])])
+        return True
+
+    def watch(self, queue: str, wake: Callable[[], None]) -> Watch:
+        workers = self._waiters.workers
+        watch = Watch(workers, queue, wake)
+        if self._has_ready(queue) and not self._commit.failure:
+            self._commit.hold(watch.woken, _DONE, _SYNC)
+        else:
+            workers.add_watch(watch)
+        return watch
+
+    def _has_ready(self, queue: str) -> bool:
+        found = self._executor.engine.queue(queue)
+        return found is not None and found.ready > 0
+
+    # ── Waking ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def wake(self) -> None:
+        """Hand what has come to those who wait for it; wake those who watch a queue if something is left there. A
+        crowd is served over several turns, so that it delays nobody else."""
+        woken, room = self._waiters.woken, WAKES_MAX
+        while woken and not self._wake_is_due:
+            waiters, key = woken.pop()
+            if not waiters.in_turn:
+                self._offer_to_all(waiters, key)
+                continue
+            while waiting := waiters.by_key.get(key):
+                if not room:
+                    woken.append((waiters, key))
+                    self._wake_is_due = True
+                    self._scheduler.soon(self._wake_more)
+                    return
+                room -= 1
+                waiter = next(iter(waiting))
+                answer = self._executor.decide(waiter.command)
+                if not answer:
+                    waiters.unserved(waiter, answer)
+                    break
+                self._serve(waiter, answer)
+            if waiters is self._waiters.workers:
+                self._wake_watches(cast("str", key))
+
+    def _wake_more(self) -> None:
+        self._wake_is_due = False
+        if not self._commit.failure:
+            self.wake()
+
+    def _wake_watches(self, queue: str) -> None:
+        watches = self._waiters.workers.watches
+        if queue in watches and self._has_ready(queue):
+            for watch in watches.pop(queue):
+                self._commit.hold(watch.woken, _DONE, _SYNC)
+
+    def _offer_to_all(self, waiters: WaitersByKey, key: Key) -> None:
+        """Those who wait with one key do not all want the same."""
+        for waiter in list(waiters.by_key.get(key, ())):
+            if not waiter.is_waiting:
+                continue  # It went away when another was answered.
+            if answer := self._executor.decide(waiter.command):
+                self._serve(waiter, answer)
+            else:
+                waiters.unserved(waiter, answer)
+
+    def _due_again(self, key: Key) -> None:
+        if not self._commit.failure:
+            self._offer_to_all(self._waiters.receivers, key)
+            self.wake()

@@ -1,0 +1,280 @@
+"""Who waits for what. Each client waits with the keys of its command, first come first served.
+
+A key is of one of three kinds: the workers of a queue, a receiver of a queue, or the result of a message. Events wake
+keys; `serving.py` then lets the commands of those who wait be decided again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from penstock.dialects.wire.conversation import Cancelable
+from penstock.engine.engine import Engine
+from penstock.limits import NEVER_NS
+from penstock.model.answers import Answer, Pulled, Received, Refused
+from penstock.model.commands import AwaitResult, Command, Fetch, Pull, Receive, Waiting
+from penstock.model.events import MessageEvent, MessageRun, QueuedRun
+from penstock.model.kinds import MOVES, Kind, kinds_where
+from penstock.model.values import Key, Nanos, Stage
+from penstock.server.writer.port import Reply
+from penstock.server.writer.scheduler import Deadline, Scheduler
+
+if TYPE_CHECKING:
+    from penstock.server.writer.serving import Serving
+
+ByKey = dict[Key, dict["Waiter", None]]
+Woken = list[tuple["WaitersByKey", Key]]  # Keys that something may have come for.
+
+
+class Waiter:
+    """A client that waits, or may have to. `cancel` if it has gone away, even before it began to wait."""
+
+    __slots__ = ("_serving", "canceled", "command", "patient", "reply", "stage", "timer")
+
+    def __init__(self, serving: Serving, command: Waiting, reply: Reply, stage: Stage) -> None:
+        self._serving = serving
+        self.command = command
+        self.reply = reply
+        self.stage = stage
+        self.timer: Cancelable | None = None
+        self.canceled = False
+        self.patient = True
+
+    @property
+    def is_waiting(self) -> bool:
+        """False if it is answered, about to be answered, or not decided yet."""
+        return self.timer is not None
+
+    def cancel(self) -> None:
+        self.canceled = True
+        self._serving.forget(self)
+
+    def give_up(self) -> None:
+        """Answer with what there is: now, or as soon as the command is decided."""
+        self.patient = False
+        self._serving.give_up(self)
+
+
+class Watch:
+    """A client that wants to know, once, when a queue has a ready message. `cancel` if it no longer does."""
+
+    __slots__ = ("_workers", "queue", "wake")
+
+    def __init__(self, workers: Workers, queue: str, wake: Callable[[], None]) -> None:
+        self._workers = workers
+        self.queue = queue
+        self.wake: Callable[[], None] | None = wake
+
+    def cancel(self) -> None:
+        self.wake = None
+        self._workers.remove_watch(self)
+
+    def woken(self, answer: Answer) -> None:
+        """What woke it is durable; or never will be, and it watches on."""
+        if self.wake and isinstance(answer, Refused):
+            self._workers.add_watch(self)
+        elif self.wake:
+            self.wake()
+
+
+class WaitersByKey:
+    """The clients that wait with keys of one kind."""
+
+    in_turn = True  # All who wait with a key want the same: if the first gets nothing, nobody does.
+
+    def __init__(self, by_key: ByKey, woken: Woken) -> None:
+        self.by_key = by_key
+        self._woken = woken
+
+    def add(self, waiter: Waiter, answer: Answer) -> None:
+        """Let a client wait that was answered so."""
+        for key in waiter.command.waits_for:
+            self.by_key.setdefault(key, {})[waiter] = None
+        self.unserved(waiter, answer)
+
+    def remove(self, waiter: Waiter) -> None:
+        for key in waiter.command.waits_for:
+            _discard(self.by_key, key, waiter)
+
+    def wake(self, key: Key) -> None:
+        if key in self.by_key:
+            self._woken.append((self, key))
+
+    def unserved(self, waiter: Waiter, answer: Answer) -> None:
+        """A client waits on after this answer."""
+
+
+class Workers(WaitersByKey):
+    """They wait for any message of a queue: the key is its name. So do those who only watch it."""
+
+    def __init__(self, by_key: ByKey, woken: Woken) -> None:
+        super().__init__(by_key, woken)
+        self.watches: dict[str, dict[Watch, None]] = {}
+
+    def wake(self, key: Key) -> None:
+        if key in self.by_key or key in self.watches:
+            self._woken.append((self, key))
+
+    def add_watch(self, watch: Watch) -> None:
+        self.watches.setdefault(watch.queue, {})[watch] = None
+
+    def remove_watch(self, watch: Watch) -> None:
+        if watch in self.watches.get(watch.queue, ()):
+            _discard(self.watches, watch.queue, watch)
+
+
+class Receivers(WaitersByKey):
+    """They wait for what a receiver has not had: the key is its queue and name, and where it starts if it says so."""
+
+    def __init__(self, by_key: ByKey, woken: Woken, new_deadline: Callable[[Callable[[], None]], Deadline]) -> None:
+        super().__init__(by_key, woken)
+        self.on_due: Callable[[Key], None] = lambda _: None
+        self.by_queue: dict[str, dict[Key, None]] = {}
+        self._starts: dict[Key, dict[Key, None]] = {}  # By queue and receiver: the keys with a start of their own.
+        self._due: dict[Key, Deadline] = {}  # When a message without a result is delivered again.
+        self._new_deadline = new_deadline
+
+    def add(self, waiter: Waiter, answer: Answer) -> None:
+        super().add(waiter, answer)
+        for key in waiter.command.waits_for:
+            self.by_queue.setdefault(key[0], {})[key] = None
+            if len(key) == 4:
+                self._starts.setdefault(key[:2], {})[key] = None
+
+    def remove(self, waiter: Waiter) -> None:
+        super().remove(waiter)
+        for key in waiter.command.waits_for:
+            if key not in self.by_key:
+                self._remove_key(key)
+
+    def _remove_key(self, key: Key) -> None:
+        if due := self._due.pop(key, None):
+            due.set(NEVER_NS)
+        _discard(self.by_queue, key[0], key)
+        if len(key) == 4:
+            _discard(self._starts, key[:2], key)
+
+    def wake_queue(self, queue: str) -> None:
+        if queue in self.by_queue:
+            self._woken += [(self, key) for key in self.by_queue[queue]]
+
+    def wake_receiver(self, queue: str, receiver: str) -> None:
+        self._woken += [(self, key) for key in self._waiting_as(queue, receiver)]
+
+    def _waiting_as(self, queue: str, receiver: str) -> list[Key]:
+        """The keys of all who wait as this receiver, wherever they start."""
+        key = (queue, receiver)
+        return [each for each in (key, *self._starts.get(key, ())) if each in self.by_key]
+
+    # A message without a result in time is delivered again. Only receivers that wait need a timer for it.
+
+    def unserved(self, waiter: Waiter, answer: Answer) -> None:
+        if (type(answer) is Pulled or type(answer) is Received) and answer.due_at != NEVER_NS:
+            for key in waiter.command.waits_for:
+                self._set_due(key, answer.due_at)
+
+    def due_again(self, queue: str, receiver: str, due_at: Nanos) -> None:
+        if queue in self.by_queue and due_at != NEVER_NS:
+            for key in self._waiting_as(queue, receiver):
+                self._set_due(key, due_at)
+
+    def _set_due(self, key: Key, due_at: Nanos) -> None:
+        due = self._due.get(key)
+        if due is None:
+            due = self._due[key] = self._new_deadline(lambda: self._is_due(key))
+        if due_at < due.at:
+            due.set(due_at)
+
+    def _is_due(self, key: Key) -> None:
+        del self._due[key]
+        self.on_due(key)
+
+    def rearm(self) -> None:
+        """Set the timers again: the clock does not run as they do."""
+        for due in self._due.values():
+            due.set(due.at)
+
+
+class Results(WaitersByKey):
+    """They wait for a result of a message, from one receiver or from any: the key is its queue and sequence."""
+
+    in_turn = False
+
+
+class Waiters:
+    """All clients that wait, and the keys that were woken."""
+
+    def __init__(self, clock: Callable[[], Nanos], scheduler: Scheduler) -> None:
+        self.by_key: ByKey = {}
+        self.woken: Woken = []
+        self.count = 0
+        self.workers = Workers(self.by_key, self.woken)
+        self.receivers = Receivers(self.by_key, self.woken, lambda callback: Deadline(clock, scheduler, callback))
+        self.results = Results(self.by_key, self.woken)
+        self.of_command: dict[type[Command], WaitersByKey] = {
+            Fetch: self.workers,
+            Pull: self.receivers,
+            Receive: self.receivers,
+            AwaitResult: self.results,
+        }
+        self.observers: dict[Kind, Callable[[Any, Engine], None]] = {
+            **dict.fromkeys(_MAKES_READY, self._ready),
+            **dict.fromkeys(MOVES, self._moved),
+            Kind.QUEUED: self._queued,
+            Kind.RESULT_STORED: self._result_stored,
+            **dict.fromkeys(_DUE_AGAIN, self._due_again),
+            **dict.fromkeys(_CLEARS, self._cleared),
+        }
+        """What to do before an event of a kind is applied: whom does it wake?"""
+
+    def all(self) -> list[Waiter]:
+        return list(dict.fromkeys(waiter for waiters in self.by_key.values() for waiter in waiters))
+
+    def waiting(self, queue: str) -> int:
+        """How many clients wait for a message of this queue."""
+        keys: list[Key] = [queue, *self.receivers.by_queue.get(queue, ())]
+        return sum([len(self.by_key.get(key, ())) for key in keys])
+
+    def wake_queue(self, name: str) -> None:
+        """A message of this queue may be ready, or the queue is about to go."""
+        self.workers.wake(name)
+        if name in self.receivers.by_queue:
+            self.receivers.wake_queue(name)
+
+    def _ready(self, event: Any, engine: Engine) -> None:
+        self.wake_queue(engine.queues[event.queue].name)
+
+    def _moved(self, event: Any, engine: Engine) -> None:
+        self.wake_queue(engine.queues[event.to_queue].name)
+
+    def _queued(self, event: Any, engine: Engine) -> None:
+        for number in dict.fromkeys(event.queue if type(event) is QueuedRun else (event.queue,)):
+            self.wake_queue(engine.queues[number].name)
+
+    def _result_stored(self, event: Any, engine: Engine) -> None:
+        self.results.wake((engine.queues[event.queue].name, event.sequence))
+
+    def _due_again(self, event: Any, engine: Engine) -> None:
+        receiver = event.consumer[0] if isinstance(event, MessageRun) else event.consumer
+        self.receivers.due_again(engine.queues[event.queue].name, engine.names.texts[receiver], event.visible_at)
+
+    def _cleared(self, event: Any, engine: Engine) -> None:
+        """Receivers stop before a message that nobody has received: now it is out of their way."""
+        if isinstance(event, MessageEvent) and not event.receives:
+            self.receivers.wake_queue(engine.queues[event.queue].name)
+
+
+# A message may be ready in its queue. A run of queued messages has several queues, and is looked at on its own.
+_MAKES_READY = kinds_where(lambda row: row.wakes and not row.moves) - {Kind.QUEUED}
+# Receivers wait for the time at which something is due again.
+_DUE_AGAIN = kinds_where(lambda row: row.whose != "workers" and "visible_at" in row.stores)
+_CLEARS = kinds_where(lambda row: row.clears)
+
+
+def _discard(members_by: dict[Any, dict[Any, None]], name: Any, member: Any) -> None:
+    """Remove a member, and its name with the last one."""
+    members = members_by[name]
+    del members[member]
+    if not members:
+        del members_by[name]
