@@ -21,8 +21,8 @@ from bench.penstock import Broker
 from bench.servers import scratch_directory
 from penstock.model.values import Version
 from penstock.storage.directory import DataDirectory
-from penstock.storage.history.history import name_of
-from penstock.storage.history.versions import StoredVersions
+from penstock.storage.history.stored import StoredVersions
+from penstock.storage.history.versions import name_of
 
 Found = dict[str, float]
 

@@ -27,7 +27,7 @@ from penstock.server.services.snapshots import Snapshots
 from penstock.server.services.spectators import Spectators
 from penstock.server.shells.http import HttpServer, Route
 from penstock.server.shells.lines import LineServer
-from penstock.storage.history.history import ObjectHistory
+from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.snapshot import snapshot_path
 from penstock.storage.memory import MemoryLog

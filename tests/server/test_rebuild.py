@@ -13,8 +13,9 @@ from penstock.cli.log import app
 from penstock.errors import DamagedLogError, DataDirectoryError
 from penstock.model.values import Version
 from penstock.storage.directory import DataDirectory
-from penstock.storage.history.history import ObjectHistory, name_of
-from penstock.storage.history.versions import StoredVersions
+from penstock.storage.history.object_history import ObjectHistory
+from penstock.storage.history.stored import StoredVersions
+from penstock.storage.history.versions import name_of
 from penstock.storage.log.segments import SegmentLog
 from tests.support.live_loop import Remembered
 

@@ -17,7 +17,7 @@ from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.scheduler import AsyncioScheduler
-from penstock.storage.history.history import ObjectHistory
+from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.memory import MemoryLog
 

@@ -134,7 +134,7 @@ def test_a_history_of_another_time_is_refused(start_broker: StartBroker, tmp_pat
     shutil.move(tmp_path / "older", data / "history")
     code, complaint = refused_start(data)
     assert code == 1
-    assert "and the snapshot says that it reached" in complaint
+    assert "but the snapshot says that it reached" in complaint
     shutil.rmtree(tmp_path / "backup" / "history")
     shutil.move(tmp_path / "newer", tmp_path / "backup" / "history")
     code, complaint = refused_start(tmp_path / "backup")

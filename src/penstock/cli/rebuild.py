@@ -19,8 +19,9 @@ from penstock.errors import DamagedLogError, HistoryError
 from penstock.model.kinds import Kind
 from penstock.model.values import Position, Version
 from penstock.storage.directory import DataDirectory, sync
-from penstock.storage.history.history import ObjectHistory, name_of
-from penstock.storage.history.versions import StoredVersions, unpacked
+from penstock.storage.history.object_history import ObjectHistory
+from penstock.storage.history.stored import StoredVersions
+from penstock.storage.history.versions import name_of, unpacked
 from penstock.storage.inspect import newest_snapshot
 from penstock.storage.log.batch import HEADER_BYTES, Header, extent_bounds, records_of
 from penstock.storage.log.names import names_defined

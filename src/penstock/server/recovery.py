@@ -10,7 +10,7 @@ from penstock.errors import DataDirectoryError, HistoryError
 from penstock.server.config import Config
 from penstock.storage import open_log
 from penstock.storage.directory import DataDirectory
-from penstock.storage.history.history import ObjectHistory
+from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.port import Log
 
 logger = logging.getLogger(__name__)

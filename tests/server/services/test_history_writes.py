@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from penstock.limits import HISTORY_BATCH_KEYS
-from penstock.storage.history.history import ObjectHistory
-from penstock.storage.history.versions import StoredVersions
+from penstock.storage.history.object_history import ObjectHistory
+from penstock.storage.history.stored import StoredVersions
 from penstock.storage.log.segments import SegmentLog
 from tests.support.live_loop import Remembered, until
 

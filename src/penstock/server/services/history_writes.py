@@ -17,7 +17,7 @@ from penstock.model.answers import Refused
 from penstock.model.values import Position
 from penstock.server.services.contract import Samples, Service, durable, one
 from penstock.server.writer.port import ServicePort
-from penstock.storage.history.history import ObjectHistory
+from penstock.storage.history.object_history import ObjectHistory
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
-"""The process that writes the Object History, and the handle that the broker has of it.
+"""The process that writes the Object History, and the broker's handle to it.
 
-LMDB's binding lets go of the interpreter for every single key. In a thread of the broker each of them would fight
-with the event loop for it; in a process of its own nobody is disturbed. It is handed one batch at a time, ends when
-nobody can hand it another, and knows nothing else: killed at any moment it leaves what can be gone on with.
+LMDB's binding releases the interpreter's lock for every single key, so a thread of the broker would fight with the
+event loop for it each time. A process of its own disturbs nobody. It takes one batch at a time, ends when no more can
+come, and has no other state: killed at any moment, it leaves a history that can be continued.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import msgspec
 
 from penstock.errors import HistoryError
 from penstock.storage.directory import sync
-from penstock.storage.history.versions import Changes, StoredVersions
+from penstock.storage.history.stored import StoredVersions
+from penstock.storage.history.versions import Changes
 
 _LENGTH = Struct("<Q")
-_NICE = 15  # Clients come first: beside a broker that has a core for itself, what it leaves is enough.
+_NICE = 15  # Clients come first; what a broker with a core of its own leaves is enough.
 
 
 class HistoryWriter:
@@ -34,7 +35,7 @@ class HistoryWriter:
         self._process: subprocess.Popen[bytes] | None = None
 
     def write(self, changes: Changes) -> None:
-        """Durable when it returns. If it raises, the next call begins with a new process."""
+        """Write durably. If this raises, the next call starts a new process."""
         if self._process is None:
             self._process = _start(self._path)
         try:
@@ -54,7 +55,7 @@ class HistoryWriter:
             try:
                 process.stdin.close()
             except BrokenPipeError:
-                pass  # It has ended before it took what was left for it.
+                pass  # It ended before it read everything.
             process.stdout.close()
             process.wait()
 
@@ -65,7 +66,7 @@ def _start(path: Path) -> subprocess.Popen[bytes]:
 
 
 def _ask(process: subprocess.Popen[bytes], batch: bytes) -> bytes | None:
-    """An empty reply: done. None: there is nobody to reply."""
+    """The reply: empty if the batch is written, None if the process has ended."""
     assert process.stdin is not None
     assert process.stdout is not None
     _send(process.stdin, batch)
@@ -91,11 +92,11 @@ def _receive(pipe: IO[bytes]) -> bytes | None:
 
 
 def _be_the_writer(path: Path) -> None:
-    """Write what comes until nothing more can come: the broker has stopped, however it did."""
+    """Write what comes until nothing more can come, because the broker has stopped or died."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # Meant for the broker, which may have something left to write.
     os.nice(_NICE)
-    gc.disable()  # Nothing here is a cycle, and a batch is very many objects.
+    gc.disable()  # There are no cycles here, and a batch is very many objects.
     stored: StoredVersions | None = None
     while batch := _receive(sys.stdin.buffer):
         try:
@@ -108,7 +109,7 @@ def _be_the_writer(path: Path) -> None:
         try:
             _send(sys.stdout.buffer, reply)
         except BrokenPipeError:
-            os._exit(0)  # Nobody is left to be told.
+            os._exit(0)  # The broker is gone.
 
 
 def _open(path: Path) -> StoredVersions:

@@ -1,14 +1,13 @@
-"""Object History beyond memory: what is on the disk, and above it what has not been written yet.
+"""The Object History: the versions on the disk, and those noted since, which are not written yet.
 
-The engine reads and notes versions here. What it has noted is cut off now and then, and written, once it is durable
-in the log, by a process of its own, together with the position of the log that it reaches to. So the disk never knows
-more than the log; what it knows less is replayed from the last snapshot, which says how far it must have come.
+The engine reads and notes versions here. Now and then the noted ones are cut off. Once they are durable in the log, a
+process of its own writes them, together with the position of the log that they reach to. So the disk never knows more
+than the log. What it lacks is replayed from the last snapshot, which says how far the disk must have come.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -26,41 +25,44 @@ from penstock.limits import (
     RUN_MESSAGES_MIN,
 )
 from penstock.model.values import Compared, KeyedRun, Place, Position, Version
+from penstock.storage.history.stored import StoredVersions
 from penstock.storage.history.versions import (
     DIGEST_BYTES,
-    NAME_BYTES_MAX,
     PACKED,
+    ROW,
     Changes,
-    StoredVersions,
     Unwritten,
-    shortened,
+    name_of,
+    names_of,
     unpacked,
 )
 from penstock.storage.history.writer import HistoryWriter
 
-_PLACE = Struct("<IQ")  # In a packed version, behind its digest: queue and sequence.
+_PLACE = Struct("<IQ")  # In a packed version, after its digest: queue and sequence.
 _DIGESTS = np.dtype(("<u8", 2))
-_VERSIONS = np.dtype(  # As `PACKED`.
+_VERSIONS = np.dtype(  # The same as `PACKED`.
     [
         ("digest", _DIGESTS),
         ("queue", "<u4"),
         ("sequence", "<u8"),
         ("versions", "<u4"),
-        ("time", "<i8"),
+        ("changed", "<i8"),
         ("position", "<u8"),
     ]
 )
-_ROWS = np.dtype([("place", ">u8"), ("version", f"V{PACKED.size}")])  # As a row of what was replaced.
+_ROWS = np.dtype([("position", ">u8"), ("version", f"V{PACKED.size}")])  # The same as `ROW`.
+assert _VERSIONS.names == Version._fields
+assert (_VERSIONS.itemsize, _ROWS.itemsize) == (PACKED.size, ROW.size)
 
 
 class _Facts(msgspec.Struct):
-    """What a snapshot says of the history: all versions before this position were noted."""
+    """What a snapshot holds of the history: all versions before this position were noted."""
 
     noted: Position
 
 
 class _Cut(NamedTuple):
-    """What is being written: it brings the disk from one position of the log to another."""
+    """What is being written. It brings the disk from one position of the log to another."""
 
     base: Position
     reached: Position
@@ -68,36 +70,19 @@ class _Cut(NamedTuple):
     noted: Unwritten
 
 
-@lru_cache(maxsize=1024)
-def _begun(about: str) -> bytes:
-    return about.encode() + b"\n"
-
-
-def names_of(about: str, keys: Sequence[bytes]) -> list[bytes]:
-    """What an object and each of some keys are known by. No object has a line feed in it, so no two are taken for the
-    same."""
-    begun = _begun(about)
-    room = NAME_BYTES_MAX - len(begun)
-    return [begun + key if len(key) <= room else shortened(begun + key) for key in keys]
-
-
-def name_of(about: str, key: bytes) -> bytes:
-    return names_of(about, (key,))[0]
-
-
 class ObjectHistory:
     def __init__(self, path: Path, *, keys_max: int = HISTORY_KEYS_DEFAULT) -> None:
         self.path = path
-        self.holds: Callable[[Position], bool] = lambda _: True  # Is what stands there still in the log?
+        self.holds: Callable[[Position], bool] = lambda _: True  # Is this position still in the log?
         self._keys_max = keys_max
         self._stored = StoredVersions(path) if (path / "data.mdb").exists() else None
-        self.noted = self.reached  # Every version so far stands before it, and every later one does not.
+        self.noted = self.reached  # Every version so far is before it, and no later one will be.
         self._writer = HistoryWriter(path)
         self._unwritten = Unwritten()
-        self._fresh = 0  # Keys among them that are new.
+        self._fresh = 0  # How many of their keys are new.
         self._cut: _Cut | None = None
         self._fresh_cut = 0
-        self._reads = 0  # Since it was last looked at how much of the file is mapped.
+        self._reads = 0  # Since the last check of how much of the file is mapped.
 
     # ── The engine's side ───────────────────────────────────────────────────────────────────────────────────
 
@@ -127,8 +112,7 @@ class ObjectHistory:
         self._unwritten.put(name, PACKED.pack(*version))
 
     def note_table(self, run: KeyedRun) -> bool:
-        # They have to be the first versions of so many keys since the last cut, and all of these keys were known
-        # before, or none of them was.
+        # Only for first versions since the last cut, and if either all of the keys were known before or none of them.
         names = names_of(run.about, run.keys)
         if len(names) < RUN_MESSAGES_MIN or len(set(names)) < len(names):
             return False
@@ -143,7 +127,7 @@ class ObjectHistory:
         table["queue"] = run.queue
         table["sequence"] = np.arange(run.sequence, run.sequence + len(names))
         table["versions"] = 1
-        table["time"] = run.time
+        table["changed"] = run.time
         table["position"] = positions = np.array(run.positions)
         if not unknown:
             before = np.frombuffer(b"".join(known), dtype=_VERSIONS)  # type: ignore[arg-type]
@@ -152,7 +136,7 @@ class ObjectHistory:
                 return False
             table["versions"] += before["versions"]
             rows = np.empty(len(names), dtype=_ROWS)
-            rows["place"] = positions
+            rows["position"] = positions
             rows["version"] = before.view(_ROWS["version"])
             self._unwritten.replaced += rows.tobytes()
         self._note(run.positions[0])
@@ -178,7 +162,7 @@ class ObjectHistory:
         return found
 
     def refusal(self, new_keys: int) -> Reason | None:
-        """Why no more versions can be taken, so many of them of new keys, if they cannot."""
+        """Why no more versions can be taken, of which so many are of new keys; None if they can."""
         if self._unwritten.count >= HISTORY_UNWRITTEN_MAX:
             return Reason.HISTORY_BEHIND
         return Reason.TOO_MANY_KEYS if new_keys and self.keys + new_keys > self._keys_max else None
@@ -191,13 +175,13 @@ class ObjectHistory:
         noted = msgspec.json.decode(facts, type=_Facts).noted
         if self.reached < noted:
             ends = f"ends at position {self.reached}" if self._stored else "is missing"
-            raise HistoryError(f"{self.path} {ends}, and the snapshot says that it reached {noted}")
+            raise HistoryError(f"{self.path} {ends}, but the snapshot says that it reached {noted}")
 
     def _newest(self, name: bytes) -> bytes | None:
         return self._unwritten.newest_of(name) or self._read([name])[0]
 
     def _older(self, names: list[bytes]) -> list[bytes | None]:
-        """What was known of keys before the last cut; those of which something was noted since need not be read."""
+        """The versions of keys before the last cut. None for those with a newer version, which need not be read."""
         noted = self._unwritten.starts
         if noted.keys().isdisjoint(names):
             return self._read(names)
@@ -231,7 +215,7 @@ class ObjectHistory:
 
     @property
     def reached(self) -> Position:
-        """Everything before it is on the disk."""
+        """Every version before this position is on the disk."""
         return self._stored.reached if self._stored else 0
 
     @property
@@ -240,7 +224,7 @@ class ObjectHistory:
 
     @property
     def unwritten(self) -> int:
-        """Versions that were noted since the last cut."""
+        """How many keys have versions that were noted since the last cut."""
         return len(self._unwritten.starts)
 
     @property
@@ -250,11 +234,11 @@ class ObjectHistory:
 
     @property
     def is_cut(self) -> bool:
-        """Is something set aside that is not written yet?"""
+        """Was something cut that is not written yet?"""
         return self._cut is not None
 
     def cut(self, earliest: Position) -> None:
-        """Set aside what was noted so far, to be written. The log begins at `earliest`."""
+        """Set what was noted so far aside, to be written. The log begins at `earliest`."""
         assert not self.is_cut, "one at a time"
         self._cut = _Cut(self.reached, self.noted, earliest, self._unwritten)
         self._unwritten = Unwritten()
@@ -266,7 +250,7 @@ class ObjectHistory:
         self._writer.write(Changes.of(*self._cut))
 
     def written(self) -> None:
-        """It was."""
+        """Called after `write`, by whoever uses the history: it sees now what was written."""
         if self._stored:
             self._stored.refresh()
             self._stored.bound_memory()
@@ -275,7 +259,7 @@ class ObjectHistory:
         self._cut, self._fresh_cut = None, 0
 
     def settle(self, earliest: Position) -> None:
-        """All three in one go, where nobody waits."""
+        """Cut and write at once, where nobody waits."""
         self.cut(earliest)
         self.write()
         self.written()
