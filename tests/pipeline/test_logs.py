@@ -173,7 +173,7 @@ def test_names_that_retention_has_removed_are_in_the_snapshot(start_broker: Star
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.pipeline.broker._PAUSES_SECONDS", (0.0, 0.001))
+    monkeypatch.setattr("penstock.pipeline.broker._PAUSE_NS_MAX", 1000)
 
 
 def test_a_broker_that_is_not_there_is_named(impatient: None) -> None:

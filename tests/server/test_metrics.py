@@ -22,7 +22,7 @@ from penstock.model.settings import QueueSettings
 from penstock.server.config import EventsConfig, HttpConfig, LinesConfig, LogConfig, PushConfig
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics, metrics_table
 from penstock.server.services.history_writes import HistoryWrites
-from penstock.server.services.push import Pushers
+from penstock.server.services.push import PushChannels
 from penstock.server.services.snapshots import Snapshots
 from penstock.server.services.spectators import Spectators
 from penstock.server.shells.http import HttpServer, Route
@@ -274,7 +274,8 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
         snapshots = Snapshots(loop, LogConfig())
         metrics.services = [snapshots, HistoryWrites(loop, ObjectHistory(log.directory.history))]
         metrics.spectators = Spectators(loop, MessageIds(bytes(ID_KEY_BYTES)), EventsConfig())
-        metrics.pushers = Pushers(loop, MessageIds(bytes(ID_KEY_BYTES)), PushConfig(), lambda: 0.0)
+        push = PushChannels(loop, MessageIds(bytes(ID_KEY_BYTES)), PushConfig(), lambda: 0.0)
+        metrics.services = [*metrics.services, push]
         await ask(loop, CreateQueue("orders", QueueSettings()))
         await snapshots.stop()
         return to_the_end(metrics.scrape()).decode()

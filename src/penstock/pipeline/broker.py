@@ -12,6 +12,7 @@ from email.message import Message
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
+from penstock.backoff import backoff_ns
 from penstock.errors import BrokerError, DamagedLogError, EventsLostError, EventsRemovedError, Fault
 from penstock.limits import RANGE_BYTES_DEFAULT
 from penstock.model.values import Nanos
@@ -19,8 +20,8 @@ from penstock.pipeline.log import Batches, Extent, NameTable
 from penstock.storage.log.batch import HEADER_BYTES, is_whole, read_header
 
 _TIMEOUT_SECONDS = 60.0
-# Before each further try. The first of them is for a connection that was closed while it was idle.
-_PAUSES_SECONDS = (0.0, 0.2, 0.4, 0.8, 1.6, 3.2, 3.2, 3.2, 3.2)
+_TRIES = 10  # The second comes at once: a connection that was idle may have been closed.
+_PAUSE_NS, _PAUSE_NS_MAX = 200_000_000, 3_200_000_000
 _PASSING = (429, 502, 503, 504)
 _SECOND_NS = 1_000_000_000
 _NONE: dict[str, Any] = {}
@@ -46,16 +47,16 @@ class Broker:
         path: str,
         parameters: Mapping[str, Any] = _NONE,
         body: bytes | None = None,
-        tries: int = len(_PAUSES_SECONDS) + 1,
+        tries: int = _TRIES,
     ) -> Answer:
         """Raises `BrokerError` when it has been refused, or has not been answered so often."""
         target = f"{urlsplit(self.url).path}{path}"
         if parameters:
             target += f"?{urlencode(parameters)}"
         problem = ""
-        for pause in (None, *_PAUSES_SECONDS)[:tries]:
-            if pause:
-                time.sleep(pause * random.uniform(0.5, 1))  # Many tasks may have been sent away together.
+        for failed in range(tries):
+            if failed > 1:
+                time.sleep(backoff_ns(failed - 1, _PAUSE_NS, _PAUSE_NS_MAX, random.random()) / _SECOND_NS)
             try:
                 answer = self._ask(method, target, body)
             except socket.gaierror as error:

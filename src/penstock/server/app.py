@@ -44,7 +44,7 @@ from penstock.server.config import Config
 from penstock.server.descriptions import asyncapi_document, openapi_document
 from penstock.server.metrics import CONTENT_TYPE, Metrics
 from penstock.server.services.purge import Purging
-from penstock.server.services.push import Pushers
+from penstock.server.services.push import PushChannels
 from penstock.server.services.redrive import Redriving
 from penstock.server.services.search import Searching
 from penstock.server.services.spectators import Spectators
@@ -71,7 +71,7 @@ class Application:
         metrics: Metrics,
         spectators: Spectators,
         staged_batches: StagedBatches,
-        pushers: Pushers,
+        push: PushChannels,
         turns: Turns,
     ) -> None:
         self._writer = writer
@@ -121,7 +121,7 @@ class Application:
             **Search(searching, tracing, Redriving(searching), ids, _soon).routes,
             **staging.routes,
             **Claims(ids).routes,
-            **Channels(writer.submit, pushers.check, pushers.state).routes,
+            **Channels(writer.submit, push.check, push.describe).routes,
             **_joined(topics.routes, consuming.routes, Purges(Purging(searching)).routes),
             (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
             (b"metrics", 1): {b"GET": self._metrics, b"HEAD": self._metrics},

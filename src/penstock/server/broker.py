@@ -29,7 +29,7 @@ from penstock.server.services.contract import Service
 from penstock.server.services.damage import DamagedMessages
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.name_sweep import NameSweeps
-from penstock.server.services.push import Pushers
+from penstock.server.services.push import PushChannels
 from penstock.server.services.snapshots import Snapshots
 from penstock.server.services.spectators import Spectators
 from penstock.server.services.staged_batches import StagedBatches
@@ -99,15 +99,15 @@ class Broker:
         self.metrics = Metrics(self.loop)
         self.loop.commit.on_seconds = self.metrics.commit_seconds.observe
         self.spectators = self.metrics.spectators = Spectators(self.loop, ids_of(identity), config.events)
-        self.pushers = self.metrics.pushers = Pushers(self.loop, ids_of(identity), config.push, random.random)
+        push = PushChannels(self.loop, ids_of(identity), config.push, random.random)
         staged_batches = StagedBatches(self.loop, config.topics.new_queue)
-        self.services: list[Service] = [DamagedMessages(self.loop), staged_batches, NameSweeps(self.loop)]
+        self.services: list[Service] = [DamagedMessages(self.loop), staged_batches, NameSweeps(self.loop), push]
         self.history_writes = HistoryWrites(self.loop, recovered.history)
         self.snapshots = Snapshots(self.loop, config.log, self.history_writes)
         self.metrics.services = [*self.services, self.history_writes, self.snapshots]
         turns, unread = Turns(lambda: not self.loop.idle), Unread(config.unread_bytes_max)
         self.loop.on_commit.append(turns.after_commit)
-        services = self.spectators, staged_batches, self.pushers
+        services = self.spectators, staged_batches, push
         application = Application(config, identity, self.loop, self.metrics, *services, turns)
         self.http = self.metrics.http = HttpServer(application, config.http, turns, unread)
         self.lines = self.metrics.lines = self._line_server(identity, turns, unread)
@@ -133,7 +133,6 @@ class Broker:
     # ── While it runs ───────────────────────────────────────────────────────────────────────────────────────
 
     def _start_services(self) -> None:
-        self.pushers.start()
         for service in (*self.services, self.history_writes, self.snapshots):
             service.start()
 
@@ -191,21 +190,22 @@ class Broker:
 
     async def _shut_down(self, listeners: list[asyncio.Server]) -> int:
         logger.info("stopping")
-        for service in self.services:
-            await service.stop()
         for listener in listeners:
             listener.close()
         self.http.stop()
         self.lines.stop()
-        self.pushers.stop()
+        stopping = [asyncio.create_task(service.stop()) for service in self.services]
+        await asyncio.sleep(0)
         self.loop.release_waiters()
         await self._until(
-            lambda: not (self.http.connections or self.lines.connections or self.pushers.in_flight),
+            lambda: not (self.http.connections or self.lines.connections) and all(each.done() for each in stopping),
             self.config.stop_seconds,
         )
         self.http.close()
         self.lines.close()
-        self.pushers.close()
+        for each, service in zip(stopping, self.services, strict=True):
+            each.cancel()
+            await service.close()
         await asyncio.to_thread(self.spectators.close)
         await self._until(lambda: self.loop.idle or bool(self.loop.failure), self.config.stop_seconds)
         if self._reviving:

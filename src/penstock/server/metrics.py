@@ -22,7 +22,6 @@ from penstock.limits import QUEUES_PER_PART, SAMPLES_PER_PART
 from penstock.model.kinds import Kind
 from penstock.server.services.contract import Samples, Service
 from penstock.server.services.contract import one as _one
-from penstock.server.services.push import Pushers
 from penstock.server.services.spectators import Spectators
 from penstock.server.shells.http import HttpServer
 from penstock.server.shells.lines import LineServer
@@ -142,7 +141,6 @@ class Metrics:
         self.lines: LineServer | None = None
         self.services: Sequence[Service] = ()
         self.spectators: Spectators | None = None
-        self.pushers: Pushers | None = None
         self._loop = loop
         self._process = ProcessCollector(registry=None)
 
@@ -196,12 +194,6 @@ class Metrics:
         if self.spectators:
             yield "penstock_event_readers", _one(self.spectators.open)
             yield "penstock_event_bytes_total", _one(self.spectators.bytes_sent)
-        if self.pushers:
-            circuits = self.pushers.channels_by_circuit()
-            yield "penstock_push_channels", [((state,), count) for state, count in circuits.items()]
-            yield "penstock_push_connections", _one(self.pushers.connections)
-            yield "penstock_push_in_flight", _one(self.pushers.in_flight)
-            yield "penstock_push_outcomes_total", [((name,), n) for name, n in self.pushers.outcomes.items()]
         yield from self._log_samples(loop.log)
         for service in self.services:
             yield from service.state()

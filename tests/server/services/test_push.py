@@ -26,7 +26,7 @@ from penstock.model.kinds import Kind
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
 from penstock.model.values import Nanos, Stage
 from penstock.server.config import PushConfig
-from penstock.server.services.push import Pushers
+from penstock.server.services.push import PushChannels
 from penstock.server.writer.loop import Loop
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.memory import MemoryLog
@@ -45,7 +45,7 @@ NOT_INTERESTED = b"HTTP/1.1 204 No Content\r\nX-Penstock-Outcome: not-interested
 class Scene:
     """A loop, its pushers, and what becomes of the messages of the channel `c`."""
 
-    def __init__(self, loop: Loop, pushers: Pushers) -> None:
+    def __init__(self, loop: Loop, pushers: PushChannels) -> None:
         self.loop = loop
         self.pushers = pushers
 
@@ -84,6 +84,9 @@ class Scene:
             while not condition():  # noqa: ASYNC110 - Endpoints live in threads of their own.
                 await asyncio.sleep(0.001)
 
+    def figure(self, metric: str, *labels: str) -> float:
+        return dict(dict(self.pushers.state())[metric])[labels]
+
     async def messages(self, channel: str = "c") -> int:
         found: int = (await ask(self.loop, DescribeQueue(channel))).messages
         return found
@@ -92,11 +95,13 @@ class Scene:
 @asynccontextmanager
 async def a_scene(log: SegmentLog | MemoryLog, config: PushConfig = QUICK) -> AsyncIterator[Scene]:
     loop = a_loop(log)
-    pushers = Pushers(loop, IDS, config, random.Random(1).random)
+    pushers = PushChannels(loop, IDS, config, random.Random(1).random)
     pushers.start()
     yield Scene(loop, pushers)
-    pushers.stop()
-    pushers.close()
+    stopping = asyncio.create_task(pushers.stop())
+    await asyncio.sleep(0)
+    await pushers.close()
+    await stopping
     await asyncio.wait_for(_committed(loop), 20)
 
 
@@ -168,7 +173,7 @@ def test_whatever_2xx_is_answered_the_message_is_done_with(log: SegmentLog, said
                 await scene.channel(to(endpoint))
                 for fate in await scene.publish(b"a", b"b", b"c"):
                     assert (await fate)[-1] is Kind.SUCCEEDED
-            assert scene.pushers.outcomes["success"] == 3
+            assert scene.pushers._tools.outcomes["success"] == 3
 
     asyncio.run(scenario())
 
@@ -183,7 +188,7 @@ def test_an_answer_that_ends_with_the_connection_is_an_answer(log: SegmentLog) -
                 await scene.channel(to(endpoint))
                 (fate,) = await scene.publish(b"a")
                 assert (await fate)[-1] is Kind.SUCCEEDED
-            assert scene.pushers.outcomes["retry"] == 0
+            assert scene.pushers._tools.outcomes["retry"] == 0
 
     asyncio.run(scenario())
 
@@ -204,7 +209,7 @@ def test_an_endpoint_can_refuse_a_message_for_good(log: SegmentLog, said: bytes,
                 (fate,) = await scene.publish(b"a")
                 assert (await fate)[-1] is kind
                 assert await scene.messages() == 0
-            assert scene.pushers.outcomes[outcome] == 1
+            assert scene.pushers._tools.outcomes[outcome] == 1
 
     asyncio.run(scenario())
 
@@ -243,8 +248,8 @@ def test_anything_else_is_tried_again_until_the_retries_are_used_up(log: Segment
                 assert kinds.count(Kind.RETRIED) == 2
                 told = [(await came(endpoint)).header("X-Penstock-Receives") for _ in range(3)]
                 assert told == ["1", "2", "3"]
-                assert scene.pushers.state("c")["last_error"]
-            assert scene.pushers.outcomes["retry"] == 3
+                assert scene.pushers.describe("c")["last_error"]
+            assert scene.pushers._tools.outcomes["retry"] == 3
 
     asyncio.run(scenario())
 
@@ -270,7 +275,7 @@ def test_whatever_an_endpoint_does_every_message_comes_to_one_end(log: SegmentLo
                 ends = [(await fate)[-1] for fate in fates]
                 assert {Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXASPERATED} >= set(ends)
                 assert await scene.messages() == 0
-                assert scene.loop.events_by_kind[Kind.FETCHED] == sum(scene.pushers.outcomes.values())
+                assert scene.loop.events_by_kind[Kind.FETCHED] == sum(scene.pushers._tools.outcomes.values())
                 assert scene.pushers.in_flight == 0
                 assert endpoint.under_way_most <= 9
             seen: dict[str | None, list[int]] = {}
@@ -316,7 +321,7 @@ def test_an_endpoint_that_takes_too_long_is_not_waited_for(log: SegmentLog) -> N
                 await scene.channel(to(endpoint, seconds=0.2))
                 (fate,) = await scene.publish(b"a")
                 assert await fate == [Kind.FETCHED, Kind.RETRIED, Kind.FETCHED, Kind.SUCCEEDED]
-                assert "0.2 s" in scene.pushers.state("c")["last_error"]
+                assert "0.2 s" in scene.pushers.describe("c")["last_error"]
             release.set()
 
     asyncio.run(scenario())
@@ -360,7 +365,7 @@ def test_a_channel_without_confirmations_tries_once(log: SegmentLog) -> None:
                 await scene.channel(to(endpoint), confirm=False)
                 await scene.publish(b"a")
                 await came(endpoint)
-                await scene.until(lambda: scene.pushers.outcomes["retry"] == 1)
+                await scene.until(lambda: scene.pushers._tools.outcomes["retry"] == 1)
                 assert await scene.messages() == 0
                 assert scene.loop.events_by_kind[Kind.KICKED] == 1
 
@@ -396,7 +401,7 @@ def test_no_more_requests_are_under_way_than_the_channel_allows(log: SegmentLog)
                 await scene.channel(to(endpoint, max_in_flight=3))
                 fates = await scene.publish(*[b"%d" % number for number in range(12)])
                 await scene.until(lambda: endpoint.under_way == 3)
-                assert scene.pushers.state("c")["in_flight"] == 3
+                assert scene.pushers.describe("c")["in_flight"] == 3
                 assert len(await ask(scene.loop, Fetch("c", 20))) == 9, "the others are anybody's"
                 gate.release(100)
                 await asyncio.gather(*fates[:3])
@@ -424,7 +429,7 @@ def test_one_that_was_closed_while_it_rested_costs_no_retry(log: SegmentLog) -> 
                 endpoint.answer = hang_up_on_old_ones
                 (fate,) = await scene.publish(b"b")
                 assert (await fate) == [Kind.SUCCEEDED] or (await fate) == [Kind.FETCHED, Kind.SUCCEEDED]
-            assert scene.pushers.outcomes == {"success": 2, "invalid": 0, "not_interested": 0, "retry": 0}
+            assert scene.pushers._tools.outcomes == {"success": 2, "invalid": 0, "not_interested": 0, "retry": 0}
 
     asyncio.run(scenario())
 
@@ -437,7 +442,7 @@ def test_connection_close_is_obeyed(log: SegmentLog) -> None:
                 fates = await scene.publish(*[b"%d" % number for number in range(40)])
                 assert all(kinds[-1] is Kind.SUCCEEDED for kinds in await asyncio.gather(*fates))
                 assert endpoint.connections >= 40
-            assert scene.pushers.outcomes["retry"] == 0
+            assert scene.pushers._tools.outcomes["retry"] == 0
             assert scene.loop.events_by_kind[Kind.RETRIED] == 0
 
     asyncio.run(scenario())
@@ -497,7 +502,7 @@ def test_an_endpoint_that_cannot_prove_who_it_is_gets_nothing(log: SegmentLog, t
             async with a_scene(log) as scene:
                 await scene.channel(to(endpoint))
                 await scene.publish(b"secret")
-                await scene.until(lambda: "certificate" in (scene.pushers.state("c")["last_error"] or ""))
+                await scene.until(lambda: "certificate" in (scene.pushers.describe("c")["last_error"] or ""))
                 assert scene.loop.events_by_kind[Kind.FETCHED] == 0
             assert endpoint.is_quiet
 
@@ -514,11 +519,11 @@ def test_an_endpoint_that_cannot_be_reached_uses_up_no_retries(log: SegmentLog) 
         async with a_scene(log) as scene:
             await scene.channel(to(endpoint), retries=1)
             fates = await scene.publish(b"a", b"b")
-            await scene.until(lambda: scene.pushers.state("c")["last_error"] is not None)
+            await scene.until(lambda: scene.pushers.describe("c")["last_error"] is not None)
             assert scene.loop.events_by_kind[Kind.FETCHED] == 0
             with Endpoint(port=endpoint.port) as endpoint:
                 assert [await fate for fate in fates] == [[Kind.FETCHED, Kind.SUCCEEDED]] * 2
-                assert scene.pushers.state("c")["circuit"] == "closed"
+                assert scene.pushers.describe("c")["circuit"] == "closed"
 
     asyncio.run(scenario())
 
@@ -537,13 +542,13 @@ def test_the_circuit_opens_after_failures_in_a_row_and_closes_with_a_success(log
             async with a_scene(log, config) as scene:
                 await scene.channel(to(endpoint, max_in_flight=1))
                 (fate,) = await scene.publish(b"a")
-                await scene.until(lambda: scene.pushers.state("c")["circuit"] == "open")
+                await scene.until(lambda: scene.pushers.describe("c")["circuit"] == "open")
                 assert scene.loop.events_by_kind[Kind.FETCHED] == 3
-                assert scene.pushers.channels_by_circuit()["open"] == 1
+                assert scene.figure("penstock_push_channels", "open") == 1
                 await scene.until(lambda: scene.loop.events_by_kind[Kind.FETCHED] == 4)
                 endpoint.answer = OK
                 assert (await fate)[-1] is Kind.SUCCEEDED
-                assert scene.pushers.state("c")["circuit"] == "closed"
+                assert scene.pushers.describe("c")["circuit"] == "closed"
 
     asyncio.run(scenario())
 
@@ -576,7 +581,7 @@ def test_while_the_circuit_is_half_open_one_message_at_a_time_is_tried(log: Segm
                 await ask(scene.loop, UpdateQueue("c", QueueSettings(push=to(endpoint, max_in_flight=8))))
                 fates = await scene.publish(*[b"%d" % number for number in range(8)])
                 await scene.until(lambda: endpoint.under_way == 1)
-                assert scene.pushers.state("c") == {
+                assert scene.pushers.describe("c") == {
                     "circuit": "half-open",
                     "in_flight": 1,
                     "last_error": "the endpoint answered 500",
@@ -603,7 +608,7 @@ def test_a_dead_endpoint_does_not_hold_up_a_good_one(log: SegmentLog) -> None:
                 await scene.publish(*[b"x"] * 50, channel="dead")
                 fates = await scene.publish(*[b"x"] * 200, channel="good")
                 await asyncio.gather(*fates)
-                assert scene.pushers.state("dead")["in_flight"] == 4
+                assert scene.pushers.describe("dead")["in_flight"] == 4
             stuck.set()
 
     asyncio.run(scenario())
@@ -633,10 +638,10 @@ def test_a_channel_can_be_aimed_elsewhere_and_then_nowhere(log: SegmentLog) -> N
                 await ask(scene.loop, UpdateQueue("c", QueueSettings(push=to(two))))
                 await (await scene.publish(b"b"))[0]
                 await ask(scene.loop, UpdateQueue("c", QueueSettings()))
-                await scene.until(lambda: scene.pushers.connections == 0)
+                await scene.until(lambda: scene.figure("penstock_push_connections") == 0)
                 await scene.publish(b"c")
                 assert await scene.messages() == 1
-                assert scene.pushers.state("c") == {}
+                assert scene.pushers.describe("c") == {}
                 assert (await came(one)).body == b"a"
                 assert (await came(two)).body == b"b"
                 assert one.is_quiet
@@ -662,7 +667,9 @@ def test_a_channel_that_is_deleted_ends_what_is_on_its_way(log: SegmentLog) -> N
                 assert (await fate)[-1] is Kind.DELETED
                 assert scene.pushers.in_flight == 1
                 gate.set()
-                await scene.until(lambda: scene.pushers.in_flight == 0 and scene.pushers.connections == 0)
+                await scene.until(
+                    lambda: scene.pushers.in_flight == 0 and scene.figure("penstock_push_connections") == 0
+                )
 
     asyncio.run(scenario())
 
@@ -680,9 +687,11 @@ def test_a_clean_stop_gives_back_what_is_still_on_its_way(log: SegmentLog) -> No
                 await scene.channel(to(endpoint))
                 await scene.publish(b"a")
                 await came(endpoint)
-                scene.pushers.stop()
+                stopping = asyncio.create_task(scene.pushers.stop())
+                await asyncio.sleep(0)
                 assert scene.pushers.in_flight == 1
-                scene.pushers.close()
+                await scene.pushers.close()
+                await stopping
                 (delivery,) = await ask(scene.loop, Fetch("c"))
                 assert (delivery.body, delivery.receives) == (b"a", 2)
             gate.set()
@@ -719,7 +728,7 @@ def test_after_the_log_has_failed_and_is_there_again_pushing_goes_on_with_what_i
                 scene.loop.revive(engine, again)
                 scene.pushers.start()
                 await asyncio.gather(*await scene.publish(b"after"))
-                assert scene.pushers.state("never") == {}
+                assert scene.pushers.describe("never") == {}
                 assert [(await came(endpoint)).body for _ in range(2)] == [b"before", b"after"]
 
     asyncio.run(scenario())
@@ -736,7 +745,7 @@ def test_private_addresses_are_refused_unless_they_are_allowed(log: SegmentLog) 
                     scene.pushers.check("c", to(endpoint))
                 await scene.channel(to(endpoint))  # As one that was made when it was still allowed.
                 await scene.publish(b"a")
-                state = scene.pushers.state("c")
+                state = scene.pushers.describe("c")
                 assert state["circuit"] == "open"
                 assert "private_addresses" in state["last_error"]
             assert endpoint.connections == 0
@@ -759,8 +768,8 @@ def test_a_name_that_leads_to_a_private_address_is_refused_when_it_is_looked_up(
             async with a_scene(log, PushConfig(retry_seconds=0.001)) as scene:
                 await scene.channel(Push(f"http://hooks.example:{endpoint.port}/"))
                 await scene.publish(b"a")
-                await scene.until(lambda: scene.pushers.state("c")["last_error"] is not None)
-                assert "127.0.0.1" in scene.pushers.state("c")["last_error"]
+                await scene.until(lambda: scene.pushers.describe("c")["last_error"] is not None)
+                assert "127.0.0.1" in scene.pushers.describe("c")["last_error"]
                 assert scene.loop.events_by_kind[Kind.FETCHED] == 0
             assert endpoint.connections == 0
 
@@ -778,10 +787,10 @@ def test_a_channel_for_which_there_is_no_room_waits_for_room(log: SegmentLog) ->
                     scene.pushers.check("two", to(endpoint, max_in_flight=2))
                 scene.pushers.check("one", to(endpoint, max_in_flight=5))
                 await scene.channel(to(endpoint, max_in_flight=2), "two")
-                assert scene.pushers.state("two")["circuit"] == "open"
+                assert scene.pushers.describe("two")["circuit"] == "open"
                 (fate,) = await scene.publish(b"a", channel="two")
                 await ask(scene.loop, DeleteQueue("one"))
                 assert (await fate)[-1] is Kind.SUCCEEDED
-                assert scene.pushers.state("two")["circuit"] == "closed"
+                assert scene.pushers.describe("two")["circuit"] == "closed"
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""HTTP connections that the broker opens: a request at a time on each, and kept for a while for the next one."""
+"""HTTP connections to endpoints: one request at a time on each, and kept for a while for the next one."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _JOINED_BYTES_MAX = 64 << 10  # A larger body is written by itself: copying it w
 
 
 class Exchange(Protocol):
-    """Who has sent a request, and is told once what came of it."""
+    """Whoever has sent a request. One of the two is called, once."""
 
     def answered(self, reply: Reply) -> None: ...
 
     def broken(self, reason: str, is_stale: bool) -> None:
-        """There will be no answer. `is_stale`: the connection was an old one, and most likely closed before."""
+        """There will be no answer. `is_stale`: the connection was idle before, and the endpoint has closed it."""
 
 
 class Connections:
@@ -55,8 +55,8 @@ class Connections:
         return None
 
     async def connect(self) -> Connection:
-        """Connect to an address that was looked at, not to a name, which may mean another one the next time. Raises
-        `OSError`, or `ProtocolError` if there is nothing one may connect to."""
+        """Connect to an address that was checked, not to a name, which may resolve to another one the next time.
+        Raises `OSError`, or `ProtocolError` if no address is allowed."""
         endpoint = self.endpoint
         tls = self._tls() if endpoint.secure else None
         failure = OSError(f"{endpoint.host} has no address")
@@ -89,11 +89,11 @@ class Connections:
         try:
             entries = await self._loop.getaddrinfo(host, self.endpoint.port, type=socket.SOCK_STREAM)
         except UnicodeError:
-            raise ProtocolError(f"{host} cannot be the name of a host") from None
+            raise ProtocolError(f"{host} is not a valid host name") from None
         return list(dict.fromkeys([str(entry[4][0]) for entry in entries]))
 
     def keep(self, connection: Connection) -> None:
-        """For the next request, which may come soon."""
+        """Keep a connection for the next request, which may come soon."""
         if self._closed:
             connection.close()
             return
@@ -103,7 +103,7 @@ class Connections:
             self._sweeper = self._loop.call_later(PUSH_IDLE_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
-        """Close those that have been idle for long: at the bottom, where busy times have left them."""
+        """Close the connections that have been idle for long."""
         self._sweeper = None
         latest = self._loop.time() - PUSH_IDLE_SECONDS
         for connection in [connection for connection in self._idle if connection.idle_since <= latest]:
@@ -112,7 +112,7 @@ class Connections:
             self._sweeper = self._loop.call_at(self._idle[0].idle_since + PUSH_IDLE_SECONDS, self._sweep)
 
     def close(self) -> None:
-        """Keep none any more; those with a request under way may end it."""
+        """Close the idle connections now, and the others after their request."""
         self._closed = True
         for connection in list(self._idle):
             connection.close()
@@ -142,8 +142,8 @@ class Connection(asyncio.Protocol):
         self._home = home
         self._reader = ResponseReader()
         self._exchange: Exchange | None = None
-        self._used = False  # A request was answered on it.
-        self._heard = False  # Something came since the last request.
+        self._used = False  # A request was answered on this connection.
+        self._heard = False  # Bytes have arrived since the last request.
 
     @property
     def is_closing(self) -> bool:
@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(body)
 
     def close(self) -> None:
-        """At once, whatever is under way: nobody wants to know any more."""
+        """Close at once, whatever is under way. Nobody waits for it any more."""
         self._exchange = None
         self._home.remove(self)
         self._transport.abort()
@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         exchange = self._exchange
         if exchange is None:
-            self.close()  # Nobody has asked.
+            self.close()  # Nobody has asked for this.
             return
         self._heard = True
         try:
@@ -209,14 +209,14 @@ class Connection(asyncio.Protocol):
 
 
 def refusal_of(address: IPv4Address | IPv6Address) -> str | None:
-    """Why nothing is sent to an address, to be said after it."""
+    """Why nothing is sent to an address, as the end of a sentence that begins with it."""
     if is_own(address):
         return f"is an address of this machine; {_REMEDY}"
     return None if is_public(address) else _PRIVATE
 
 
 def known_refusal(endpoint: Endpoint) -> str | None:
-    """The same for a host, as far as it is known before it is looked up."""
+    """The same for a host, as far as it is known before the name is resolved."""
     if endpoint.address:
         return refusal_of(endpoint.address)
     return _PRIVATE if endpoint.is_localhost else None
