@@ -299,5 +299,9 @@ class BincodeCodec:
         return _reply(4) + pack_u64(label) + pack_u32(_CODES.index(code)) + pack_bytes(key.encode())
 
 
+JSON = JsonCodec()
+BINCODE = BincodeCodec()
+
+
 def _reply(kind: int) -> bytes:
     return pack_u32(0) + pack_u32(kind)  # The version, then the kind.

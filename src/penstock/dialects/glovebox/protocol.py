@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from penstock.dialects.glovebox.codec import Code, Codec
-from penstock.dialects.glovebox.session import BINCODE, CODES, JSON, FramePeer, Session, Sessions, Settings
+from penstock.dialects.glovebox.codec import BINCODE, JSON, Code, Codec
+from penstock.dialects.glovebox.replies import CODES, FramePeer
+from penstock.dialects.glovebox.session import Session
+from penstock.dialects.glovebox.sessions import Sessions, Settings
 from penstock.dialects.wire.conversation import Conversation
 from penstock.dialects.wire.http import Call, Headers, Request, Response, Routes, json_response, queue_name
 from penstock.errors import ProtocolError, Reason
