@@ -24,7 +24,7 @@ def serve(
     """Start a broker. Stop it with SIGTERM or Ctrl-C."""
     # Imported here, so that the other verbs do not wait for the server's libraries.
     from penstock.server import broker, logs
-    from penstock.server.config import check_exposure, load
+    from penstock.server.settings import check_exposure, load
 
     own = {"data": data, "http.address": http, "lines.address": lines}
     loaded = load(config, os.environ, settings or [], {key: value for key, value in own.items() if value is not None})

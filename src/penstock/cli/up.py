@@ -59,7 +59,7 @@ def up(
     master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
 ) -> None:
     """Start a broker, and the pipeline beside it. Stop both with SIGTERM or Ctrl-C."""
-    from penstock.server.config import load
+    from penstock.server.settings import load
 
     own = {"data": data, "http.address": http, "lines.address": lines}
     given = {key: value for key, value in own.items() if value is not None}

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.server.config import Config, load
+from penstock.server.config import Config
+from penstock.server.settings import load
 from penstock.server.shells.browsers import BrowserPolicy, policy_of
 
 

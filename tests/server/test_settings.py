@@ -9,18 +9,8 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.limits import REQUEST_BODY_BYTES_MAX, REQUEST_HEADERS_BYTES_MAX
-from penstock.server.config import (
-    SETTINGS,
-    Address,
-    AuthConfig,
-    Config,
-    HttpConfig,
-    LinesConfig,
-    check_exposure,
-    load,
-    parse_address,
-    settings_table,
-)
+from penstock.server.config import Address, AuthConfig, Config, HttpConfig, LinesConfig
+from penstock.server.settings import SETTINGS, check_exposure, load, parse_address, settings_table
 
 
 @pytest.fixture(autouse=True)
@@ -258,7 +248,9 @@ def test_the_variables_that_kubernetes_puts_beside_a_service_are_not_ours() -> N
 
 
 def test_an_unknown_key_is_refused_with_its_source_and_the_nearest_one() -> None:
-    with pytest.raises(ConfigError, match=r'^--set: there is no "http\.idle"; did you mean "http\.idle_seconds"\?$'):
+    with pytest.raises(
+        ConfigError, match=r'^--set: unknown setting "http\.idle"; did you mean "http\.idle_seconds"\?$'
+    ):
         from_set("http.idle=1")
     with pytest.raises(ConfigError, match=r'^environment: .*"PENSTOCK_MQS_OVERSIZED".*"PENSTOCK_MQS_OVERSIZE"\?$'):
         from_environment(PENSTOCK_MQS_OVERSIZED="cut")
@@ -459,7 +451,9 @@ def test_the_manual_lists_every_key_as_it_is() -> None:
 
 
 def test_a_dead_letter_queue_of_topics_that_no_message_can_reach_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"topics\.dead_letter_queue = failed has no use with topics\.retries = 0"):
+    with pytest.raises(
+        ConfigError, match=r"topics\.dead_letter_queue = failed has no effect with topics\.retries = 0"
+    ):
         from_set("topics.dead_letter_queue=failed", "topics.retries=0")
     with pytest.raises(ConfigError, match="expected the name of a queue"):
         from_set("topics.dead_letter_queue=" + "x" * 251)

@@ -1,0 +1,321 @@
+"""The settings of a broker by key: where each may be set, how its value is read, and the table in the manual.
+
+A later source overrides an earlier one: the default, the file `penstock.toml`, the environment (`PENSTOCK_*`), `--set
+key=value`, a flag of its own. An unknown key and a value out of range are refused wherever they are set, so a broker
+that starts does what its settings say.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import socket
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta, Struct
+
+from penstock.dialects.wire.http import has_control_characters
+from penstock.errors import ConfigError
+from penstock.limits import NAME_BYTES_MAX
+from penstock.server.config import Address, Config, HostName, Origin
+
+FILE_NAME = "penstock.toml"
+VARIABLE_PREFIX = "PENSTOCK_"
+CLIENT_VARIABLES = frozenset(("PENSTOCK_LAKE", "PENSTOCK_URL", "PENSTOCK_TOKEN"))  # For commands that are clients.
+
+_SERVICE_LINK = re.compile(r"PENSTOCK_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
+
+
+def load(file: Path | None, environ: Mapping[str, str], flags: Sequence[str], overrides: Mapping[str, str]) -> Config:
+    """The settings from all sources. `file`: named by the operator; None: ./penstock.toml, if it exists.
+
+    `flags`: what followed each `--set`. `overrides`: flags of their own, by the key that they set.
+    """
+    values: dict[str, Any] = {}
+    for source in (
+        _from_file(file),
+        _from_environment(environ),
+        _from_flags(flags),
+        _Source("command line", SETTINGS, overrides),
+    ):
+        for name, raw in source.given.items():
+            setting = source.known.get(name)
+            if setting is None:
+                raise ConfigError(f'{source.title}: unknown setting "{name}"; {_nearest(name, source.known)}')
+            values[setting.key] = _read(setting, raw, f"{source.title}: {name}")
+    config = _build(values)
+    _check(config)
+    return config
+
+
+def check_exposure(config: Config, insecure: bool) -> None:
+    """Refuse to listen where other machines can reach the broker without a token."""
+    if insecure or config.auth.tokens:
+        return
+    for key, address in (("http.address", config.http.address), ("lines.address", config.lines.address)):
+        if not _is_loopback(key, address):
+            raise ConfigError(
+                f"{key} = {address} can be reached from other machines, and auth.tokens is empty: anyone could read "
+                "and delete messages. Set auth.tokens, listen on 127.0.0.1, or start with --insecure"
+            )
+
+
+class Setting(NamedTuple):
+    """One key, with all that the manual, the environment and the command line need."""
+
+    key: str
+    variable: str
+    default: Any
+    description: str
+    expected: str
+    read: Callable[[Any], Any]  # From TOML, or from text; raises ValueError.
+
+    @property
+    def secret(self) -> bool:
+        return self.key.startswith("auth.")
+
+
+# ── Sources ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Source(NamedTuple):
+    title: str
+    known: Mapping[str, Setting]
+    given: Mapping[str, Any]
+
+
+def _from_file(file: Path | None) -> _Source:
+    path = file or Path(FILE_NAME)
+    if file is None and not path.exists():
+        return _Source(FILE_NAME, SETTINGS, {})
+    try:
+        tables = tomllib.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+    return _Source(str(path), SETTINGS, _flatten(tables))
+
+
+def _flatten(tables: Mapping[str, Any]) -> dict[str, Any]:
+    given: dict[str, Any] = {}
+    for name, value in tables.items():
+        if isinstance(value, dict) and value and name not in SETTINGS:
+            given.update({f"{name}.{inner}": raw for inner, raw in value.items()})
+        elif not (value == {} and name in _SECTIONS):
+            given[name] = value
+    return given
+
+
+def _from_environment(environ: Mapping[str, str]) -> _Source:
+    known = {setting.variable: setting for setting in SETTINGS.values()}
+    given = {
+        name: value
+        for name, value in environ.items()
+        if name.startswith(VARIABLE_PREFIX) and name not in CLIENT_VARIABLES and not _is_service_link(name, value)
+    }
+    return _Source("environment", known, given)
+
+
+def _is_service_link(name: str, value: str) -> bool:
+    """Kubernetes sets such variables in every pod if there is a service named penstock. They are not settings."""
+    return bool(_SERVICE_LINK.fullmatch(name)) or (name.endswith("_PORT") and "://" in value)
+
+
+def _from_flags(flags: Sequence[str]) -> _Source:
+    given: dict[str, Any] = {}
+    for flag in flags:
+        key, equals, value = flag.partition("=")
+        if not equals:
+            word = re.match(r"[\w.]*", flag)  # No more of it: the rest may be a token.
+            raise ConfigError(f'--set: "{word[0] if word else ""}" has no value; expected key=value')
+        given[key.strip()] = value
+    return _Source("--set", SETTINGS, given)
+
+
+def _nearest(name: str, known: Mapping[str, Setting]) -> str:
+    if near := difflib.get_close_matches(name, known, n=1):
+        return f'did you mean "{near[0]}"?'
+    return f"expected one of {', '.join(known)}"
+
+
+def _read(setting: Setting, raw: object, where: str) -> Any:
+    try:
+        return setting.read(raw)
+    except (ValueError, msgspec.ValidationError):
+        shown = "" if setting.secret else f" = {str(raw)[:100]!r}"
+        raise ConfigError(f"{where}{shown}: expected {setting.expected}") from None
+
+
+def _build(values: Mapping[str, Any]) -> Config:
+    fields: dict[str, dict[str, Any]] = {section: {} for section in _SECTIONS}
+    parts: dict[str, Any] = {}
+    for key, value in values.items():
+        section, dot, field = key.partition(".")
+        if dot:
+            fields[section][field] = value
+        else:
+            parts[key] = value
+    for section, given in fields.items():
+        parts[section] = _SECTIONS[section](**given)
+    return Config(**parts)
+
+
+def _check(config: Config) -> None:
+    """Raises `ConfigError` for settings that contradict each other."""
+    http, lines, topics = config.http, config.lines, config.topics
+    for section, size, largest, buffered in (
+        ("http", "body_bytes_max", http.body_bytes_max, http.buffered_bytes_max),
+        ("lines", "line_bytes_max", lines.line_bytes_max, lines.buffered_bytes_max),
+    ):
+        if largest > buffered:
+            raise ConfigError(
+                f"{section}.buffered_bytes_max = {buffered} is less than {section}.{size} = {largest}:"
+                " raise the first or lower the second"
+            )
+    if topics.dead_letter_queue and not topics.retries:
+        raise ConfigError(
+            f"topics.dead_letter_queue = {topics.dead_letter_queue} has no effect with topics.retries = 0: set"
+            " topics.retries to 1 or more"
+        )
+
+
+def _is_loopback(key: str, address: Address) -> bool:
+    """Whether only this machine can reach it. A name must stand for loopback addresses only."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"{key} = {address}: the host cannot be resolved: {error}") from None
+    return all(_is_loopback_ip(str(entry[4][0])) for entry in found)
+
+
+def _is_loopback_ip(text: str) -> bool:
+    ip: IPv4Address | IPv6Address = ip_address(text)
+    if isinstance(ip, IPv6Address) and ip.ipv4_mapped:
+        ip = ip.ipv4_mapped
+    return ip.is_loopback
+
+
+# ── Values ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def parse_address(text: object) -> Address:
+    """HOST:PORT, an IPv6 host in brackets."""
+    match = re.fullmatch(r"(?:\[([^\]]+)\]|([\w.-]+)):(\d{1,5})", text, re.ASCII) if isinstance(text, str) else None
+    if match is None or int(match[3]) > 65535:
+        raise ValueError("not an address")
+    if match[1]:
+        IPv6Address(match[1])
+    return Address(match[1] or match[2], int(match[3]))
+
+
+def _parse_path(text: object) -> Path:
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise ValueError("not a path")
+    return Path(text)
+
+
+def _parse_list(given: object, pattern: str) -> list[str]:
+    """A list, or text with commas between the entries; each entry matches the pattern."""
+    if isinstance(given, str):
+        given = [entry.strip() for entry in given.split(",")] if given.strip() else []
+    entries: list[str] = msgspec.convert(given, list[str])
+    if not all(re.fullmatch(pattern, entry) for entry in entries):
+        raise ValueError("not as expected")
+    return entries
+
+
+def _parse_tokens(given: object) -> tuple[str, ...]:
+    return tuple(_parse_list(given, r"[!-+\--~]{1,1024}"))  # Visible ASCII without the comma.
+
+
+def _parse_origins(given: object) -> tuple[Origin, ...]:
+    return tuple(map(Origin, _parse_list(given, r"\*|null|[a-z][a-z0-9+.-]*://[^\s/,]+")))
+
+
+def _parse_hosts(given: object) -> tuple[HostName, ...]:
+    entries = _parse_list(given, r"(?a)\*|[\w-]+(\.[\w-]+)*|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*")
+    hosts = [HostName(entry.lower()) for entry in entries]
+    for host in hosts:
+        if ":" in host:
+            IPv6Address(host)
+    return tuple(hosts)
+
+
+def _parse_queue_name(text: object) -> str:
+    if not isinstance(text, str) or len(text.encode()) > NAME_BYTES_MAX or has_control_characters(text):
+        raise ValueError("not a name")
+    return text
+
+
+def _setting(key: str, hint: Any, default: Any) -> Setting:
+    kind, meta = get_args(hint)
+    variable = VARIABLE_PREFIX + key.replace(".", "_").upper()
+    known: dict[Any, tuple[str, Callable[[Any], Any]]] = {
+        Address: ("HOST:PORT, the port from 0 to 65535, an IPv6 host in brackets", parse_address),
+        Path: ("a path", _parse_path),
+        tuple[str, ...]: ("tokens of 1 to 1024 visible ASCII characters, separated by commas", _parse_tokens),
+        tuple[HostName, ...]: ("names or addresses without a port, or *, separated by commas", _parse_hosts),
+        tuple[Origin, ...]: ("origins such as https://example.org, or *, separated by commas", _parse_origins),
+        bool: ("true or false", lambda raw: _convert(raw, hint)),
+        str: (f"the name of a queue, up to {NAME_BYTES_MAX} bytes, or nothing", _parse_queue_name),
+    }
+    expected, read = known.get(kind) or (_range(kind, meta), lambda raw: _convert(raw, hint))
+    return Setting(key, variable, default, meta.description, expected, read)
+
+
+def _convert(raw: object, hint: Any) -> Any:
+    """A number or a choice, as itself or as text."""
+    return msgspec.convert(raw, hint, strict=not isinstance(raw, str))
+
+
+def _range(kind: Any, meta: Meta) -> str:
+    if get_origin(kind) is Literal:
+        return " or ".join(f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in get_args(kind))
+    number = "a whole number" if kind is int else "a number"
+    low = f"above {meta.gt}, up" if meta.gt is not None else f"from {meta.ge}"
+    return f"{number} {low} to {meta.le}"
+
+
+# ── The table ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _list_settings() -> dict[str, Setting]:
+    settings: dict[str, Setting] = {}
+    for key, hint in get_type_hints(Config, include_extras=True).items():
+        if key in _SECTIONS:
+            for field, inner in get_type_hints(hint, include_extras=True).items():
+                name = f"{key}.{field}"
+                settings[name] = _setting(name, inner, getattr(getattr(_DEFAULTS, key), field))
+        else:
+            settings[key] = _setting(key, hint, getattr(_DEFAULTS, key))
+    return settings
+
+
+_DEFAULTS = Config()
+_SECTIONS: dict[str, type[Struct]] = {
+    name: type(value) for name in Config.__struct_fields__ if isinstance(value := getattr(_DEFAULTS, name), Struct)
+}
+
+SETTINGS = _list_settings()
+"""Every key there is, in the order of `Config`."""
+
+
+def settings_table() -> str:
+    """Every key as a Markdown table: what `docs/operating.md` shows."""
+    lines = ["| key | variable | default | expected | what it is |", "|---|---|---|---|---|"]
+    for setting in SETTINGS.values():
+        default = f"`{_shown(setting.default)}`" if setting.default not in ((), "") else "none"
+        lines.append(
+            f"| `{setting.key}` | `{setting.variable}` | {default} | {setting.expected} | {setting.description} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:.15g}" if isinstance(value, float) else str(value)
