@@ -28,10 +28,10 @@ from penstock.model.commands import (
 from penstock.model.events import (
     DeadLettered,
     Event,
-    Exasperated,
     Expired,
+    Failed,
     Fetched,
-    Kicked,
+    HandedOver,
     Logged,
     NameDefined,
     QueueChanged,
@@ -334,13 +334,13 @@ def test_the_empty_message_is_deduplicated_too(rig: Rig) -> None:
     assert [each.fresh for each in rig.publish("work", b"", b"")] == [True, False]
 
 
-@pytest.mark.parametrize("end", ["finish", "kick", "expire"])
+@pytest.mark.parametrize("end", ["finish", "hand over", "expire"])
 def test_content_may_come_again_once_its_message_has_gone(rig: Rig, end: str) -> None:
     rig.create("work", deduplication=True, retention_ns=100 * SECOND_NS)
     [first] = rig.publish("work", b"same")
     if end == "finish":
         rig.finish(rig.fetch("work")[0])
-    elif end == "kick":
+    elif end == "hand over":
         rig.fetch("work", confirm=False)
     else:
         rig.wait(101)
@@ -427,7 +427,7 @@ def test_a_kicked_message_is_gone_without_a_confirmation(rig: Rig) -> None:
     rig.publish("work", b"one", b"two")
     deliveries = rig.fetch("work", 1, confirm=False)
     assert [each.body for each in deliveries] == [b"one"]
-    assert isinstance(rig.events[-1], Kicked)
+    assert isinstance(rig.events[-1], HandedOver)
     assert rig.finish(deliveries[0]) == Refused(Reason.NO_MESSAGE)
     assert rig.counts("work") == (1, 0, 0)
 
@@ -533,7 +533,7 @@ def test_a_message_is_dropped_when_its_retries_are_used_up(rig: Rig, by: str) ->
             rig.wait(2)
         else:
             rig.release(delivery)
-    assert isinstance(rig.events[-1], Exasperated)
+    assert isinstance(rig.events[-1], Failed)
     assert rig.describe("work").messages == 0
 
 

@@ -195,7 +195,7 @@ class ReceiversMachine(RuleBasedStateMachine):
 
     @rule(queue=queues, count=st.sampled_from([1, 3, 20]), confirm=st.booleans())
     def work(self, queue: str, count: int, confirm: bool) -> None:
-        """Workers fetch, or kick: no receiver notices."""
+        """Workers fetch, or are handed messages: no receiver notices."""
         self.settle()
         for delivery in self.rig.fetch(queue, count, confirm=confirm):
             self.model.messages[queue][delivery.sequence].touched = True
@@ -406,8 +406,8 @@ def test_workers_and_receivers_do_not_notice_each_other(rig: Rig) -> None:
     rig.publish("q", b"1", b"2", b"3")
     [first] = rig.fetch("q")
     rig.finish(first)
-    [kicked] = rig.fetch("q", confirm=False)
-    assert (kicked.sequence, rig.describe("q").kept) == (2, 2)
+    [handed_over] = rig.fetch("q", confirm=False)
+    assert (handed_over.sequence, rig.describe("q").kept) == (2, 2)
     assert pulled(rig) == [1, 2, 3]
     assert rig.bodies("q") == [b"3"]
 

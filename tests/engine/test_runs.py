@@ -17,7 +17,7 @@ from penstock.model.commands import CreateQueue, Fetch, Finish, FinishMany, NewM
 from penstock.model.events import (
     Event,
     FetchedRun,
-    KickedRun,
+    HandedOverRun,
     Logged,
     LoggedRun,
     MessageRun,
@@ -373,7 +373,7 @@ def test_many_are_fetched_and_finished_in_two_events(retention_ns: int) -> None:
 def test_many_are_popped_in_one_event() -> None:
     rig = filled(retention_ns=10**15)
     assert rig.bodies("work", 60, confirm=False) == [b"%d" % index for index in range(60)]
-    assert runs(rig) == [KickedRun]
+    assert runs(rig) == [HandedOverRun]
     assert rig.counts("work") == (40, 0, 0)
     check(rig)
 

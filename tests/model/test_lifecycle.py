@@ -17,15 +17,15 @@ from penstock.model.events import (
     Deleted,
     Delivered,
     Event,
-    Exasperated,
     Expired,
     Extended,
+    Failed,
     FailedForAll,
     Fetched,
     GivenBack,
+    HandedOver,
     HandedToReceiver,
     Invalidated,
-    Kicked,
     Logged,
     MessageEvent,
     Moved,
@@ -48,8 +48,8 @@ NOW = 100
 RECEIVER = 3
 FACTS: dict[str, Any] = {"time": NOW, "queue": 1, "sequence": 1, "created": CREATED, "receives": 1, "consumer": 0}
 SIMPLE: dict[Kind, type[MessageEvent]] = {
-    Kind.KICKED: Kicked,
-    Kind.EXASPERATED: Exasperated,
+    Kind.HANDED_OVER: HandedOver,
+    Kind.FAILED: Failed,
     Kind.FAILED_FOR_ALL: FailedForAll,
     Kind.EXPIRED: Expired,
     Kind.DELETED: Deleted,
@@ -118,7 +118,7 @@ def engine_with_a_message(state: State, keep: Literal["finished", "all"] = "all"
     if state is State.LEASED:
         engine.evolve(Fetched(**(FACTS | {"time": 20}), visible_at=NOW + 50), 0)
     if state is State.KEPT:
-        engine.evolve(Kicked(**(FACTS | {"time": 20})), 0)
+        engine.evolve(HandedOver(**(FACTS | {"time": 20})), 0)
     if state is State.DAMAGED:
         engine.evolve(Damaged(**(FACTS | {"time": 20})), 0)
     assert state_of_message(engine) is state

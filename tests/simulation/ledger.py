@@ -19,11 +19,11 @@ from penstock.model.events import (
     Deleted,
     Delivered,
     Event,
-    Exasperated,
     Expired,
+    Failed,
     Fetched,
+    HandedOver,
     HandedToReceiver,
-    Kicked,
     Logged,
     MessageEvent,
     NameDefined,
@@ -132,8 +132,8 @@ class Ledger:
                 life.leased_until, life.receives = event.visible_at, life.receives + 1
                 self.leases_logged.add((life.id, event.visible_at))
                 self.deliveries_logged.add(self._delivery(event, life))
-            case Kicked():
-                promise(self.queue_names[event.queue] in self.kick_asked, f"kicked, but nobody asked: {event}")
+            case HandedOver():
+                promise(self.queue_names[event.queue] in self.kick_asked, f"handed over, but nobody asked: {event}")
                 life = self._free(event)
                 self.leases_logged.add((life.id, NEVER_NS))
                 self.deliveries_logged.add(self._delivery(event, life))
@@ -146,7 +146,7 @@ class Ledger:
             case Retried() | Rescheduled():  # The latter of a dead letter that its last consumer gives back.
                 life = self._returned(event)
                 life.leased_until = 0
-            case Exasperated():
+            case Failed():
                 self._returned(event)
                 self._used_up(event)
                 self._done_with(event)
@@ -196,7 +196,7 @@ class Ledger:
             case _:
                 pass
 
-    def _done_with(self, event: Kicked | Succeeded | Exasperated) -> Life:
+    def _done_with(self, event: HandedOver | Succeeded | Failed) -> Life:
         life = self.alive[event.queue, event.sequence]
         promise(not life.kept, f"done with twice: {event}")
         if self.settings[event.queue].keep == "all":
@@ -233,20 +233,20 @@ class Ledger:
         self.last_sequence[queue] = sequence
         return queue, sequence
 
-    def _free(self, event: Fetched | Kicked | DeadLettered) -> Life:
+    def _free(self, event: Fetched | HandedOver | DeadLettered) -> Life:
         life = self.alive[event.queue, event.sequence]
         promise(not life.damaged, f"set aside, and delivered: {event}")
         promise(life.leased_until <= event.time, f"delivered to two consumers at once: {event}")
         promise(life.expires_at > event.time, f"delivered after its end: {event}")
         return life
 
-    def _returned(self, event: Retried | Rescheduled | Exasperated | DeadLettered) -> Life:
+    def _returned(self, event: Retried | Rescheduled | Failed | DeadLettered) -> Life:
         life = self.alive[event.queue, event.sequence]
         ended = life.leased_until <= event.time or life.id in self.release_asked
         promise(ended, f"a lease ended before its time: {event}")
         return life
 
-    def _used_up(self, event: Exasperated | DeadLettered) -> None:
+    def _used_up(self, event: Failed | DeadLettered) -> None:
         retries = self.settings[event.queue].retries
         promise(0 < retries <= event.receives, f"given up before its retries were used up: {event}")
 

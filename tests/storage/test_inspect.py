@@ -18,7 +18,7 @@ from penstock.cli.log import app
 from penstock.engine.engine import Engine
 from penstock.errors import DataDirectoryError
 from penstock.limits import NEVER_NS
-from penstock.model.events import Event, Fetched, Kicked, Logged, QueueCreated, Staged
+from penstock.model.events import Event, Fetched, HandedOver, Logged, QueueCreated, Staged
 from penstock.model.settings import QueueSettings
 from penstock.storage.directory import DataDirectory, Identity, write_durably
 from penstock.storage.inspect import Severity, holder, scan
@@ -268,7 +268,7 @@ def test_a_directory_without_identity_cannot_be_verified(data: Path) -> None:
 
 
 def test_a_hole_that_a_snapshot_covers_is_whole(tmp_path: Path) -> None:
-    segments: list[list[Event]] = [[CREATED], [logged(1), Kicked(2, 1, 1, 1, 1, 0)], [logged(2)]]
+    segments: list[list[Event]] = [[CREATED], [logged(1), HandedOver(2, 1, 1, 1, 1, 0)], [logged(2)]]
     directory = make_log(tmp_path / "data", segments, snapshot=True)
     segment_path(directory.log, 1).unlink()
     report = scan(directory)

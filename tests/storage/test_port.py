@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from penstock.errors import EventsRemovedError
-from penstock.model.events import Event, Kicked, NameDefined, QueueCreated
+from penstock.model.events import Event, HandedOver, NameDefined, QueueCreated
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
 from penstock.storage.faulty import Faults, FaultyLog
@@ -28,7 +28,7 @@ EVENTS: list[Event] = [
     logged(1, b"one", key=b"key", headers=b"headers"),
     logged(2, b""),
     logged(3, b"three" * 400),
-    Kicked(3000, 1, 1, 1001, 1, 0),
+    HandedOver(3000, 1, 1, 1001, 1, 0),
 ]
 
 
@@ -282,7 +282,7 @@ def test_readers_find_batches_by_offset_time_and_position(bench: Bench) -> None:
 def test_a_message_is_traced(bench: Bench) -> None:
     recover(bench.log)
     fill(bench)
-    bench.log.append(Kicked(9000, 1, 5, 1005, 1, 0))
+    bench.log.append(HandedOver(9000, 1, 5, 1005, 1, 0))
     bench.commit()
     tracer = Tracer(Traces(), bench.log.view(), (1, 5))
     while tracer.step():

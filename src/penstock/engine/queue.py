@@ -206,7 +206,7 @@ class Queue:
         self._leave_run(row.priority, list(range(first, first + len(receives))))
         self.leases.add_run(visible_at, first, len(receives))
 
-    def kick_run(self, first: int, count: int) -> None:
+    def hand_over_run(self, first: int, count: int) -> None:
         """As `remove`, for ready messages with following sequences at the head of their line."""
         row = self.rows.get(first)
         assert row is not None

@@ -97,7 +97,7 @@ class Fetch(Command, frozen=True, gc=False):
     wait_ns: Nanos = 0
     lease_ns: Nanos | None = None  # Absent: the message's own, else the queue's visibility timeout.
     consumer: str = ""
-    confirm: bool = True  # False: handed over and gone (kicked), no confirmation awaited.
+    confirm: bool = True  # False: handed over and gone, no confirmation awaited.
 
     @property
     def waits_for(self) -> tuple[Key, ...]:

@@ -201,10 +201,10 @@ class FetchedRun(MessageRun, frozen=True, gc=False):
     visible_at: Nanos
 
 
-class KickedRun(MessageRun, frozen=True, gc=False):
+class HandedOverRun(MessageRun, frozen=True, gc=False):
     """Messages with consecutive sequences, handed over together."""
 
-    kind: ClassVar[Kind] = Kind.KICKED
+    kind: ClassVar[Kind] = Kind.HANDED_OVER
 
 
 class SucceededRun(MessageRun, frozen=True, gc=False):
@@ -213,10 +213,10 @@ class SucceededRun(MessageRun, frozen=True, gc=False):
     kind: ClassVar[Kind] = Kind.SUCCEEDED
 
 
-class Kicked(MessageEvent, frozen=True, gc=False):
+class HandedOver(MessageEvent, frozen=True, gc=False):
     """Handed over, no confirmation awaited (K)."""
 
-    kind: ClassVar[Kind] = Kind.KICKED
+    kind: ClassVar[Kind] = Kind.HANDED_OVER
 
 
 class Succeeded(MessageEvent, frozen=True, gc=False):
@@ -234,10 +234,10 @@ class Retried(MessageEvent, frozen=True, gc=False):
     visible_at: Nanos
 
 
-class Exasperated(MessageEvent, frozen=True, gc=False):
+class Failed(MessageEvent, frozen=True, gc=False):
     """Retries used up; dropped (E)."""
 
-    kind: ClassVar[Kind] = Kind.EXASPERATED
+    kind: ClassVar[Kind] = Kind.FAILED
 
 
 class DeadLettered(MessageEvent, frozen=True, gc=False):
@@ -372,7 +372,7 @@ class GivenBack(Retried, frozen=True, gc=False):
     kind: ClassVar[Kind] = Kind.GIVEN_BACK
 
 
-class FailedForAll(Exasperated, frozen=True, gc=False):
+class FailedForAll(Failed, frozen=True, gc=False):
     """One of several consumers has used up its deliveries; the message is dropped, for all of them (E)."""
 
     kind: ClassVar[Kind] = Kind.FAILED_FOR_ALL

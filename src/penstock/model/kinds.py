@@ -109,7 +109,7 @@ class Kind(IntEnum):
     # The life of a message.
     LOGGED = Row(16, "LQ", _LOGGED, {_GONE: _WAITING}, begins=True, wakes=True)
     FETCHED = Row(17, "F", _LEASE, {_READY: (_LEASED,)}, notice="assign")
-    KICKED = Row(18, "K", (), {_READY: _DONE}, notice="finish", ends=True)
+    HANDED_OVER = Row(18, "K", (), {_READY: _DONE}, notice="finish", ends=True)
     SUCCEEDED = Row(
         *(19, "SX", ("complete", "result"), _SUCCESS),
         only_if={"X": "complete"},
@@ -118,7 +118,7 @@ class Kind(IntEnum):
         clears=True,
     )
     RETRIED = Row(20, "R", _LEASE, {_LEASED: _WAITING}, notice="retry", wakes=True)
-    EXASPERATED = Row(21, "E", (), {_LEASED: _DONE}, notice="drop", ends=True)
+    FAILED = Row(21, "E", (), {_LEASED: _DONE}, notice="drop", ends=True)
     DEAD_LETTERED = Row(
         *(22, "FEQ", ("fetched", *_ARRIVAL), _from(_SOUND, (_GONE,))),
         only_if={"F": "fetched"},

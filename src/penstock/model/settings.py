@@ -40,7 +40,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     detect_unchanged: bool = False
     keep: Literal["finished", "all"] = "finished"  # "finished": confirmed messages leave. "all": they stay.
     topics: tuple[str, ...] = ()  # Names, or beginnings of names with a star at the end.
-    confirm: bool = True  # False: no message is awaited to be confirmed, each is handed over and gone (kicked).
+    confirm: bool = True  # False: each message is handed over and gone, no confirmation awaited.
     push: Push | None = None
 
     @property

@@ -17,13 +17,13 @@ from penstock.model.events import (
     Deleted,
     Delivered,
     Event,
-    Exasperated,
     Expired,
     Extended,
+    Failed,
     Fetched,
+    HandedOver,
     HandedToReceiver,
     Invalidated,
-    Kicked,
     Logged,
     Moved,
     Queued,
@@ -79,10 +79,10 @@ LIVES: dict[str, tuple[list[Event], str]] = {
         [logged(), F, Succeeded(*about(30, ONE), complete=True, result=b"")],
         "X delivered success archived confirmed",
     ),
-    "kicked": ([logged(), Kicked(*about(20, ONE))], "K delivered archived"),
+    "handed over": ([logged(), HandedOver(*about(20, ONE))], "K delivered archived"),
     "invalid": ([logged(), F, Invalidated(*about(30, ONE))], "I delivered archived"),
     "declined": ([logged(), F, Declined(*about(30, ONE))], "N delivered archived"),
-    "dropped": ([logged(), F, Exasperated(*about(30, ONE))], "E archived"),
+    "dropped": ([logged(), F, Failed(*about(30, ONE))], "E archived"),
     "expired": ([logged(), Expired(*about(30))], "Z archived"),
     "deleted": ([logged(), Deleted(*about(30))], "D archived"),
     "rescheduled": ([logged(), Rescheduled(*about(30), visible_at=99)], "Q queued"),
@@ -229,7 +229,7 @@ def test_who_completes_a_dead_letter_takes_the_failure_back() -> None:
     assert told(logged(), dead(True), gone)["failed"] == "1970-01-01T00:00:00.000000030Z"
 
 
-@pytest.mark.parametrize("said", [Invalidated, Declined, Exasperated, Kicked])
+@pytest.mark.parametrize("said", [Invalidated, Declined, Failed, HandedOver])
 def test_what_a_queue_still_has_for_others_has_not_ended(said: Any) -> None:
     found = told(logged(), F, said(*about(30, ONE)), queued=((1, 1),))
     assert (found["queued"], found["archived"], found["failed"]) == (True, False, None)

@@ -35,7 +35,7 @@ from tests.support.endpoint import OK, Endpoint, HangUp, Pushed, answer
 from tests.support.live_loop import a_loop, ask
 
 IDS = MessageIds(bytes(ID_KEY_BYTES))
-ENDS = {Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXASPERATED, Kind.KICKED, Kind.DELETED}
+ENDS = {Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.FAILED, Kind.HANDED_OVER, Kind.DELETED}
 QUICK = PushConfig(private_addresses="allow", retry_seconds=0.001, retry_seconds_max=0.002, circuit_failures=1000)
 
 
@@ -244,7 +244,7 @@ def test_anything_else_is_tried_again_until_the_retries_are_used_up(log: Segment
                 await scene.channel(to(endpoint), retries=3)
                 (fate,) = await scene.publish(b"a")
                 kinds = await fate
-                assert kinds[-1] is Kind.EXASPERATED
+                assert kinds[-1] is Kind.FAILED
                 assert kinds.count(Kind.RETRIED) == 2
                 told = [(await came(endpoint)).header("X-Penstock-Receives") for _ in range(3)]
                 assert told == ["1", "2", "3"]
@@ -273,7 +273,7 @@ def test_whatever_an_endpoint_does_every_message_comes_to_one_end(log: SegmentLo
                 await scene.channel(to(endpoint, max_in_flight=chance.randint(1, 9)), retries=retries)
                 fates = await scene.publish(*[b"%d" % number for number in range(150)])
                 ends = [(await fate)[-1] for fate in fates]
-                assert {Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXASPERATED} >= set(ends)
+                assert {Kind.SUCCEEDED, Kind.INVALID, Kind.NOT_INTERESTED, Kind.FAILED} >= set(ends)
                 assert await scene.messages() == 0
                 assert scene.loop.events_by_kind[Kind.FETCHED] == sum(scene.pushers._tools.outcomes.values())
                 assert scene.pushers.in_flight == 0
@@ -367,7 +367,7 @@ def test_a_channel_without_confirmations_tries_once(log: SegmentLog) -> None:
                 await came(endpoint)
                 await scene.until(lambda: scene.pushers._tools.outcomes["retry"] == 1)
                 assert await scene.messages() == 0
-                assert scene.loop.events_by_kind[Kind.KICKED] == 1
+                assert scene.loop.events_by_kind[Kind.HANDED_OVER] == 1
 
     asyncio.run(scenario())
 

@@ -21,13 +21,13 @@ from penstock.model.events import (
     Deleted,
     Delivered,
     Event,
-    Exasperated,
     Expired,
     Extended,
+    Failed,
     Fetched,
+    HandedOver,
     HandedToReceiver,
     Invalidated,
-    Kicked,
     Logged,
     MessageEvent,
     Moved,
@@ -170,7 +170,7 @@ def expand(event: Event) -> list[Row]:
         return [facts | {"letter": "S", "result": event.result or None}]
     if isinstance(event, Fetched | Retried | Delivered):
         facts["visible_at"] = known_time(event.visible_at)
-    letters = {Fetched: "F", Kicked: "K", Retried: "R", Exasperated: "E", Expired: "Z", Deleted: "D"}
+    letters = {Fetched: "F", HandedOver: "K", Retried: "R", Failed: "E", Expired: "Z", Deleted: "D"}
     letters |= {Delivered: "F", HandedToReceiver: "K", Invalidated: "I", Declined: "N", Completed: "X"}
     return [facts | {"letter": letters[type(event)]}]
 
@@ -236,7 +236,7 @@ any_event = st.one_of(
         to_queue=numbers,
         to_sequence=sequences,
     ),
-    st.one_of(*(st.builds(kind, *about) for kind in (Kicked, Exasperated, Expired, Deleted, HandedToReceiver))),
+    st.one_of(*(st.builds(kind, *about) for kind in (HandedOver, Failed, Expired, Deleted, HandedToReceiver))),
     st.builds(Carried, *about, extent=texts),
     st.builds(Delivered, *about, visible_at=times | st.just(NEVER_NS)),
     st.builds(ResultStored, *about, result=texts),
@@ -278,11 +278,11 @@ def test_a_choice_of_columns_gives_the_same_values_in_the_order_asked_for(
     [
         (logged(), "LQ"),
         (Fetched(2, 1, 7, 1, 1, 0, visible_at=9), "F"),
-        (Kicked(2, 1, 7, 1, 1, 0), "K"),
+        (HandedOver(2, 1, 7, 1, 1, 0), "K"),
         (Succeeded(2, 1, 7, 1, 1, 0, complete=True, result=b""), "SX"),
         (Succeeded(2, 1, 7, 1, 1, 0, complete=False, result=b""), "S"),
         (Retried(2, 1, 7, 1, 1, 0, visible_at=9), "R"),
-        (Exasperated(2, 1, 7, 1, 1, 0), "E"),
+        (Failed(2, 1, 7, 1, 1, 0), "E"),
         (dead_lettered(fetched=True), "FEQ"),
         (dead_lettered(fetched=False), "EQ"),
         (Expired(2, 1, 7, 1, 1, 0), "Z"),
@@ -432,7 +432,7 @@ def test_batches_that_do_not_follow_each_other_keep_their_offsets() -> None:
 
 
 def test_groups_end_when_they_are_large_enough() -> None:
-    events = [Kicked(2, 1, 7, 1, 1, 0)] * (RECORDS_PER_GROUP // 2)
+    events = [HandedOver(2, 1, 7, 1, 1, 0)] * (RECORDS_PER_GROUP // 2)
     batches = seal_all([events, events, events])
     assert [batch.num_rows for batch in decode_grouped(batches, ["offset"])] == [
         RECORDS_PER_GROUP,
@@ -450,7 +450,7 @@ def test_no_batches_give_an_empty_table_of_the_same_schema() -> None:
 
 
 def test_a_kind_of_the_future_is_refused() -> None:
-    header, payload = seal([Kicked(2, 1, 7, 1, 1, 0)])
+    header, payload = seal([HandedOver(2, 1, 7, 1, 1, 0)])
     with pytest.raises(DamagedLogError, match="kind 99"):
         decode([(header, b"\x63" + payload[1:])], ["letter"])
 

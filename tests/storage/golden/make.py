@@ -31,15 +31,15 @@ from penstock.model.events import (
     Deleted,
     Delivered,
     Event,
-    Exasperated,
     Expired,
     Extended,
+    Failed,
     FailedForAll,
     Fetched,
     GivenBack,
+    HandedOver,
     HandedToReceiver,
     Invalidated,
-    Kicked,
     Logged,
     Moved,
     NameDefined,
@@ -156,9 +156,9 @@ COMMITS: list[list[Event]] = [
             to_queue=1,
             to_sequence=2,
         ),
-        Kicked(*about(110, 7, 20, 1, 5)),
+        HandedOver(*about(110, 7, 20, 1, 5)),
         Fetched(*about(120, 9, 20, 5, 5), visible_at=at(130)),
-        Exasperated(*about(130, 9, 20, 5, 5)),
+        Failed(*about(130, 9, 20, 5, 5)),
     ],
     [
         Carried(*about(140, 8, 20), extent=b"eight{}"),
@@ -196,7 +196,7 @@ RECEIVERS_COMMITS: list[list[Event]] = [
     [
         Fetched(*about(30, 4, 14, 1), visible_at=at(20_030)),
         Succeeded(*about(31, 4, 14, 1), complete=True, result=b""),
-        Kicked(*about(32, 5, 15, 1)),
+        HandedOver(*about(32, 5, 15, 1)),
     ],
     [
         ResultCarried(*about(40, 1, 11, 0, 2), result=b"paid"),
@@ -317,7 +317,7 @@ DAMAGED_COMMITS: list[list[Event]] = [
     ],
     [
         Fetched(*about(20, 1, 11, 1), visible_at=at(30_020)),
-        Kicked(*about(21, 2, 12, 1)),
+        HandedOver(*about(21, 2, 12, 1)),
         Delivered(*about(22, 3, 13, 1, 1), visible_at=at(30_022)),
         ResultStored(*about(23, 1, 11, 0, 1), result=b"paid"),
     ],
@@ -445,7 +445,12 @@ def _plain_names(texts: dict[int, str]) -> list[str] | dict[int, str]:
 
 
 # Kinds that had another name when the golden files were described.
-NAMES_THEN = {Kind.HANDED_TO_RECEIVER: "HANDED_OVER", Kind.FAILED_FOR_ALL: "FAILED"}
+NAMES_THEN = {
+    Kind.HANDED_OVER: "KICKED",
+    Kind.FAILED: "EXASPERATED",
+    Kind.HANDED_TO_RECEIVER: "HANDED_OVER",
+    Kind.FAILED_FOR_ALL: "FAILED",
+}
 
 
 def name_of(kind: Kind) -> str:

@@ -15,7 +15,7 @@ from penstock.errors import Reason
 from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MIN
 from penstock.model.answers import Decision, Delivery, Done, refuse
 from penstock.model.commands import Fetch
-from penstock.model.events import Event, Fetched, FetchedRun, Kicked, KickedRun
+from penstock.model.events import Event, Fetched, FetchedRun, HandedOver, HandedOverRun
 from penstock.model.values import Nanos
 
 _DONE = Done()
@@ -50,7 +50,7 @@ def fetch(engine: EngineState, command: Fetch, now: Nanos) -> Decision:
         visible_at = now + (row.lease_ns or settings.visibility_ns if lease_ns is None else lease_ns)
         visible_at = min(visible_at, NEVER_NS)
         if not confirm:
-            events.append(Kicked(now, number, sequence, row.created, receives, consumer))
+            events.append(HandedOver(now, number, sequence, row.created, receives, consumer))
         elif moves_at and receives >= moves_at:
             leased = row._replace(receives=receives, consumer=consumer)
             events.append(dead_letter(engine, queue, sequence, leased, now, taken, held_until=visible_at))
@@ -83,7 +83,7 @@ def _fetch_run(engine: EngineState, command: Fetch, queue: Queue, now: Nanos) ->
     created = rows["created"].tolist()
     facts = (now, queue.number, list(range(first, first + count)), created, receives, [consumer] * count)
     confirm = command.confirm and settings.confirm
-    events.append(FetchedRun(*facts, visible_at) if confirm else KickedRun(*facts))
+    events.append(FetchedRun(*facts, visible_at) if confirm else HandedOverRun(*facts))
     sequences = range(first, first + count)
     return Decision(events, deliveries_of(engine, queue.number, sequences, rows, receives, created, visible_at))
 

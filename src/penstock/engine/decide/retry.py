@@ -8,7 +8,7 @@ from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.engine.state import EngineState
 from penstock.limits import NEVER_NS
-from penstock.model.events import DeadLettered, Event, Exasperated, FailedForAll, Rescheduled, Retried
+from penstock.model.events import DeadLettered, Event, Failed, FailedForAll, Rescheduled, Retried
 from penstock.model.lifecycle import DELAYED
 from penstock.model.values import Nanos
 
@@ -32,7 +32,7 @@ def returned(
         if settings.redrive_policy:
             return dead_letter(engine, queue, sequence, row, now, taken, held_until=None)
         if kind is Retried and settings.confirmations <= 1:
-            return Exasperated(*facts)
+            return Failed(*facts)
         consumer = queue.worker(sequence, row) if kind is Retried else row.consumer
         return FailedForAll(*facts[:-1], consumer)
     return kind(*facts, visible_at=min(now + delay_ns, NEVER_NS))

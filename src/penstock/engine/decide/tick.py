@@ -11,7 +11,7 @@ from penstock.engine.state import EngineState
 from penstock.limits import TICK_EVENTS_MAX
 from penstock.model.answers import Decision, Done
 from penstock.model.commands import Tick
-from penstock.model.events import DeadLettered, Event, Exasperated, Expired, GivenBack, MessageEvent
+from penstock.model.events import DeadLettered, Event, Expired, Failed, GivenBack, MessageEvent
 from penstock.model.lifecycle import LEASED
 from penstock.model.values import Nanos
 
@@ -50,6 +50,6 @@ def _end_leases_alone(
 
 def _takes_away(event: Event, queue: Queue) -> TypeGuard[MessageEvent]:
     """Is there nothing left of a message of this queue?"""
-    if isinstance(event, Exasperated):
+    if isinstance(event, Failed):
         return event.queue == queue.number and queue.settings.keep == "finished"
     return isinstance(event, DeadLettered) and event.queue == queue.number

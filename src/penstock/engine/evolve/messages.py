@@ -15,8 +15,8 @@ from penstock.model.events import (
     Extended,
     Fetched,
     FetchedRun,
+    HandedOverRun,
     Invalidated,
-    KickedRun,
     MessageEvent,
     Moved,
     Rescheduled,
@@ -42,8 +42,8 @@ def fetched_run(state: EngineState, event: FetchedRun, _: Position) -> None:
     state.arm(queue, event.visible_at)
 
 
-def kicked_run(state: EngineState, event: KickedRun, _: Position) -> None:
-    state.queues[event.queue].kick_run(event.sequence[0], len(event.sequence))
+def handed_over_run(state: EngineState, event: HandedOverRun, _: Position) -> None:
+    state.queues[event.queue].hand_over_run(event.sequence[0], len(event.sequence))
 
 
 def succeeded_run(state: EngineState, event: SucceededRun, _: Position) -> None:
