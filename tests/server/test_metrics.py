@@ -25,7 +25,8 @@ from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.push import PushChannels
 from penstock.server.services.snapshots import Snapshots
 from penstock.server.services.spectators import Spectators
-from penstock.server.shells.http import HttpServer, Route
+from penstock.server.shells.exchanges import Route
+from penstock.server.shells.http import HttpServer
 from penstock.server.shells.lines import LineServer
 from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.log.segments import SegmentLog

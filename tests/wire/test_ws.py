@@ -463,7 +463,7 @@ def test_requests_under_way_are_bounded_and_the_others_wait_their_turn(broker: B
     with greeted(broker) as other, RawWs(broker.http) as client:
         client.hear()
         queue = fresh_queue(other)
-        fetch = json.dumps({"type": "fetch", "queue": queue, "block_timeout": 60, "work_timeout": 0.01}).encode()
+        fetch = json.dumps({"type": "fetch", "queue": queue, "block_timeout": 60, "work_timeout": 60}).encode()
         client.send(client_frame(fetch) * (WS_REQUESTS_MAX + 10))
         wait_for_readers(broker, queue, WS_REQUESTS_MAX)
         client.send_frame(b"not read yet", 9)

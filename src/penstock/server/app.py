@@ -51,9 +51,9 @@ from penstock.server.services.spectators import Spectators
 from penstock.server.services.staged_batches import StagedBatches
 from penstock.server.services.traces import Tracing
 from penstock.server.shells.browsers import policy_of
-from penstock.server.shells.http import Result, Route
+from penstock.server.shells.exchanges import Result, Route
+from penstock.server.shells.handshake import Converse, WebSockets
 from penstock.server.shells.turns import Turns
-from penstock.server.shells.ws import Converse, WebSockets
 from penstock.server.writer.port import ServicePort
 from penstock.storage.directory import Identity
 

@@ -15,10 +15,11 @@ from penstock.limits import BODY_BYTES_MAX, LINES_REPLY_BYTES_MAX
 from penstock.model.answers import Answer
 from penstock.model.commands import Command
 from penstock.server.config import HttpConfig, LinesConfig, WsConfig
-from penstock.server.shells.http import HttpConnection, HttpServer, Route
+from penstock.server.shells.exchanges import Route
+from penstock.server.shells.http import HttpConnection, HttpServer
 from penstock.server.shells.lines import LineConnection, LineServer
 from penstock.server.shells.turns import Turns
-from penstock.server.shells.ws import WebSockets, WsConnection
+from penstock.server.shells.ws import WsConnection
 from penstock.storage.memory import MemoryLog
 from tests.support.live_loop import a_loop, until
 
@@ -365,7 +366,7 @@ class _NoSocket:
 def test_of_many_frames_a_part_is_taken_at_once_and_all_in_the_end() -> None:
     async def story() -> None:
         http, wire = HttpServer(Witness(), HttpConfig()), Wire()
-        connection = WsConnection(WebSockets(a_loop(MemoryLog()), WsConfig(), {}), http, wire)
+        connection = WsConnection(http, a_loop(MemoryLog()), WsConfig(), wire)
         echo = Echo(connection)
         connection.open(echo, b"")
         http.turns.light += 1
@@ -383,15 +384,16 @@ def test_of_many_frames_a_part_is_taken_at_once_and_all_in_the_end() -> None:
 def test_a_message_has_its_time_from_its_own_first_byte() -> None:
     async def story() -> None:
         http, wire = HttpServer(Witness(), HttpConfig(slow_client_seconds=1)), Wire()
-        connection = WsConnection(WebSockets(a_loop(MemoryLog()), WsConfig(), {}), http, wire)
+        connection = WsConnection(http, a_loop(MemoryLog()), WsConfig(), wire)
         connection.open(Echo(connection), b"")
         whole = b"\x81\x81\0\0\0\0x"
         connection.data_received(whole[:3])
         for http.sweeps in range(1, 20):
             connection.data_received(whole[3:] + whole[:3])
-            connection.check_time(http.sweeps)
+            connection.check_time()
         assert wire.written == b"\x81\x01x" * 19
-        connection.check_time(http.sweeps + 3)
+        http.sweeps += 3
+        connection.check_time()
         assert wire.written.endswith(b"the message was not complete after 1 s")
 
     asyncio.run(story())

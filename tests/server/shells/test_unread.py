@@ -18,7 +18,7 @@ class Client:
     def __init__(self) -> None:
         self.closed = False
 
-    def give_up_on_client(self) -> None:
+    def abort(self) -> None:
         self.closed = True
 
 

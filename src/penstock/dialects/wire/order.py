@@ -48,8 +48,6 @@ class Submitter(Decider, Protocol):
 class CommandOrder:
     """Submits the commands of one conversation."""
 
-    __slots__ = ("_fetching", "_writer")
-
     def __init__(self, writer: Submitter) -> None:
         self._writer = writer
         self._fetching = False  # A fetch was submitted, and may not be decided yet.

@@ -1,7 +1,7 @@
-"""Answers that clients have not read yet: one bound for all connections of the broker.
+"""Answers that clients have not read yet: one limit for all connections of the broker.
 
-A client that does not read waits: it is not read from, and no answers are made for it. What was under way for it
-still has to be kept. Where that is too much for all together, the connection with the most is closed.
+A client that does not read has to wait: nothing is read from it, and no answers are made for it. What was under way
+for it must still be kept. If that is too much for all connections together, the one with the most is closed.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ logger = logging.getLogger(__name__)
 class Holder(Protocol):
     """A connection whose client does not read."""
 
-    def give_up_on_client(self) -> None:
-        """Close the connection, and throw away what it was to be sent."""
+    def abort(self) -> None:
+        """Close the connection, and throw away what is not sent."""
 
 
 class Unread:
-    """What all connections hold. They say so when it is much, and whenever that changes."""
+    """What all connections hold. Each reports it when it is much, and whenever that changes."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes = 0
-        self.closed = 0  # Connections that were closed for it.
+        self.closed = 0  # Connections that were closed because of it.
         self._bytes_max = bytes_max
         self._held: dict[Holder, int] = {}
 
     def note(self, holder: Holder, size: int) -> None:
-        """A connection holds so much now."""
+        """A connection holds this much now."""
         self.bytes += size - self._held.pop(holder, 0)
         if size:
             self._held[holder] = size
@@ -43,4 +43,4 @@ class Unread:
             self.note(greediest, 0)
             self.closed += 1
             logger.warning("unread_answers_dropped", extra={"bytes": size, "limit": self._bytes_max})
-            greediest.give_up_on_client()
+            greediest.abort()

@@ -1,8 +1,8 @@
-"""The WebSocket shell: frames in, frames out, one conversation a connection. All of it without tasks or futures.
+"""The WebSocket shell: frames in, frames out, one conversation per connection. No tasks, no futures.
 
-A connection begins as an HTTP one and is handed over by it. The messages of one read go to the conversation in one
-loop, and everything that is sent in one turn of the event loop leaves in one write. A connection that asks faster
-than it can be answered, or does not read, is not read from; what it may hold in memory is bounded everywhere.
+A connection begins with HTTP, whose shell hands it over. The messages of one read go to the conversation in one loop.
+Nothing is read from a client that asks faster than it can be answered, or that does not read; what a connection may
+hold in memory is limited everywhere.
 """
 
 from __future__ import annotations
@@ -10,13 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol, runtime_checkable
-
-from websockets.datastructures import Headers as HandshakeHeaders
-from websockets.http11 import Request as HandshakeRequest
-from websockets.server import ServerProtocol
 
 from penstock.dialects.wire.conversation import Cancelable, Conversation
 from penstock.dialects.wire.frames import (
@@ -38,12 +34,7 @@ from penstock.dialects.wire.frames import (
     close_payload,
     head,
 )
-from penstock.dialects.wire.http import Headers, Request, Response, error_response, method_not_allowed
-from penstock.errors import Fault
 from penstock.limits import (
-    LIGHT_BYTES_MAX,
-    PART_BODY_BYTES,
-    PART_BODY_BYTES_CROWDED,
     WS_CLOSE_SECONDS_MAX,
     WS_PART_BYTES,
     WS_PART_BYTES_CROWDED,
@@ -56,9 +47,8 @@ from penstock.limits import (
 from penstock.model.answers import Answer
 from penstock.model.commands import Command, Fetch, FinishMany, Publish
 from penstock.model.values import Stage
-from penstock.server.shells.http import SWEEPS_PER_SECOND, HttpServer, Upgrade
-from penstock.server.shells.pausing import Pausing
-from penstock.server.shells.peer import LoopPeer
+from penstock.server.shells.http import HttpServer
+from penstock.server.shells.peer import PeerConnection
 from penstock.server.writer.port import ClientPort
 
 logger = logging.getLogger(__name__)
@@ -66,9 +56,6 @@ logger = logging.getLogger(__name__)
 _SHORT_BYTES = len(SHORT_HEADS[TEXT])
 _LARGE_BYTES = WS_UNSENT_BYTES_MAX // WS_REQUESTS_MAX  # Smaller answers to all that is under way cannot be too much.
 _TEXT_HEADS, _BINARY_HEADS = SHORT_HEADS[TEXT], SHORT_HEADS[BINARY]
-
-Converse = Callable[["WsConnection", Headers], Conversation]
-"""How a dialect begins a conversation: with the shell, and the headers of the handshake."""
 
 
 class WsLimits(Protocol):
@@ -82,48 +69,6 @@ class Settling(Protocol):
 
     def settle(self) -> None:
         """What came in one read has come, or the client has caught up with reading."""
-
-
-class WebSockets:
-    """Every path that WebSocket is spoken at."""
-
-    def __init__(self, loop: ClientPort, limits: WsLimits, conversations: Mapping[bytes, Converse]) -> None:
-        self.loop = loop
-        self.limits = limits
-        self._conversations = conversations
-
-    def handshake(self, request: Request) -> Response | Upgrade | None:
-        """The answer to a request for one of the paths; None if it is for another."""
-        converse = self._conversations.get(request.target.partition(b"?")[0])
-        if converse is None:
-            return None
-        if request.method != b"GET":
-            return method_not_allowed([b"GET"])
-        answer = ServerProtocol().accept(_handshake_request(request))
-        if answer.status_code != 101:
-            text = (answer.body or b"").decode().splitlines()[0]
-            if answer.status_code == Fault.UPGRADE_REQUIRED.status:
-                wanted = b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
-                return error_response(Fault.UPGRADE_REQUIRED, text, wanted)
-            return error_response(Fault.BAD_WEBSOCKET, text)
-        accept = answer.headers["Sec-WebSocket-Accept"].encode()
-        lines = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n"
-        headers = request.headers
-        return Upgrade(lines, lambda server, transport, rest: self._open(server, transport, rest, converse, headers))
-
-    def _open(
-        self, server: HttpServer, transport: asyncio.Transport, rest: bytes, converse: Converse, headers: Headers
-    ) -> None:
-        connection = WsConnection(self, server, transport)
-        transport.set_protocol(connection)
-        connection.open(converse(connection, headers), rest)
-
-
-def _handshake_request(request: Request) -> HandshakeRequest:
-    headers = HandshakeHeaders()
-    for name, value in request.headers.items():
-        headers[name.decode("latin-1")] = value.decode("latin-1")
-    return HandshakeRequest(request.target.decode("latin-1"), headers)
 
 
 class _Waiting:
@@ -152,137 +97,101 @@ class _Waiting:
             self._connection.canceled()
 
 
-class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
-    """One connection; the `Peer` of its conversation."""
+class WsConnection(PeerConnection):
+    """One connection; the `Peer` of its conversation. It has more than 30 methods because frames, what is under way
+    and the closing handshake decide together what may be read and sent."""
 
     __slots__ = (
-        "_backlog",
-        "_buffered",
-        "_choked_since",
         "_close_began",
-        "_closing",
         "_conversation",
-        "_flush_is_due",
         "_full",
-        "_heard",
-        "_http",
         "_left",
-        "_out",
+        "_limits",
         "_out_bytes",
-        "_parked",
-        "_parked_at",
-        "_paused",
         "_pinged",
         "_reader",
         "_received",
         "_settle",
-        "_transport",
-        "_turns",
         "_uncounted",
         "_under_way",
         "_under_way_bytes",
-        "_unfinished_since",
-        "_websockets",
-        "choked",
     )
 
+    PART_BYTES = WS_PART_BYTES
+    PART_BYTES_CROWDED = WS_PART_BYTES_CROWDED
+
+    _server: HttpServer
+    _backlog: list[tuple[int, bytes]]
     _conversation: Conversation
     _received: Callable[..., None]
 
-    def __init__(self, websockets: WebSockets, http: HttpServer, transport: asyncio.Transport) -> None:
-        super().__init__(websockets.loop)
-        self._websockets = websockets
-        self._http = http
-        self._turns = http.turns
-        self._transport: asyncio.Transport | None = transport
+    def __init__(
+        self, server: HttpServer, writer: ClientPort, limits: WsLimits, transport: asyncio.Transport
+    ) -> None:
+        super().__init__(server, writer)
+        self.transport = transport
+        self._limits = limits
         self._settle: Callable[[], None] | None = None
         self._reader = FrameReader()
-        self._unfinished_since = 0  # The sweep when the message began that is not whole yet; 0: there is none.
-        self._buffered = 0  # What this connection has in the server's `buffered_bytes`.
-        self._parked = b""
-        self._parked_at = 0
-        self._backlog: list[tuple[int, bytes]] = []  # Messages that wait for room; they come before what is parked.
-        self._out: list[bytes] = []  # What this turn sends.
-        self._out_bytes = 0
-        self._flush_is_due = False
+        self._backlog = []
+        self._out_bytes = 0  # Of large frames in `_out`.
         self._full = False  # Nothing more may be begun.
         self._under_way = 0  # Requests that are not answered.
         self._under_way_bytes = 0
         self._uncounted = 0  # Bytes that came since the last command.
-        self._paused = False
-        self.choked = False  # The client does not read what it is sent.
-        self._choked_since = (0, 0)  # Sweep, and bytes unsent, when it last read some.
-        self._heard = http.sweeps
-        self._pinged = 0  # The sweep of a ping that has no answer yet.
+        self._pinged = 0  # When the last ping was sent.
         self._left = False  # The conversation is over.
-        self._closing = False  # A close frame was sent.
-        self._close_began = 0
+        self._close_began = 0  # When a close frame was sent. 0: none was.
 
     def open(self, conversation: Conversation, rest: bytes) -> None:
         self._conversation = conversation
         self._received = conversation.received
         self._settle = conversation.settle if isinstance(conversation, Settling) else None
-        self._http.connections.add(self)
-        self._http.websockets += 1
+        self._server.connections.add(self)
+        self._server.websockets += 1
         self._flush_is_due = True  # In a moment, by us.
         conversation.opened()
-        self._flush()
-        if self._http.stopping:
-            self.close_if_idle()
+        self.flush()
+        if self._server.stopping:
+            self.stop()
         elif rest:
             self.data_received(rest)
 
-    # ── The transport's side ────────────────────────────────────────────────────────────────────────────────
-
-    def connection_lost(self, _: Exception | None) -> None:
-        self._transport = None
-        self._http.connections.discard(self)
-        self._http.websockets -= 1
-        self._http.buffered_bytes -= self._buffered
-        self._buffered = 0
+    def connection_lost(self, error: Exception | None) -> None:
+        self._server.websockets -= 1
         self._out = []
-        self._forget_parked()
-        self._http.unread.note(self, 0)
-        self._leave()
+        super().connection_lost(error)
 
-    def data_received(self, data: bytes) -> None:
-        self._heard = self._http.sweeps
-        self._pinged = 0
-        if len(data) <= LIGHT_BYTES_MAX and not self._parked:
-            self._turns.light += 1
-            self._receive(data, WS_TURN_MESSAGES_CROWDED_MAX)
-            if self._may_go_on():
-                self._turns.join(self)
-        else:
-            self._park(data)
-            self._turns.begin(self)
+    # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _handle(self, data: bytes) -> bool:
+        self._receive(data, WS_TURN_MESSAGES_CROWDED_MAX)
+        return self._may_go_on()
 
     def take_turn(self, *, crowded: bool) -> bool:
-        """Go on with what was read, if there is room; read on when nothing of it is left."""
-        if self._transport is None:
+        if self.transport is None:
             return False
         most = WS_TURN_MESSAGES_CROWDED_MAX if crowded else WS_TURN_MESSAGES_MAX
         if self._parked and not self._backlog and self._may_go_on():
-            self._receive(self._next_part(self._part_bytes(crowded)), most)
-        elif not (self._left or self._http.stopping or self._look_full()):
+            self._receive(self._next_part(crowded), most)
+        elif not (self._left or self._server.stopping or self._look_full()):
             backlog, self._backlog = self._backlog, []
             self._take(backlog, most)  # Also if it is empty: the conversation may wait for the client to read.
-        if not self._http.stopping:
-            self._pause(bool(self._backlog or self._parked) or (self._full and not self._closing))
+        if not self._server.stopping:
+            self._pause(bool(self._backlog or self._parked) or (self._full and not self._close_began))
         return self._may_go_on()
 
     def _may_go_on(self) -> bool:
         """There is something that had to wait, and need not any more."""
-        if self._closing:
-            return bool(self._parked)  # It is only looked through for the client's close frame.
-        return bool(self._backlog or self._parked) and not (self._http.stopping or self._look_full())
+        if self._close_began:
+            return bool(self._parked)  # It is only searched for the client's close frame.
+        return bool(self._backlog or self._parked) and not (self._server.stopping or self._look_full())
 
-    def _part_bytes(self, crowded: bool) -> int:
-        """Of a large frame more can be taken at once than of many small ones: it has only to be kept."""
-        small = WS_PART_BYTES_CROWDED if crowded else WS_PART_BYTES
-        return max(small, min(self._reader.missing_bytes, PART_BODY_BYTES_CROWDED if crowded else PART_BODY_BYTES))
+    def _missing_bytes(self) -> int:
+        return self._reader.missing_bytes
 
     def _receive(self, data: bytes, most: int) -> None:
+        self._since = self._server.sweeps
         self._uncounted += len(data)
         messages: list[tuple[int, bytes]] = []
         failure: FrameError | None = None
@@ -290,13 +199,11 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
             self._reader.receive(data, messages)
         except FrameError as error:
             failure = error
-        self._note_unfinished(messages)
-        buffered = self._reader.buffered_bytes
-        if buffered or self._buffered:
-            self._count_buffered(buffered)
-        if self._closing:
-            if any(opcode == CLOSE for opcode, _ in messages) and self._transport:
-                self._transport.close()
+        if self.begun_at or self._reader.unfinished:
+            self._note_incomplete(messages)
+        if self._close_began:
+            if any(opcode == CLOSE for opcode, _ in messages):
+                self.disconnect()
             return
         if self._backlog or self._look_full():
             self._backlog += messages
@@ -306,55 +213,27 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         if failure:
             self._fail(failure.code, failure.reason)
 
-    def eof_received(self) -> bool:
-        return False
-
-    def pause_writing(self) -> None:
-        assert self._transport is not None
-        self.choked = self._full = True
-        self._choked_since = (self._http.sweeps, self._transport.get_write_buffer_size())
-        self._pause(True)
-        self._count_unread()
-
-    def _count_unread(self) -> None:
-        if self._transport:
-            self._http.unread.note(self, self._transport.get_write_buffer_size())
-
-    def give_up_on_client(self) -> None:
-        self._abort()
-
-    def resume_writing(self) -> None:
-        self.choked = False
-        self._http.unread.note(self, 0)
-        self._read_on()
-
-    def _count_buffered(self, buffered: int) -> None:
-        http = self._http
-        http.buffered_bytes += buffered - self._buffered
-        self._buffered = buffered
-        if http.buffered_bytes > http.limits.buffered_bytes_max and not http.make_room(self):
-            self.drop_kept()
-
-    @property
-    def kept_bytes(self) -> int:
-        return self._buffered
-
-    def drop_kept(self) -> None:
-        self._http.buffered_bytes -= self._buffered
-        self._buffered = 0
-        self._fail(TRY_LATER, "unfinished messages hold more than http.buffered_bytes_max: try again")
-
-    def _note_unfinished(self, messages: list[tuple[int, bytes]]) -> None:
+    def _note_incomplete(self, messages: list[tuple[int, bytes]]) -> None:
         """Only control frames can come between the parts of a message: after any other, the next message began."""
         if not self._reader.unfinished:
-            self._unfinished_since = 0
-        elif not self._unfinished_since or any(opcode < CLOSE for opcode, _ in messages):
-            self._unfinished_since = self._http.sweeps
+            self.begun_at = 0
+        elif not self.begun_at or any(opcode < CLOSE for opcode, _ in messages):
+            self.begun_at = self._server.sweeps
+        if not self.keep(self._reader.buffered_bytes):
+            self.drop_kept()
+
+    def pause_writing(self) -> None:
+        self._full = True
+        super().pause_writing()
+
+    def drop_kept(self) -> None:
+        self.keep(0)
+        self._fail(TRY_LATER, "incomplete messages hold more than http.buffered_bytes_max: try again later")
 
     # ── Messages ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _take(self, messages: list[tuple[int, bytes]], most: int) -> None:
-        """Hand so many messages to the conversation, as long as there is room; the others wait."""
+        """Hand up to this many messages to the conversation, as long as there is room; the others wait."""
         received = self._received
         self._flush_is_due = True  # At the end of this, by us.
         taken = 0
@@ -374,22 +253,21 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
                 self._settle()
         except Exception:
             logger.exception("conversation_failed")
-            self._fail(INTERNAL, "an internal error")
+            self._fail(INTERNAL, "internal error")
         if not self._left:
             self._backlog = messages[taken:]
             if self._full or self._backlog:
                 self._pause(True)
-        self._flush()
+        self.flush()
 
     def _look_full(self) -> bool:
-        """Look whether anything more may be begun now."""
+        """Find out whether nothing more may be begun now."""
         busy = self._under_way >= WS_REQUESTS_MAX or self._under_way_bytes >= WS_REQUEST_BYTES_MAX
         self._full = busy or self.choked
         return self._full
 
-    def _read_on(self) -> None:
-        """There may be room again."""
-        if not (self._left or self._http.stopping or self._look_full()):
+    def _go_on(self) -> None:
+        if not (self._left or self._server.stopping or self._look_full()):
             self._turns.join(self)
 
     def _control(self, opcode: int, payload: bytes) -> bool:
@@ -440,37 +318,25 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         if not self._flush_is_due:
             self._flush_soon()
 
-    def _flush_soon(self) -> None:
-        self._flush_is_due = True
-        asyncio.get_running_loop().call_soon(self._flush)
-
     def _count_large(self, size: int) -> None:
         self._out_bytes += size
         if self._out_bytes > WS_UNSENT_BYTES_MAX:
-            self._abort()
+            self.abort()
 
     def _put(self, opcode: int, payload: bytes) -> None:
         """Send a control frame."""
         self._out += (head(opcode, len(payload)), payload)
         if not self._flush_is_due:
-            self._flush()
+            self.flush()
 
-    def _flush(self) -> None:
-        """Send everything that was said in this turn, in one write."""
+    def flush(self) -> None:
         self._flush_is_due = False
         out, self._out = self._out, []
         self._out_bytes = 0
-        transport = self._transport
-        if transport is None or transport.is_closing():
-            return
-        if not out:
-            _acknowledge(transport)
-            return
-        transport.write(b"".join(out))
-        if transport.get_write_buffer_size() > WS_UNSENT_BYTES_MAX:
-            self._abort()
-        elif self.choked:
-            self._count_unread()
+        if out:
+            self._write(b"".join(out), WS_UNSENT_BYTES_MAX)
+        elif self.transport and not self.transport.is_closing():
+            _acknowledge(self.transport)
 
     def submit(
         self, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC
@@ -501,29 +367,34 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
         self._under_way -= weight
         self._under_way_bytes -= size
         reply(answer)
-        self._go_on()
+        self._after_answer()
 
     def canceled(self) -> None:
         self._under_way -= 1
-        self._go_on()
+        self._after_answer()
 
-    def _go_on(self) -> None:
-        if self._http.stopping:
-            self.close_if_idle()
+    def _after_answer(self) -> None:
+        if self._server.stopping:
+            self.stop()
         elif self._paused:
-            self._read_on()
+            self._go_on()
 
     # ── The end ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def close(self, reason: str = "the broker stops") -> None:
+    def close(self, reason: str) -> None:
         self._close(POLICY, reason)
 
+    def disconnect(self) -> None:
+        if self._close_began:
+            super().disconnect()
+        else:
+            self._close(GOING_AWAY, "the broker stops")
+
     def _close(self, code: int, reason: str) -> None:
-        """Say goodbye, and wait a while for the client to do the same."""
-        if self._closing or self._transport is None:
+        """Send a close frame, and wait a while for the client's."""
+        if self._close_began or self.transport is None:
             return
-        self._closing = True
-        self._close_began = self._http.sweeps
+        self._close_began = self._server.sweeps
         self._put(CLOSE, close_payload(code, reason))
         self._leave()  # Nothing may follow a close frame.
         self._pause(False)
@@ -531,7 +402,6 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
             self._turns.join(self)
 
     def _leave(self) -> None:
-        """The conversation is over, if it is not yet."""
         self._backlog = []
         self._full = True
         if not self._left:
@@ -541,68 +411,52 @@ class WsConnection(LoopPeer, Pausing, asyncio.Protocol):
     def _fail(self, code: int, reason: str) -> None:
         """The client's bytes make no sense any more: say why, and that nothing follows."""
         self._close(code, reason)
-        self._flush()
+        self.flush()
         self._reader = _Deaf()
-        if self._transport and not self._transport.is_closing():
-            self._transport.write_eof()
+        if self.transport and not self.transport.is_closing():
+            self.transport.write_eof()
 
     def _answer_close(self, code: int) -> None:
         self._close(code, "")
-        self._flush()
-        if self._transport:
-            self._transport.close()
+        self.flush()
+        self.disconnect()
 
-    def close_if_idle(self) -> None:
-        """The broker stops: take nothing more, and go when what is under way has been answered."""
+    def stop(self) -> None:
         if self._under_way:
             self._pause(True)
         else:
             self._close(GOING_AWAY, "the broker stops")
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
         self._out = []
         self._out_bytes = 0
         self._leave()
-        if self._transport:
-            self._transport.abort()
+        super().abort()
 
     # ── Time ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def check_time(self, sweeps: int) -> None:
-        """Ask a client that says nothing if it is still there; let go of one that is not, or that does not read."""
-        transport = self._transport
-        if transport is None:
-            return
-        if self._closing:
-            if sweeps - self._close_began > WS_CLOSE_SECONDS_MAX * SWEEPS_PER_SECOND:
-                transport.abort()
-            return
-        if self._unfinished_since and not self._paused:
-            seconds = self._http.limits.slow_client_seconds
-            if (sweeps - self._unfinished_since - 1) / SWEEPS_PER_SECOND >= seconds:
-                self._close(POLICY, f"the message was not complete after {seconds:g} s")
-                return
-        quiet = sweeps - self._heard
-        patience = self._websockets.limits.ping_seconds * SWEEPS_PER_SECOND
-        if self.choked:
-            self._check_reading(sweeps)
-        elif quiet <= patience or self._paused:
-            return
-        elif not self._pinged:
-            self._pinged = sweeps
-            self._put(PING, b"")
-        elif sweeps - self._pinged > patience:
-            transport.abort()
+    def check_time(self) -> None:
+        if not self._close_began:
+            super().check_time()
+        elif self._passed(self._close_began) >= WS_CLOSE_SECONDS_MAX:
+            self.abort()
 
-    def _check_reading(self, sweeps: int) -> None:
-        """A client that reads nothing of what it is sent loses its place."""
-        assert self._transport is not None
-        since, unsent = self._choked_since
-        left = self._transport.get_write_buffer_size()
-        if left != unsent:
-            self._choked_since = (sweeps, left)
-        elif (sweeps - since) / SWEEPS_PER_SECOND >= self._http.limits.slow_client_seconds:
-            self._transport.abort()
+    def _is_busy(self) -> bool:
+        return self._paused
+
+    def _end_incomplete(self, seconds: float) -> None:
+        self._close(POLICY, f"the message was not complete after {seconds:g} s")
+
+    def _patience(self) -> float:
+        return self._limits.ping_seconds
+
+    def _end_idle(self) -> None:
+        """Ask a silent client whether it is still there; cut it off if it does not answer."""
+        if self._pinged <= self._since:
+            self._pinged = self._server.sweeps
+            self._put(PING, b"")
+        elif self._passed(self._pinged) >= self._patience():
+            self.abort()
 
 
 def _acknowledge(transport: asyncio.Transport) -> None:

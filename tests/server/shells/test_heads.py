@@ -16,7 +16,8 @@ from penstock.errors import Reason
 from penstock.model.answers import Answer, Refused
 from penstock.model.commands import Command, DescribeQueue
 from penstock.server.config import HttpConfig
-from penstock.server.shells.http import HttpConnection, HttpServer, Route
+from penstock.server.shells.exchanges import Route
+from penstock.server.shells.http import HttpConnection, HttpServer
 from tests.support.effort import effort
 
 
@@ -92,7 +93,7 @@ class Wire(asyncio.Transport):
 def a_server(witness: Witness, *, forgetful: bool = False) -> HttpServer:
     server = HttpServer(witness, HttpConfig())
     if forgetful:
-        server.known_max = 0
+        server.known.most = 0
     return server
 
 
@@ -109,7 +110,7 @@ def answers(reads: list[bytes], *, forgetful: bool) -> tuple[bytes, bool, int]:
     for read in reads:
         if not wire.ended:
             connection.data_received(read)
-        most = max(most, len(server.known_fields))
+        most = max(most, len(server.known.fields))
     return wire.written, wire.ended, most
 
 
@@ -176,12 +177,12 @@ def test_a_request_without_a_body_is_remembered_with_what_it_led_to() -> None:
     request = b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n"
     for _ in range(4):
         connection.data_received(request % 1)
-    assert list(server.known_heads) == [(request % 1).removesuffix(b"\r\n\r\n")]
+    assert list(server.known.heads) == [(request % 1).removesuffix(b"\r\n\r\n")]
     assert wire.written.count(b"told later") == 4
     for number in range(3000):
         connection.data_received(request % number)
     assert wire.written.count(b"told later") == 3004
-    assert len(server.known_heads) <= 1024
+    assert len(server.known.heads) <= 1024
 
 
 def test_a_broker_that_stops_closes_after_a_request_whose_head_is_known() -> None:

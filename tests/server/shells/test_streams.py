@@ -14,7 +14,8 @@ from penstock.dialects.wire.http import Awaited, BodyRule, Headers, Request, Res
 from penstock.model.answers import Answer
 from penstock.model.commands import Command
 from penstock.server.config import HttpConfig
-from penstock.server.shells.http import HttpServer, Route
+from penstock.server.shells.exchanges import Route
+from penstock.server.shells.http import HttpServer
 
 PIECES = [b"one\n", b"", b"two\n", b"x" * 70_000]
 WHOLE = b"".join(PIECES)

@@ -1,0 +1,298 @@
+"""The base of every connection, whatever is spoken on it: reading, time-outs, back-pressure, turns and closing.
+
+A shell adds its protocol: what bytes mean (`data_received`, `take_turn`), what is under way (`_is_busy`), and how it
+refuses and says goodbye. Nothing here makes a task, a future or a timer for each connection: one sweep twice a second
+is the clock of all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar, Protocol, cast
+
+from penstock.limits import BACKLOG_MAX, PART_BODY_BYTES, PART_BODY_BYTES_CROWDED, UNREAD_BYTES_DEFAULT
+from penstock.server.shells.turns import Turns
+from penstock.server.shells.unread import Unread
+
+SWEEPS_PER_SECOND = 2
+
+
+class Limits(Protocol):
+    """Those that all shells have."""
+
+    @property
+    def connections_max(self) -> int: ...
+    @property
+    def idle_seconds(self) -> float: ...
+    @property
+    def slow_client_seconds(self) -> float: ...
+    @property
+    def buffered_bytes_max(self) -> int: ...
+
+
+class Server:
+    """All connections of one listening address."""
+
+    def __init__(self, limits: Limits, turns: Turns | None, unread: Unread | None) -> None:
+        self.limits = limits
+        self.turns = turns or Turns()
+        self.unread = unread or Unread(UNREAD_BYTES_DEFAULT)
+        self.connections: set[Connection] = set()
+        self.buffered_bytes = 0  # The `kept_bytes` of all connections.
+        self.stopping = False
+        self.sweeps = 1  # A connection notes times in sweeps; 0 stands for none.
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._unflushed: list[Flushable] = []
+
+    async def listen(self, host: str, port: int, backlog: int = BACKLOG_MAX) -> asyncio.Server:
+        self._sweep()
+        return await asyncio.get_running_loop().create_server(self._connect, host, port, backlog=backlog)
+
+    def _connect(self) -> Connection:
+        raise NotImplementedError
+
+    def _sweep(self) -> None:
+        """The coarse clock of all connections: cheaper than a timer for each request."""
+        self.sweeps += 1
+        for connection in list(self.connections):
+            connection.check_time()
+        self._sweeper = asyncio.get_running_loop().call_later(1 / SWEEPS_PER_SECOND, self._sweep)
+
+    def make_room(self, asking: Connection) -> bool:
+        """Too much is kept of incomplete requests: the connection that keeps the most loses it. False if that is the
+        connection that asks for more."""
+        while self.buffered_bytes > self.limits.buffered_bytes_max:
+            greediest = max(self.connections, key=lambda connection: connection.kept_bytes)
+            if greediest is asking:
+                return False
+            greediest.drop_kept()
+        return True
+
+    def flush_soon(self, connection: Flushable) -> None:
+        """Call `flush` when this turn of the event loop has ended."""
+        if not self._unflushed:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unflushed.append(connection)
+
+    def _flush(self) -> None:
+        connections, self._unflushed = self._unflushed, []
+        for connection in connections:
+            connection.flush()
+
+    def stop(self) -> None:
+        """Finish what is under way, and accept nothing new."""
+        self.stopping = True
+        for connection in list(self.connections):
+            connection.stop()
+
+    def close(self) -> None:
+        if self._sweeper:
+            self._sweeper.cancel()
+        for connection in list(self.connections):
+            connection.disconnect()
+
+
+class Flushable(Protocol):
+    def flush(self) -> None:
+        """Send everything that was said in this turn, in one write."""
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection."""
+
+    __slots__ = (
+        "_parked",
+        "_parked_at",
+        "_paused",
+        "_server",
+        "_since",
+        "_turns",
+        "_unsent",
+        "begun_at",
+        "choked",
+        "kept_bytes",
+        "transport",
+    )
+
+    # How much of what was read is handled in one turn: alone, and while others wait.
+    PART_BYTES: ClassVar[int]
+    PART_BYTES_CROWDED: ClassVar[int]
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._turns = server.turns
+        self.transport: asyncio.Transport | None = None
+        self._parked = b""  # What was read and is not handled yet, from `_parked_at` on.
+        self._parked_at = 0
+        self._paused = False  # Nothing is read.
+        self.choked = False  # The client does not read what it is sent.
+        self._unsent = (0, 0)  # When the client last read something, and how much was left. 0: all is sent.
+        self.kept_bytes = 0  # Of a request that is not complete: part of the server's `buffered_bytes`.
+        self.begun_at = 0  # When that request began. 0: there is none.
+        self._since = server.sweeps  # When the client was last active.
+
+    # ── The transport's side ────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name.
+        server = self._server
+        server.connections.add(self)
+        if len(server.connections) > server.limits.connections_max:
+            self._refuse_connection()
+        else:
+            self._begin()
+
+    def _refuse_connection(self) -> None:
+        """There are too many connections."""
+        raise NotImplementedError
+
+    def _begin(self) -> None:
+        """The connection is accepted."""
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.transport = None
+        self._server.connections.discard(self)
+        self._server.unread.note(self, 0)
+        self._forget_parked()
+        self.keep(0)
+        self._leave()
+
+    def _leave(self) -> None:
+        """The connection is gone, or about to be: nobody waits for what is under way."""
+        raise NotImplementedError
+
+    # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def take_turn(self, *, crowded: bool) -> bool:
+        """Handle a part of what was read: see `Turns`. True: there is more that need not wait."""
+        raise NotImplementedError
+
+    def _pause(self, wanted: bool) -> None:
+        """Stop or resume reading. A client that does not read its answers, or asks faster than it can be answered, is
+        not read from."""
+        if self.transport and wanted != self._paused:
+            self._paused = wanted
+            if wanted:
+                self.transport.pause_reading()
+            elif not self.transport.is_closing():
+                self.transport.resume_reading()
+
+    def _park(self, data: bytes) -> None:
+        self._parked = self._forget_parked() + data if self._parked else data
+
+    def _next_part(self, crowded: bool) -> bytes:
+        """Take as much of what is parked as one turn allows. What may be many requests is handled in small parts; the
+        rest of one body, which only has to be kept, in a large one."""
+        size = self.PART_BYTES_CROWDED if crowded else self.PART_BYTES
+        missing = self._missing_bytes()
+        if missing > size:
+            size = max(size, min(missing, PART_BODY_BYTES_CROWDED if crowded else PART_BODY_BYTES))
+        at = self._parked_at
+        if at + size >= len(self._parked):
+            return self._forget_parked()
+        self._parked_at = at + size
+        return self._parked[at : at + size]
+
+    def _missing_bytes(self) -> int:
+        """How much of one body, or one frame, must still come; 0 if that is not known."""
+        return 0
+
+    def _forget_parked(self) -> bytes:
+        """What was left of it."""
+        rest = self._parked[self._parked_at :]
+        self._parked, self._parked_at = b"", 0
+        return rest
+
+    def keep(self, size: int) -> bool:
+        """This many bytes of an incomplete request are kept now. False: too much for all connections together, and
+        this one keeps the most."""
+        server = self._server
+        server.buffered_bytes += size - self.kept_bytes
+        self.kept_bytes = size
+        return server.buffered_bytes <= server.limits.buffered_bytes_max or server.make_room(self)
+
+    def drop_kept(self) -> None:
+        """Refuse the incomplete request, and keep nothing of it."""
+        raise NotImplementedError
+
+    # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def pause_writing(self) -> None:
+        self.choked = True
+        self._pause(True)
+        self._count_unread()
+
+    def resume_writing(self) -> None:
+        self.choked = False
+        self._count_unread()
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """There may be room for more."""
+        raise NotImplementedError
+
+    def _count_unread(self) -> None:
+        """Report what the client has not read."""
+        self._server.unread.note(self, self._unread_bytes())
+
+    def _unread_bytes(self) -> int:
+        return self.transport.get_write_buffer_size() if self.transport and self.choked else 0
+
+    # ── Time ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def check_time(self) -> None:
+        """End a connection whose client does not read, does not complete its request, or is silent for too long."""
+        if self.transport is None:
+            return
+        slow_seconds = self._server.limits.slow_client_seconds
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent:
+            self._unsent = (0, 0)
+        elif unsent != self._unsent[1]:
+            self._unsent = (self._server.sweeps, unsent)
+        if unsent:
+            if self._server.sweeps - self._unsent[0] >= slow_seconds * SWEEPS_PER_SECOND:
+                self.abort()
+        elif self._is_busy():
+            return
+        elif self.begun_at:
+            if self._passed(self.begun_at) >= slow_seconds:
+                self._end_incomplete(slow_seconds)
+        elif self._passed(self._since) >= self._patience():
+            self._end_idle()
+
+    def _passed(self, since: int) -> float:
+        """Seconds since a sweep: at least so many."""
+        return (self._server.sweeps - since - 1) / SWEEPS_PER_SECOND
+
+    def _is_busy(self) -> bool:
+        """The client waits for the broker, not the other way round."""
+        raise NotImplementedError
+
+    def _patience(self) -> float:
+        """How many seconds the client may be silent."""
+        return self._server.limits.idle_seconds
+
+    def _end_incomplete(self, seconds: float) -> None:
+        """The request was not complete after this time."""
+        raise NotImplementedError
+
+    def _end_idle(self) -> None:
+        """The client has been silent for too long."""
+        self.disconnect()
+
+    # ── Closing ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def stop(self) -> None:
+        """The broker stops: accept nothing more, and disconnect when what is under way is answered."""
+        raise NotImplementedError
+
+    def disconnect(self) -> None:
+        """Close the connection when what was said is sent."""
+        if self.transport:
+            self.transport.close()
+
+    def abort(self) -> None:
+        """Close the connection, and throw away what is not sent."""
+        if self.transport:
+            self.transport.abort()

@@ -1,0 +1,63 @@
+"""From HTTP to WebSocket: the handshake (RFC 6455, section 4), and the conversation that it begins."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from websockets.datastructures import Headers as HandshakeHeaders
+from websockets.http11 import Request as HandshakeRequest
+from websockets.server import ServerProtocol
+
+from penstock.dialects.wire.conversation import Conversation
+from penstock.dialects.wire.http import Headers, Request, Response, error_response, method_not_allowed
+from penstock.errors import Fault
+from penstock.server.shells.exchanges import Upgrade
+from penstock.server.shells.http import HttpServer
+from penstock.server.shells.ws import WsConnection, WsLimits
+from penstock.server.writer.port import ClientPort
+
+Converse = Callable[[WsConnection, Headers], Conversation]
+"""How a dialect begins a conversation: with the shell, and the headers of the handshake."""
+
+
+class WebSockets:
+    """The paths of the broker at which WebSocket is spoken."""
+
+    def __init__(self, writer: ClientPort, limits: WsLimits, conversations: Mapping[bytes, Converse]) -> None:
+        self._writer = writer
+        self._limits = limits
+        self._conversations = conversations
+
+    def handshake(self, request: Request) -> Response | Upgrade | None:
+        """The answer to a request for one of the paths; None if it is for another."""
+        converse = self._conversations.get(request.target.partition(b"?")[0])
+        if converse is None:
+            return None
+        if request.method != b"GET":
+            return method_not_allowed([b"GET"])
+        answer = ServerProtocol().accept(_handshake_request(request))
+        if answer.status_code != 101:
+            text = (answer.body or b"").decode().splitlines()[0]
+            if answer.status_code == Fault.UPGRADE_REQUIRED.status:
+                wanted = b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
+                return error_response(Fault.UPGRADE_REQUIRED, text, wanted)
+            return error_response(Fault.BAD_WEBSOCKET, text)
+        accept = answer.headers["Sec-WebSocket-Accept"].encode()
+        lines = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n"
+        headers = request.headers
+        return Upgrade(lines, lambda server, transport, rest: self._open(server, transport, rest, converse, headers))
+
+    def _open(
+        self, server: HttpServer, transport: asyncio.Transport, rest: bytes, converse: Converse, headers: Headers
+    ) -> None:
+        connection = WsConnection(server, self._writer, self._limits, transport)
+        transport.set_protocol(connection)
+        connection.open(converse(connection, headers), rest)
+
+
+def _handshake_request(request: Request) -> HandshakeRequest:
+    headers = HandshakeHeaders()
+    for name, value in request.headers.items():
+        headers[name.decode("latin-1")] = value.decode("latin-1")
+    return HandshakeRequest(request.target.decode("latin-1"), headers)
