@@ -10,7 +10,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from penstock.dialects import etzel
+from penstock.dialects.etzel import codec as etzel
 from tests.support.broker import Broker
 from tests.support.line_client import LineClient
 from tests.support.transcript import load
@@ -62,8 +62,8 @@ def test_every_example_fits_its_schema() -> None:
 
 def test_every_command_is_described_and_no_other() -> None:
     described = {name for name in MESSAGES if name.isupper()}
-    assert described == set(etzel._FIELDS)
-    for name, fields in etzel._FIELDS.items():
+    assert described == set(etzel.FIELDS)
+    for name, fields in etzel.FIELDS.items():
         schema = MESSAGES[name]["payload"]
         assert set(schema["properties"]) == {"cmd", *(field.name for field in fields)}
         assert set(schema["required"]) == {"cmd", *(field.name for field in fields if field.required)}

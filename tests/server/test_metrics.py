@@ -12,7 +12,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from penstock import __version__
-from penstock.dialects.etzel import Etzel, refusal
+from penstock.dialects.etzel.codec import refusal
+from penstock.dialects.etzel.conversation import Etzel
 from penstock.dialects.wire.http import BodyRule, Headers, Request, Response
 from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.limits import BODY_BYTES_UNASKED

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable
 from functools import partial
 
-from penstock.dialects.etzel import Etzel
+from penstock.dialects.etzel.conversation import Etzel
 from penstock.dialects.glovebox.protocol import Glovebox
 from penstock.dialects.mqs import Mqs
 from penstock.dialects.native.channels import Channels

@@ -13,7 +13,8 @@ from collections.abc import Callable
 
 import uvloop
 
-from penstock.dialects.etzel import Etzel, refusal
+from penstock.dialects.etzel.codec import refusal
+from penstock.dialects.etzel.conversation import Etzel
 from penstock.errors import ConfigError, DataDirectoryError, InUseError, PenstockError
 from penstock.limits import SECOND_NS
 from penstock.model.settings import QueueSettings

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.dialects.etzel import _explained
+from penstock.dialects.etzel.codec import explained
 from penstock.dialects.glovebox.codec import decode_bincode, decode_json, label_in
 from penstock.dialects.wire.json_bounds import check_keys, longer_than
 from penstock.dialects.wire.multipart import split_parts
@@ -140,8 +140,8 @@ def test_a_label_that_is_a_long_list_is_not_built() -> None:
 
 def test_a_command_that_is_a_long_list_is_not_built() -> None:
     frame = b'{"cmd":%b}' % a_list(b"[]")
-    assert b"BAD_CMD" in _explained(frame)
-    assert allocated_bytes(lambda: _explained(frame)) < 3 * len(frame)
+    assert b"BAD_CMD" in explained(frame)
+    assert allocated_bytes(lambda: explained(frame)) < 3 * len(frame)
 
 
 def test_a_batch_with_too_many_parts_is_not_split_to_the_end() -> None:

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from penstock.dialects.etzel import refusal
+from penstock.dialects.etzel.codec import refusal
 from penstock.dialects.wire.conversation import Peer
 from penstock.server.config import LinesConfig
 from penstock.server.shells.lines import LineServer

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.dialects.etzel import refusal
+from penstock.dialects.etzel.codec import refusal
 from penstock.dialects.wire.conversation import Peer
 from penstock.dialects.wire.frames import PING
 from penstock.dialects.wire.http import Awaited, BodyRule, Headers, Request, Response, Steps, Stream, Work

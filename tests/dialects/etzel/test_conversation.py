@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.dialects.etzel import Etzel, EtzelConversation
+from penstock.dialects.etzel.conversation import Etzel, EtzelConversation
 from penstock.engine.engine import Engine
 from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.limits import BODY_BYTES_MAX, CONNECTION_QUEUES_MAX, SECOND_NS

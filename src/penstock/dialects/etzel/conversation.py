@@ -10,26 +10,46 @@ carried out as one command each: a run of them costs half of what they cost one 
 
 from __future__ import annotations
 
-from binascii import b2a_base64
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
-from typing import Annotated, cast
+from functools import partial
+from typing import cast
 
-import msgspec
-from msgspec import Meta, Struct
-from msgspec.structs import FieldInfo
+from msgspec import Struct
 
+from penstock.dialects.etzel.codec import (
+    ACKNOWLEDGED,
+    ADMITTED,
+    AWAKE,
+    BAD_JSON,
+    DENIED,
+    MAY_SLEEP,
+    NO_MESSAGE,
+    OK,
+    SUBSCRIBED,
+    TOO_LARGE,
+    TOO_MANY,
+    UNREADABLE,
+    Auth,
+    EtzelCommand,
+    Fet,
+    Islp,
+    Pub,
+    Sub,
+    decode,
+    encode,
+    explained,
+    in_json,
+    message,
+    refusal,
+    refused,
+)
 from penstock.dialects.wire.conversation import Cancelable, Peer
-from penstock.dialects.wire.http import checked_name
 from penstock.dialects.wire.order import Gathering
-from penstock.errors import ProtocolError, Reason
+from penstock.errors import Reason
 from penstock.ids import MessageIds
 from penstock.limits import (
     BODY_BYTES_MAX,
     CONNECTION_QUEUES_MAX,
-    DELAY_SECONDS_MAX,
-    INT32_MAX,
-    NAME_BYTES_MAX,
     RUN_MESSAGES_MIN,
     SECOND_NS,
 )
@@ -37,87 +57,9 @@ from penstock.model.answers import Answer, Delivery, Done, Receipt, Receipts, Re
 from penstock.model.commands import Fetch, Finish, FinishMany, NewMessage, PublishRun
 from penstock.model.settings import QueueSettings
 
-TIMEOUT_SECONDS_MIN = 5
 TIMEOUT_SECONDS_DEFAULT = 60
 
 _CONTENT_TYPE = "text/plain; charset=utf-8"
-
-
-# ── Commands ──────────────────────────────────────────────────────────────────────────────────────────────
-
-_Name = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX)]  # In characters; `_in_json` counts bytes.
-
-
-class _Subscribe(Struct, tag_field="cmd", tag="SUB", gc=False):
-    qname: _Name
-
-
-class _Fetch(Struct, tag_field="cmd", tag="FET", gc=False):
-    qname: _Name
-
-
-class _Sleep(Struct, tag_field="cmd", tag="ISLP", gc=False):
-    qname: _Name
-
-
-class _Publish(Struct, tag_field="cmd", tag="PUB", gc=False):
-    qname: _Name
-    message: str | None = None
-    msg: str | None = None
-    timeout: Annotated[float, Meta(ge=TIMEOUT_SECONDS_MIN, le=INT32_MAX)] | None = None
-    delay: Annotated[float, Meta(ge=0, le=DELAY_SECONDS_MAX)] | None = None
-    expires: Annotated[float, Meta(ge=0, le=INT32_MAX)] | None = None
-
-
-class _Acknowledge(Struct, tag_field="cmd", tag="ACK", gc=False):
-    qname: _Name
-    uid: str
-
-
-class _Delete(_Acknowledge, tag="DEL", gc=False):
-    """The same by another name."""
-
-
-class _Authenticate(Struct, tag_field="cmd", tag="AUTH", gc=False):
-    token: str
-
-
-_Command = _Publish | _Fetch | _Acknowledge | _Delete | _Sleep | _Subscribe | _Authenticate
-
-_decode = msgspec.json.Decoder(_Command).decode
-_decode_text = msgspec.json.Decoder(str).decode
-_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_encode = msgspec.json.Encoder().encode
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_FIELDS = {
-    str(kind.__struct_config__.tag): msgspec.structs.fields(kind)
-    for kind in (_Publish, _Fetch, _Acknowledge, _Delete, _Sleep, _Subscribe, _Authenticate)
-}
-
-
-# ── Replies ───────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def refusal(error: str, **more: str) -> bytes:
-    return _encode({"cmd": "nok", "err": error, **more})
-
-
-_OK = b'{"cmd":"ok","qname":%b,"uid":"%b"}'
-_MESSAGE = b'{"cmd":"msg","qname":%b,"uid":"%b","error_count":%d,"msg":%b}'
-_BINARY_MESSAGE = b'{"cmd":"msg","qname":%b,"uid":"%b","error_count":%d,"msg_base64":"%b"}'
-_NO_MESSAGE = b'{"cmd":"nomsg","qname":%b}'
-_ACKNOWLEDGED = b'{"cmd":"okack","qname":%b,"uid":%b}'
-_SUBSCRIBED = b'{"cmd":"oksub","qname":%b}'
-_MAY_SLEEP = b'{"cmd":"okslp","qname":%b}'
-_AWAKE = b'{"cmd":"awk","qname":%b}'
-_ADMITTED = b'{"cmd":"okauth"}'
-
-_BAD_JSON = refusal("BAD_JSON")
-_BAD_COMMAND = refusal("BAD_CMD")
-_NO_QUEUE = refusal("Q_NOT_FOUND")
-_TOO_LARGE = refusal("TOO_LARGE")
-_TOO_MANY = refusal("TOO_MANY")
-_DENIED = refusal("DENIED")
 
 
 class _Fetches(Struct):
@@ -134,15 +76,6 @@ class _Publishes(Struct):
     template: NewMessage
     numbers: list[int]
     bodies: list[bytes]
-
-
-@lru_cache(maxsize=4096)
-def _in_json(name: str) -> bytes | None:
-    """A queue's name as replies show it; None for what cannot be a name."""
-    try:
-        return _encode(checked_name(name.encode()))
-    except ProtocolError:
-        return None
 
 
 class Etzel:
@@ -230,33 +163,33 @@ class EtzelConversation(Gathering):
         number = self._asked
         self._asked = number + 1
         try:
-            command = _decode(frame)
-        except _UNREADABLE:
-            self._answer(number, _BAD_JSON if binary else _explained(frame))
+            command = decode(frame)
+        except UNREADABLE:
+            self._answer(number, BAD_JSON if binary else explained(frame))
             return
         kind = type(command)
-        shown = None if kind is _Authenticate else _in_json(command.qname)
+        shown = None if kind is Auth else in_json(command.qname)
         if shown is None or self.guest or binary:
             self._answer_unusual(number, command, binary)
-        elif kind is _Publish:
+        elif kind is Pub:
             self._publish(number, shown, command)
-        elif kind is _Fetch:
+        elif kind is Fet:
             run = self._fetches.get(command.qname)
             if run is None:
                 self._fetches[command.qname] = _Fetches(shown, [number])
             else:
                 run.numbers.append(number)
-        elif kind is _Sleep:
+        elif kind is Islp:
             self._sleep(number, shown, command.qname)
-        elif kind is _Subscribe:
+        elif kind is Sub:
             self._subscribe(number, shown, command.qname)
         else:
             self._acknowledge(number, shown, command.uid)
 
-    def _answer_unusual(self, number: int, command: _Command, binary: bool) -> None:
+    def _answer_unusual(self, number: int, command: EtzelCommand, binary: bool) -> None:
         if binary:
-            self._answer(number, _BAD_JSON)
-        elif isinstance(command, _Authenticate):
+            self._answer(number, BAD_JSON)
+        elif isinstance(command, Auth):
             self._authenticate(number, command.token)
         elif self.guest:
             self._deny(number)
@@ -265,7 +198,7 @@ class EtzelConversation(Gathering):
 
     # ── Each command ────────────────────────────────────────────────────────────────────────────────────────
 
-    def _publish(self, number: int, shown: bytes, command: _Publish) -> None:
+    def _publish(self, number: int, shown: bytes, command: Pub) -> None:
         text, timeout, delay, expires = command.message, command.timeout, command.delay, command.expires
         if text is None:
             text = command.msg
@@ -277,7 +210,7 @@ class EtzelConversation(Gathering):
             return
         body = text.encode()
         if len(body) > BODY_BYTES_MAX:
-            self._answer(number, _TOO_LARGE)
+            self._answer(number, TOO_LARGE)
             return
         plain = timeout is None and delay is None and expires is None
         template = _PLAIN if plain else _template(timeout, delay, expires)
@@ -299,13 +232,13 @@ class EtzelConversation(Gathering):
     def _published(self, run: _Publishes, answer: Answer) -> None:
         shown, make = run.shown, self._make
         if type(answer) is Refused:
-            frames = [_refused(answer)] * len(run.numbers)
+            frames = [refused(answer)] * len(run.numbers)
         elif type(answer) is Receipts:
             sequences = range(answer.first, answer.first + answer.count)
-            frames = [_OK % (shown, make(answer.queue, sequence)) for sequence in sequences]
+            frames = [OK % (shown, make(answer.queue, sequence)) for sequence in sequences]
         else:
             receipts = cast("Sequence[Receipt]", answer)
-            frames = [_OK % (shown, make(receipt.queue, receipt.sequence)) for receipt in receipts]
+            frames = [OK % (shown, make(receipt.queue, receipt.sequence)) for receipt in receipts]
         self._answer_all(run.numbers, frames)
 
     def _fetch_together(self, wanted: str, fetchers: _Fetches) -> None:
@@ -315,28 +248,25 @@ class EtzelConversation(Gathering):
         shown, numbers = fetches.shown, fetches.numbers
         if type(answer) is Refused:
             absent = answer.reason is Reason.NO_QUEUE and qname in self._subscribed
-            frames = [_NO_MESSAGE % shown if absent else _refused(answer)] * len(numbers)
+            frames = [NO_MESSAGE % shown if absent else refused(answer)] * len(numbers)
         elif answer:
-            frames = [self._message(shown, delivery) for delivery in cast("Sequence[Delivery]", answer)]
+            make = self._make
+            frames = [
+                message(shown, make(each.queue, each.sequence), each.receives - 1, each.body)
+                for each in cast("Sequence[Delivery]", answer)
+            ]
         else:
-            frames = [_NO_MESSAGE % shown] * len(numbers)
+            frames = [NO_MESSAGE % shown] * len(numbers)
         left = numbers[len(frames) :]
         self._answer_all(numbers[: len(frames)], frames)
         if left and not self._over:  # There may be more: large messages do not come all at once.
             self._fetch_together(qname, _Fetches(shown, left))
 
-    def _message(self, shown: bytes, delivery: Delivery) -> bytes:
-        uid = self._make(delivery.queue, delivery.sequence)
-        try:
-            return _MESSAGE % (shown, uid, delivery.receives - 1, _encode(delivery.body.decode()))
-        except UnicodeDecodeError:
-            return _BINARY_MESSAGE % (shown, uid, delivery.receives - 1, b2a_base64(delivery.body, newline=False))
-
     def _acknowledge(self, number: int, shown: bytes, uid: str) -> None:
         name = uid.encode()
         place = self._find(name)
         if place is None:
-            self._answer(number, _ACKNOWLEDGED % (shown, _encode(uid)))  # Never given out; gone is gone.
+            self._answer(number, ACKNOWLEDGED % (shown, encode(uid)))  # Never given out; gone is gone.
         else:
             self._finishes.append((Finish(*place), number, shown, name))
 
@@ -351,40 +281,40 @@ class EtzelConversation(Gathering):
         else:
             outcomes = cast("Sequence[Done | Refused]", answer)
         frames = [
-            _refused(outcome)
+            refused(outcome)
             if type(outcome) is Refused and outcome.reason is not Reason.NO_MESSAGE
-            else _ACKNOWLEDGED % (shown, b'"%b"' % uid)
+            else ACKNOWLEDGED % (shown, b'"%b"' % uid)
             for (_, _, shown, uid), outcome in zip(finished, outcomes, strict=True)
         ]
         self._answer_all([number for _, number, _, _ in finished], frames)
 
     def _subscribe(self, number: int, shown: bytes, qname: str) -> None:
         if len(self._subscribed) >= CONNECTION_QUEUES_MAX and qname not in self._subscribed:
-            self._answer(number, _TOO_MANY)
+            self._answer(number, TOO_MANY)
         else:
             self._subscribed.add(qname)
-            self._answer(number, _SUBSCRIBED % shown)
+            self._answer(number, SUBSCRIBED % shown)
 
     def _authenticate(self, number: int, token: str) -> None:
         if self._admits is None or self._admits(token):
             self.guest = False
-            self._answer(number, _ADMITTED)
+            self._answer(number, ADMITTED)
         else:
             self._deny(number)
 
     def _deny(self, number: int) -> None:
         """Answer once and end the connection, so that nobody can guess tokens as fast as it can send."""
-        self._answer(number, _DENIED)
+        self._answer(number, DENIED)
         self._peer.close("no valid token")
 
     # ── Sleep ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _sleep(self, number: int, shown: bytes, qname: str) -> None:
         if len(self._asleep) + len(self._drowsy) >= CONNECTION_QUEUES_MAX and qname not in self._asleep:
-            self._answer(number, _TOO_MANY)
+            self._answer(number, TOO_MANY)
             return
         self._drowsy[number] = qname
-        self._answer(number, _MAY_SLEEP % shown)
+        self._answer(number, MAY_SLEEP % shown)
 
     def _fall_asleep(self, qname: str) -> None:
         """Only when the client was told that it may: the wake-up can come at once, and must not come first."""
@@ -398,7 +328,7 @@ class EtzelConversation(Gathering):
     def _awake(self, qname: str) -> None:
         if qname in self._asleep:
             del self._asleep[qname]
-            self._send(_AWAKE % _encode(qname))
+            self._send(AWAKE % encode(qname))
 
     # ── Order ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -450,36 +380,3 @@ def _template(timeout: float | None, delay: float | None, expires: float | None)
 
 
 _PLAIN = _template(None, None, None)
-
-
-def _refused(answer: Refused) -> bytes:
-    if answer.reason is Reason.NO_QUEUE:
-        return _NO_QUEUE
-    more = {"detail": answer.detail} if answer.detail else {}
-    return refusal(answer.reason.name, **more)
-
-
-def _explained(frame: bytes) -> bytes:
-    """What is wrong with a frame that could not be read as a command: looked at again, field by field."""
-    try:
-        fields = _decode_fields(frame)
-        command = bytes(fields.get("cmd", b""))
-        expected = _FIELDS.get(_decode_text(command)) if command.startswith(b'"') else None
-        if expected is None:
-            return _BAD_COMMAND
-        for field in expected:
-            if not _fits(field, fields):
-                return refusal("BAD_FIELD", field=field.name)
-    except _UNREADABLE:
-        pass
-    return _BAD_JSON
-
-
-def _fits(field: FieldInfo, fields: dict[str, msgspec.Raw]) -> bool:
-    if field.name not in fields:
-        return not field.required
-    try:
-        msgspec.json.decode(fields[field.name], type=field.type)
-    except msgspec.ValidationError:
-        return False
-    return True

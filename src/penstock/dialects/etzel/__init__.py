@@ -1,0 +1,1 @@
+"""Etzel: JSON commands over lines and WebSocket, for workers that sleep until there is work."""
