@@ -52,7 +52,7 @@ class Client(LoopPeer):
         self.settle()
 
     def settle(self) -> None:
-        self.talk.settle()  # type: ignore[attr-defined]
+        self.talk.settle()
 
     async def hear(self) -> Any:
         return await asyncio.wait_for(self._heard.get(), 10)

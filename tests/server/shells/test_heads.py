@@ -19,6 +19,7 @@ from penstock.server.config import HttpConfig
 from penstock.server.shells.exchanges import Route
 from penstock.server.shells.http import HttpConnection, HttpServer
 from tests.support.effort import effort
+from tests.support.shells import Wire
 
 
 class Witness:
@@ -62,34 +63,6 @@ class Witness:
         pass
 
 
-class Wire(asyncio.Transport):
-    """Keeps what is written to it, and gives its protocol what is read as long as it reads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written = b""
-        self.ended = False
-        self.paused = False
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written += data
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def is_closing(self) -> bool:
-        return self.ended
-
-    def close(self) -> None:
-        self.ended = True
-
-    def pause_reading(self) -> None:
-        self.paused = True
-
-    def resume_reading(self) -> None:
-        self.paused = False
-
-
 def a_server(witness: Witness, *, forgetful: bool = False) -> HttpServer:
     server = HttpServer(witness, HttpConfig())
     if forgetful:
@@ -108,10 +81,10 @@ def answers(reads: list[bytes], *, forgetful: bool) -> tuple[bytes, bool, int]:
     connection, wire = a_connection(server)
     most = 0
     for read in reads:
-        if not wire.ended:
+        if not wire.closed:
             connection.data_received(read)
         most = max(most, len(server.known.fields))
-    return wire.written, wire.ended, most
+    return wire.written, wire.closed, most
 
 
 names = st.sampled_from(["Host", "Content-Type", "X-A", "Connection", "Expect", "Upgrade", "Transfer-Encoding"])
@@ -192,7 +165,7 @@ def test_a_broker_that_stops_closes_after_a_request_whose_head_is_known() -> Non
     server.stopping = True
     connection.data_received(PLAIN)
     assert b"Connection: close" in wire.written
-    assert wire.ended
+    assert wire.closed
 
 
 # ── Any bytes, in any pieces ──────────────────────────────────────────────────────────────────────────────────
@@ -296,20 +269,20 @@ async def _converse(
         connection, wire = a_connection(server)
         unread = deque(stream)
         for happening in (*happens, *[""] * len(unread), "unchoke", *["release"] * len(unread), "release"):
-            if unread and not (wire.paused or wire.ended):
+            if unread and wire.reading and not wire.closed:
                 connection.data_received(unread.popleft())
             if happening == "release":
                 witness.release()
-            elif happening == "choke" and not wire.ended:
+            elif happening == "choke" and not wire.closed:
                 connection.pause_writing()
-            elif happening == "unchoke" and not wire.ended:
+            elif happening == "unchoke" and not wire.closed:
                 connection.resume_writing()
             elif happening == "stop":
                 server.stopping = True
             while server.turns._waiting:  # noqa: ASYNC110 - A large read is handled in parts.
                 await asyncio.sleep(0)
         connection.connection_lost(None)
-        told.append((wire.written, wire.ended, wire.paused and not wire.ended))  # Nothing is read after the end.
+        told.append((wire.written, wire.closed, wire.reading and not wire.closed))  # Nothing is read after the end.
     return witness.seen, told
 
 
@@ -345,7 +318,7 @@ def test_requests_that_wait_are_answered_before_the_garbage_behind_them_is_refus
         server.handler.release()  # type: ignore[attr-defined]
         assert wire.written != before
     assert wire.written.count(b"HTTP/1.1 200") == 40
-    assert wire.ended
+    assert wire.closed
 
 
 def test_fields_that_are_refused_are_refused_again_whatever_came_before_them() -> None:

@@ -1,4 +1,4 @@
-"""The line shell around a conversation that fails: a defect ends one connection, and says so."""
+"""The line shell: many lines leave room for others, and a defect ends one connection."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ import pytest
 
 from penstock.dialects.etzel.codec import refusal
 from penstock.dialects.wire.conversation import Peer
+from penstock.limits import BODY_BYTES_MAX, LINES_REPLY_BYTES_MAX
 from penstock.server.config import LinesConfig
-from penstock.server.shells.lines import LineServer
+from penstock.server.shells.lines import LineConnection, LineServer
 from penstock.storage.memory import MemoryLog
-from tests.support.live_loop import a_loop
+from tests.support.live_loop import a_loop, until
+from tests.support.shells import Echo, Wire
+
+MANY = 5000
 
 
 class Parrot:
@@ -70,3 +74,53 @@ def test_a_defect_is_told_logged_and_ends_the_connection(caplog: pytest.LogCaptu
 
 def test_a_conversation_may_end_the_connection() -> None:
     assert heard_after(b"one\ngoodbye\ntwo\n") == [b"hello", b"one"]
+
+
+# ── Many lines ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_of_many_lines_a_part_is_taken_at_once_and_all_in_the_end() -> None:
+    async def story() -> None:
+        conversations: list[Echo] = []
+
+        def converse(peer: Peer) -> Echo:
+            conversations.append(Echo(peer))
+            return conversations[-1]
+
+        server = LineServer(a_loop(MemoryLog()), LinesConfig(), converse, refusal)
+        greedy, wire = LineConnection(server), Wire()
+        greedy.connection_made(wire)
+        greedy.data_received(b"{bad\n" * MANY)
+        assert conversations[0].heard < MANY / 10
+        assert not wire.reading
+        await until(lambda: conversations[0].heard == MANY)
+        await until(lambda: wire.written.count(b"\n") == MANY)
+        assert wire.reading
+
+    asyncio.run(story())
+
+
+def test_few_replies_of_a_connection_are_made_at_once_while_they_may_be_large() -> None:
+    class Thinker(Echo):
+        """Answers nothing."""
+
+        def received(self, frame: bytes, *, binary: bool = False) -> None:
+            self.heard += 1
+            self.under_way += 1
+
+    async def story() -> None:
+        conversations: list[Thinker] = []
+
+        def converse(peer: Peer) -> Thinker:
+            conversations.append(Thinker(peer))
+            return conversations[-1]
+
+        server = LineServer(a_loop(MemoryLog()), LinesConfig(), converse, refusal)
+        connection, wire = LineConnection(server), Wire()
+        connection.connection_made(wire)
+        connection.data_received(b'{"cmd":"FET","qname":"large"}\n' * 100)
+        await asyncio.sleep(0)
+        assert conversations[0].heard == LINES_REPLY_BYTES_MAX // BODY_BYTES_MAX
+        assert not wire.reading
+
+    asyncio.run(story())

@@ -58,5 +58,8 @@ class Conversation(Protocol):
     def received(self, frame: bytes, *, binary: bool = False) -> None:
         """A whole frame or line has come. Never raises, whatever is in it."""
 
+    def settle(self) -> None:
+        """Carry out what came together: that was all of it. Also called when the client reads again."""
+
     def closed(self) -> None:
         """The connection is gone."""

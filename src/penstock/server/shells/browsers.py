@@ -1,8 +1,8 @@
-"""Which web pages may use the broker, and by which names it may be reached.
+"""Which web pages may use the broker, and by which host names.
 
-A browser on this machine sends requests to this machine for any page that asks it to. It says which page has asked
-(`Origin`, `Sec-Fetch-Site`); a program that is no browser says neither. A page whose name was made to point to this
-machine (DNS rebinding) has the same origin as the broker, but its name is in `Host`.
+A browser sends requests to this machine for any page that asks it to. It says which page asked (`Origin`,
+`Sec-Fetch-Site`); a program that is not a browser sends neither. A page whose name was made to point to this machine
+(DNS rebinding) has the same origin as the broker, but its name is in `Host`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from penstock.errors import Fault
 from penstock.server.config import Config
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^:\[\]]+))(?::\d*)?")
-_OWN_SITES = frozenset((b"same-origin", b"none"))  # `none`: the user has typed the address.
+_OWN_SITES = frozenset((b"same-origin", b"none"))  # `none`: the user typed the address.
 _SHOWN_MAX = 100
 
 
 class BrowserPolicy:
-    """A function of the header fields alone: so it is asked once for fields that come again and again."""
+    """Depends on the header fields alone, so it is asked once for fields that repeat."""
 
     def __init__(
         self, hosts: Collection[str], origins: Collection[str], *, checks_host: bool, any_address: bool
@@ -55,8 +55,8 @@ class BrowserPolicy:
 
 
 def policy_of(config: Config) -> BrowserPolicy:
-    """What was listened on by name counts as a name of the broker. Who listens on all addresses may be reached by any
-    of them: no page can make its own name look like one."""
+    """A host name in http.address is a name of the broker. A broker that listens on all addresses accepts each of
+    them as its name: no page can make its own name look like an address."""
     listens_on = config.http.address.host
     address = _address(listens_on)
     return BrowserPolicy(
@@ -68,13 +68,13 @@ def policy_of(config: Config) -> BrowserPolicy:
 
 
 def _is_own(origin: bytes, host: bytes | None) -> bool:
-    """A page that this broker gave out itself, over HTTP or through a proxy that speaks TLS."""
+    """Whether this broker served the page itself, over HTTP or through a TLS proxy."""
     return host is not None and _text(origin) in (f"http://{_text(host)}", f"https://{_text(host)}")
 
 
 @lru_cache(maxsize=1024)
 def _name_of(host: bytes) -> str:
-    """The name or address in a Host field, without the port; empty if it is none."""
+    """The name or address in a Host field, without the port; empty if the field is malformed."""
     match = _HOST.fullmatch(_text(host))
     return (match[1] or match[2]).removesuffix(".") if match else ""
 

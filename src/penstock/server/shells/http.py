@@ -47,7 +47,7 @@ from penstock.server.shells.requests import RequestReader, RequestRefusedError
 from penstock.server.shells.streams import Flow
 from penstock.server.shells.turns import Turns
 from penstock.server.shells.unread import Unread
-from penstock.server.shells.working import Worker
+from penstock.server.shells.worker import Worker
 
 logger = logging.getLogger(__name__)
 

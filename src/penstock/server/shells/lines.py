@@ -63,9 +63,6 @@ class LineConversation(Conversation, Protocol):
     def refuse(self, error: str) -> None:
         """Answer a line that could not be kept."""
 
-    def settle(self) -> None:
-        """Carry out what came together: that was all of it."""
-
 
 class LineLimits(Limits, Protocol):
     @property

@@ -1,7 +1,7 @@
 """Clients of the line port that speak another protocol: HTTP, or TLS.
 
-A web page can make a browser send either to this port, with a body that holds lines of JSON. So what is not meant for
-it must be noticed before the first line is carried out.
+A web page can make a browser send either to this port, with a body that holds lines of JSON. So such a client must be
+recognised before its first line is carried out.
 """
 
 from __future__ import annotations
@@ -23,5 +23,5 @@ HTTP_ANSWER = b"HTTP/1.1 400 Bad Request\r\n%bConnection: close\r\nContent-Lengt
 
 
 def is_misdirected(start: bytes | bytearray) -> bool:
-    """Whether a connection that begins like this speaks another protocol. `start`: its first line, or part of it."""
+    """Whether a client that begins like this speaks another protocol. `start`: its first line, or part of it."""
     return _OTHER.match(start) is not None

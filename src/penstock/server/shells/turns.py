@@ -1,13 +1,13 @@
-"""How connections share the event loop, so that one that asks for much does not keep the others waiting.
+"""How connections share the event loop, so that one that asks for much does not make the others wait.
 
-A read that holds one small request is handled at once. It is *light*, and costs nothing here but a count. Of a read
-that holds more, a connection handles a first part, keeps the rest, is not read from any more, and joins a rotation.
-In each turn of the event loop the rotation hands out parts in a circle until its time is used up. Answers that take
-long to make are made in the same rotation, part by part.
+A read that holds one small request is handled at once. It is *light*, and costs nothing here but a count. If a read
+holds more, the connection handles a first part, keeps the rest, reads nothing more for now, and joins a rotation. In
+each turn of the event loop the rotation hands out parts, round and round, until its time is used up. Answers that
+take long to make are made in the same rotation, part by part.
 
-While light requests come in, the others are *crowded*: their parts are small, and they stand back as long as a light
-request waits for the disk, but for a millisecond at most. A connection that has the broker for itself has large parts
-and never stands back.
+While light requests arrive, the others are *crowded*: their parts are small, and they stand back while a light
+request waits for the disk, for a millisecond at most. A connection that has the broker to itself gets large parts and
+never stands back.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ logger = logging.getLogger(__name__)
 
 
 class Taker(Protocol):
-    """Whoever has more to do than fits into one turn."""
+    """Something that has more to do than fits into one turn."""
 
     def take_turn(self, *, crowded: bool) -> bool:
-        """Do one part of it, a small one if crowded. True: there is more to do now."""
+        """Do one part, a small one if crowded. True: there is more to do now."""
 
 
 class Turns:
@@ -43,7 +43,7 @@ class Turns:
     def __init__(
         self, busy: Callable[[], bool] = lambda: False, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self.light = 0  # Reads that were handled at once. Whoever handles one counts it.
+        self.light = 0  # Reads that were handled at once. The connection that handles one counts it.
         self._busy = busy
         self._clock = clock
         self._light_seen = 0
@@ -55,7 +55,7 @@ class Turns:
         self._timer: asyncio.TimerHandle | None = None  # While the rotation stands back.
 
     def crowded(self) -> bool:
-        """Whether light requests have come lately."""
+        """Whether light requests have arrived lately."""
         if self.light != self._light_seen:
             self._light_seen = self.light
             self._crowded_until = self._clock() + TURN_REMEMBER_SECONDS
@@ -63,12 +63,12 @@ class Turns:
         return self._crowded_until > 0 and self._clock() < self._crowded_until
 
     def begin(self, taker: Taker) -> None:
-        """Let somebody do a first part now, and the rest in the rotation."""
+        """Do a first part now, and the rest in the rotation."""
         if taker.take_turn(crowded=self.crowded()):
             self.join(taker)
 
     def join(self, taker: Taker) -> None:
-        """Take part in the rotation until there is nothing left to do. Whoever does already stays where it is."""
+        """Take part in the rotation until nothing is left to do. A taker that is already in it keeps its place."""
         if taker not in self._members:
             self._members.add(taker)
             self._waiting.append(taker)
@@ -76,7 +76,7 @@ class Turns:
                 self._run_soon()
 
     def after_commit(self) -> None:
-        """The disk has answered: those who stand back may go on."""
+        """The disk is done: takers that stand back may go on."""
         if self._timer is not None:
             self._run_soon()
 
@@ -105,7 +105,7 @@ class Turns:
             self._run_soon()
 
     def _hand_out(self, crowded: bool) -> None:
-        """One part, to whoever has waited longest."""
+        """Give one part to the taker that has waited longest."""
         taker = self._waiting.popleft()
         self._members.discard(taker)
         try:

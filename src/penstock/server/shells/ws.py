@@ -12,7 +12,7 @@ import logging
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from penstock.dialects.wire.conversation import Cancelable, Conversation
 from penstock.dialects.wire.frames import (
@@ -63,16 +63,8 @@ class WsLimits(Protocol):
     def ping_seconds(self) -> float: ...
 
 
-@runtime_checkable
-class Settling(Protocol):
-    """A conversation that carries out together what came together."""
-
-    def settle(self) -> None:
-        """What came in one read has come, or the client has caught up with reading."""
-
-
 class _Waiting:
-    """A command that waits for a message, with what it counts for among those under way."""
+    """A command that waits for a message. It counts as under way until it is answered or cancelled."""
 
     __slots__ = ("_connection", "_counts", "_reply", "handle")
 
@@ -98,8 +90,8 @@ class _Waiting:
 
 
 class WsConnection(PeerConnection):
-    """One connection; the `Peer` of its conversation. It has more than 30 methods because frames, what is under way
-    and the closing handshake decide together what may be read and sent."""
+    """One connection. It has more than 30 methods because frames, commands under way and the closing handshake decide
+    together what is read and sent."""
 
     __slots__ = (
         "_close_began",
@@ -124,6 +116,7 @@ class WsConnection(PeerConnection):
     _backlog: list[tuple[int, bytes]]
     _conversation: Conversation
     _received: Callable[..., None]
+    _settle: Callable[[], None]
 
     def __init__(
         self, server: HttpServer, writer: ClientPort, limits: WsLimits, transport: asyncio.Transport
@@ -131,7 +124,6 @@ class WsConnection(PeerConnection):
         super().__init__(server, writer)
         self.transport = transport
         self._limits = limits
-        self._settle: Callable[[], None] | None = None
         self._reader = FrameReader()
         self._backlog = []
         self._out_bytes = 0  # Of large frames in `_out`.
@@ -146,7 +138,7 @@ class WsConnection(PeerConnection):
     def open(self, conversation: Conversation, rest: bytes) -> None:
         self._conversation = conversation
         self._received = conversation.received
-        self._settle = conversation.settle if isinstance(conversation, Settling) else None
+        self._settle = conversation.settle
         self._server.connections.add(self)
         self._server.websockets += 1
         self._flush_is_due = True  # In a moment, by us.
@@ -249,8 +241,7 @@ class WsConnection(PeerConnection):
                     break
                 if self._full:
                     break
-            if self._settle:
-                self._settle()
+            self._settle()
         except Exception:
             logger.exception("conversation_failed")
             self._fail(INTERNAL, "internal error")
@@ -409,7 +400,7 @@ class WsConnection(PeerConnection):
             self._conversation.closed()
 
     def _fail(self, code: int, reason: str) -> None:
-        """The client's bytes make no sense any more: say why, and that nothing follows."""
+        """The client's bytes make no sense any more: say why, and close our side."""
         self._close(code, reason)
         self.flush()
         self._reader = _Deaf()
@@ -460,14 +451,14 @@ class WsConnection(PeerConnection):
 
 
 def _acknowledge(transport: asyncio.Transport) -> None:
-    """Send the acknowledgement that TCP keeps back for up to 40 ms, to send it together with an answer."""
+    """Send the acknowledgement that TCP delays by up to 40 ms, in the hope of sending it with an answer."""
     link = transport.get_extra_info("socket")
     if link is not None and hasattr(socket, "TCP_QUICKACK"):  # Linux has it.
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 class _Deaf(FrameReader):
-    """After a fault nothing is understood any more; it is read all the same, so that our last words arrive."""
+    """Ignores what comes after a fault. It is still read, so that our close frame arrives."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Answers that take long to make: one part at a time, in the rotation of all who have much to do."""
+"""Answers that take long to make: they are made part by part, in the rotation of `Turns`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Submit = Callable[[Command, Callable[[Answer], None]], object]
 
 
 class Worker:
-    """Makes one answer. `done` is called with it, unless the worker was cancelled."""
+    """Makes one answer, and calls `done` with it unless it was cancelled."""
 
     __slots__ = ("_answer", "_done", "_over", "_steps", "_submit", "_turns")
 
@@ -26,7 +26,7 @@ class Worker:
         self._submit = submit
         self._turns = turns
         self._done = done
-        self._answer: Answer | None = None  # To the command that the last part asked for.
+        self._answer: Answer | None = None  # To the command of the last part.
         self._over = False
         turns.join(self)
 
@@ -62,4 +62,4 @@ class Worker:
         self._steps.close()
 
     def give_up(self) -> None:
-        """It ends by itself."""
+        """It ends on its own."""

@@ -1,0 +1,124 @@
+"""One HTTP connection that sends much leaves room for the others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from penstock.dialects.wire.http import Response
+from penstock.server.config import HttpConfig
+from penstock.server.shells.http import HttpConnection, HttpServer
+from tests.support.live_loop import until
+from tests.support.shells import Wire, Witness
+
+MANY = 5000
+
+
+def get(target: str) -> bytes:
+    return f"GET {target} HTTP/1.1\r\nHost: here\r\n\r\n".encode()
+
+
+def connected(server: HttpServer) -> tuple[HttpConnection, Wire]:
+    connection, wire = HttpConnection(server), Wire()
+    connection.connection_made(wire)
+    return connection, wire
+
+
+def test_a_request_of_another_connection_is_handled_before_all_that_one_has_sent_at_once() -> None:
+    async def story() -> None:
+        witness = Witness()
+        server = HttpServer(witness, HttpConfig())
+        greedy, wire = connected(server)
+        modest, answered = connected(server)
+        greedy.data_received(get("/greedy") * MANY)
+        assert len(witness.seen) < MANY / 10, "only a part is handled at once"
+        assert not wire.reading, "and no more is read"
+        modest.data_received(get("/modest"))
+        assert witness.seen[-1] == b"/modest"
+        assert answered.written.startswith(b"HTTP/1.1 200")
+        await until(lambda: len(witness.seen) == MANY + 1)
+        assert wire.written.count(b"HTTP/1.1 200") == MANY, "but all of it in the end"
+        assert wire.reading
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("size", [1, 100, 1500, 30_000, 300_000])
+def test_what_is_handled_in_parts_is_understood_as_if_it_came_at_once(size: int) -> None:
+    body = bytes(range(256)) * (size // 256 + 1)
+    post = b"POST /a HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % size + body[:size]
+    chunked = b"POST /b HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunked += b"1\r\nx\r\n" * 999 + b"0\r\n\r\n"
+
+    async def story() -> None:
+        witness = Witness()
+        server = HttpServer(witness, HttpConfig())
+        connection, wire = connected(server)
+        server.turns.light += 1  # So that the parts are small.
+        connection.data_received((post + chunked + get("/c")) * 5)
+        await until(lambda: len(witness.seen) == 15)
+        assert witness.seen == [b"/a", b"/b", b"/c"] * 5
+        assert wire.written.count(b"HTTP/1.1 200") == 15
+
+    asyncio.run(story())
+
+
+def test_an_answer_that_takes_long_is_made_while_others_are_answered() -> None:
+    async def story() -> None:
+        witness = Witness()
+        server = HttpServer(witness, HttpConfig())
+        slow, wire = connected(server)
+        quick, answered = connected(server)
+        slow.data_received(get("/long") + get("/long") + get("/after"))
+        assert witness.seen == [b"/long"], "one long answer of a connection is made at a time"
+        quick.data_received(get("/quick"))
+        assert answered.written.startswith(b"HTTP/1.1 200")
+        assert witness.steps < 100
+        await until(lambda: b"/after" in witness.seen)
+        assert wire.written.count(b"at last") == 2
+
+    asyncio.run(story())
+
+
+def test_one_answer_of_a_connection_is_made_elsewhere_at_a_time() -> None:
+    witness = Witness()
+    connection, wire = connected(HttpServer(witness, HttpConfig()))
+    connection.data_received(get("/elsewhere") * 3)
+    for number in (1, 2, 3):
+        assert len(witness.awaited) == number
+        assert wire.written.count(b"HTTP/1.1 200") == number - 1
+        witness.awaited[-1](Response(200))
+    assert wire.written.count(b"HTTP/1.1 200") == 3
+    connection.data_received(get("/elsewhere"))
+    connection.connection_lost(None)
+    witness.awaited[-1](Response(200))  # Nobody waits for it any more.
+
+
+def test_nothing_more_is_made_of_a_long_answer_when_the_client_has_gone() -> None:
+    async def story() -> None:
+        witness = Witness()
+        server = HttpServer(witness, HttpConfig())
+        connection, _ = connected(server)
+        other, wire = connected(server)
+        connection.data_received(get("/long"))
+        connection.connection_lost(None)
+        other.data_received(get("/long"))
+        await until(lambda: b"at last" in wire.written)
+        assert witness.steps == 100
+
+    asyncio.run(story())
+
+
+def test_a_request_without_a_valid_token_is_the_last_of_its_connection() -> None:
+    async def story() -> None:
+        witness = Witness()
+        server = HttpServer(witness, HttpConfig())
+        connection, wire = connected(server)
+        connection.data_received(get("/first") + get("/door") + get("/second") * MANY)
+        assert witness.seen == [b"/first", b"/door"]
+        assert wire.closed
+        assert wire.written.count(b"HTTP/1.1 401") == 1
+        assert wire.written.count(b"Connection: close") == 1
+
+    asyncio.run(story())
