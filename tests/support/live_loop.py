@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from penstock.engine.engine import Engine
 from penstock.model.answers import Answer
-from penstock.model.commands import Command, NewMessage, Publish
+from penstock.model.commands import Command, CreateQueue, NewMessage, Publish
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Version
 from penstock.server.config import LogConfig
@@ -30,6 +30,37 @@ async def ask(loop: Loop, command: Command) -> Any:
 
 def a_loop(log: SegmentLog | MemoryLog) -> Loop:
     return Loop(Engine(), log, time.time_ns, AsyncioScheduler(asyncio.get_running_loop()))
+
+
+Story = Callable[[Loop], Coroutine[Any, Any, None]]
+
+
+def live_with(queue: str, settings: QueueSettings) -> Callable[[Story], Callable[[], None]]:
+    """A decorator for tests of a loop, in memory and in real time, that has this queue."""
+
+    def live(story: Story) -> Callable[[], None]:
+        async def run() -> None:
+            loop = a_loop(MemoryLog())
+            await ask(loop, CreateQueue(queue, settings))
+            await asyncio.wait_for(story(loop), 20)
+
+        def test() -> None:
+            asyncio.run(run())
+
+        test.__name__ = story.__name__
+        return test
+
+    return live
+
+
+live = live_with("work", QueueSettings())
+
+
+async def settled(loop: Loop) -> None:
+    """Until nothing waits for the disk."""
+    while not loop.idle:  # noqa: ASYNC110 - A turn, not a time.
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
 
 
 async def until(condition: Callable[[], bool]) -> None:

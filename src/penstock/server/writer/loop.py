@@ -67,9 +67,17 @@ class Loop:
         if commit.failure or (commit.in_flight is not None and commit.log.collecting > BATCH_BYTES_MAX):
             reply(Refused(Reason.UNAVAILABLE, commit.failure or "the disk does not keep up"))
             return None
+        kind, collected = type(command), self._collected
+        if type(command) is Publish and command.fleeting and command.queue in self.waiters.by_key:
+            self.decide_collected()
+            if self._serving.hand_over(command, reply):
+                return None
         waiter: Waiter | None = None
-        kind = type(command)
-        if kind not in COLLECTED:
+        if kind in collected:
+            entries = collected[kind]
+        elif kind in COLLECTED:
+            entries = collected[kind] = []
+        else:
             self.decide_collected()
             if kind in _MAY_WAIT and (waits := cast("Waiting", command)).wait_ns:
                 waiter = Waiter(self._serving, waits, reply, stage)
@@ -79,12 +87,6 @@ class Loop:
             return waiter
         if type(command) is Fetch and command.wait_ns:
             waiter = Waiter(self._serving, command, reply, stage)
-        elif type(command) is Publish and command.fleeting and command.queue in self.waiters.by_key:
-            self.decide_collected()
-            if self._serving.hand_over(command, reply):
-                return None
-        collected = self._collected
-        entries = collected[kind] if kind in collected else collected.setdefault(kind, [])
         entries.append((command, reply, stage, waiter))
         if len(entries) >= RUN_MESSAGES_MAX:
             self.decide_collected()

@@ -3,54 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 
-from penstock.errors import DamagedExtentError, Reason
 from penstock.limits import SECOND_NS
-from penstock.model.answers import Pulled, Refused, StoredResult
+from penstock.model.answers import Pulled, StoredResult
 from penstock.model.commands import (
     FROM_NEWEST,
     FROM_NEXT,
     AwaitResult,
-    CreateQueue,
     DeleteQueue,
     Draw,
     Finish,
     NewMessage,
     Publish,
-    PublishInTurn,
-    PublishRun,
     Pull,
 )
 from penstock.model.settings import QueueSettings
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.waiters import Waiter
-from penstock.storage.memory import MemoryLog
-from tests.support.live_loop import a_loop, ask
+from tests.support.live_loop import ask, live_with
 
 KEEPS = QueueSettings(keep="all")
 LONG_NS = 20 * SECOND_NS
 RETRY_NS = SECOND_NS // 20
 HELLO = NewMessage(b"hello")
 
-
-def live(story: Callable[[Loop], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """A story told with a loop that has a queue named q."""
-
-    def run() -> None:
-        async def tell() -> None:
-            loop = a_loop(MemoryLog())
-            await ask(loop, CreateQueue("q", KEEPS))
-            await asyncio.wait_for(story(loop), 20)
-
-        asyncio.run(tell())
-
-    run.__name__ = story.__name__
-    run.__doc__ = story.__doc__
-    return run
+live = live_with("q", KEEPS)
 
 
 class Waiting:
@@ -302,71 +282,3 @@ async def test_a_result_that_does_not_come_is_an_empty_answer_in_time(loop: Loop
     await ask(loop, Publish("q", [HELLO]))
     assert not await Waiting(loop, AwaitResult("q", 1, "r", SECOND_NS // 50)).answered
     assert nobody_waits(loop)
-
-
-@live
-async def test_a_stop_answers_everyone_who_waits(loop: Loop) -> None:
-    await ask(loop, Publish("q", [HELLO]))
-    pull, result = waiting(loop, "r", "other", "more"), Waiting(loop, AwaitResult("q", 1, "", LONG_NS))
-    loop.release_waiters()
-    assert (await pull.answered).last == {"other": 0, "more": 0}
-    assert not await result.answered
-    assert nobody_waits(loop)
-
-
-@live
-async def test_a_failed_log_refuses_everyone_who_waits_once(loop: Loop) -> None:
-    pull = waiting(loop, "r", "q", "other")
-    loop.fail(OSError("no disk"))
-    assert await pull.answered == Refused(Reason.UNAVAILABLE, "no disk")
-    assert nobody_waits(loop)
-
-
-@live
-async def test_publishes_in_turn_end_at_the_first_that_is_refused(loop: Loop) -> None:
-    run = PublishRun("new", HELLO, [b"x"] * 20, KEEPS)
-    answer = await ask(loop, PublishInTurn([Publish("q", [HELLO]), run, Publish("q", [HELLO])]))
-    assert [len(each) for each in answer] == [1, 20, 1]
-    unknown = Publish("none", [HELLO])
-    never = Publish("never", [HELLO], KEEPS)
-    stored, refused = await ask(loop, PublishInTurn([Publish("q", [HELLO]), unknown, never]))
-    assert stored[0].sequence == 3
-    assert refused == Refused(Reason.NO_QUEUE, "none")
-    assert loop.engine.queue("never") is None
-
-
-class DamagedLog(MemoryLog):
-    bad: tuple[int, int] = (0, 0)  # Positions, from and to.
-
-    def read(self, position: int, size: int) -> bytes:
-        start, stop = self.bad
-        if position < stop and start < position + size:
-            raise DamagedExtentError("a bit has flipped", [self.bad])
-        return super().read(position, size)
-
-
-def test_what_cannot_be_read_is_set_aside_and_a_receiver_gets_the_rest() -> None:
-    async def story() -> None:
-        log = DamagedLog()
-        loop = a_loop(log)
-        await ask(loop, Publish("q", [HELLO] * 3, KEEPS))
-        queue = loop.engine.queue("q")
-        row = queue and queue.rows.get(1)
-        assert row
-        log.bad = (row.position, row.position + 1)
-        assert await ask_for(loop, "r") == [2]
-        assert await ask_for(loop, "r") == [3]
-
-    asyncio.run(story())
-
-
-@live
-async def test_messages_are_read_back_whole_however_they_lie_in_the_log(loop: Loop) -> None:
-    with_parts = NewMessage(b"with parts", key=b"key", headers=b"headers")
-    await ask(loop, Publish("q", [NewMessage(b"%d" % number) for number in range(20)]))
-    await ask(loop, Publish("q", [NewMessage(b""), with_parts, HELLO]))
-    await ask(loop, Publish("q", [NewMessage(b"%d" % number) for number in range(20, 40)]))
-    (drawn,) = (await ask(loop, Pull("r", [Draw("q", most=99)]))).drawn
-    numbers = [b"%d" % number for number in range(40)]
-    assert drawn.bodies == [*numbers[:20], b"", b"with parts", b"hello", *numbers[20:]]
-    assert [headers for headers in drawn.headers if headers] == [b"headers"]

@@ -1,0 +1,41 @@
+"""Answers wait for the stage that the client asked for."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.model.commands import (
+    NewMessage,
+    Publish,
+)
+from penstock.model.values import Stage
+from penstock.server.writer.loop import Loop
+from tests.support.live_loop import live, settled
+
+HELLO = NewMessage(b"hello")
+
+
+@live
+async def test_stages_are_reached_in_order(loop: Loop) -> None:
+    reached: list[str] = []
+    loop.submit(Publish("work", [HELLO]), lambda _: reached.append("sync"), Stage.SYNC)
+    loop.submit(Publish("work", [HELLO]), lambda _: reached.append("write"), Stage.WRITE)
+    loop.submit(Publish("work", [HELLO]), lambda _: reached.append("ready"), Stage.READY)
+    loop.decide_collected()
+    assert reached == ["ready"]
+    loop.when(Stage.SYNC, lambda: reached.append("all"))
+    await settled(loop)
+    assert reached == ["ready", "write", "sync", "all"]
+    loop.when(Stage.SYNC, lambda: reached.append("at once"))
+    assert reached[-1] == "at once"
+
+
+@live
+async def test_an_answer_at_ready_does_not_wait_for_a_commit_that_is_under_way(loop: Loop) -> None:
+    order: list[str] = []
+    loop.submit(Publish("work", [HELLO]), lambda _: order.append("first, at sync"))
+    await asyncio.sleep(0)
+    loop.submit(Publish("work", [HELLO]), lambda _: order.append("ready"), Stage.READY)
+    loop.submit(Publish("work", [HELLO]), lambda _: order.append("second, at sync"))
+    await settled(loop)
+    assert order.index("ready") < order.index("second, at sync")
