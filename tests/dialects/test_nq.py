@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.dialects.nq import Nq, PullDefaults
-from penstock.dialects.wire.http import Call, Request, Response, decode_kept
+from penstock.dialects.wire.http import Call, Request, Response
+from penstock.dialects.wire.kept_headers import decode_headers
 from penstock.errors import Reason
 from penstock.limits import (
     BODY_BYTES_MAX,
@@ -106,7 +107,7 @@ def test_a_post_of_nothing_is_refused(messages: object) -> None:
 def test_a_tag_is_text_or_the_text_of_a_number(written: str, kept: bytes) -> None:
     body = b'{"messages": {"q": [{"message": "x", "tag": %b}]}}' % written.encode()
     (message,) = handled("POST", "/post", body).command.messages
-    assert decode_kept(message.headers) == {b"tag": kept}
+    assert decode_headers(message.headers) == {b"tag": kept}
 
 
 def test_a_delay_goes_with_the_message() -> None:

@@ -12,7 +12,6 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.dialects.wire.header_values import checked_header_value, content_type_header, content_type_of
 from penstock.dialects.wire.http import (
-    KEPT_HEADERS,
     BodyRule,
     Call,
     Headers,
@@ -24,12 +23,12 @@ from penstock.dialects.wire.http import (
     decoded,
     error_response,
     json_response,
-    kept_header_lines,
     queue_name,
     refusal,
     segments_of,
     whole_number,
 )
+from penstock.dialects.wire.kept_headers import KEPT_HEADERS, encode_headers, kept_header_lines
 from penstock.dialects.wire.listing import listing
 from penstock.dialects.wire.multipart import boundary_of, is_multipart, join_parts, split_parts
 from penstock.dialects.wire.times import rfc3339_seconds
@@ -95,7 +94,6 @@ class _QueueView(Struct):
 
 
 _decode_queue = msgspec.json.Decoder(_QueueDocument).decode
-_encode_headers = msgspec.msgpack.Encoder().encode
 
 
 class Mqs:
@@ -260,7 +258,7 @@ def _kept_headers(headers: Headers) -> bytes:
     }
     if b"x-trace-id" in kept and not is_uuid(kept[b"x-trace-id"]):
         raise ProtocolError("X-TRACE-ID is a UUID")
-    return _encode_headers(kept)
+    return encode_headers(kept)
 
 
 def _set_queue(

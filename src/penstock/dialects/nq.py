@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Sequence
 from functools import lru_cache, partial
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -26,8 +25,10 @@ from penstock.dialects.wire.http import (
     unreadable,
     whole_number,
 )
+from penstock.dialects.wire.json_bodies import text_or_base64
 from penstock.dialects.wire.json_bounds import check_keys
-from penstock.dialects.wire.times import rfc3339
+from penstock.dialects.wire.kept_headers import decode_headers, encode_headers
+from penstock.dialects.wire.times import nanos_of, rfc3339
 from penstock.errors import ErrorCode, Fault, ProtocolError, Reason
 from penstock.limits import (
     BATCH_MESSAGES_MAX,
@@ -43,7 +44,6 @@ from penstock.limits import (
     RESULTS_MAX,
     RETRIES_MAX,
     RUN_MESSAGES_MIN,
-    SECOND_NS,
     SEQUENCE_MAX,
 )
 from penstock.model.answers import Answer, Drawn, Pulled, Receipt, Receipts, Refused, StoredResult, WrongResult
@@ -101,8 +101,6 @@ _decode_mixed_post = msgspec.json.Decoder(_MixedPost).decode
 _decode_pull = msgspec.json.Decoder(_Pull).decode
 _decode_tag = msgspec.json.Decoder(str).decode
 _convert_wait = partial(msgspec.convert, type=_Wait, strict=False)
-_encode_headers = msgspec.msgpack.Encoder().encode
-_decode_headers = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
 _encode_line = msgspec.json.Encoder().encode_lines
 
 # ── What goes out ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -114,15 +112,6 @@ class _Plain(Struct, gc=False):
     id: int
     sender: str
     message: str
-    created_time: str
-
-
-class _Any(Struct):
-    id: int
-    sender: str
-    tag: str | UnsetType
-    message: str | UnsetType
-    message_base64: str | UnsetType
     created_time: str
 
 
@@ -212,7 +201,7 @@ class Nq:
             _check_queue(name, "queues")
             retries = defaults.retry_num if wanted.retry_num is UNSET else wanted.retry_num
             fail_timeout = defaults.fail_timeout if wanted.fail_timeout is UNSET else wanted.fail_timeout
-            fail_ns = round(fail_timeout * SECOND_NS)
+            fail_ns = nanos_of(fail_timeout)
             draws.append(Draw(name, wanted.start, wanted.max, retries, fail_ns, leases=wanted.retry_num is UNSET))
         results = [
             (name, _result_id(name, key), _result(name, key, result))
@@ -222,7 +211,7 @@ class Nq:
         if len(results) > RESULTS_MAX:
             raise ProtocolError(f"results: a pull has at most {RESULTS_MAX} results")
         timeout = defaults.timeout if pull.timeout is UNSET else pull.timeout
-        wait_ns = round(timeout * SECOND_NS) if draws else 0
+        wait_ns = nanos_of(timeout) if draws else 0
         command = Pull(pull.receiver, draws, results, wait_ns)
         return Call(command, self._tell_pull if draws else _tell_results)
 
@@ -269,7 +258,7 @@ def _tell_posts(names: list[str], commands: Sequence[Publish | PublishRun], answ
     return _tell_post(names, commands, answers)
 
 
-def _messages(drawn: Drawn) -> list[_Plain] | list[_Any]:
+def _messages(drawn: Drawn) -> list[_Plain] | list[dict[str, Any]]:
     times = map(_time, drawn.created)
     if not any(drawn.headers_bytes):
         try:
@@ -279,21 +268,20 @@ def _messages(drawn: Drawn) -> list[_Plain] | list[_Any]:
             times = map(_time, drawn.created)
     columns = zip(drawn.sequences, drawn.senders, drawn.headers, drawn.bodies, times, strict=True)
     return [
-        _Any(sequence, sender, _tag(headers), *_text_or_base64(body), time)
+        {
+            "id": sequence,
+            "sender": sender,
+            **_tag(headers),
+            **text_or_base64("message", body),
+            "created_time": time,
+        }
         for sequence, sender, headers, body, time in columns
     ]
 
 
-def _text_or_base64(body: bytes) -> tuple[str | UnsetType, str | UnsetType]:
-    try:
-        return body.decode(), UNSET
-    except UnicodeDecodeError:
-        return UNSET, b64encode(body).decode()
-
-
-def _tag(headers: bytes) -> str | UnsetType:
-    tag = _decode_headers(headers).get(b"tag") if headers else None
-    return UNSET if tag is None else tag.decode()
+def _tag(headers: bytes) -> dict[str, str]:
+    tag = decode_headers(headers).get(b"tag") if headers else None
+    return {} if tag is None else {"tag": tag.decode()}
 
 
 @lru_cache(maxsize=4096)
@@ -351,8 +339,8 @@ def _new_message(queue: str, index: int, message: str | _Special, sender: str) -
     headers = b""
     if special.tag is not _NO_TAG:
         tag = _checked_tag(bytes(special.tag), f"messages.{queue}[{index}].tag")
-        headers = _encode_headers({b"tag": tag})
-    delay_ns = None if special.delay is UNSET else round(special.delay * SECOND_NS)
+        headers = encode_headers({b"tag": tag})
+    delay_ns = None if special.delay is UNSET else nanos_of(special.delay)
     return NewMessage(body, _TEXT, 0, sender, headers=headers, delay_ns=delay_ns)
 
 
@@ -393,7 +381,7 @@ def _result_query(query: bytes) -> tuple[str, Nanos]:
         raise ProtocolError(f"{next(iter(given))}: there is no such parameter")
     _check_name(receiver, "receiver", bytes_min=0)
     try:
-        return receiver, round(_convert_wait(timeout) * SECOND_NS)
+        return receiver, nanos_of(_convert_wait(timeout))
     except msgspec.ValidationError:
         raise ProtocolError(f"timeout: a number from 0 to {PULL_SECONDS_MAX}") from None
 

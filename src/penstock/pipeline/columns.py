@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from penstock.dialects.wire.http import decode_kept
+from penstock.dialects.wire.kept_headers import decode_headers
 from penstock.storage.arrow.columns import TYPES, Names
 
 TIME = pa.timestamp("us", tz="UTC")
@@ -112,6 +112,6 @@ def _column(rows: pa.RecordBatch, field: pa.Field, names: Names) -> pa.Array:
 
 def _pairs(data: bytes) -> list[tuple[str, bytes]]:
     try:
-        return [(name.decode(errors="backslashreplace"), value) for name, value in decode_kept(data).items()]
+        return [(name.decode(errors="backslashreplace"), value) for name, value in decode_headers(data).items()]
     except msgspec.DecodeError:
         return [("", data)]

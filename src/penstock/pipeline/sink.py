@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from penstock.dialects.native.staging import TYPES
+from penstock.dialects.native.spark.staging import TYPES
 from penstock.errors import OptionError, PenstockError
 from penstock.limits import STAGED_CHUNK_BYTES_MAX, STAGED_CHUNK_ROWS_MAX
 from penstock.pipeline.broker import Broker

@@ -11,14 +11,14 @@ from penstock.dialects.etzel.conversation import Etzel
 from penstock.dialects.glovebox.protocol import Glovebox
 from penstock.dialects.mqs import Mqs
 from penstock.dialects.native.channels import Channels
-from penstock.dialects.native.claims import Claims
-from penstock.dialects.native.consuming import Consuming
+from penstock.dialects.native.consume import Consuming
 from penstock.dialects.native.objects import Objects
-from penstock.dialects.native.publishing import Topics
+from penstock.dialects.native.publish import Topics
 from penstock.dialects.native.purging import Purges
 from penstock.dialects.native.queues import Native
 from penstock.dialects.native.search import Search
-from penstock.dialects.native.staging import Staging
+from penstock.dialects.native.spark.claims import Claims
+from penstock.dialects.native.spark.staging import Staging
 from penstock.dialects.nq import Nq, PullDefaults
 from penstock.dialects.wire.http import (
     JSON,

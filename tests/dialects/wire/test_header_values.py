@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.dialects.wire.header_values import content_type_header, is_header_value
-from penstock.dialects.wire.http import kept_header_lines
+from penstock.dialects.wire.kept_headers import kept_header_lines
 
 _pack = msgspec.msgpack.Encoder().encode
 

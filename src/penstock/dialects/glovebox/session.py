@@ -29,8 +29,9 @@ from penstock.dialects.glovebox.replies import FramePeer, MessageKey, Replies
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.dialects.wire.http import checked_name
 from penstock.dialects.wire.order import Gathering
+from penstock.dialects.wire.times import nanos_of
 from penstock.errors import ProtocolError, Reason
-from penstock.limits import BODY_BYTES_MAX, GATHERED_MAX, HELD_LEASES_MAX, SECOND_NS
+from penstock.limits import BODY_BYTES_MAX, GATHERED_MAX, HELD_LEASES_MAX
 from penstock.model.answers import Answer, Delivery, Refused
 from penstock.model.commands import CreateQueue, FinishMany, NewMessage, Publish
 from penstock.model.commands import Fetch as FetchCommand
@@ -208,14 +209,14 @@ class Session(Gathering):
         ):
             self._labels.append(fetch.label)  # As most do: one more of what was asked for just now.
             return
-        lease_ns = None if fetch.work_timeout is None else _nanos(fetch.work_timeout)
-        wish = _Wish(fetch.queue, _nanos(fetch.block_timeout or 0), lease_ns, True)
+        lease_ns = None if fetch.work_timeout is None else nanos_of(fetch.work_timeout)
+        wish = _Wish(fetch.queue, nanos_of(fetch.block_timeout or 0), lease_ns, True)
         self._want(wish, fetch.label, _STAGES[fetch.sync])
         self._last_fetch = fetch if self._fetches else None
 
     def _pop(self, pop: Pop) -> None:
         self._last_fetch = None
-        self._want(_Wish(pop.queue, _nanos(pop.timeout or 0), None, False), pop.label, _STAGES[pop.sync])
+        self._want(_Wish(pop.queue, nanos_of(pop.timeout or 0), None, False), pop.label, _STAGES[pop.sync])
 
     def _want(self, wish: _Wish, label: int, stage: Stage) -> None:
         if stage is not _SYNC:
@@ -413,9 +414,5 @@ def _settings(create: Create) -> QueueSettings:
     return QueueSettings(**{name: value for name, value in given.items() if value is not None})
 
 
-def _nanos(seconds: float) -> Nanos:
-    return round(seconds * SECOND_NS)
-
-
 def _nanos_or_none(seconds: float | None) -> Nanos | None:
-    return None if seconds is None else _nanos(seconds)
+    return None if seconds is None else nanos_of(seconds)

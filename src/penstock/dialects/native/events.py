@@ -9,8 +9,8 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from penstock.dialects.wire.http import decode_kept
 from penstock.dialects.wire.json_bodies import json_of
+from penstock.dialects.wire.kept_headers import decode_headers
 from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.ids import MessageIds
 from penstock.model.letters import LOGGED
@@ -175,7 +175,7 @@ _NAMED_MAX = 4096
 def headers_by_name(data: bytes) -> dict[str, str | dict[str, str]] | None:
     """What dialects keep with a message, as fields; the producer's time has one of its own. None if it is no text."""
     try:
-        named = {name.decode(): value.decode() for name, value in decode_kept(data).items()}
+        named = {name.decode(): value.decode() for name, value in decode_headers(data).items()}
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     fields: dict[str, str | dict[str, str]] = {"timestamp": named.pop("timestamp")} if "timestamp" in named else {}

@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_from_bytes, urlsplit
 import httptools
 from msgspec import Struct
 
-from penstock.dialects.wire.http import decode_kept, kept_header_lines
+from penstock.dialects.wire.kept_headers import decode_headers, kept_header_lines
 from penstock.dialects.wire.times import rfc3339
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
@@ -131,7 +131,7 @@ _MESSAGE_LINES = (
 
 
 def _timestamp_line(headers: bytes) -> bytes:
-    timestamp = decode_kept(headers).get(b"timestamp")
+    timestamp = decode_headers(headers).get(b"timestamp")
     return b"X-Penstock-Timestamp: %b\r\n" % quote_from_bytes(timestamp, _SAFE).encode("ascii") if timestamp else b""
 
 

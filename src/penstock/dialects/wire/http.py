@@ -11,7 +11,6 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import Struct
 
-from penstock.dialects.wire.header_values import is_header_value
 from penstock.errors import ErrorCode, Fault, ProtocolError
 from penstock.limits import BATCH_MESSAGES_MAX, NAME_BYTES_MAX
 from penstock.model.answers import Answer, Refused
@@ -202,22 +201,6 @@ def checked_name(raw: bytes) -> str:
     if has_control_characters(name):
         raise ProtocolError("a queue name has no control characters")
     return name
-
-
-decode_kept = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
-KEPT_HEADERS = {b"content-encoding": b"Content-Encoding", b"x-trace-id": b"X-TRACE-ID"}
-
-
-def kept_header_lines(headers: bytes) -> bytes:
-    """Request headers that were kept with a message, to come back with it. Others belong to other dialects."""
-    kept = decode_kept(headers)
-    return b"".join(
-        [
-            b"%b: %b\r\n" % (KEPT_HEADERS[name], value)
-            for name, value in kept.items()
-            if name in KEPT_HEADERS and is_header_value(value)
-        ]
-    )
 
 
 _control_character = re.compile("[\x00-\x1f\x7f-\x9f]").search

@@ -19,6 +19,10 @@ def rfc3339(nanos: Nanos) -> bytes:
     return b"%b.%06dZ" % (_second(seconds), rest // 1000)
 
 
+def nanos_of(seconds: float) -> Nanos:
+    return round(seconds * SECOND_NS)
+
+
 def in_seconds(nanos: Nanos) -> str:
     """A span of time for people to read."""
     return f"{Decimal(nanos) / SECOND_NS:,f} s"

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable
 
-from penstock.dialects.native.staging import StagedRows
+from penstock.dialects.native.spark.staging import StagedRows
 from penstock.engine.staging import Admission, Chunk
 from penstock.errors import DamagedLogError, Reason
 from penstock.limits import ADMITTED_ROWS_MAX

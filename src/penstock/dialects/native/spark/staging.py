@@ -34,6 +34,8 @@ from penstock.dialects.wire.http import (
     segments_of,
     whole_number,
 )
+from penstock.dialects.wire.kept_headers import encode_headers
+from penstock.dialects.wire.times import nanos_of
 from penstock.errors import ProtocolError
 from penstock.limits import (
     ADMITTED_MESSAGES_MAX,
@@ -44,7 +46,6 @@ from penstock.limits import (
     INT32_MAX,
     KEY_BYTES_MAX,
     NAME_BYTES_MAX,
-    SECOND_NS,
     STAGED_CHUNK_BYTES_MAX,
     STAGED_CHUNK_ROWS_MAX,
     STAGED_CHUNKS_MAX,
@@ -81,7 +82,6 @@ TYPES: dict[str, Any] = {
     "content_type": pa.utf8(),
     "headers": pa.map_(pa.utf8(), pa.utf8()),
 }
-_encode_headers = msgspec.msgpack.Encoder().encode
 
 
 # ── Rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -197,7 +197,7 @@ class StagedRows:
                 topics=_split(topic) if topic else (),
                 key=key or b"",
                 headers=_packed(pairs) if pairs else b"",
-                delay_ns=None if delay is None else round(delay * SECOND_NS),
+                delay_ns=None if delay is None else nanos_of(delay),
             )
             for body, content_type, about, topic, key, pairs, priority, delay in zip(
                 bodies, content_types, objects, topics, keys, headers, priorities, delays, strict=False
@@ -249,7 +249,7 @@ def _packed(pairs: list[tuple[str, str | None]]) -> bytes:
     """Headers as they are stored."""
     if any(has_control_characters(text or "") for pair in pairs for text in pair):
         raise ProtocolError("headers have no control characters")
-    packed = _encode_headers({name.lower().encode(): (value or "").encode() for name, value in pairs})
+    packed = encode_headers({name.lower().encode(): (value or "").encode() for name, value in pairs})
     if len(packed) > HEADERS_BYTES_MAX:
         raise ProtocolError(f"headers have at most {HEADERS_BYTES_MAX} bytes, these have {len(packed)}")
     return packed

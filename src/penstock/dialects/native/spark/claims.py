@@ -26,6 +26,7 @@ from penstock.dialects.wire.http import (
     refusal,
     segments_of,
 )
+from penstock.dialects.wire.times import nanos_of
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import (
@@ -33,12 +34,10 @@ from penstock.limits import (
     LEASE_SECONDS_MAX,
     NAME_BYTES_MAX,
     QUEUE_NUMBER_MAX,
-    SECOND_NS,
     SEQUENCE_MAX,
 )
 from penstock.model.answers import Answer, Claimed, Delivery, Refused
 from penstock.model.commands import Fetch, FinishClaimed, ReadClaimed
-from penstock.model.values import Nanos
 
 Ranges = list[tuple[int, int, int]]  # Queue, first and last sequence.
 
@@ -95,7 +94,7 @@ class Claims:
 
     def _claim(self, request: Request, segment: bytes) -> Call:
         wish = decoded(_decode_wish, request.body)
-        lease_ns = _nanos(wish.lease)
+        lease_ns = nanos_of(wish.lease)
         return Call(Fetch(queue_name(segment), wish.count, 0, lease_ns, _name(wish.consumer)), _tell_claim)
 
     def _act(self, request: Request, segment: bytes) -> Response | Call:
@@ -113,7 +112,7 @@ class Claims:
             return Call(FinishClaimed(known.claimed, consumer), lambda answer: _tell_finish(answer, count))
         if known.lease is None:
             raise ProtocolError("lease is missing: for how many seconds the messages are wanted")
-        return Call(ReadClaimed(known.claimed, consumer, _nanos(known.lease)), self._tell_read)
+        return Call(ReadClaimed(known.claimed, consumer, nanos_of(known.lease)), self._tell_read)
 
     def _tell_read(self, answer: Answer) -> Response:
         if isinstance(answer, Refused):
@@ -176,7 +175,3 @@ def _name(consumer: str) -> str:
     if len(consumer.encode()) > NAME_BYTES_MAX or has_control_characters(consumer):
         raise ProtocolError(f"a consumer has at most {NAME_BYTES_MAX} bytes and no control characters")
     return consumer
-
-
-def _nanos(seconds: float) -> Nanos:
-    return round(seconds * SECOND_NS)

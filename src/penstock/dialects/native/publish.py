@@ -31,7 +31,8 @@ from penstock.dialects.wire.http import (
     too_many_messages,
 )
 from penstock.dialects.wire.json_bounds import longer_than
-from penstock.dialects.wire.times import producer_time
+from penstock.dialects.wire.kept_headers import encode_headers
+from penstock.dialects.wire.times import nanos_of, producer_time
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import (
@@ -40,7 +41,6 @@ from penstock.limits import (
     INT32_MAX,
     KEY_BYTES_MAX,
     NAME_BYTES_MAX,
-    SECOND_NS,
     TOPICS_MAX,
     UINT32_MAX,
 )
@@ -75,7 +75,6 @@ _decode_one = msgspec.json.Decoder(_Message).decode
 _decode_many = msgspec.json.Decoder(list[_Message]).decode
 _are_too_many = longer_than(BATCH_MESSAGES_MAX)
 _decode_text = msgspec.json.Decoder(str).decode
-_encode_headers = msgspec.msgpack.Encoder().encode
 _encode_line = msgspec.json.Encoder().encode_lines
 
 
@@ -246,9 +245,9 @@ def _new_message(
         about,
         names,
         raw_key,
-        _encode_headers({b"timestamp": producer_time(timestamp).encode()}) if timestamp != "" else b"",
-        None if delay is None else round(delay * SECOND_NS),
-        None if expires is None else round(expires * SECOND_NS) or 1,
+        encode_headers({b"timestamp": producer_time(timestamp).encode()}) if timestamp != "" else b"",
+        None if delay is None else nanos_of(delay),
+        None if expires is None else nanos_of(expires) or 1,
     )
 
 

@@ -30,8 +30,9 @@ from penstock.dialects.wire.http import (
 )
 from penstock.dialects.wire.json_bodies import message_field, text_or_base64
 from penstock.dialects.wire.json_bounds import longer_than
+from penstock.dialects.wire.kept_headers import decode_headers
 from penstock.dialects.wire.pages import Soon, page
-from penstock.dialects.wire.times import rfc3339_nanos
+from penstock.dialects.wire.times import nanos_of, rfc3339_nanos
 from penstock.errors import ErrorCode, Fault, ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
 from penstock.limits import (
@@ -72,7 +73,6 @@ _decode_confirmation = msgspec.json.Decoder(_Confirmation).decode
 _decode_confirmations = msgspec.json.Decoder(list[_Confirmation]).decode
 _are_too_many = longer_than(BATCH_MESSAGES_MAX)
 _decode_extension = msgspec.json.Decoder(_Extension).decode
-_decode_headers = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
 
 
 class Consuming:
@@ -143,7 +143,7 @@ class Consuming:
             document["topics"] = delivery.topics.split("\n")
         if delivery.key:
             document |= text_or_base64("key", delivery.key)
-        timestamp = _decode_headers(delivery.headers).get(b"timestamp") if delivery.headers else None
+        timestamp = decode_headers(delivery.headers).get(b"timestamp") if delivery.headers else None
         if timestamp:
             document["timestamp"] = timestamp.decode()
         return document | message_field(delivery.body, delivery.content_type, raw=raw)
@@ -176,7 +176,7 @@ class Consuming:
         if len(result) > RESULT_BYTES_MAX:
             raise ProtocolError(f"a result has at most {RESULT_BYTES_MAX} bytes")
         consumer = None if confirmation.consumer is None else _consumer(confirmation.consumer)
-        delay_ns = round(confirmation.delay * SECOND_NS)
+        delay_ns = nanos_of(confirmation.delay)
         if place is None:
             return None
         return Settle(*place, confirmation.outcome, consumer, confirmation.delivery, delay_ns, result)
@@ -194,7 +194,7 @@ class Consuming:
         consumer = None if extension.consumer is None else _consumer(extension.consumer)
         if place is None:
             return error_response(Reason.NO_MESSAGE)
-        command = Extend(*place, round(extension.seconds * SECOND_NS), consumer, extension.delivery)
+        command = Extend(*place, nanos_of(extension.seconds), consumer, extension.delivery)
 
         def tell(answer: Answer) -> Response:
             if isinstance(answer, Refused):
