@@ -42,7 +42,7 @@ def test_what_is_left_is_shared_as_the_settings_are() -> None:
 
 
 def test_with_too_few_a_broker_does_not_start() -> None:
-    with pytest.raises(ConfigError, match=r"may open 64 files, a broker needs 128 at least: raise the limit"):
+    with pytest.raises(ConfigError, match=r"open files is 64, and a broker needs at least 128: raise it"):
         plan(Config(), 64)
 
 

@@ -1,4 +1,4 @@
-"""The only reader of time."""
+"""The broker's clock: the only place where it reads the wall clock."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable
 
 from penstock.model.values import Nanos
 
-SLOWNESS = 10  # A correction takes so many times as long as it is large.
+SLOWNESS = 10  # A correction takes this many times its size.
 _NOISE_NS = 1_000_000  # The two clocks are not read at the same moment.
 
 
 class Clock:
-    """Wall time that never jumps and never goes back: carried on by the monotonic clock.
+    """Wall time that never jumps and never goes back, because it advances with the monotonic clock.
 
-    When somebody sets the wall clock, `follow` notices, and this clock runs a tenth faster or slower until it is
-    right again. So a lease never ends at once because NTP has set the time, and is right within a tenth meanwhile.
+    When the system clock is set, `follow` notices, and this clock runs a tenth faster or slower until both agree. So
+    no lease ends early because NTP has set the time, and durations are right within a tenth meanwhile.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class Clock:
         self._monotonic = monotonic
         self._since = monotonic()
         self._origin = wall() - self._since
-        self._error: Nanos = 0  # What is added to the time little by little, from `_since` on.
+        self._error: Nanos = 0  # Added to the time little by little, from `_since` on.
 
     def __call__(self) -> Nanos:
         if not self._error:
@@ -34,7 +34,7 @@ class Clock:
         return self._origin + now + self._absorbed(now)
 
     def follow(self) -> Nanos:
-        """Look at the wall clock; how far this one is behind it, or if less than 0, ahead. Called now and then."""
+        """Compare with the wall clock: how far this clock lags behind it (below 0: is ahead). Called periodically."""
         now = self._monotonic()
         self._origin += self._absorbed(now)
         self._since = now
@@ -43,6 +43,6 @@ class Clock:
         return self._error
 
     def _absorbed(self, now: Nanos) -> Nanos:
-        """As much of the error as has been made good by now."""
+        """The part of the error that is corrected by now."""
         most = (now - self._since) // SLOWNESS
         return max(-most, min(most, self._error))

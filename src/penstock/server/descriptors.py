@@ -1,7 +1,7 @@
-"""File descriptors: how many there are, and how many of them connections may have.
+"""File descriptors: how many the process may open, and how many of them connections may take.
 
-Without one left the log cannot begin its next file, and the broker turns red. So some are kept back, and connections
-share the rest.
+Without a free descriptor the log cannot open its next file, and the broker fails. So some are reserved, and
+connections share the rest.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ logger = logging.getLogger(__name__)
 
 
 class Plan(NamedTuple):
-    """The settings, with limits that fit. `backlog`: connections that may wait at each address to be accepted; all of
-    them may be accepted at once, beyond the limits, only to be refused."""
+    """The settings, with limits that fit. `backlog`: connections that may wait at each address to be accepted. All of
+    them may be accepted at once, even beyond the limits, only to be refused."""
 
     config: Config
     backlog: int
 
 
 def available() -> int:
-    """Ask the system for as many as it allows; how many that are."""
+    """Raise the soft limit to the hard limit, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -36,11 +36,11 @@ def available() -> int:
 
 
 def plan(config: Config, descriptors: int) -> Plan:
-    """Raises `ConfigError` if there are too few for any broker."""
+    """Lower the limits on connections if need be. Raises `ConfigError` if there are too few descriptors."""
     if descriptors < DESCRIPTORS_MIN:
         raise ConfigError(
-            f"this process may open {descriptors} files, a broker needs {DESCRIPTORS_MIN} at least: "
-            f"raise the limit (ulimit -n, LimitNOFILE=)"
+            f"the limit on open files is {descriptors}, and a broker needs at least {DESCRIPTORS_MIN}:"
+            " raise it (ulimit -n, LimitNOFILE=)"
         )
     reserved = min(max(descriptors // 8, DESCRIPTORS_RESERVED_MIN), DESCRIPTORS_RESERVED_MAX, descriptors // 2)
     backlog = min(BACKLOG_MAX, reserved // 4)

@@ -1,8 +1,7 @@
-"""What the broker says: one line on standard error for each thing that happened, for machines or for people.
+"""The broker's own log: one line per entry on standard error, as JSON or as text.
 
-The message of a log call is the name of an event, and what is known of it are the `extra` fields:
-`logger.info("listening", extra={"http": "127.0.0.1:7843"})`. Whatever the fields hold, a line comes out, and it is
-one line.
+The message of a log call is the name of the entry, and the `extra` fields are its facts:
+`logger.info("listening", extra={"http": "127.0.0.1:7843"})`. Whatever the fields hold, exactly one line is written.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 _DEPTH_MAX = 8
-# What every record has; everything else on it came with `extra`.
+# The attributes of every record; all others came with `extra`.
 _RECORD_FIELDS = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
 
-def set_up(level: str, format: Literal["auto", "json", "text"]) -> None:  # noqa: A002 - It is called so in the settings.
-    """Send what is logged to standard error. May be called again, to change either."""
+def set_up(level: str, format: Literal["auto", "json", "text"]) -> None:  # noqa: A002 - The name of the setting.
+    """Log to standard error. Call again to change the level or the format."""
     if format == "auto":
         format = "text" if sys.stderr.isatty() else "json"  # noqa: A001
     handler = _StandardError()
@@ -35,7 +34,7 @@ def set_up(level: str, format: Literal["auto", "json", "text"]) -> None:  # noqa
 
 
 class JsonFormatter(logging.Formatter):
-    """A JSON object a line, in ASCII, so that no locale and no terminal can break it."""
+    """A JSON object per line, in ASCII, which no locale and no terminal can break."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = {
@@ -49,13 +48,13 @@ class JsonFormatter(logging.Formatter):
             fields["traceback"] = traceback
         for name, value in _extra(record).items():
             while name in fields:
-                name = f"{name}_"  # Taken: ours comes first, and theirs is not lost.
+                name = f"{name}_"  # The name is taken: keep both.
             fields[name] = value
         return json.dumps(fields)
 
 
 class TextFormatter(logging.Formatter):
-    """The same fields for people; the traceback, if there is one, on lines of its own."""
+    """The same fields as text; a traceback follows on lines of its own."""
 
     def format(self, record: logging.LogRecord) -> str:
         words = [_time(record), f"{record.levelname:<8}", _word(_event(record), inner_spaces=True)]
@@ -66,7 +65,7 @@ class TextFormatter(logging.Formatter):
 
 
 class _StandardError(logging.StreamHandler[Any]):
-    """A type of our own, so that a second set-up replaces the first."""
+    """A type of our own, so that `set_up` can find and replace it."""
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
@@ -80,7 +79,7 @@ def _time(record: logging.LogRecord) -> str:
 def _event(record: logging.LogRecord) -> str:
     try:
         return record.getMessage()
-    except Exception:  # Arguments that do not fit the message. What there is is better than nothing.
+    except Exception:  # The arguments do not fit the message: log it without them.
         return str(_plain(record.msg))
 
 
@@ -95,7 +94,7 @@ def _traceback(record: logging.LogRecord, formatter: logging.Formatter) -> str:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """The value as JSON can hold it."""
+    """The value in terms of JSON."""
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -104,7 +103,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
         return value.decode("utf-8", "backslashreplace")
     if depth < _DEPTH_MAX and isinstance(value, Mapping):
         return {_text(key): _plain(inner, depth + 1) for key, inner in value.items()}
-    if depth < _DEPTH_MAX and type(value) in (list, tuple, set, frozenset):  # Not an Address, which has its own text.
+    if depth < _DEPTH_MAX and type(value) in (list, tuple, set, frozenset):  # An Address has a text of its own.
         return [_plain(inner, depth + 1) for inner in value]
     return _text(value)
 
@@ -112,12 +111,12 @@ def _plain(value: Any, depth: int = 0) -> Any:
 def _text(value: object) -> str:
     try:
         return str(value)
-    except Exception:  # Its __str__ is broken; the line must come out all the same.
+    except Exception:  # Its __str__ is broken; the line is written all the same.
         return f"<{type(value).__name__} that cannot be shown>"
 
 
 def _word(value: object, *, inner_spaces: bool = False) -> str:
-    """Text that stays in its line and its place: quoted as JSON unless it is plain."""
+    """Text without line ends or ambiguity: quoted as JSON unless it is plain."""
     if not isinstance(value, str):
         return json.dumps(value)
     forbidden = '"' if inner_spaces else '" ='

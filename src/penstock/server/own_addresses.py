@@ -1,4 +1,4 @@
-"""Whether an address is this machine's own, on whichever of its interfaces."""
+"""Whether an address belongs to this machine, on any of its interfaces."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _ANY_PORT = 9
 
 
 def is_own(address: IPv4Address | IPv6Address) -> bool:
-    """Asks the kernel now, because addresses come and go: to an address of its own it would send from that very
-    address. Nothing is sent."""
+    """Ask the kernel, because addresses come and go: it sends to an address of its own from the same address. Nothing
+    is sent here."""
     if isinstance(address, IPv6Address) and address.ipv4_mapped:
         address = address.ipv4_mapped
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6
@@ -19,4 +19,4 @@ def is_own(address: IPv4Address | IPv6Address) -> bool:
             probe.connect((str(address), _ANY_PORT))
             return ip_address(probe.getsockname()[0]) == address
     except OSError:
-        return False  # There is no way to it, so it is not here either.
+        return False  # There is no route to it, so it is not ours.
