@@ -163,6 +163,8 @@ def test_messages_are_delivered_once_the_damaged_segment_was_put_back(start_brok
     broker.start()
     broker.wait_until_logged("messages_restored")
     assert sorted(receive(broker, "old")) == [body_of("old", number) for number in range(25, 50)]
+    lines = broker.request("GET", "/v1/events?state=R").body.splitlines()
+    assert [json.loads(line)["reason"] for line in lines] == ["restored"] * 25
     assert broker.request("GET", "/health").body == b"green"
 
 

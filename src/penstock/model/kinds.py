@@ -61,6 +61,7 @@ class Row(Struct, frozen=True):
     about: Literal["message", "receiver", "queue", "name", "batch"] = "message"
     whose: Literal["workers", "receivers", "any"] = "workers"  # Whose deliveries `receives` and `consumer` are about.
     notice: Literal["assign", "finish", "retry", "drop"] | None = None  # For a sender that follows its message.
+    reason: str = ""  # Why it happened, where the letter alone does not say it.
     only_if: dict[str, str] = {}  # A letter that is there only if this field of the event is true.
     begins: bool = False  # The message enters a queue, or at least takes a sequence there.
     moves: bool = False  # The message goes from one queue to another.
@@ -142,7 +143,7 @@ class Kind(IntEnum):
     GIVEN_BACK = Row(36, "R", _LEASE, _stays(_SOUND), whose="receivers", notice="retry")
     FAILED_FOR_ALL = Row(37, "E", (), _from(_SOUND, _DONE), whose="any", notice="drop", ends=True)
     DAMAGED = Row(38, "B", (), _from(_SOUND, (_DAMAGED,)), clears=True)
-    RESTORED = Row(39, "R", _LEASE, {_DAMAGED: (*_WAITING, _KEPT)}, wakes=True)
+    RESTORED = Row(39, "R", _LEASE, {_DAMAGED: (*_WAITING, _KEPT)}, reason="restored", wakes=True)
 
 
 def kinds_where(is_meant: Callable[[Row], object]) -> frozenset[Kind]:

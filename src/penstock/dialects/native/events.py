@@ -13,6 +13,7 @@ from penstock.dialects.wire.json_bodies import json_of
 from penstock.dialects.wire.kept_headers import decode_headers
 from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.ids import MessageIds
+from penstock.model.kinds import Kind
 from penstock.model.letters import LOGGED
 from penstock.model.values import Nanos
 
@@ -43,6 +44,7 @@ class Event(Struct, gc=False):
     offset: int
     following: int  # Which letter of the same record comes next, counted from 0; 0 if this was the last one.
     letter: str
+    kind: int
     time: Nanos
     queue: int
     sequence: int | None  # None, as the next: it is about the whole queue.
@@ -75,6 +77,7 @@ _WHICH = b',"sequence":%d,"id":"%b","created":"%b","receives":%d'
 _EVENT = _WHERE + _WHICH
 _MOVED = b',"to_queue":%b,"to_queue_number":%d,"to_sequence":%d,"to_id":"%b"'
 _LETTERS = {letter: (letter.encode(), word.encode()) for letter, word in WORDS.items()}
+_REASONS = {int(kind): b',"reason":"%b"' % kind.row.reason.encode() for kind in Kind if kind.row.reason}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -126,7 +129,7 @@ class EventWriter:
             text += _MOVED % (self._queues[event.to_queue], *place, self._ids.make(*place))
         elif event.result is not None:
             text += _text("result", event.result)
-        return text + b"}"
+        return text + _REASONS.get(event.kind, b"") + b"}"
 
     def _facts(self, event: Event) -> bytes:
         """What a message has from its producer."""

@@ -31,9 +31,10 @@ def returned(
     if settings.deliveries and row.receives >= settings.deliveries:
         if settings.redrive_policy:
             return dead_letter(engine, queue, sequence, row, now, taken, held_until=None)
-        if kind is Retried and settings.confirmations <= 1:
+        is_worker = kind.kind.row.whose == "workers"
+        if is_worker and settings.confirmations <= 1:
             return Failed(*facts)
-        consumer = queue.worker(sequence, row) if kind is Retried else row.consumer
+        consumer = queue.worker(sequence, row) if is_worker else row.consumer
         return FailedForAll(*facts[:-1], consumer)
     return kind(*facts, visible_at=min(now + delay_ns, NEVER_NS))
 

@@ -262,9 +262,9 @@ class TextEncoder:
 
 
 _EVENTS_AT_ONCE = 256  # Rows that are turned into Python's values together.
-# An event is made from the columns of its fields, in their order. Text has the letter, and not the kind.
+# An event is made from the columns of its fields, in their order.
 _EVENT_COLUMNS = [name for name in Event.__struct_fields__ if name != "following"]
-assert sorted(_EVENT_COLUMNS) == sorted(set(_ALL_COLUMNS) - {"kind"})
+assert sorted(_EVENT_COLUMNS) == sorted(_ALL_COLUMNS)
 assert Event.__struct_fields__[:2] == ("offset", "following")
 assert tuple(_EVENT_COLUMNS[-len(HEAP_COLUMNS) :]) == HEAP_COLUMNS  # So they may be missing together.
 
