@@ -22,7 +22,8 @@ from rich.table import Table
 from penstock.limits import NEVER_NS
 from penstock.model.events import Event, Fetched, Logged, NameDefined, QueueCreated, Succeeded
 from penstock.model.settings import QueueSettings
-from penstock.storage.arrow.columns import FIXED_COLUMNS, Names, decode, decode_grouped
+from penstock.storage.arrow.columns import FIXED_COLUMNS, decode, decode_grouped
+from penstock.storage.arrow.names import Names
 from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
 from penstock.storage.log.encode import Batch
 from penstock.storage.log.segment import Segment, SegmentReader, open_segment, segment_path

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.storage.arrow.columns import Names, decode
+from penstock.storage.arrow.columns import decode
+from penstock.storage.arrow.names import Names
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import batches
 from tests.support.broker import Broker, StartBroker

@@ -18,7 +18,8 @@ from penstock.model.kinds import Kind
 from penstock.model.letters import SETTLES
 from penstock.model.story import Stay, Story, fold
 from penstock.model.values import Nanos, Place
-from penstock.storage.arrow.columns import Names, decode
+from penstock.storage.arrow.columns import decode
+from penstock.storage.arrow.names import Names
 from penstock.storage.log.traces import Tracer, Traces
 from penstock.storage.log.view import Cursor, View
 from tests.engine.test_model import EngineMachine, random_settings, random_step

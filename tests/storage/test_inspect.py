@@ -254,7 +254,7 @@ def test_records_that_do_not_fit_their_heap_are_damage_though_the_sum_is_right(t
     path.write_bytes(data)
     result = run("verify", tmp_path / "data")
     assert result.exit_code == 2
-    assert "its records speak of 5 bytes in a heap of 4" in result.stdout
+    assert "its heap has 4 bytes, but its records add up to 5" in result.stdout
 
 
 def test_a_directory_without_identity_cannot_be_verified(data: Path) -> None:

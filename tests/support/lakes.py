@@ -19,7 +19,8 @@ from penstock.pipeline.options import parse_options
 from penstock.pipeline.source import open_log
 from penstock.pipeline.stream import Filler, Written, has_ended, start_query
 from penstock.pipeline.views import view
-from penstock.storage.arrow.columns import COLUMNS, Names, decode
+from penstock.storage.arrow.columns import COLUMNS, decode
+from penstock.storage.arrow.names import Names
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import batches
 from tests.support import lake_reference as reference

@@ -12,7 +12,8 @@ import pyarrow as pa
 from penstock.model.events import Event, NameDefined, QueueCreated
 from penstock.model.settings import QueueSettings
 from penstock.pipeline.columns import COLUMNS
-from penstock.storage.arrow.columns import Names, decode
+from penstock.storage.arrow.columns import decode
+from penstock.storage.arrow.names import Names
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import batches
 from tests.support.samples import close_log, commit, logged, open_log, recover

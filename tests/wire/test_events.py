@@ -25,7 +25,8 @@ from hypothesis import HealthCheck, given, settings
 from penstock.model.commands import CreateQueue, NewMessage, Publish
 from penstock.model.kinds import Kind
 from penstock.model.settings import QueueSettings
-from penstock.storage.arrow.columns import Names, decode
+from penstock.storage.arrow.columns import decode
+from penstock.storage.arrow.names import Names
 from penstock.storage.directory import DataDirectory
 from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
 from penstock.storage.log.segments import SegmentLog

@@ -28,7 +28,8 @@ from penstock.engine.history import NoHistory
 from penstock.errors import DataDirectoryError
 from penstock.limits import NEVER_NS
 from penstock.model.settings import QueueSettings
-from penstock.storage.arrow.columns import Names, decode_grouped
+from penstock.storage.arrow.columns import decode_grouped
+from penstock.storage.arrow.names import Names
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import (
     Advance,

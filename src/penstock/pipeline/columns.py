@@ -14,7 +14,8 @@ import msgspec
 import pyarrow as pa
 
 from penstock.dialects.wire.kept_headers import decode_headers
-from penstock.storage.arrow.columns import TYPES, Names
+from penstock.storage.arrow.columns import TYPES
+from penstock.storage.arrow.names import Names
 
 TIME = pa.timestamp("us", tz="UTC")
 HEADERS = pa.map_(pa.utf8(), pa.binary())

@@ -14,7 +14,8 @@ from pyspark.sql.types import StructType
 
 from penstock.pipeline.columns import arrow_schema, convert, made_from
 from penstock.pipeline.log import NameTable
-from penstock.storage.arrow.columns import Names, decode_grouped
+from penstock.storage.arrow.columns import decode_grouped
+from penstock.storage.arrow.names import Names
 from penstock.storage.log.batch import RECORD_BYTES, Header, extent_bounds, records_of
 
 Batches = Iterable[tuple[Header, bytes]]

@@ -22,7 +22,7 @@ from penstock.pipeline.rows import spark_schema
 from penstock.pipeline.stream import ask, lake_table, write_files
 from penstock.pipeline.tables import EVENTS, TABLES, Batch
 from penstock.storage.arrow.columns import COLUMNS as LOG_COLUMNS
-from penstock.storage.arrow.columns import Names
+from penstock.storage.arrow.names import Names
 from penstock.storage.directory import sync, write_durably
 
 _NEW, _OLD, _COMPLETE = "_upgrade", "_before-upgrade", "complete"

@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from enum import IntEnum
+from operator import attrgetter
 from pathlib import Path
 from struct import Struct as Layout
 
@@ -19,7 +20,7 @@ import numpy as np
 from penstock.errors import DamagedHeaderError, DamagedLogError, DataDirectoryError
 from penstock.model.events import Event
 from penstock.model.values import Nanos, Position
-from penstock.storage.arrow.columns import BYTES_PER_GROUP, RECORDS_PER_GROUP, decode
+from penstock.storage.arrow.columns import decode, grouped
 from penstock.storage.directory import DataDirectory
 from penstock.storage.log.batch import RECORD_DTYPE, START, Header, Point, extent_bounds
 from penstock.storage.log.decode import events_of
@@ -311,37 +312,26 @@ def _check_chain(segment: Segment, report: Report, end: Point | None) -> None:
 
 def _read_batches(reader: SegmentReader, found: SegmentReport, advance: Advance) -> Problem | None:
     group: list[Found] = []
-    records = size = 0
     try:
-        for batch in reader.batches():
-            group.append(batch)
-            records += batch.header.records
-            size += batch.header.total_bytes
-            if records >= RECORDS_PER_GROUP or size >= BYTES_PER_GROUP:
-                _count(group, found)
-                advance(size)
-                group = []
-                records = size = 0
-        _count(group, found)
-        advance(size)
+        for group in grouped(reader.batches(), attrgetter("header")):
+            _count(group, found)
+            advance(sum([batch.header.total_bytes for batch in group]))
+            group = []
     except DamagedLogError as error:
-        where = group[0].file_offset if group else reader.end
-        return _damage(reader.segment.path, str(error), byte=where)
+        return _damage(reader.segment.path, str(error), byte=group[0].file_offset if group else reader.end)
     return None
 
 
 def _count(group: list[Found], found: SegmentReport) -> None:
-    """Add a run of batches to the report; a batch whose records do not fit its heap is damage."""
-    if not group:
-        return
+    """Add some batches to the report. A batch whose records do not fit its heap is damaged."""
     joined = b"".join([payload[header.heap_bytes :] for _, header, payload in group])
     records = np.frombuffer(joined, dtype=RECORD_DTYPE)
     ends = np.cumsum([header.records for _, header, _ in group])
     extents = np.diff(extent_bounds(records)[ends], prepend=0)
     for wrong in np.flatnonzero(extents != [header.heap_bytes for _, header, _ in group]).tolist():
         raise DamagedLogError(
-            f"the batch at byte {group[wrong].file_offset}: its records speak of {extents[wrong]} bytes "
-            f"in a heap of {group[wrong].header.heap_bytes}"
+            f"the batch at byte {group[wrong].file_offset}: its heap has {group[wrong].header.heap_bytes} bytes, "
+            f"but its records add up to {extents[wrong]}"
         )
     letters = decode([(header, payload) for _, header, payload in group], ["letter"]).column("letter")
     found.letters = dict(Counter(found.letters) + Counter(letters.to_pylist()))

@@ -52,11 +52,11 @@ from penstock.storage.arrow.columns import (
     FIXED_COLUMNS,
     RECORDS_PER_GROUP,
     TYPES,
-    Names,
     decode,
     decode_grouped,
     schema,
 )
+from penstock.storage.arrow.names import Names
 from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
 from penstock.storage.log.decode import events_of
 from penstock.storage.log.encode import Batch
@@ -415,7 +415,7 @@ def test_the_heap_is_not_touched_for_columns_of_fixed_width() -> None:
     headless = header._replace(heap_bytes=0)
     fixed = [name for name in FIXED_COLUMNS if name != "queue_name"]
     assert decode([(headless, payload)], fixed).num_rows == 4
-    with pytest.raises(DamagedLogError, match="2 bytes in a heap of 0"):
+    with pytest.raises(DamagedLogError, match="has 0 bytes, but its records add up to 2"):
         decode([(headless, payload)], ["body"])
 
 

@@ -14,7 +14,12 @@ from penstock.storage.log.batch import RECORD_BYTES, Header, extent_bounds, reco
 def queues_created(header: Header, payload: bytes) -> dict[int, str]:
     """The queues that a batch creates: their names by their numbers."""
     created = _texts(header, payload, (Kind.QUEUE_CREATED,))
-    return {number: msgspec.json.decode(facts, type=_Named).name for number, facts in created}
+    return {number: queue_name(facts) for number, facts in created}
+
+
+def queue_name(facts: bytes) -> str:
+    """The name in the extent of an event that creates a queue."""
+    return msgspec.json.decode(facts, type=_Named).name
 
 
 def names_defined(header: Header, payload: bytes) -> dict[int, str]:
