@@ -140,7 +140,8 @@ class Echo:
 def test_connections_and_responses_are_counted() -> None:
     async def story() -> list[Scraped]:
         metrics = Metrics(a_loop(MemoryLog()))
-        metrics.http = http = HttpServer(Echo(), HttpConfig())
+        http = HttpServer(Echo(), HttpConfig())
+        metrics.parts.append(http)
         listener = await http.listen("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
         for request in (
@@ -174,8 +175,8 @@ def test_a_snapshot_shows_its_age_and_size(log: SegmentLog) -> None:
         loop = a_loop(log)
         metrics = Metrics(loop)
         snapshots = Snapshots(loop, LogConfig())
-        metrics.services = [snapshots, HistoryWrites(loop, ObjectHistory(log.directory.history))]
-        metrics.spectators = Spectators(loop, MessageIds(bytes(ID_KEY_BYTES)), EventsConfig())
+        metrics.parts += [snapshots, HistoryWrites(loop, ObjectHistory(log.directory.history))]
+        metrics.parts.append(Spectators(loop, MessageIds(bytes(ID_KEY_BYTES)), EventsConfig()))
         await ask(loop, CreateQueue("orders", QueueSettings()))
         before = scrape(metrics)
         await snapshots.stop()
@@ -270,14 +271,14 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
     async def story() -> str:
         loop = a_loop(log)
         metrics = Metrics(loop)
-        metrics.http = HttpServer(Echo(), HttpConfig())
+        metrics.parts.append(HttpServer(Echo(), HttpConfig()))
         etzel = Etzel(MessageIds(bytes(ID_KEY_BYTES)), QueueSettings())
-        metrics.lines = LineServer(loop, LinesConfig(), etzel.converse, refusal)
+        metrics.parts.append(LineServer(loop, LinesConfig(), etzel.converse, refusal))
         snapshots = Snapshots(loop, LogConfig())
-        metrics.services = [snapshots, HistoryWrites(loop, ObjectHistory(log.directory.history))]
-        metrics.spectators = Spectators(loop, MessageIds(bytes(ID_KEY_BYTES)), EventsConfig())
+        metrics.parts += [snapshots, HistoryWrites(loop, ObjectHistory(log.directory.history))]
+        metrics.parts.append(Spectators(loop, MessageIds(bytes(ID_KEY_BYTES)), EventsConfig()))
         push = PushChannels(loop, MessageIds(bytes(ID_KEY_BYTES)), PushConfig(), lambda: 0.0)
-        metrics.services = [*metrics.services, push]
+        metrics.parts.append(push)
         await ask(loop, CreateQueue("orders", QueueSettings()))
         await snapshots.stop()
         return to_the_end(metrics.scrape()).decode()

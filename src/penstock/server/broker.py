@@ -99,19 +99,20 @@ class Broker:
         self.loop.on_failure = self._on_failure
         self.metrics = Metrics(self.loop)
         self.loop.commit.on_seconds = self.metrics.commit_seconds.observe
-        self.spectators = self.metrics.spectators = Spectators(self.loop, ids_of(identity), config.events)
+        self.spectators = Spectators(self.loop, ids_of(identity), config.events)
         push = PushChannels(self.loop, ids_of(identity), config.push, random.random)
         staged_batches = StagedBatches(self.loop, config.topics.new_queue)
         self.services: list[Service] = [DamagedMessages(self.loop), staged_batches, NameSweeps(self.loop), push]
         self.history_writes = HistoryWrites(self.loop, recovered.history)
         self.snapshots = Snapshots(self.loop, config.log, self.history_writes)
-        self.metrics.services = [*self.services, self.history_writes, self.snapshots]
+        self.metrics.parts += [self.spectators, *self.services, self.history_writes, self.snapshots]
         turns, unread = Turns(lambda: not self.loop.idle), Unread(config.unread_bytes_max)
         self.loop.on_commit.append(turns.after_commit)
         services = self.spectators, staged_batches, push
         application = Application(config, identity, self.loop, self.metrics, *services, turns)
-        self.http = self.metrics.http = HttpServer(application, config.http, turns, unread)
-        self.lines = self.metrics.lines = self._line_server(identity, turns, unread)
+        self.http = HttpServer(application, config.http, turns, unread)
+        self.lines = self._line_server(identity, turns, unread)
+        self.metrics.parts += [self.http, self.lines]
 
     def _line_server(self, identity: Identity, turns: Turns, unread: Unread) -> LineServer:
         etzel = Etzel(ids_of(identity), QueueSettings())

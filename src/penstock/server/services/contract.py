@@ -19,11 +19,10 @@ from typing import Any
 from penstock.model.answers import Answer
 from penstock.model.commands import Command
 from penstock.model.values import Stage
+from penstock.server.measures import Samples
 from penstock.server.writer.port import ClientPort, ServicePort
 
 logger = logging.getLogger(__name__)
-
-Samples = list[tuple[tuple[str, ...], float]]  # The values of a metric, each with its labels.
 
 
 class Service:
@@ -104,11 +103,6 @@ def durable(writer: ClientPort) -> asyncio.Future[Any]:
 def _resolve(future: asyncio.Future[Any], answer: Answer) -> None:
     if not future.done():  # It is done if whoever waited was cancelled.
         future.set_result(answer)
-
-
-def one(value: float) -> Samples:
-    """The samples of a metric without labels."""
-    return [((), value)]
 
 
 def _report_failure(task: asyncio.Task[None]) -> None:

@@ -15,7 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from penstock.errors import HistoryError
 from penstock.model.answers import Refused
 from penstock.model.values import Position
-from penstock.server.services.contract import Samples, Service, durable, one
+from penstock.server.measures import Samples, one
+from penstock.server.services.contract import Service, durable
 from penstock.server.writer.port import ServicePort
 from penstock.storage.history.object_history import ObjectHistory
 

@@ -15,8 +15,9 @@ from penstock.dialects.native.push import parse_url
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
 from penstock.model.settings import Push
+from penstock.server.measures import Samples, one
 from penstock.server.services.circuit import State
-from penstock.server.services.contract import Samples, Service, one
+from penstock.server.services.contract import Service
 from penstock.server.services.push_connections import known_refusal
 from penstock.server.services.pusher import Pusher, PushLimits, PushTools
 from penstock.server.writer.port import ServicePort

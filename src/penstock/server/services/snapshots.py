@@ -29,7 +29,8 @@ from penstock.limits import SECOND_NS
 from penstock.model.answers import Refused
 from penstock.model.commands import Carry
 from penstock.model.values import Nanos, Position
-from penstock.server.services.contract import Samples, Service, durable, one
+from penstock.server.measures import Samples, one
+from penstock.server.services.contract import Service, durable
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.live_messages import NOBODY, LiveMessage, LiveMessages
 from penstock.server.writer.port import ServicePort

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Lock
@@ -26,6 +26,7 @@ from penstock.limits import FOLLOW_SECONDS, PIECE_BYTES, QUEUES_REMEMBERED_MAX
 from penstock.model.answers import Answer, Refused
 from penstock.model.commands import ListQueues
 from penstock.model.values import Position
+from penstock.server.measures import Samples, one
 from penstock.server.services.event_reader import ArrowEncoder, Encoder, EventReader, TextEncoder
 from penstock.server.services.log_names import LogNames
 from penstock.server.writer.port import ServicePort
@@ -76,6 +77,10 @@ class Spectators:
         self._waking: asyncio.TimerHandle | None = None
         self._woke_at = 0.0
         loop.on_commit.append(self._after_commit)
+
+    def state(self) -> Iterator[tuple[str, Samples]]:
+        yield "penstock_event_readers", one(self.open)
+        yield "penstock_event_bytes_total", one(self.bytes_sent)
 
     def view(self) -> View:
         """What can be read now. Called in any thread."""

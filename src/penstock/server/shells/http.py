@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from functools import partial
 from http import HTTPStatus
@@ -40,6 +40,7 @@ from penstock.limits import (
 )
 from penstock.model.answers import Answer
 from penstock.model.commands import Command
+from penstock.server.measures import Samples, one
 from penstock.server.shells.connection import Connection, Limits, Server
 from penstock.server.shells.exchanges import Exchange, Pending, Route, Several, Upgrade
 from penstock.server.shells.heads import Head, KnownHeads
@@ -99,6 +100,15 @@ class HttpServer(Server):
         self.websockets = 0  # How many connections speak WebSocket.
         self.responses_by_status = [0] * 600
         self.date = b""
+
+    def state(self) -> Iterator[tuple[str, Samples]]:
+        responses = enumerate(self.responses_by_status)
+        yield "penstock_http_connections", one(len(self.connections))
+        yield "penstock_websocket_connections", one(self.websockets)
+        yield "penstock_http_buffered_bytes", one(self.buffered_bytes)
+        yield "penstock_http_responses_total", [((str(status),), count) for status, count in responses if count]
+        yield "penstock_unread_bytes", one(self.unread.bytes)
+        yield "penstock_unread_closed_total", one(self.unread.closed)
 
     def _connect(self) -> HttpConnection:
         return HttpConnection(self)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import inf
 from typing import Protocol, cast
@@ -27,6 +27,7 @@ from penstock.limits import (
     LINES_UNSENT_BYTES_HIGH,
     REFUSED_LOGIN_SECONDS,
 )
+from penstock.server.measures import Samples, one
 from penstock.server.shells.connection import Connection, Limits, Server
 from penstock.server.shells.misdirected import HTTP_ANSWER, is_misdirected
 from penstock.server.shells.peer import PeerConnection
@@ -94,6 +95,11 @@ class LineServer(Server):
         self.converse = converse
         self.refusal = refusal  # An error in the dialect's form, for clients without a conversation.
         self.lines_received = 0
+
+    def state(self) -> Iterator[tuple[str, Samples]]:
+        yield "penstock_lines_connections", one(len(self.connections))
+        yield "penstock_lines_buffered_bytes", one(self.buffered_bytes)
+        yield "penstock_lines_received_total", one(self.lines_received)
 
     def _connect(self) -> LineConnection:
         return LineConnection(self)

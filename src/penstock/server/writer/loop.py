@@ -11,7 +11,7 @@ A client whose command finds nothing waits (`waiters.py`); events that are appli
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import cast
 
 from penstock.engine.engine import Engine
@@ -21,6 +21,7 @@ from penstock.model.answers import Done, Refused
 from penstock.model.commands import AwaitResult, Command, Fetch, Publish, Pull, Receive, Waiting
 from penstock.model.kinds import Kind
 from penstock.model.values import Nanos, Position, Stage
+from penstock.server.measures import Samples, one
 from penstock.server.writer.collector import COLLECTED, Collected, Collector
 from penstock.server.writer.commit import GroupCommit, give
 from penstock.server.writer.executor import Executor
@@ -136,6 +137,22 @@ class Loop:
 
     def report_damage(self, damage: DamagedExtentError) -> None:
         self.executor.damage.report(damage)
+
+    def state(self) -> Iterator[tuple[str, Samples]]:
+        """The writer, its engine and its log, as metrics."""
+        engine, log = self.engine, self.log
+        yield "penstock_healthy", one(not self.failure)
+        yield "penstock_events_total", [((kind.name.lower(),), self.events_by_kind[kind]) for kind in Kind]
+        yield "penstock_commits_total", one(self.commit.count)
+        yield "penstock_waiting_receives", one(self.waiters.count)
+        yield "penstock_queues", one(len(engine.queues))
+        yield "penstock_names", one(len(engine.names))
+        yield "penstock_names_max", one(engine.names.most)
+        yield "penstock_staged_bytes", one(engine.staging.bytes)
+        yield "penstock_log_bytes", one(log.end.position - log.start.position)
+        yield "penstock_log_segments", one(len(log.view().parts))
+        yield "penstock_log_offset", one(log.end.offset)
+        yield "penstock_log_collecting_bytes", one(log.collecting)
 
     # ── For the broker ──────────────────────────────────────────────────────────────────────────────────────
 
