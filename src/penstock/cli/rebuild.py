@@ -16,6 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from penstock.engine.history import content_digest, note
 from penstock.engine.names import StoredNames
 from penstock.errors import DamagedLogError, HistoryError
+from penstock.limits import READ_BYTES
 from penstock.model.kinds import Kind
 from penstock.model.values import Position, Version
 from penstock.storage.directory import DataDirectory, sync
@@ -24,8 +25,10 @@ from penstock.storage.history.stored import StoredVersions
 from penstock.storage.history.versions import name_of, unpacked
 from penstock.storage.inspect import newest_snapshot
 from penstock.storage.log.batch import HEADER_BYTES, Header, extent_bounds, records_of
+from penstock.storage.log.files import LogFiles
 from penstock.storage.log.names import names_defined
-from penstock.storage.log.segment import Segment, SegmentReader, in_segments, open_segment
+from penstock.storage.log.parts import holds
+from penstock.storage.log.view import Cursor, View
 
 _UNFINISHED = "history.new"
 
@@ -48,18 +51,19 @@ def rebuild_history(
 
 
 def _rebuild(data: DataDirectory, *, show: bool) -> list[str]:
-    segments = [open_segment(path) for path in sorted(data.log.glob("*.log"))]
+    view = LogFiles(data).view()
     old, trouble = _open_old(data)
     unfinished = data.path / _UNFINISHED
     shutil.rmtree(unfinished, ignore_errors=True)
-    kept = _keep(unfinished, old, segments)
+    kept = _keep(unfinished, old, view)
     history = ObjectHistory(unfinished)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not show) as bar:
-        task = bar.add_task("rebuilding", total=sum(segment.path.stat().st_size for segment in segments))
-        end = _replay(data, segments, history, old, lambda size: bar.advance(task, size))
-    history.noted = end
-    history.settle(segments[0].base_position if segments else 0)
+        first = view.parts[0].base_position if view.parts else 0
+        task = bar.add_task("rebuilding", total=view.end.position - first)
+        _replay(data, view, history, old, lambda size: bar.advance(task, size))
+    history.noted = view.end.position
+    history.settle(first)
     keys = history.keys
     history.close()
     if old:
@@ -67,7 +71,7 @@ def _rebuild(data: DataDirectory, *, show: bool) -> list[str]:
     shutil.rmtree(data.history, ignore_errors=True)
     unfinished.rename(data.history)
     sync(data.path)
-    return list(_said(keys, kept, segments, trouble))
+    return list(_said(keys, kept, view, trouble))
 
 
 def _open_old(data: DataDirectory) -> tuple[StoredVersions | None, str | None]:
@@ -80,21 +84,21 @@ def _open_old(data: DataDirectory) -> tuple[StoredVersions | None, str | None]:
         return None, str(error)
 
 
-def _keep(unfinished: Path, old: StoredVersions | None, segments: list[Segment]) -> int:
+def _keep(unfinished: Path, old: StoredVersions | None, view: View) -> int:
     """Take over what the log no longer tells: keys whose last change it has given up."""
     unfinished.mkdir(mode=0o700)
     fresh = StoredVersions(unfinished, writable=True)
     if old:
-        fresh.load((name, version) for name, version in old.entries() if not in_segments(segments, version.position))
+        fresh.load((name, version) for name, version in old.entries() if not holds(view.parts, version.position))
     kept = fresh.keys
     fresh.close()
     return kept
 
 
-def _said(keys: int, kept: int, segments: list[Segment], trouble: str | None) -> Iterator[str]:
+def _said(keys: int, kept: int, view: View, trouble: str | None) -> Iterator[str]:
     yield f"The Object History knows {keys:,} keys."
-    first = segments[0].base_offset if segments else 0
-    gone = first > 0 or any(not in_segments(segments, segment.base_position - 1) for segment in segments[1:])
+    first = view.parts[0].base_offset if view.parts else 0
+    gone = first > 0 or any(not holds(view.parts, part.base_position - 1) for part in view.parts[1:])
     if kept:
         yield f"The log no longer tells of {kept:,} of them: they were taken over as they were."
     if gone and trouble:
@@ -117,35 +121,40 @@ class _Told(NamedTuple):
 
 def _replay(
     data: DataDirectory,
-    segments: list[Segment],
+    view: View,
     history: ObjectHistory,
     old: StoredVersions | None,
     advance: Callable[[int], None],
-) -> Position:
-    """Note every version in the log; where it ends."""
-    names = _Names(data, segments)
-    end = 0
-    for segment in segments:
-        reader = SegmentReader(segment)
-        for _, header, payload in reader.batches():
-            for told in _told(header, payload, names):
-                if history.behind:
-                    history.settle(segments[0].base_position)
-                note(_Counting(history, old), *told)
-            advance(header.total_bytes)
-        damage = reader.damage
-        if damage and (segment is not segments[-1] or damage.resumes_at is not None):
-            raise DamagedLogError(f"{segment.path}: damaged at byte {damage.file_offset}: see penstock log verify")
-        end = reader.end_position
-    return end
+) -> None:
+    """Note every version in the log."""
+    names = _Names(data, view)
+    for header, payload in _batches(view):
+        for told in _told(header, payload, names):
+            if history.behind:
+                history.settle(view.parts[0].base_position)
+            note(_Counting(history, old), *told)
+        advance(header.total_bytes)
+
+
+def _batches(view: View) -> Iterator[tuple[Header, bytes]]:
+    """All batches of the log, also those before a hole."""
+    for index, part in enumerate(view.parts):
+        cursor = Cursor(part.base_position)
+        try:
+            while cursor.position < view.part_end(index):
+                yield from cursor.read(view, READ_BYTES)
+        except DamagedLogError as error:
+            raise DamagedLogError(f"{part}: {error}: see penstock log verify") from error
+        finally:
+            cursor.close()
 
 
 class _Names(dict[int, str]):
     """What numbers stand for: as the newest snapshot says, and as the log does from where it begins."""
 
-    def __init__(self, data: DataDirectory, segments: list[Segment]) -> None:
+    def __init__(self, data: DataDirectory, view: View) -> None:
         super().__init__()
-        self._segments = segments
+        self._view: View | None = view  # Not searched yet.
         snapshot = newest_snapshot(data)
         for kind, facts, _ in snapshot[1] if snapshot else ():
             if kind == "engine":
@@ -153,10 +162,9 @@ class _Names(dict[int, str]):
 
     def __missing__(self, number: int) -> str:
         """One whose definition has left the log, and that was forgotten before the snapshot: the log repeats it."""
-        segments, self._segments = self._segments, []
-        for segment in segments:
-            for _, header, payload in SegmentReader(segment).batches():
-                self.update(names_defined(header, payload))
+        view, self._view = self._view, None
+        for batch in _batches(view) if view else ():
+            self.update(names_defined(*batch))
         if number not in self:
             raise DamagedLogError(f"name {number} is neither in the log nor in a snapshot")
         return self[number]

@@ -13,7 +13,7 @@ from penstock.storage.log.batch import HEADER_BYTES, START, Header, Point, read_
 from penstock.storage.log.decode import events_of
 from penstock.storage.log.encode import Batch
 from penstock.storage.log.index import PartIndexes
-from penstock.storage.log.parts import Part
+from penstock.storage.log.parts import Part, holds
 from penstock.storage.log.view import View
 from penstock.storage.port import Progress, Recovered, Section, SnapshotFacts
 
@@ -119,7 +119,7 @@ class MemoryLog:
         return View(parts, self.end, self._indexes)
 
     def holds(self, position: Position) -> bool:
-        return any(header.base_position <= position < header.end.position for header, _ in self._durable())
+        return holds(self.view().parts, position)
 
     @property
     def damaged(self) -> list[tuple[Position, Position]]:

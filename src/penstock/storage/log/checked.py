@@ -12,6 +12,7 @@ from collections import OrderedDict
 
 from penstock.errors import DamagedExtentError
 from penstock.model.values import Position
+from penstock.storage.log.parts import part_at
 from penstock.storage.log.segment import Gap, Segment, SegmentFile, gaps_of
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ class CheckedSegments:
 
     def read(self, position: Position, size: int, ahead: int, end: Position) -> bytes:
         """An extent, with up to `ahead` bytes in all, nothing at or after `end` and nothing damaged among them."""
-        index = bisect_right(self._segments, position, key=lambda segment: segment.base_position) - 1
+        index = part_at(self._segments, position)
         if index < 0:
             first = self._segments[0].base_position if self._segments else position + size
             raise DamagedExtentError(f"no segment holds position {position}", [(0, first)])

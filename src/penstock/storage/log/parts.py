@@ -6,7 +6,8 @@ them: indexes, views, cursors, traces.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from penstock.errors import DamagedLogError
@@ -45,6 +46,17 @@ class Part(Protocol):
 
     def open(self) -> PartFile:
         """Raises `FileNotFoundError` if it has been removed."""
+
+
+def part_at(parts: Sequence[Part], position: Position) -> int:
+    """The index of the last part that begins at or before a position; -1 if there is none."""
+    return bisect_right(parts, position, key=lambda part: part.base_position) - 1
+
+
+def holds(parts: Sequence[Part], position: Position) -> bool:
+    """Is a position in one of these parts? The last one has no end. A hole may follow any other."""
+    at = part_at(parts, position)
+    return at >= 0 and (at == len(parts) - 1 or position < parts[at].end())
 
 
 def walk(

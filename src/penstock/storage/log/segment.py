@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 from typing import BinaryIO, NamedTuple
@@ -148,14 +147,6 @@ def segment_without_header(path: Path, following: Segment) -> Segment:
     else:
         base_position = following.base_position - path.stat().st_size + SEGMENT_HEADER_BYTES
     return Segment(path, following.shard, base_offset, base_position, following.created)
-
-
-def in_segments(segments: Sequence[Segment], position: Position) -> bool:
-    """Does one of them hold this position? The last one goes on without end."""
-    index = bisect_right(segments, position, key=lambda segment: segment.base_position) - 1
-    if index < 0 or index == len(segments) - 1:
-        return index >= 0
-    return position < segments[index].end()  # A hole may follow it.
 
 
 class SegmentReader:

@@ -16,9 +16,9 @@ from penstock.storage.log.batch import START, Point
 from penstock.storage.log.checked import CheckedSegments
 from penstock.storage.log.encode import Batch
 from penstock.storage.log.index import PartIndexes
-from penstock.storage.log.parts import Part
+from penstock.storage.log.parts import Part, holds
 from penstock.storage.log.recovery import open_segments, replay, whole_snapshots
-from penstock.storage.log.segment import Segment, in_segments
+from penstock.storage.log.segment import Segment
 from penstock.storage.log.snapshot import (
     publish_snapshot,
     read_snapshot,
@@ -120,7 +120,7 @@ class SegmentLog:
         return self._read_block(position, size)
 
     def holds(self, position: Position) -> bool:
-        return in_segments(self.segments, position)
+        return holds(self.segments, position)
 
     def _read_block(self, position: Position, size: int) -> bytes:
         """From the batches still in memory, or from the disk. Messages mostly leave in the order in which they came:

@@ -14,7 +14,7 @@ from penstock.limits import READ_BYTES
 from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import HEADER_BYTES, Batches, Header, Point, check_payload, is_whole, read_header
 from penstock.storage.log.index import PartIndexes
-from penstock.storage.log.parts import Part, PartFile, walk
+from penstock.storage.log.parts import Part, PartFile, part_at, walk
 
 
 class View(NamedTuple):
@@ -65,7 +65,7 @@ class View(NamedTuple):
 
     def batch_at(self, position: Position) -> tuple[Header, bytes]:
         """The whole batch that holds a position, checked."""
-        at = self.part_at(position)
+        at = part_at(self.parts, position)
         if at < 0 or position >= (end := self.part_end(at)):
             raise EventsRemovedError(self.earliest().offset)
         return self.indexes.of(self.parts[at]).batch_at(position, end)
@@ -73,7 +73,7 @@ class View(NamedTuple):
     def batch_end(self, start: Point, to_offset: int, bytes_max: int) -> Point:
         """The end of the last batch that begins before an offset and fits into so many bytes; at least one batch."""
         limit = min(self.end.position, start.position + bytes_max)
-        point, at = start, self.part_at(start.position)
+        point, at = start, part_at(self.parts, start.position)
         while point.position < limit and point.offset < to_offset:
             end = min(self.part_end(at), limit)
             point = self.indexes.of(self.parts[at]).last_before(point, to_offset, end)
@@ -82,11 +82,7 @@ class View(NamedTuple):
                 break
         if point.position > start.position:
             return point
-        return self.indexes.of(self.parts[self.part_at(start.position)]).next_after(start)
-
-    def part_at(self, position: Position) -> int:
-        """The index of the last part that begins at or before a position; -1 if there is none."""
-        return bisect_right(self.parts, position, key=lambda part: part.base_position) - 1
+        return self.indexes.of(self.parts[part_at(self.parts, start.position)]).next_after(start)
 
     def part_end(self, index: int) -> Position:
         """Where a part ends: the newest one with the view."""
@@ -173,7 +169,7 @@ class Cursor:
 
     def _enter(self, view: View) -> tuple[PartFile, Position]:
         """Open the part that holds the position; where it ends."""
-        index = view.part_at(self.position)
+        index = part_at(view.parts, self.position)
         if index < 0:
             raise EventsRemovedError(view.earliest().offset)
         part = view.parts[index]
