@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import platform
 from bisect import bisect_left
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from prometheus_client import ProcessCollector, generate_latest
-from prometheus_client.core import Metric
-from prometheus_client.registry import Collector
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
 from penstock import __version__
 from penstock.engine.queue import Queue
@@ -48,11 +46,7 @@ FAMILIES = (
     Family("penstock_commits_total", "counter", "Commits since the start."),
     Family("penstock_commit_seconds", "histogram", "Time of a commit until it is fsynced."),
     Family("penstock_queues", "gauge", "Existing queues."),
-    Family(
-        "penstock_names",
-        "gauge",
-        "Content types, senders, objects, sets of topics and consumers in the table of names.",
-    ),
+    Family("penstock_names", "gauge", "Names in use: content types, senders, objects, sets of topics, consumers."),
     Family("penstock_names_max", "gauge", "The limit on them: names.max."),
     Family(
         "penstock_queue_messages",
@@ -73,9 +67,7 @@ FAMILIES = (
     Family("penstock_unread_closed_total", "counter", "Connections closed because of unread_bytes_max."),
     Family("penstock_event_readers", "gauge", "Readers of the Event Log, including downloads of raw ranges."),
     Family("penstock_event_bytes_total", "counter", "Bytes sent to readers of the Event Log since the start."),
-    Family(
-        "penstock_push_channels", "gauge", "Channels with push, by the state of their circuit breaker.", ("circuit",)
-    ),
+    Family("penstock_push_channels", "gauge", "Channels with push, by the state of their circuit.", ("circuit",)),
     Family("penstock_push_connections", "gauge", "Open connections to push endpoints."),
     Family("penstock_push_in_flight", "gauge", "Messages being pushed."),
     Family("penstock_push_outcomes_total", "counter", "Messages pushed since the start, by outcome.", ("outcome",)),
@@ -86,23 +78,11 @@ FAMILIES = (
     Family("penstock_log_collecting_bytes", "gauge", "Size of the batch that waits for the next commit."),
     Family("penstock_snapshot_age_seconds", "gauge", "Age of the newest snapshot; absent if there is none."),
     Family("penstock_snapshot_bytes", "gauge", "Size of the newest snapshot; absent if there is none."),
-    Family(
-        "penstock_snapshot_seconds",
-        "gauge",
-        "Duration of the last snapshot; 0 if none was taken since the start.",
-    ),
+    Family("penstock_snapshot_seconds", "gauge", "Duration of the last snapshot since the start; 0 if none."),
     Family("penstock_history_healthy", "gauge", "1 while the Object History can be written, else 0."),
     Family("penstock_history_keys", "gauge", "Objects and keys in the Object History."),
-    Family(
-        "penstock_history_unwritten",
-        "gauge",
-        "Versions that are in the log, but not written to the Object History yet.",
-    ),
-    Family(
-        "penstock_history_write_seconds",
-        "gauge",
-        "Duration of the last write of the Object History; 0 if there was none since the start.",
-    ),
+    Family("penstock_history_unwritten", "gauge", "Versions in the log that are not in the Object History yet."),
+    Family("penstock_history_write_seconds", "gauge", "Duration of the last write since the start; 0 if none."),
 )
 """Every metric of the broker, in the order of the scrape. Those of the process (`process_*`) follow."""
 
@@ -110,19 +90,13 @@ FAMILIES = (
 class Histogram:
     """Durations, counted by their length."""
 
-    __slots__ = ("_counts", "_sum")
-
     def __init__(self) -> None:
+        self.sum = 0.0
         self._counts = [0] * (len(COMMIT_SECONDS) + 1)
-        self._sum = 0.0
 
     def observe(self, seconds: float) -> None:
         self._counts[bisect_left(COMMIT_SECONDS, seconds)] += 1
-        self._sum += seconds
-
-    @property
-    def sum(self) -> float:
-        return self._sum
+        self.sum += seconds
 
     def buckets(self) -> list[tuple[str, float]]:
         """How many took at most this long: for each bound, and without a bound."""
@@ -137,7 +111,8 @@ class Metrics:
         self.commit_seconds = Histogram()
         self.parts: list[Measured] = [loop]
         self._loop = loop
-        self._process = ProcessCollector(registry=None)
+        self._process = CollectorRegistry()
+        ProcessCollector(registry=self._process)
 
     def scrape(self) -> Generator[None, Any, bytes]:
         """The metrics as `CONTENT_TYPE`. In parts, because a thousand queues take some milliseconds."""
@@ -156,22 +131,12 @@ class Metrics:
                     written += [_line(family, labels, value) for labels, value in part]
                     yield
         yield
-        return "".join(written).encode() + generate_latest(_Process(self._process))
+        return "".join(written).encode() + generate_latest(self._process)
 
     def _histogram_lines(self, name: str) -> list[str]:
         buckets = self.commit_seconds.buckets()
         lines = [f'{name}_bucket{{le="{bound}"}} {float(count)}\n' for bound, count in buckets]
         return [*lines, f"{name}_count {float(buckets[-1][1])}\n", f"{name}_sum {self.commit_seconds.sum}\n"]
-
-
-class _Process(Collector):
-    """The metrics of the process."""
-
-    def __init__(self, process: Collector) -> None:
-        self._process = process
-
-    def collect(self) -> Iterable[Metric]:
-        return self._process.collect()
 
 
 def _head(family: Family) -> list[str]:

@@ -38,7 +38,7 @@ class _Rule(NamedTuple):
 
     is_alike: Callable[[Any], object] | None  # Those with the same value are; None: all are.
     merged: Callable[[list[Any]], Command]  # One command for several.
-    parts: Callable[[list[Any], Any], Sequence[Any]]  # The answer of each from the answer of all.
+    parts: Callable[[list[Any], Any], Any]  # The answer of each from the answer of all.
 
 
 def _merged_publish(publishes: list[Any]) -> Command:
@@ -56,17 +56,13 @@ def _receipts(publishes: list[Any], receipts: Any) -> Sequence[Any]:
     return parts
 
 
-def _as_they_are(_: list[Any], answers: Any) -> Sequence[Any]:
-    return cast("Sequence[Any]", answers)
-
-
 _PUBLISHES = _Rule(lambda command: (command.queue, command.create), _merged_publish, _receipts)
 
 # Finishes come first, and fetches last of all: so a client that does not wait for its answers never gets a message
 # that it has already finished, and gets what it has just published.
 _RULES: dict[type[Command], _Rule] = {
-    Finish: _Rule(None, FinishMany, _as_they_are),
-    Settle: _Rule(None, SettleMany, _as_they_are),
+    Finish: _Rule(None, FinishMany, lambda _, answers: answers),
+    Settle: _Rule(None, SettleMany, lambda _, answers: answers),
     Publish: _PUBLISHES,
     PublishTopics: _PUBLISHES,
 }

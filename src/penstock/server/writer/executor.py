@@ -9,8 +9,8 @@ from penstock.engine.engine import Engine
 from penstock.errors import HistoryError, Reason
 from penstock.model.answers import Answer, Refused
 from penstock.model.commands import AwaitResult, Command, Fetch, Pull, ReadClaimed, Receive
-from penstock.model.events import Event, QueueChanged, QueueCreated, QueueRemoved
-from penstock.model.kinds import Kind
+from penstock.model.events import Event
+from penstock.model.kinds import Kind, kinds_where
 from penstock.model.values import Nanos
 from penstock.server.writer.commit import GroupCommit
 from penstock.server.writer.damage import Damage
@@ -20,8 +20,7 @@ from penstock.server.writer.waiters import Waiters
 
 logger = logging.getLogger(__name__)
 
-_FIRST_OF_MESSAGES = int(Kind.LOGGED)
-_OF_QUEUES = (QueueCreated, QueueChanged, QueueRemoved)
+_ABOUT_QUEUES = kinds_where(lambda row: row.about == "queue")
 _READS = frozenset((Fetch, Pull, Receive, AwaitResult, ReadClaimed))  # Their answers hold what is in the log.
 
 
@@ -78,8 +77,8 @@ class Executor:
                 commit.held_for_sync += followers.concerned(event, engine.origins)
             engine.evolve(event, append(event))
             counts[kind] += event.records
-            if kind < _FIRST_OF_MESSAGES and isinstance(event, _OF_QUEUES):
-                commit.held_for_sync.append((self._queue_is_durable, event.queue))
+            if kind in _ABOUT_QUEUES:
+                commit.held_for_sync.append((self._queue_is_durable, event.queue))  # type: ignore[attr-defined]
         commit.collecting = True
         if commit.in_flight is None and not commit.flush_is_due:
             commit.flush_soon()

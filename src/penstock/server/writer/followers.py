@@ -50,7 +50,7 @@ class Followers:
                 del self.by_place[follower.place]
 
     def concerned(self, event: Event, origins: Mapping[Place, Place]) -> Iterator[Concerned]:
-        """Those who follow the message of an event. After its last event they no longer do. `origins`: where messages
+        """The followers of the message of an event; after its last event they are removed. `origins`: where messages
         that have moved came from."""
         if isinstance(event, QueueRemoved):
             for place in [place for place in self.by_place if place[0] == event.queue]:

@@ -1,4 +1,4 @@
-"""Serves clients: carries out their commands, lets them wait, and answers them when what they wait for has come."""
+"""Serves clients: carries out their commands, lets them wait, and answers them when there is something for them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Serving:
         waiters.receivers.on_due = self._due_again
 
     def carry_out(self, command: Command) -> Answer:
-        """Decide and apply a command, after everything that time has brought."""
+        """Apply what is due by now, then decide and apply a command."""
         if self._executor.engine.next_deadline <= self._executor.now():
             self.pass_time()
         if type(command) is PublishInTurn:
@@ -49,7 +49,7 @@ class Serving:
         return cast("Answer", answers)
 
     def pass_time(self) -> None:
-        """Leases and lifetimes that ran out, and delays that are over."""
+        """Apply what is due: leases and lifetimes that have ended, and delays that are over."""
         engine, now = self._executor.engine, self._executor.now()
         if events := engine.decide(_TICK, now).events:
             self._executor.apply(events)
@@ -79,12 +79,12 @@ class Serving:
     def give_up(self, waiter: Waiter) -> None:
         """Answer a client that waits with what there is."""
         if waiter.timer:
-            # A fetch that found nothing has nothing to say; the others have.
+            # A fetch that found nothing has an empty answer; the other commands have more to say.
             self._serve(waiter, () if type(waiter.command) is Fetch else self._executor.decide(waiter.command))
             self.wake()
 
     def forget(self, waiter: Waiter) -> None:
-        """Let it wait no longer, if it does."""
+        """Remove a client that waits."""
         if waiter.timer:
             waiter.timer.cancel()
             waiter.timer = None
@@ -98,13 +98,13 @@ class Serving:
             self._wake_passed(waiter.command)
 
     def _wake_passed(self, command: Pull) -> None:
-        """A start may have led past the message that others of the same name stop before."""
+        """With a start, a receiver may have passed the message that others of its name stop before."""
         for draw in command.draws:
             if draw.start:
                 self._waiters.receivers.wake_receiver(draw.queue, command.receiver)
 
     def hand_over(self, command: Publish, reply: Reply) -> bool:
-        """Give a message straight to a client that waits for one and confirms none: it is stored nowhere."""
+        """Give a message directly to a waiting client that does not confirm it. The message is not stored."""
         waiter = next(iter(self._waiters.workers.by_key.get(command.queue, ())), None)
         if waiter is None or type(waiter.command) is not Fetch:
             return False
@@ -139,7 +139,7 @@ class Serving:
     # ── Waking ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def wake(self) -> None:
-        """Hand what has come to those who wait for it; wake those who watch a queue if something is left there. A
+        """Serve the clients whose keys were woken, and then those who watch a queue, if messages are left in it. A
         crowd is served over several turns, so that it delays nobody else."""
         woken, room = self._waiters.woken, WAKES_MAX
         while woken and not self._wake_is_due:
@@ -175,7 +175,7 @@ class Serving:
                 self._commit.hold(watch.woken, _DONE, _SYNC)
 
     def _offer_to_all(self, waiters: WaitersByKey, key: Key) -> None:
-        """Those who wait with one key do not all want the same."""
+        """For clients that wait with one key, but do not all want the same."""
         for waiter in list(waiters.by_key.get(key, ())):
             if not waiter.is_waiting:
                 continue  # It went away when another was answered.

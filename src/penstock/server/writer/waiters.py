@@ -1,7 +1,7 @@
 """Who waits for what. Each client waits with the keys of its command, first come first served.
 
 A key is of one of three kinds: the workers of a queue, a receiver of a queue, or the result of a message. Events wake
-keys; `serving.py` then lets the commands of those who wait be decided again.
+keys; then `serving.py` decides the commands of their clients again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,18 @@ from penstock.server.writer.scheduler import Deadline, Scheduler
 if TYPE_CHECKING:
     from penstock.server.writer.serving import Serving
 
+# A message may be ready in its queue. A run of queued messages has several queues, and an observer of its own.
+_MAKES_READY = kinds_where(lambda row: row.wakes and not row.moves) - {Kind.QUEUED}
+# Messages that receivers have not answered are due again at a known time.
+_DUE_AGAIN = kinds_where(lambda row: row.whose != "workers" and "visible_at" in row.stores)
+_CLEARS = kinds_where(lambda row: row.clears)
+
 ByKey = dict[Key, dict["Waiter", None]]
 Woken = list[tuple["WaitersByKey", Key]]  # Keys that something may have come for.
 
 
 class Waiter:
-    """A client that waits, or may have to. `cancel` if it has gone away, even before it began to wait."""
+    """A client that waits, or may have to. `cancel` it if it has gone away, even before it waits."""
 
     __slots__ = ("_serving", "canceled", "command", "patient", "reply", "stage", "timer")
 
@@ -57,7 +63,7 @@ class Waiter:
 
 
 class Watch:
-    """A client that wants to know, once, when a queue has a ready message. `cancel` if it no longer does."""
+    """A client that wants to know, once, when a queue has a ready message. `cancel` it if it no longer does."""
 
     __slots__ = ("_workers", "queue", "wake")
 
@@ -88,7 +94,7 @@ class WaitersByKey:
         self._woken = woken
 
     def add(self, waiter: Waiter, answer: Answer) -> None:
-        """Let a client wait that was answered so."""
+        """Let a client wait whose command had this empty answer."""
         for key in waiter.command.waits_for:
             self.by_key.setdefault(key, {})[waiter] = None
         self.unserved(waiter, answer)
@@ -102,7 +108,7 @@ class WaitersByKey:
             self._woken.append((self, key))
 
     def unserved(self, waiter: Waiter, answer: Answer) -> None:
-        """A client waits on after this answer."""
+        """A client still waits after this empty answer."""
 
 
 class Workers(WaitersByKey):
@@ -125,7 +131,7 @@ class Workers(WaitersByKey):
 
 
 class Receivers(WaitersByKey):
-    """They wait for what a receiver has not had: the key is its queue and name, and where it starts if it says so."""
+    """They wait for messages that a receiver has not had: the key is its queue and name, and any start it gives."""
 
     def __init__(self, by_key: ByKey, woken: Woken, new_deadline: Callable[[Callable[[], None]], Deadline]) -> None:
         super().__init__(by_key, woken)
@@ -226,7 +232,7 @@ class Waiters:
             **dict.fromkeys(_DUE_AGAIN, self._due_again),
             **dict.fromkeys(_CLEARS, self._cleared),
         }
-        """What to do before an event of a kind is applied: whom does it wake?"""
+        """By kind: called before an event is applied, to wake those who wait for it."""
 
     def all(self) -> list[Waiter]:
         return list(dict.fromkeys(waiter for waiters in self.by_key.values() for waiter in waiters))
@@ -263,13 +269,6 @@ class Waiters:
         """Receivers stop before a message that nobody has received: now it is out of their way."""
         if isinstance(event, MessageEvent) and not event.receives:
             self.receivers.wake_queue(engine.queues[event.queue].name)
-
-
-# A message may be ready in its queue. A run of queued messages has several queues, and is looked at on its own.
-_MAKES_READY = kinds_where(lambda row: row.wakes and not row.moves) - {Kind.QUEUED}
-# Receivers wait for the time at which something is due again.
-_DUE_AGAIN = kinds_where(lambda row: row.whose != "workers" and "visible_at" in row.stores)
-_CLEARS = kinds_where(lambda row: row.clears)
 
 
 def _discard(members_by: dict[Any, dict[Any, None]], name: Any, member: Any) -> None:
