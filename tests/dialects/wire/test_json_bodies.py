@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from penstock.dialects.wire.json_bodies import json_of, says_json
@@ -85,6 +85,7 @@ VALUES = st.recursive(
 
 
 @given(VALUES, st.booleans(), st.sampled_from([None, 2]))
+@example(6.103515625e-05, False, None)  # Short as it was written, long as it is written again.
 @settings(deadline=None)
 def test_whatever_a_parser_keeps_is_given_as_json(value: object, ascii_only: bool, indent: int | None) -> None:
     try:

@@ -22,6 +22,7 @@ _escape = re.compile(rb"\\.")
 _string = re.compile(rb'"[^"]*"')
 # Up to 15 digits, and 99 as an exponent, are safe in a double.
 _long_number = re.compile(rb"[0-9][0-9.eE+-]{15,}|[0-9.]+[eE][+-]?[0-9]{3,}")
+_number = re.compile(rb"[0-9][0-9.eE+-]*")
 _long_integer = re.compile(rb"(?<![0-9.eE+])[0-9]{16,}(?![0-9.eE])")
 _EXACT_INTEGER_MAX = 1 << 53
 
@@ -65,7 +66,12 @@ def says_json(content_type: str) -> bool:
 def _keeps_all(compact: bytes, again: bytes) -> bool:
     """Was nothing lost when it was parsed and written again?"""
     before, after = _without_escapes(compact), _without_escapes(again)
-    return before.count(b'":') == after.count(b'":') and _long_numbers(before) == _long_numbers(after)
+    if before.count(b'":') != after.count(b'":'):
+        return False
+    # The same number may be short in one way of writing it and long in another.
+    return _numbers(before, _long_number) == _numbers(after, _long_number) or (
+        _numbers(before, _number) == _numbers(after, _number)
+    )
 
 
 def _are_exact(compact: bytes) -> bool:
@@ -78,7 +84,7 @@ def _without_escapes(text: bytes) -> bytes:
     return _escape.sub(b"", text) if b"\\" in text else text
 
 
-def _long_numbers(text: bytes) -> list[Decimal]:
+def _numbers(text: bytes, which: re.Pattern[bytes]) -> list[Decimal]:
     """By value: 1.5e+20 and 1.5e20 are the same."""
-    found = _long_number.findall(_string.sub(b"", text)) if _long_number.search(text) else ()
+    found = which.findall(_string.sub(b"", text)) if which.search(text) else ()
     return [Decimal(number.decode()) for number in found]
