@@ -16,6 +16,7 @@ from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.schemas import BaseSchema
 
 import penstock
+from penstock.dialects.native.queue_documents import describe as describe_settings
 from tests.support.broker import Broker, StartBroker
 from tests.support.effort import LONG
 from tests.support.event_history import events, make_history
@@ -97,6 +98,7 @@ def description() -> dict[str, Any]:
         for kind, parts in more["components"].items():
             assert not whole["components"][kind].keys() & parts.keys()
             whole["components"][kind] |= parts
+    describe_settings(whole["components"]["schemas"])
     return whole
 
 

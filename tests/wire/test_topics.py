@@ -160,9 +160,9 @@ def test_of_a_list_of_confirmations_each_is_answered_for_itself(broker: Broker) 
     )
     assert told[0] == {"id": first, "outcome": "success", "discarded": False}
     assert told[1:4] == [
-        {"id": wrong[0], "error": "id: a message id is a UUID"},
+        {"id": wrong[0], "error": "id: a message id is a UUID", "code": "bad_request"},
         {"id": wrong[1], "error": "the message does not exist", "code": "no_message"},
-        {"id": second, "error": "consumer has 1 to 250 bytes without control characters"},
+        {"id": second, "error": "consumer has 1 to 250 bytes without control characters", "code": "bad_request"},
     ]
     assert told[4] == {"id": second, "outcome": "invalid", "discarded": False}
 

@@ -31,6 +31,7 @@ from penstock.dialects.wire.http import (
 from penstock.dialects.wire.kept_headers import KEPT_HEADERS, encode_headers, kept_header_lines
 from penstock.dialects.wire.listing import listing
 from penstock.dialects.wire.multipart import boundary_of, is_multipart, join_parts, split_parts
+from penstock.dialects.wire.setting_documents import document_type, settings_in
 from penstock.dialects.wire.times import rfc3339_seconds
 from penstock.errors import Fault, ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
@@ -64,17 +65,14 @@ _Positive = Annotated[int, Meta(ge=1, le=INT32_MAX)]
 _NotNegative = Annotated[int, Meta(ge=0, le=INT32_MAX)]
 
 
-class _Policy(Struct, forbid_unknown_fields=True):
-    max_receives: _Positive
-    dead_letter_queue: str
-
-
-class _QueueDocument(Struct, forbid_unknown_fields=True):
-    retention_timeout: _Positive
-    visibility_timeout: _NotNegative
-    message_deduplication: bool
-    redrive_policy: _Policy | None = None
-    message_delay: _NotNegative = 0
+_SETTINGS = ("redrive_policy", "retention_ns", "visibility_ns", "delay_ns", "deduplication")
+_QueueDocument = document_type(
+    *("Queue", QueueSettings, _SETTINGS),
+    required=("retention_timeout", "visibility_timeout", "message_deduplication"),
+    retention_timeout=_Positive,
+    visibility_timeout=_NotNegative,
+    message_delay=_NotNegative,
+)
 
 
 class _Status(Struct):
@@ -270,7 +268,7 @@ def _set_queue(
 ) -> Response | Call:
     """The document checks that the queue is there before it looks at the body; so a bad body asks for it first."""
     try:
-        settings = _settings(decoded(_decode_queue, body))
+        settings = QueueSettings(**settings_in(decoded(_decode_queue, body), QueueSettings))
     except ProtocolError as error:
         problem = error
         return Call(DescribeQueue(name), lambda answer: tell_bad(answer, problem))
@@ -288,20 +286,6 @@ def _tell_bad_put(answer: Answer, problem: ProtocolError) -> Response:
 
 def _tell_bad_post(answer: Answer, problem: ProtocolError) -> Response:
     return refusal(answer) if isinstance(answer, Refused) else bad_request(problem)
-
-
-def _settings(document: _QueueDocument) -> QueueSettings:
-    policy = document.redrive_policy
-    return QueueSettings(
-        redrive_policy=RedrivePolicy(policy.max_receives, policy.dead_letter_queue) if policy else None,
-        retention_ns=document.retention_timeout * SECOND_NS,
-        visibility_ns=document.visibility_timeout * SECOND_NS,
-        delay_ns=document.message_delay * SECOND_NS,
-        deduplication=document.message_deduplication,
-    )
-
-
-_SETTINGS = ("redrive_policy", "retention_ns", "visibility_ns", "delay_ns", "deduplication")
 
 
 def _view(queue: QueueDescription) -> _QueueView:

@@ -1,62 +1,157 @@
-"""The settings of a queue."""
+"""The settings of a queue, each declared once: its default, and how documents of the APIs write it.
+
+A new setting is a line here, and its effect in the engine. The documents of the native API and their description in
+OpenAPI follow from it.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from functools import cache
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from penstock.limits import NEVER_NS, PUSH_IN_FLIGHT_DEFAULT, PUSH_SECONDS_DEFAULT, SECOND_NS
+from penstock.limits import (
+    CONFIRMATIONS_MAX,
+    INT32_MAX,
+    NEVER_NS,
+    PUSH_IN_FLIGHT_DEFAULT,
+    PUSH_IN_FLIGHT_MAX,
+    PUSH_SECONDS_DEFAULT,
+    PUSH_SECONDS_MAX,
+    PUSH_URL_BYTES_MAX,
+    SECOND_NS,
+    TOPICS_MAX,
+)
 from penstock.model.values import Nanos
+
+
+class Setting(Struct, frozen=True):
+    """How documents write a setting. One whose field ends in `_ns` is written in seconds."""
+
+    written: Any  # Its type in a document, with bounds. They do not hold for what is read from the disk.
+    description: str = ""
+    name: str = ""  # Empty: as the field.
+    of_channels: bool = False  # Only channels have it.
+
+
+@cache
+def settings_of(kind: type[Struct]) -> dict[str, Setting]:
+    """How the fields of these settings are written, by their names."""
+    found = {}
+    for field in msgspec.structs.fields(kind):
+        setting = next(
+            meta.extra["setting"] for meta in get_args(field.type) if isinstance(meta, Meta) and meta.extra
+        )
+        found[field.name] = msgspec.structs.replace(setting, name=setting.name or field.name)
+    return found
+
+
+def _written(written: Any, description: str = "", name: str = "", *, of_channels: bool = False) -> Meta:
+    return Meta(extra={"setting": Setting(written, description, name, of_channels)})
+
+
+_Count = Annotated[int, Meta(ge=1, le=INT32_MAX)]
+_Seconds = Annotated[float, Meta(ge=0, le=INT32_MAX)]
+_Lifetime = Annotated[float, Meta(gt=0, le=INT32_MAX)]
+_Keep = Literal["finished", "all"]
 
 
 class RedrivePolicy(Struct, frozen=True):
     """After `max_receives` deliveries a message moves to the dead-letter queue."""
 
-    max_receives: int
-    dead_letter_queue: str
+    max_receives: Annotated[int, _written(_Count)]
+    dead_letter_queue: Annotated[str, _written(str)]
 
 
 class Push(Struct, frozen=True):
-    """Where the broker takes a channel's messages, instead of waiting for somebody to fetch them."""
+    """Where the broker sends a channel's messages, instead of waiting for somebody to fetch them."""
 
-    url: str
-    max_in_flight: int = PUSH_IN_FLIGHT_DEFAULT
-    timeout_ns: Nanos = PUSH_SECONDS_DEFAULT * SECOND_NS
+    url: Annotated[str, _written(Annotated[str, Meta(max_length=PUSH_URL_BYTES_MAX)])]
+    max_in_flight: Annotated[int, _written(Annotated[int, Meta(ge=1, le=PUSH_IN_FLIGHT_MAX)])] = (
+        PUSH_IN_FLIGHT_DEFAULT
+    )
+    timeout_ns: Annotated[Nanos, _written(Annotated[float, Meta(gt=0, le=PUSH_SECONDS_MAX)], name="timeout")] = (
+        PUSH_SECONDS_DEFAULT * SECOND_NS
+    )
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):
-    """Everything that can be set on a queue: the union of what the five dialects know. One with topics is a channel:
-    it is fed by what is published to them."""
+    """Everything that can be set on a queue: the union of what the five dialects know. A queue with topics is a
+    channel: it gets what is published to them."""
 
-    redrive_policy: RedrivePolicy | None = None
-    retention_ns: Nanos = NEVER_NS
-    visibility_ns: Nanos = 30_000_000_000
-    delay_ns: Nanos = 0
-    deduplication: bool = False
-    retries: int = 0  # Deliveries in all before a message is dropped; 0: no limit.
-    confirmations: int = 1  # Consumers that must confirm before a message is completed.
-    detect_unchanged: bool = False
-    keep: Literal["finished", "all"] = "finished"  # "finished": confirmed messages leave. "all": they stay.
-    topics: tuple[str, ...] = ()  # Names, or beginnings of names with a star at the end.
-    confirm: bool = True  # False: each message is handed over and gone, no confirmation awaited.
-    push: Push | None = None
+    redrive_policy: Annotated[
+        RedrivePolicy | None,
+        _written(
+            RedrivePolicy,
+            "After `max_receives` deliveries a message moves to the dead-letter queue, which must exist.",
+        ),
+    ] = None
+    retention_ns: Annotated[
+        Nanos,
+        _written(_Lifetime | None, "Seconds after which a message expires; null: never.", "retention_timeout"),
+    ] = NEVER_NS
+    visibility_ns: Annotated[
+        Nanos,
+        _written(_Seconds, "Seconds for which a delivered message is hidden from others.", "visibility_timeout"),
+    ] = 30 * SECOND_NS
+    delay_ns: Annotated[Nanos, _written(_Seconds, "Seconds for which a new message is hidden.", "message_delay")] = 0
+    deduplication: Annotated[
+        bool, _written(bool, "A body that is in the queue already is not stored again.", "message_deduplication")
+    ] = False
+    retries: Annotated[
+        int,
+        _written(
+            Annotated[int, Meta(ge=0, le=INT32_MAX)],
+            "Deliveries in all before a message is dropped; 0: no limit.",
+        ),
+    ] = 0
+    confirmations: Annotated[
+        int,
+        _written(
+            Annotated[int, Meta(ge=1, le=CONFIRMATIONS_MAX)],
+            "Consumers that must confirm a message before it is completed.",
+        ),
+    ] = 1
+    detect_unchanged: Annotated[
+        bool,
+        _written(
+            bool,
+            "A message with the same object, key and content as the last one is logged, and not delivered.",
+        ),
+    ] = False
+    keep: Annotated[
+        _Keep,
+        _written(_Keep, "`finished`: messages leave when they are confirmed. `all`: they stay until retention."),
+    ] = "finished"
+    topics: Annotated[
+        tuple[str, ...],
+        _written(
+            Annotated[list[str], Meta(min_length=1, max_length=TOPICS_MAX)],
+            "Topics, or beginnings of topics with a star at the end.",
+            of_channels=True,
+        ),
+    ] = ()
+    confirm: Annotated[bool, _written(bool, "False: messages are handed over and gone.", of_channels=True)] = True
+    push: Annotated[
+        Push | None, _written(Push, "Where messages are sent; null: consumers fetch them.", of_channels=True)
+    ] = None
 
     @property
     def keeps(self) -> bool:
-        """Does a message stay when its worker is done with it? It does where others want it too."""
+        """Whether a message stays when its worker is done with it. It does where others want it too."""
         return self.keep == "all" or self.confirmations > 1
 
     @property
     def deliveries(self) -> int:
-        """After how many a message has failed when its lease ends without a confirmation; 0: it never has. Where one
-        confirmation is enough, `max_receives` counts when a message is delivered, not when a lease ends."""
+        """After how many deliveries a message has failed when its lease ends without a confirmation; 0: never. Where
+        one confirmation is enough, `max_receives` counts when a message is delivered, not when a lease ends."""
         most = self.redrive_policy.max_receives if self.redrive_policy and self.confirmations > 1 else 0
         return min(self.retries, most) if self.retries and most else self.retries or most
 
     def to_store(self) -> dict[str, Any]:
-        """As they are written to the disk: a setting that came with a later version only if it says something."""
+        """As they are written to the disk: a setting that came with a later version only if it is not the default."""
         fields: dict[str, Any] = msgspec.to_builtins(self)
         return {name: value for name, value in fields.items() if name not in _LATER or value != _LATER[name]}
 

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock import __version__
+from penstock.dialects.native.queue_documents import describe as describe_settings
 
 _ASYNCAPI_INTRODUCTION = "Protocols of connections that stay open. For HTTP requests see /openapi.json."
 
@@ -32,6 +33,7 @@ def openapi() -> dict[str, Any]:
         whole["paths"] |= part["paths"]
         for section, entries in part.get("components", {}).items():
             whole["components"].setdefault(section, {}).update(entries)
+    describe_settings(whole["components"]["schemas"])
     whole["info"]["version"] = __version__
     return whole
 

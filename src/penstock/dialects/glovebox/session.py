@@ -29,6 +29,7 @@ from penstock.dialects.glovebox.replies import FramePeer, MessageKey, Replies
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.dialects.wire.http import checked_name
 from penstock.dialects.wire.order import Gathering
+from penstock.dialects.wire.setting_documents import settings_in
 from penstock.dialects.wire.times import nanos_of
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import BODY_BYTES_MAX, GATHERED_MAX, HELD_LEASES_MAX
@@ -346,7 +347,8 @@ class Session(Gathering):
         except ProtocolError as error:
             self._replies.refuse(create.label, "BadRequest", str(error))
             return
-        self._replies.peer.submit(CreateQueue(name, _settings(create)), partial(self._created, name, create.label))
+        settings = QueueSettings(**settings_in(create, QueueSettings, absent=None))
+        self._replies.peer.submit(CreateQueue(name, settings), partial(self._created, name, create.label))
 
     def _created(self, name: str, label: int, answer: Answer) -> None:
         if isinstance(answer, Refused):
@@ -401,18 +403,3 @@ class Session(Gathering):
         self._following.end_all()
         self._leases.clear()
         self._sessions.forget(self)
-
-
-def _settings(create: Create) -> QueueSettings:
-    given: dict[str, Any] = {
-        "retries": create.retries,
-        "visibility_ns": _nanos_or_none(create.visibility_timeout),
-        "retention_ns": _nanos_or_none(create.retention_timeout),
-        "delay_ns": _nanos_or_none(create.message_delay),
-        "deduplication": create.message_deduplication,
-    }
-    return QueueSettings(**{name: value for name, value in given.items() if value is not None})
-
-
-def _nanos_or_none(seconds: float | None) -> Nanos | None:
-    return None if seconds is None else nanos_of(seconds)
