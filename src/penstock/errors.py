@@ -136,6 +136,15 @@ class ProtocolError(PenstockError):
         self.fault = fault
 
 
+class RequestError(PenstockError):
+    """A request that cannot be carried out. `facts` are for programs. Answered in the dialect of the client."""
+
+    def __init__(self, error: ErrorCode, detail: str = "", **facts: object) -> None:
+        super().__init__(error.explain(detail))
+        self.error = error
+        self.facts = facts
+
+
 class ConfigError(PenstockError):
     """The operator's fault: a setting is wrong. The broker does not start."""
 

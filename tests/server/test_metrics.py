@@ -20,15 +20,15 @@ from penstock.limits import BODY_BYTES_UNASKED
 from penstock.model.answers import Answer
 from penstock.model.commands import Command, CreateQueue, Fetch, Finish, NewMessage, Publish
 from penstock.model.settings import QueueSettings
-from penstock.server.config import EventsConfig, HttpConfig, LinesConfig, LogConfig, PushConfig
+from penstock.server.config import Config, HttpConfig, LinesConfig, LogConfig
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics, metrics_table
+from penstock.server.services.assembly import assemble
 from penstock.server.services.history_writes import HistoryWrites
-from penstock.server.services.push import PushChannels
 from penstock.server.services.snapshots import Snapshots
-from penstock.server.services.spectators import Spectators
 from penstock.server.shells.exchanges import Route
 from penstock.server.shells.http import HttpServer
 from penstock.server.shells.lines import LineServer
+from penstock.server.shells.turns import Turns
 from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.snapshot import snapshot_path
@@ -176,7 +176,6 @@ def test_a_snapshot_shows_its_age_and_size(log: SegmentLog) -> None:
         metrics = Metrics(loop)
         snapshots = Snapshots(loop, LogConfig())
         metrics.parts += [snapshots, HistoryWrites(loop, ObjectHistory(log.directory.history))]
-        metrics.parts.append(Spectators(loop, MessageIds(bytes(ID_KEY_BYTES)), EventsConfig()))
         await ask(loop, CreateQueue("orders", QueueSettings()))
         before = scrape(metrics)
         await snapshots.stop()
@@ -276,9 +275,7 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
         metrics.parts.append(LineServer(loop, LinesConfig(), etzel.converse, refusal))
         snapshots = Snapshots(loop, LogConfig())
         metrics.parts += [snapshots, HistoryWrites(loop, ObjectHistory(log.directory.history))]
-        metrics.parts.append(Spectators(loop, MessageIds(bytes(ID_KEY_BYTES)), EventsConfig()))
-        push = PushChannels(loop, MessageIds(bytes(ID_KEY_BYTES)), PushConfig(), lambda: 0.0)
-        metrics.parts.append(push)
+        metrics.parts += assemble(loop, Config(), lambda: MessageIds(bytes(ID_KEY_BYTES)), Turns())
         await ask(loop, CreateQueue("orders", QueueSettings()))
         await snapshots.stop()
         return to_the_end(metrics.scrape()).decode()

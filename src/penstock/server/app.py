@@ -12,6 +12,7 @@ from penstock.dialects.glovebox.protocol import Glovebox
 from penstock.dialects.mqs import Mqs
 from penstock.dialects.native.channels import Channels
 from penstock.dialects.native.consume import Consuming
+from penstock.dialects.native.event_log import EventLog
 from penstock.dialects.native.objects import Objects
 from penstock.dialects.native.publish import Topics
 from penstock.dialects.native.purging import Purges
@@ -43,17 +44,10 @@ from penstock.server.auth import Authenticator
 from penstock.server.config import Config
 from penstock.server.descriptions import asyncapi_document, openapi_document
 from penstock.server.metrics import CONTENT_TYPE, Metrics
-from penstock.server.services.purge import Purging
-from penstock.server.services.push import PushChannels
-from penstock.server.services.redrive import Redriving
-from penstock.server.services.search import Searching
-from penstock.server.services.spectators import Spectators
-from penstock.server.services.staged_batches import StagedBatches
-from penstock.server.services.traces import Tracing
+from penstock.server.services.assembly import Services
 from penstock.server.shells.browsers import policy_of
 from penstock.server.shells.exchanges import Result, Route
 from penstock.server.shells.handshake import Converse, WebSockets
-from penstock.server.shells.turns import Turns
 from penstock.server.writer.port import ServicePort
 from penstock.storage.directory import Identity
 
@@ -69,10 +63,7 @@ class Application:
         identity: Identity,
         writer: ServicePort,
         metrics: Metrics,
-        spectators: Spectators,
-        staged_batches: StagedBatches,
-        push: PushChannels,
-        turns: Turns,
+        services: Services,
     ) -> None:
         self._writer = writer
         self._metrics_of = metrics
@@ -100,7 +91,7 @@ class Application:
             request_bytes_max=config.http.body_bytes_max,
         )
         staging = Staging(
-            staged_batches.commit,
+            services.staged_batches.commit,
             bytes_max=config.staging.bytes_max,
             lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
         )
@@ -110,19 +101,20 @@ class Application:
         self._body_rules = {
             route: dialect.body_rule for dialect in (nq, staging, topics, consuming) for route in dialect.routes
         }
-        searching = Searching(writer, spectators, turns)
-        tracing = Tracing(writer, spectators, ids)
+        push, later = services.push, services.requests.later
+        search = Search(services.searches, services.traces, services.redrives, ids, later, _soon)
         self._routes: Routes = {
             **mqs.routes,
             **nq.routes,
             **glovebox.routes,
-            **Native(writer.submit, spectators).routes,
+            **Native(writer.submit).routes,
+            **EventLog(services.event_streams, later, ids).routes,
             **Objects(ids).routes,
-            **Search(searching, tracing, Redriving(searching), ids, _soon).routes,
+            **search.routes,
             **staging.routes,
             **Claims(ids).routes,
             **Channels(writer.submit, push.check, push.describe).routes,
-            **_joined(topics.routes, consuming.routes, Purges(Purging(searching)).routes),
+            **_joined(topics.routes, consuming.routes, Purges(services.purges, later).routes),
             (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
             (b"metrics", 1): {b"GET": self._metrics, b"HEAD": self._metrics},
             (b"openapi.json", 1): {b"GET": self._openapi, b"HEAD": self._openapi},

@@ -6,10 +6,10 @@ import asyncio
 import errno
 import gc
 import logging
-import random
 import signal
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import uvloop
 
@@ -26,14 +26,9 @@ from penstock.server.descriptors import available, plan
 from penstock.server.listening import listening_process
 from penstock.server.metrics import Metrics
 from penstock.server.recovery import Recovered, recover
-from penstock.server.services.contract import Service
-from penstock.server.services.damage import DamagedMessages
+from penstock.server.services.assembly import assemble
 from penstock.server.services.history_writes import HistoryWrites
-from penstock.server.services.name_sweep import NameSweeps
-from penstock.server.services.push import PushChannels
 from penstock.server.services.snapshots import Snapshots
-from penstock.server.services.spectators import Spectators
-from penstock.server.services.staged_batches import StagedBatches
 from penstock.server.shells.http import HttpServer
 from penstock.server.shells.lines import LineServer
 from penstock.server.shells.turns import Turns
@@ -99,20 +94,15 @@ class Broker:
         self.loop.on_failure = self._on_failure
         self.metrics = Metrics(self.loop)
         self.loop.commit.on_seconds = self.metrics.commit_seconds.observe
-        self.spectators = Spectators(self.loop, ids_of(identity), config.events)
-        push = PushChannels(self.loop, ids_of(identity), config.push, random.random)
-        staged_batches = StagedBatches(self.loop, config.topics.new_queue)
-        self.services: list[Service] = [DamagedMessages(self.loop), staged_batches, NameSweeps(self.loop), push]
-        self.history_writes = HistoryWrites(self.loop, recovered.history)
-        self.snapshots = Snapshots(self.loop, config.log, self.history_writes)
-        self.metrics.parts += [self.spectators, *self.services, self.history_writes, self.snapshots]
         turns, unread = Turns(lambda: not self.loop.idle), Unread(config.unread_bytes_max)
         self.loop.on_commit.append(turns.after_commit)
-        services = self.spectators, staged_batches, push
-        application = Application(config, identity, self.loop, self.metrics, *services, turns)
+        self.services = assemble(self.loop, config, partial(ids_of, identity), turns)
+        self.history_writes = HistoryWrites(self.loop, recovered.history)
+        self.snapshots = Snapshots(self.loop, config.log, self.history_writes)
+        application = Application(config, identity, self.loop, self.metrics, self.services)
         self.http = HttpServer(application, config.http, turns, unread)
         self.lines = self._line_server(identity, turns, unread)
-        self.metrics.parts += [self.http, self.lines]
+        self.metrics.parts += [*self.services, self.history_writes, self.snapshots, self.http, self.lines]
 
     def _line_server(self, identity: Identity, turns: Turns, unread: Unread) -> LineServer:
         etzel = Etzel(ids_of(identity), QueueSettings())
@@ -208,7 +198,6 @@ class Broker:
         for each, service in zip(stopping, self.services, strict=True):
             each.cancel()
             await service.close()
-        await asyncio.to_thread(self.spectators.close)
         await self._until(lambda: self.loop.idle or bool(self.loop.failure), self.config.stop_seconds)
         if self._reviving:
             self._reviving.cancel()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
 from msgspec import Raw
 
-from penstock.dialects.native.events import TextOf, headers_by_name
+from penstock.dialects.native.events import Event, EventWriter, TextOf, headers_by_name
 from penstock.dialects.wire.json_bodies import message_field, text_or_base64
 from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.ids import MessageIds
@@ -83,7 +83,29 @@ def said(time: Nanos | None) -> str | None:
     return None if time is None or time == NEVER_NS else rfc3339_nanos(time).decode()
 
 
-# ── Telling a story ───────────────────────────────────────────────────────────────────────────────────────────
+# ── A message with its story ──────────────────────────────────────────────────────────────────────────────────
+
+
+class Traced(NamedTuple):
+    """Everything that is known about a message, as it was read."""
+
+    place: Place
+    story: Story
+    content: Logged | None  # The message whose content it shares, if that is not in the story.
+    held: Mapping[Place, Held]  # By the places that have it.
+    events: Iterable[Event]
+    whole: bool
+    name: TextOf
+    queue: TextOf
+
+
+def traced_document(traced: Traced, ids: MessageIds, *, raw: bool) -> Document:
+    place, story, content, held, events, whole, name, queue = traced
+    # The removal of a queue is an event of the messages that were still in it.
+    left = {stay.changed for stay in story.stays.values() if stay.letter == "D"}
+    shown = (event for event in events if event.sequence is not None or event.time in left)
+    lines = [Raw(line) for line in EventWriter(ids, name, queue, raw=raw).lines(shown)]
+    return document(story, Told(place, content, held, lines, whole, raw), ids, name, queue)
 
 
 class Told(NamedTuple):

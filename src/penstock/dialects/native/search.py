@@ -1,24 +1,26 @@
-"""The native API's rooms for operators: search, messages, what is scheduled. `docs/native.md` has them in prose.
+"""Search, messages, schedules and redrives in the native API. `docs/native.md` has them in prose.
 
-What is asked for is understood here; looking through the queues, over several turns of the event loop, is the
-business of the `Looking` that it is handed to.
+What is asked for is understood here. Services look through the queues and the log.
 """
 
 from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Sequence
-from typing import Annotated, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Annotated, NamedTuple, Protocol
 
 import msgspec
 from msgspec import Meta, Struct, field
 
-from penstock.dialects.native.document import held_document, said
+from penstock.dialects.native.document import Traced, held_document, said, traced_document
+from penstock.dialects.native.jobs import Job, JobRoutes, Jobs
 from penstock.dialects.native.parameters import Given, flag, moment, number, parameters, time_of
 from penstock.dialects.wire.http import (
     Awaited,
     Call,
+    Later,
     Request,
     Response,
     Routes,
@@ -35,38 +37,37 @@ from penstock.ids import MessageIds
 from penstock.limits import INT32_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX, NEVER_NS, SEARCH_PAGE_DEFAULT, SEARCH_PAGE_MAX
 from penstock.model.answers import Answer, Held, Refused, ScheduledAt
 from penstock.model.commands import Cancel, Command, Criteria, Delete, Reschedule
+from penstock.model.values import Place
 
 CRITERIA = ("queue", "topic", "state", "object", "key", "since", "until", "text")
 STATES = ("ready", "delayed", "leased", "kept", "damaged", "Q", "R", "F", "B")
 _TEXT_BYTES_MAX = 1024
 
 
-class Page(Protocol):
-    """How a page is told: messages with the names of their queues, and behind what the next page begins."""
+class Page(NamedTuple):
+    """Messages with the names of their queues, and the place after which the next page begins."""
 
-    def __call__(self, messages: Sequence[tuple[Held, str]], after: tuple[int, ...] | None) -> Response | Stream: ...
+    messages: Sequence[tuple[Held, str]]
+    after: tuple[int, ...] | None
 
 
-class Looking(Protocol):
+class Searching(Protocol):
     """What looks through the queues."""
 
-    def search(
-        self, criteria: Criteria, after: tuple[int, int], limit: int, tell: Page, *, bodies: bool
-    ) -> Awaited: ...
+    async def search(self, criteria: Criteria, after: tuple[int, int], limit: int, *, bodies: bool) -> Page: ...
 
-    def scheduled(
-        self, queue: str, after: tuple[int, int, int], limit: int, tell: Page, *, bodies: bool
-    ) -> Awaited: ...
+    async def scheduled(self, queue: str, after: tuple[int, int, int], limit: int, *, bodies: bool) -> Page: ...
 
 
 class Tracing(Protocol):
-    """What reads everything that was logged of a message."""
+    """What reads everything that was logged about a message."""
 
-    def message(self, place: tuple[int, int], *, raw: bool) -> Response | Awaited: ...
+    async def message(self, place: Place, render: Callable[[Traced], Response]) -> Response:
+        """Raises `RequestError`. `render` is called in a thread."""
 
 
 class Order(Struct, frozen=True):
-    """What a redrive is to do. The criteria name the queue it is about."""
+    """What a redrive is to do. The criteria name the queue that it takes messages from."""
 
     criteria: Criteria
     to: str  # Empty: each back to where it came from.
@@ -74,45 +75,56 @@ class Order(Struct, frozen=True):
     dry_run: bool
 
 
-class Redriving(Protocol):
+class Redriving(Jobs, Protocol):
     """What moves messages, for as long as it takes."""
 
-    def begin(self, order: Order) -> Response | Awaited: ...
-    def show(self, job: str) -> Response: ...
-    def all(self) -> Response: ...
-    def stop(self, job: str) -> Response: ...
+    async def redrive(self, order: Order) -> Job: ...
 
 
 class Search:
     """Requests in, criteria out; messages in, responses out."""
 
-    def __init__(self, looking: Looking, tracing: Tracing, redriving: Redriving, ids: MessageIds, soon: Soon) -> None:
+    def __init__(
+        self,
+        searching: Searching,
+        tracing: Tracing,
+        redriving: Redriving,
+        ids: MessageIds,
+        later: Later,
+        soon: Soon,
+    ) -> None:
+        self._later = later
         self._soon = soon
-        self._looking = looking
+        self._searching = searching
         self._tracing = tracing
         self._redriving = redriving
+        self._redrives = JobRoutes("redrive", "redrives", redriving)
         self._ids = ids
         self.routes: Routes = {
             (b"v1/search", 2): {b"GET": self._search, b"HEAD": self._search},
             (b"v1/messages", 3): {b"GET": self._message, b"HEAD": self._message, b"DELETE": self._delete},
             (b"v1/schedule", 2): {b"GET": self._scheduled, b"HEAD": self._scheduled},
             (b"v1/schedule", 3): {b"PATCH": self._reschedule, b"DELETE": self._cancel},
-            (b"v1/redrive", 2): {b"POST": self._redrive, b"GET": self._redrives, b"HEAD": self._redrives},
-            (b"v1/redrive", 3): {b"GET": self._job, b"HEAD": self._job, b"DELETE": self._stop_job},
+            **self._redrives.routes,
         }
+        self.routes[b"v1/redrive", 2][b"POST"] = self._redrive
 
     def _search(self, request: Request, _: bytes) -> Awaited:
         given = parameters(request, *CRITERIA, "limit", "cursor", "bodies", "raw")
         limit = number(given, "limit", 1, SEARCH_PAGE_MAX, SEARCH_PAGE_DEFAULT)
         queue, sequence = _cursor(given, 2)
         bodies = flag(given, "bodies", default=True)
-        in_pages = self._page(bodies=bodies, raw=flag(given, "raw", default=False))
-        return self._looking.search(criteria_of(given), (queue, sequence), limit, in_pages, bodies=bodies)
+        raw = flag(given, "raw", default=False)
+        found = self._searching.search(criteria_of(given), (queue, sequence), limit, bodies=bodies)
+        return self._later(self._page(found, bodies=bodies, raw=raw))
 
     def _message(self, request: Request, segment: bytes) -> Response | Awaited:
         raw = flag(parameters(request, "raw"), "raw", default=False)
         place = self._ids.find(segment)
-        return self._tracing.message(place, raw=raw) if place else error_response(Reason.NO_MESSAGE)
+        if place is None:
+            return error_response(Reason.NO_MESSAGE)
+        render = partial(traced_document, ids=self._ids, raw=raw)
+        return self._later(self._tracing.message(place, lambda traced: json_response(200, render(traced))))
 
     def _delete(self, _: Request, segment: bytes) -> Response | Call:
         place = self._ids.find(segment)
@@ -123,8 +135,9 @@ class Search:
         limit = number(given, "limit", 1, SEARCH_PAGE_MAX, SEARCH_PAGE_DEFAULT)
         time, queue, sequence = _cursor(given, 3)
         bodies = flag(given, "bodies", default=True)
-        in_pages = self._page(bodies=bodies, raw=flag(given, "raw", default=False))
-        return self._looking.scheduled(_queue(given), (time, queue, sequence), limit, in_pages, bodies=bodies)
+        raw = flag(given, "raw", default=False)
+        found = self._searching.scheduled(_queue(given), (time, queue, sequence), limit, bodies=bodies)
+        return self._later(self._page(found, bodies=bodies, raw=raw))
 
     def _reschedule(self, request: Request, segment: bytes) -> Response | Call:
         place = self._ids.find(segment)
@@ -147,28 +160,15 @@ class Search:
         if source == to:
             raise ProtocolError("to is another queue than from")
         criteria = msgspec.structs.replace(criteria_of(_as_given(order.filter)), queue=source)
-        return self._redriving.begin(Order(criteria, to, order.rate, order.dry_run))
+        begun = self._redriving.redrive(Order(criteria, to, order.rate, order.dry_run))
+        return self._later(self._redrives.begun(begun))
 
-    def _redrives(self, request: Request, _: bytes) -> Response:
-        parameters(request)
-        return self._redriving.all()
-
-    def _job(self, _: Request, segment: bytes) -> Response:
-        return self._redriving.show(segment.decode("latin-1"))
-
-    def _stop_job(self, _: Request, segment: bytes) -> Response:
-        return self._redriving.stop(segment.decode("latin-1"))
-
-    def _page(self, *, bodies: bool, raw: bool) -> Page:
-        def tell(messages: Sequence[tuple[Held, str]], after: tuple[int, ...] | None) -> Response | Stream:
-            documents = (
-                held_document(message, queue, self._ids, bodies=bodies, raw=raw) for message, queue in messages
-            )
-            size = sum([message.body_bytes for message, _ in messages]) if bodies else 0
-            tail = b'],"next":' + msgspec.json.encode(after and _cursor_text(after)) + b"}"
-            return page(documents, size, self._soon, b'{"messages":[', tail)
-
-        return tell
+    async def _page(self, found: Awaitable[Page], *, bodies: bool, raw: bool) -> Response | Stream:
+        messages, after = await found
+        documents = (held_document(message, queue, self._ids, bodies=bodies, raw=raw) for message, queue in messages)
+        size = sum([message.body_bytes for message, _ in messages]) if bodies else 0
+        tail = b'],"next":' + msgspec.json.encode(after and _cursor_text(after)) + b"}"
+        return page(documents, size, self._soon, b'{"messages":[', tail)
 
 
 def criteria_of(given: Given) -> Criteria:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
 import msgspec
 from msgspec import Struct
 
-from penstock.errors import ErrorCode, Fault, ProtocolError
+from penstock.errors import ErrorCode, EventsRemovedError, Fault, PenstockError, ProtocolError, RequestError
 from penstock.limits import BATCH_MESSAGES_MAX, NAME_BYTES_MAX
 from penstock.model.answers import Answer, Refused
 from penstock.model.commands import Command
@@ -93,6 +93,9 @@ class Awaited(Struct, gc=False):
     when_ready: Callable[[Callable[[Response | Stream], None]], None]
 
 
+Later = Callable[[Coroutine[Any, Any, Response | Stream]], Awaited]
+"""Answers with what a coroutine returns, however long that takes. An error that it raises is an answer too."""
+
 Steps = Generator[Command | None, Answer, Response]
 """Makes a response part by part: a part ends by asking for the answer to a command, or for nothing but a pause."""
 
@@ -160,6 +163,18 @@ def too_many_messages(count: int | None = None) -> ProtocolError:
 
 def bad_request(error: ProtocolError) -> Response:
     return _error(error.fault, str(error))
+
+
+def failure(error: PenstockError) -> Response:
+    """What a request is answered with if it ends with this error."""
+    if isinstance(error, ProtocolError):
+        return bad_request(error)
+    if isinstance(error, RequestError):
+        return _error(error.error, str(error), more=error.facts)
+    if isinstance(error, EventsRemovedError):
+        detail = f"the earliest is {error.earliest}"
+        return error_response(Fault.EVENTS_REMOVED, detail, earliest=error.earliest)
+    return error_response(Fault.UNREADABLE, str(error))
 
 
 def not_found(request: Request) -> Response:

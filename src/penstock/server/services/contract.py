@@ -16,7 +16,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from penstock.model.answers import Answer
+from penstock.errors import RequestError
+from penstock.model.answers import Answer, Refused
 from penstock.model.commands import Command
 from penstock.model.values import Stage
 from penstock.server.measures import Samples
@@ -89,18 +90,30 @@ class Service:
 def answer_to(writer: ClientPort, command: Command) -> asyncio.Future[Any]:
     """Submit a command now; its answer, when it is durable."""
     answered = asyncio.get_running_loop().create_future()
-    writer.submit(command, partial(_resolve, answered))
+    writer.submit(command, partial(resolve, answered))
     return answered
 
 
 def durable(writer: ClientPort) -> asyncio.Future[Any]:
     """Done when everything decided so far is durable: with `Done`, or with `Refused` if the log fails first."""
     reached = asyncio.get_running_loop().create_future()
-    writer.reach(Stage.SYNC, partial(_resolve, reached))
+    writer.reach(Stage.SYNC, partial(resolve, reached))
     return reached
 
 
-def _resolve(future: asyncio.Future[Any], answer: Answer) -> None:
+async def accepted(writer: ClientPort, command: Command) -> Any:
+    """The answer to a command. Raises `RequestError` if it is refused."""
+    return unrefused(await answer_to(writer, command))
+
+
+def unrefused(answer: Any) -> Any:
+    if isinstance(answer, Refused):
+        raise RequestError(answer.reason, answer.detail)
+    return answer
+
+
+def resolve(future: asyncio.Future[Any], answer: Answer) -> None:
+    """Give an answer to whoever awaits the future."""
     if not future.done():  # It is done if whoever waited was cancelled.
         future.set_result(answer)
 

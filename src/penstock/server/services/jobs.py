@@ -1,127 +1,118 @@
-"""Work that goes on in the broker for as long as it takes, and can be asked about: redrives and purges.
+"""Jobs: work that goes on in the broker for as long as it takes, and can be asked about. Redrives and purges.
 
-A job belongs to the broker, not to the client that asked for it. It ends with the broker and is not taken up again;
-every step of it was one of the log, so what it has done stays done.
+A job belongs to the broker, not to the client that asked for it. It ends with the broker and is not resumed. Each of
+its steps is a command of its own, so everything that it has done stays done.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Any, Protocol
 
-from penstock.dialects.wire.http import Response, Stream, error_response, json_response
-from penstock.errors import Fault
+from penstock.errors import Fault, PenstockError, RequestError
 from penstock.limits import JOB_ANSWER_SECONDS, JOBS_MAX, JOBS_REMEMBERED_MAX
-from penstock.model.answers import Refused
-from penstock.server.services.search import failed
+from penstock.server.services.contract import Service
+from penstock.server.services.search import Searches
 
-Respond = Callable[[Response | Stream], None]
+logger = logging.getLogger(__name__)
 
 
 class Work(Protocol):
-    """What a job does, step by step."""
+    """What a job does."""
 
-    def step(self) -> None:
-        """Do a little, then call `Job.go_on`, or `Job.end`."""
+    async def run(self, job: Job) -> None:
+        """Work as long as the job is running. Raises `PenstockError` if it fails."""
 
-    def document(self) -> dict[str, Any]:
-        """How far it has come."""
+    def progress(self) -> dict[str, Any]:
+        """What the job is about, and how far it has come."""
 
-    def ended(self, state: str) -> None:
-        """It is over: for a line in the log of the broker."""
+    def log(self, state: str) -> None:
+        """Write a line to the broker's log when the job is over."""
 
 
 class Job:
-    def __init__(self) -> None:
+    def __init__(self, work: Work) -> None:
         self.id = secrets.token_hex(8)
         self.state = "running"
-        self.work: Work
-        self.when_over: Callable[[], None]
-        self._failure: Refused | BaseException | None = None
+        self.failure: PenstockError | None = None
+        self.progress = work.progress
+        self._work = work
+        self._over = asyncio.Event()
+        self._task = asyncio.create_task(self._run())
 
     @property
     def is_running(self) -> bool:
         return self.state == "running"
 
-    def go_on(self) -> None:
-        if self.is_running:
-            self.work.step()
-
-    def end(self, state: str = "done") -> None:
+    def end(self, state: str) -> None:
         if self.is_running:
             self.state = state
-            self.work.ended(state)
-            self.when_over()
+            self._work.log(state)
+            self._over.set()
 
-    def fail(self, failure: Refused | BaseException) -> None:
-        self._failure = failure
-        self.end("failed")
+    def cancel(self) -> None:
+        self._task.cancel()
 
-    def document(self) -> dict[str, Any]:
-        document = {"job": self.id, "state": self.state, **self.work.document()}
-        failure = self._failure
-        if failure is not None:
-            code = failure.reason if isinstance(failure, Refused) else Fault.UNREADABLE
-            text = failure.sentence if isinstance(failure, Refused) else str(failure)
-            document |= {"error": text, "code": code.code}
-        return document
+    async def over(self, seconds: float) -> None:
+        """Wait until the job is over, or for this long."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._over.wait()
+        except TimeoutError:
+            pass
 
-    def response(self, path: str) -> Response:
-        """For the client that waits for it."""
-        if self._failure is not None:
-            return failed(self._failure)
-        if self.is_running:
-            return json_response(202, self.document(), f"Location: {path}/{self.id}\r\n".encode())
-        return json_response(200, self.document())
+    async def _run(self) -> None:
+        try:
+            await self._work.run(self)
+        except PenstockError as error:
+            if not isinstance(error, RequestError):
+                logger.error("search_failed", extra={"reason": str(error)})
+            self.failure = error
+            self.end("failed")
+        else:
+            self.end("done")
 
 
-class Jobs:
-    """All jobs of one kind: those under way, and the last that are over."""
+class Jobs(Service):
+    """All jobs of one kind: those under way, and the last ones that are over."""
 
-    def __init__(self, path: str, plural: str) -> None:
-        self._path = path
+    def __init__(self, searches: Searches, plural: str) -> None:
+        super().__init__(searches.writer)
+        self._searches = searches
         self._plural = plural
         self._jobs: dict[str, Job] = {}  # The newest last.
 
-    def refusal(self) -> Response | None:
-        if sum(job.is_running for job in self._jobs.values()) < JOBS_MAX:
-            return None
-        return error_response(Fault.JOB_LIMIT, f"{JOBS_MAX} {self._plural}")
+    def check_room(self) -> None:
+        if sum(job.is_running for job in self._jobs.values()) >= JOBS_MAX:
+            raise RequestError(Fault.JOB_LIMIT, f"{JOBS_MAX} {self._plural}")
 
-    def start(self, job: Job, respond: Respond) -> None:
-        """Answered once: when it is over, or when that takes long."""
-        waiting = True
-
-        def answer() -> None:
-            nonlocal waiting
-            if waiting:
-                waiting = False
-                timer.cancel()
-                respond(job.response(self._path))
-
-        job.when_over = answer
-        timer = asyncio.get_running_loop().call_later(JOB_ANSWER_SECONDS, answer)
+    async def begin(self, work: Work) -> Job:
+        """Begin a job, and return when it is over, or when that takes long."""
+        job = Job(work)
         self._jobs[job.id] = job
-        over = [name for name, each in self._jobs.items() if not each.is_running]
+        over = [each.id for each in self._jobs.values() if not each.is_running]
         for name in over[: max(0, len(over) - JOBS_REMEMBERED_MAX)]:
             del self._jobs[name]
-        job.go_on()
+        await job.over(JOB_ANSWER_SECONDS)
+        return job
 
-    def show(self, job: str) -> Response:
+    def find(self, job: str) -> Job | None:
+        return self._jobs.get(job)
+
+    def all(self) -> Iterable[Job]:
+        return self._jobs.values()
+
+    def end(self, job: str) -> bool:
+        """End a job early. Returns whether it exists."""
         found = self._jobs.get(job)
-        return json_response(200, found.document()) if found else self._unknown(job)
+        if found:
+            found.end("stopped")
+        return found is not None
 
-    def all(self) -> Response:
-        return json_response(200, {self._plural: [job.document() for job in self._jobs.values()]})
-
-    def stop(self, job: str) -> Response:
-        found = self._jobs.get(job)
-        if found is None:
-            return self._unknown(job)
-        found.end("stopped")
-        return Response(204)
-
-    def _unknown(self, job: str) -> Response:
-        return error_response(Fault.NO_JOB, f"{job}; GET {self._path} lists the {self._plural}")
+    async def close(self) -> None:
+        await super().close()
+        for job in self._jobs.values():
+            job.cancel()

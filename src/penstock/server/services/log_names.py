@@ -1,4 +1,7 @@
-"""What the numbers of names in the log stand for: also of names that the engine has forgotten."""
+"""The texts that numbers in the log stand for: names of queues, and all other names, also after they were forgotten.
+
+The engine knows the texts that are in use. Others are looked up in the log, each part of which is searched once.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +9,100 @@ from collections.abc import Callable
 from itertools import islice
 from threading import Lock
 
-from penstock.limits import NAMES_FOUND_MAX
+from penstock.limits import NAMES_FOUND_MAX, QUEUES_REMEMBERED_MAX
 from penstock.server.writer.port import ServicePort
-from penstock.storage.log.names import names_defined
+from penstock.storage.log.batch import Header
+from penstock.storage.log.names import names_defined, queues_created
 from penstock.storage.log.view import Cursor, View
 
 
-class LogNames:
-    """The engine knows every name that is in use, and those that it has forgotten lately. Others are looked for in
-    the log, each part of which is searched once: where a name is forgotten, its text is said once more."""
+class _LogSearch:
+    """Texts by number, as far as the log was searched for them. For any thread."""
 
-    def __init__(self, loop: ServicePort, view: Callable[[], View]) -> None:
-        self._loop = loop
+    def __init__(
+        self, view: Callable[[], View], texts_in: Callable[[Header, bytes], dict[int, str]], most: int
+    ) -> None:
+        self.found: dict[int, str] = {}
         self._view = view
-        self._found: dict[int, str] = {}  # In the log.
-        self._search = Cursor(0)
+        self._texts_in = texts_in
+        self._most = most
+        self._cursor = Cursor(0)
         self._lock = Lock()
 
+    def go_on(self) -> dict[int, str]:
+        """Search what was appended to the log since the last time."""
+        with self._lock:
+            for batches in self._cursor.read_on(self._view()):
+                for batch in batches:
+                    self.found.update(self._texts_in(*batch))
+                if len(self.found) > self._most:
+                    self.found = dict(islice(self.found.items(), len(self.found) - self._most, None))
+        return self.found
+
+
+class QueueNames:
+    """Names of queues by their numbers. Those that the broker has seen since its start are remembered."""
+
+    def __init__(self, writer: ServicePort, view: Callable[[], View]) -> None:
+        self._writer = writer
+        self._engine = writer.engine
+        self._seen: dict[int, str] = {}
+        self._seen_to = 0
+        self._search = _LogSearch(view, queues_created, QUEUES_REMEMBERED_MAX)
+        self._unknown: set[int] = set()  # Not in the log either.
+
+    def remember(self) -> None:
+        """Remember the new queues. Called in the thread of the event loop."""
+        engine = self._writer.engine
+        if engine is not self._engine:
+            # The log has failed and was replayed: a queue that was not durable is gone, and its number free again.
+            self._engine, self._seen, self._seen_to = engine, {}, 0
+        if engine.last_queue == self._seen_to:
+            return
+        fresh = range(self._seen_to + 1, engine.last_queue + 1)
+        known = engine.queues if len(fresh) > len(engine.queues) else fresh
+        self._seen |= {number: engine.queues[number].name for number in known if number in engine.queues}
+        self._seen_to = engine.last_queue
+        while len(self._seen) > QUEUES_REMEMBERED_MAX:
+            del self._seen[next(iter(self._seen))]  # The oldest. The engine still knows those that exist.
+
     def name(self, number: int) -> str | None:
-        """Called in any thread, for a name that durable events speak of."""
+        """The name of a queue in durable events. For any thread."""
+        name = self._known(number)
+        if name is None and number not in self._unknown:
+            self._search.go_on()
+            name = self._known(number)
+            if name is None:
+                self._unknown.add(number)
+        return name
+
+    def all(self, last_queue: int) -> dict[int, str]:
+        """Every name that is known, once the creation of all queues up to `last_queue` is durable."""
+        names = {number: self.name(number) for number in range(1, last_queue + 1)}
+        return {number: name for number, name in names.items() if name is not None}
+
+    def _known(self, number: int) -> str | None:
+        queue = self._writer.engine.queues.get(number)
+        return queue.name if queue else self._seen.get(number) or self._search.found.get(number)
+
+
+class NameTexts:
+    """The texts of all other names by their numbers. Where a name is forgotten, the log has its text once more."""
+
+    def __init__(self, writer: ServicePort, view: Callable[[], View]) -> None:
+        self._writer = writer
+        self._search = _LogSearch(view, names_defined, NAMES_FOUND_MAX)
+
+    def name(self, number: int) -> str | None:
+        """The text of a name in durable events. For any thread."""
         if not number:
             return None
-        text = self._known(number)
-        if text is None:
-            with self._lock:
-                self._search_to(self._view())
-            text = self._found.get(number)
-        return text
+        return self._known(number) or self._search.go_on().get(number)
 
     def since(self, first: int) -> tuple[dict[int, str], int]:
-        """In the thread of the event loop: the names in use from this number on, and the number after the last one.
-        Numbers that have begun anew since are all told."""
-        names = self._loop.engine.names
+        """The names in use from this number on, and the number after the last one. Called in the thread of the event
+        loop. If numbers have begun anew since, these are all names."""
+        names = self._writer.engine.names
         following = names.last + 1
         if first > following:
             first = 0
@@ -50,22 +115,13 @@ class LogNames:
         return found, following
 
     def with_forgotten(self, found: dict[int, str], first: int, following: int) -> dict[int, str]:
-        """In a thread: with those from this number on that were forgotten, if there are any."""
+        """The names of `since` and those from this number on that were forgotten. For any thread."""
         if len(found) >= following - max(first, 1):
             return found
-        with self._lock:
-            self._search_to(self._view())
-        recalled = self._loop.engine.names.recalled.copy()
-        forgotten = {number: text for number, text in (self._found | recalled).items() if number >= first}
+        recalled = self._writer.engine.names.recalled.copy()
+        forgotten = {number: text for number, text in (self._search.go_on() | recalled).items() if number >= first}
         return forgotten | found
 
     def _known(self, number: int) -> str | None:
-        names = self._loop.engine.names
-        return names.texts.get(number) or names.recalled.get(number) or self._found.get(number)
-
-    def _search_to(self, view: View) -> None:
-        for batches in self._search.read_on(view):
-            for batch in batches:
-                self._found |= names_defined(*batch)
-            if len(self._found) > NAMES_FOUND_MAX:  # Most likely nobody looks for the older half again.
-                self._found = dict(islice(self._found.items(), NAMES_FOUND_MAX // 2, None))
+        names = self._writer.engine.names
+        return names.texts.get(number) or names.recalled.get(number) or self._search.found.get(number)

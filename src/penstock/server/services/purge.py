@@ -1,7 +1,7 @@
-"""Purges: all messages of a queue deleted, slice by slice, for as long as it takes.
+"""Purges: all messages of a queue deleted, slice by slice.
 
 A purge is about the messages that are there when it begins. Each slice is durable before the next one is decided, and
-others have their turn in between.
+clients have their turn in between.
 """
 
 from __future__ import annotations
@@ -10,64 +10,50 @@ import asyncio
 import logging
 from typing import Any
 
-from penstock.dialects.wire.http import Awaited, Response
-from penstock.errors import Reason
+from penstock.errors import Reason, RequestError
 from penstock.limits import PURGE_PAUSE_SECONDS
-from penstock.model.answers import Answer, Purged, Refused
 from penstock.model.commands import Purge
-from penstock.server.services.jobs import Job, Jobs, Respond
-from penstock.server.services.search import Searching
+from penstock.server.services.jobs import Job, Jobs
+from penstock.server.services.search import Searches
 
 logger = logging.getLogger(__name__)
 
 
-class Purging(Jobs):
+class Purges(Jobs):
     """All purges of one broker."""
 
-    def __init__(self, searching: Searching) -> None:
-        super().__init__("/v1/purges", "purges")
-        self._searching = searching
+    def __init__(self, searches: Searches) -> None:
+        super().__init__(searches, "purges")
 
-    def begin(self, queue: str) -> Response | Awaited:
-        if full := self.refusal():
-            return full
-
-        def start(respond: Respond) -> None:
-            job = Job()
-            job.work = _Purge(job, self._searching, queue)
-            self.start(job, respond)
-
-        return Awaited(start)
+    async def purge(self, queue: str) -> Job:
+        self.check_room()
+        return await self.begin(_Purge(self._searches, queue))
 
 
 class _Purge:
-    def __init__(self, job: Job, searching: Searching, queue: str) -> None:
-        self._job = job
-        self._searching = searching
-        self._next = Purge(queue)
+    def __init__(self, searches: Searches, queue: str) -> None:
+        self._searches = searches
+        self._queue = queue
         self._deleted = 0
 
-    def step(self) -> None:
-        self._searching.ask(self._next, self._purged)
+    async def run(self, job: Job) -> None:
+        slice_ = Purge(self._queue)
+        while job.is_running:
+            try:
+                purged = await self._searches.ask(slice_)
+            except RequestError as error:
+                if error.error is Reason.NO_QUEUE and slice_.number:
+                    return  # The queue was removed meanwhile, and its messages with it.
+                raise
+            self._deleted += purged.deleted
+            if purged.after is None:
+                return
+            slice_ = Purge(self._queue, purged.number, purged.after, purged.last)
+            await asyncio.sleep(PURGE_PAUSE_SECONDS)
 
-    def _purged(self, answer: Answer) -> None:
-        if isinstance(answer, Purged):
-            self._deleted += answer.deleted
-            if answer.after is None:
-                self._job.end()
-            else:
-                self._next = Purge(self._next.queue, answer.number, answer.after, answer.last)
-                asyncio.get_running_loop().call_later(PURGE_PAUSE_SECONDS, self._job.go_on)
-        else:
-            assert isinstance(answer, Refused)
-            if answer.reason is Reason.NO_QUEUE and self._next.number:
-                self._job.end()  # The queue was removed meanwhile, and its messages with it.
-            else:
-                self._job.fail(answer)
+    def progress(self) -> dict[str, Any]:
+        return {"queue": self._queue, "deleted": self._deleted}
 
-    def ended(self, state: str) -> None:
+    def log(self, state: str) -> None:
         if self._deleted:
-            logger.info("purged", extra={"queue": self._next.queue, "deleted": self._deleted, "state": state})
-
-    def document(self) -> dict[str, Any]:
-        return {"queue": self._next.queue, "deleted": self._deleted}
+            logger.info("purged", extra={"queue": self._queue, "deleted": self._deleted, "state": state})

@@ -1,40 +1,38 @@
-"""Searches over several turns of the event loop, and bodies read for them in a thread beside it.
+"""Searches through the queues, over several turns of the event loop, and bodies read for them in threads.
 
-Each turn looks at a bounded part of what queues hold. What is told is durable: every turn waits for what it saw.
+Each turn looks at a bounded part of what the queues hold. Everything that is found is durable: every turn waits until
+what it has seen is.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from heapq import nsmallest
 from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.dialects.native.search import Page
-from penstock.dialects.wire.http import Awaited, Response, Stream, error_response, refusal
-from penstock.errors import DamagedLogError, EventsRemovedError, Fault
+from penstock.errors import DamagedLogError, EventsRemovedError
 from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, SEARCH_ROWS_CROWDED, SEARCH_SECONDS_MAX
-from penstock.model.answers import Answer, Candidates, Found, Held, Refused
+from penstock.model.answers import Candidates, Found, Held
 from penstock.model.commands import Command, Criteria, ListCandidates, ListHeld, ListScheduled, Search
 from penstock.model.lifecycle import DAMAGED
 from penstock.model.values import Place, Position
-from penstock.server.services.spectators import Spectators
+from penstock.server.services.contract import Service, resolve, unrefused
+from penstock.server.services.log_reads import LogReads
 from penstock.server.shells.turns import Turns
 from penstock.server.writer.port import ServicePort
 from penstock.storage.log.view import Extents
-
-logger = logging.getLogger(__name__)
-
-Respond = Callable[[Response | Stream], None]
 
 _TRIES_MAX = 3
 
 
 class Sifted(NamedTuple):
-    """Where those are that are meant. `after`: the place of the last one looked at, if there were more."""
+    """The places of the messages that match. `after`: the place of the last one that was looked at, if there are
+    more."""
 
     places: list[Place]
     after: Place | None
@@ -42,225 +40,118 @@ class Sifted(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What was read. `after`: the place of the last one, if there was no room for more."""
+    """Messages with their bodies. `after`: the place of the last one, if there was no room for more."""
 
     messages: list[Held]
     after: Place | None
     damaged: Sequence[Position] = ()  # As in `Sifted`.
 
 
-class Searching:
+class Searches(Service):
     """All searches of one broker."""
 
-    def __init__(self, loop: ServicePort, spectators: Spectators, turns: Turns) -> None:
+    def __init__(self, writer: ServicePort, reads: LogReads, turns: Turns) -> None:
+        super().__init__(writer)
+        self._reads = reads
         self._turns = turns
-        self.loop = loop
-        self.spectators = spectators
 
-    def search(self, criteria: Criteria, after: Place, limit: int, tell: Page, *, bodies: bool) -> Awaited:
-        def begin(respond: Respond) -> None:
-            def done(found: Found | Refused | BaseException) -> None:
-                if isinstance(found, Found):
-                    respond(tell(self._named(found.messages), found.after))
-                else:
-                    respond(failed(found))
+    async def search(self, criteria: Criteria, after: Place, limit: int, *, bodies: bool) -> Page:
+        found = await self.walk(criteria, after, limit, bodies=bodies)
+        return Page(self._named(found.messages), found.after)
 
-            Walk(self, criteria, after, limit, done, bodies=bodies).step()
+    async def scheduled(self, queue: str, after: tuple[int, int, int], limit: int, *, bodies: bool) -> Page:
+        """One page of the delayed messages: all are looked at, turn after turn, and the next ones are kept."""
+        kept: list[Held] = []
+        place: Place | None = (0, 0)
+        while place is not None:
+            before = kept[-1].visible_at if len(kept) == limit else NEVER_NS
+            found = await self.ask(ListScheduled(queue, after, before, place, limit))
+            kept = nsmallest(limit, kept + found.messages, key=_moment)
+            place = found.after
+        read = await self._read(kept, FETCH_BYTES_MAX) if bodies and kept else Read(kept, None)
+        has_more = len(kept) == limit or read.after is not None
+        return Page(self._named(read.messages), _moment(read.messages[-1]) if has_more else None)
 
-        return Awaited(begin)
+    async def walk(self, criteria: Criteria, after: Place, limit: int, *, bodies: bool) -> Found:
+        """One page of a search: turn after turn, until it is full, everything was looked at, or its time is over."""
+        running = asyncio.get_running_loop()
+        until = running.time() + SEARCH_SECONDS_MAX
+        messages: list[Held] = []
+        room, tries = FETCH_BYTES_MAX, _TRIES_MAX
+        place: Place | None = after
+        while place is not None:
+            try:
+                found = await self._step(criteria, place, limit - len(messages))
+                read = Read(found.messages, None)
+                if bodies and found.messages:
+                    read = await self._read(found.messages, room)
+            except EventsRemovedError:
+                tries -= 1
+                if tries < 0:
+                    raise
+                continue  # Messages were carried forward just now, and their old position is gone: look again.
+            messages += read.messages
+            room -= _size(read.messages)
+            place = read.after or found.after
+            if len(messages) >= limit or room <= 0 or read.after is not None or running.time() >= until:
+                break
+        return Found(messages, place)
 
-    def scheduled(self, queue: str, after: tuple[int, int, int], limit: int, tell: Page, *, bodies: bool) -> Awaited:
-        def begin(respond: Respond) -> None:
-            def done(found: list[Held] | Refused | BaseException, more: bool) -> None:
-                if isinstance(found, list):
-                    respond(tell(self._named(found), _moment(found[-1]) if more else None))
-                else:
-                    respond(failed(found))
+    async def _step(self, criteria: Criteria, after: Place, limit: int) -> Found:
+        """Look at the messages of one turn."""
+        if not criteria.reads:
+            found: Found = await self.ask(Search(criteria, after, limit))
+            return found
+        candidates: Candidates = await self.ask(ListCandidates(criteria, after))
+        if not candidates.queues:
+            return Found([], candidates.after)
+        sifted = await self._sift(candidates, criteria, limit)
+        held = await self.ask(ListHeld(sifted.places))
+        return Found(held.messages, sifted.after or candidates.after)
 
-            Schedule(self, queue, after, limit, done, bodies=bodies).step()
+    async def ask(self, command: Command) -> Any:
+        """Submit a command when it is the search's turn. Raises `RequestError` if it is refused."""
+        question = _Question(self.writer, command)
+        self._turns.join(question)
+        return unrefused(await question.answered)
 
-        return Awaited(begin)
+    async def _read(self, messages: Sequence[Held], room: int) -> Read:
+        """Read messages in order, as many as there is room for, but at least one."""
+        read = await self._reads.in_thread(partial(_read, messages, self._reads.extents(), room))
+        self._examine(read.damaged)
+        return read
 
-    def ask(self, command: Command, reply: Callable[[Answer], None]) -> None:
-        """When it is the search's turn, so that others have theirs."""
-        self._turns.join(_Question(self.loop, command, reply))
+    async def _sift(self, candidates: Candidates, criteria: Criteria, most: int) -> Sifted:
+        """Find the candidates that match, so many at most."""
+        sifted = await self._reads.in_thread(partial(_sift, candidates, self._reads.extents(), criteria, most))
+        self._examine(sifted.damaged)
+        return sifted
 
-    def read(self, messages: Sequence[Held], room: int, done: Callable[[Read | BaseException], None]) -> None:
-        """Read messages in a thread, in order, as many as there is room for, but one at least."""
-        extents = Extents(self.spectators.view())
-        self.spectators.submit(lambda: _read(messages, extents, room), self._examined(done))
-
-    def sift(
-        self,
-        candidates: Candidates,
-        criteria: Criteria,
-        most: int,
-        done: Callable[[Sifted | BaseException], None],
-    ) -> None:
-        """Find in a thread those that are meant, so many at most."""
-        extents = Extents(self.spectators.view())
-        self.spectators.submit(lambda: _sift(candidates, extents, criteria, most), self._examined(done))
-
-    def _examined(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
+    def _examine(self, positions: Sequence[Position]) -> None:
         """Let the log look at what could not be read, so that it is set aside."""
-
-        def examine(result: Read | Sifted | BaseException) -> None:
-            for position in () if isinstance(result, BaseException) else result.damaged:
-                self.loop.examine(position)
-            done(result)
-
-        return examine
+        for position in positions:
+            self.writer.examine(position)
 
     def _named(self, messages: Sequence[Held]) -> list[tuple[Held, str]]:
-        """With the names of their queues. One that has just gone has lost its messages too."""
-        queues = self.loop.engine.queues
+        """With the names of their queues. A queue that was just removed has lost its messages too."""
+        queues = self.writer.engine.queues
         return [(message, queues[message.queue].name) for message in messages if message.queue in queues]
 
 
 class _Question:
     """One part of a search, which waits for its turn."""
 
-    def __init__(self, loop: ServicePort, command: Command, reply: Callable[[Answer], None]) -> None:
-        self._loop = loop
+    def __init__(self, writer: ServicePort, command: Command) -> None:
+        self._writer = writer
         self._command = command
-        self._reply = reply
+        self.answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def take_turn(self, *, crowded: bool) -> bool:
         command = self._command
         if crowded and isinstance(command, Search | ListCandidates | ListScheduled):
             command = msgspec.structs.replace(command, rows=SEARCH_ROWS_CROWDED)
-        self._loop.submit(command, self._reply)
+        self._writer.submit(command, partial(resolve, self.answered))
         return False
-
-
-def failed(failure: Refused | BaseException) -> Response:
-    if isinstance(failure, Refused):
-        return refusal(failure)
-    logger.error("search_failed", exc_info=failure)
-    return error_response(Fault.UNREADABLE, str(failure))
-
-
-class Walk:
-    """One page of a search: turn after turn, until it is full, everything was looked at, or its time is over."""
-
-    def __init__(
-        self,
-        searching: Searching,
-        criteria: Criteria,
-        after: Place,
-        limit: int,
-        done: Callable[[Found | Refused | BaseException], None],
-        *,
-        bodies: bool,
-    ) -> None:
-        self._searching = searching
-        self._criteria = criteria
-        self._after: Place | None = after
-        self._limit = limit
-        self._done = done
-        self._bodies = bodies
-        self._found: list[Held] = []
-        self._room = FETCH_BYTES_MAX
-        self._tries = 0
-        self._until = asyncio.get_running_loop().time() + SEARCH_SECONDS_MAX
-
-    def step(self) -> None:
-        assert self._after is not None
-        if self._criteria.reads:
-            self._searching.ask(ListCandidates(self._criteria, self._after), self._take)
-        else:
-            self._searching.ask(Search(self._criteria, self._after, self._left), self._take)
-
-    @property
-    def _left(self) -> int:
-        return self._limit - len(self._found)
-
-    def _take(self, answer: Answer) -> None:
-        if isinstance(answer, Candidates) and answer.queues:
-            self._searching.sift(answer, self._criteria, self._left, lambda sifted: self._hold(sifted, answer))
-        elif isinstance(answer, Candidates):
-            self._go_on(Read([], None), answer.after)
-        elif not isinstance(answer, Found):
-            assert isinstance(answer, Refused)
-            self._done(answer)
-        elif self._bodies and answer.messages:
-            self._searching.read(answer.messages, self._room, lambda read: self._go_on(read, answer.after))
-        else:
-            self._go_on(Read(answer.messages, None), answer.after)
-
-    def _hold(self, sifted: Sifted | BaseException, candidates: Candidates) -> None:
-        """Those that are meant, as their queues hold them."""
-        if isinstance(sifted, BaseException):
-            self._go_on(sifted, None)
-            return
-        after = sifted.after or candidates.after
-
-        def take(answer: Answer) -> None:
-            self._take(Found(answer.messages, after) if isinstance(answer, Found) else answer)
-
-        self._searching.ask(ListHeld(sifted.places), take)
-
-    def _go_on(self, read: Read | BaseException, after: Place | None) -> None:
-        if isinstance(read, EventsRemovedError) and self._tries < _TRIES_MAX:
-            self._tries += 1  # Messages were carried forward just now, and their old place is gone: look again.
-            self.step()
-            return
-        if isinstance(read, BaseException):
-            self._done(read)
-            return
-        self._found += read.messages
-        self._after = read.after or after
-        self._room -= _size(read.messages)
-        full = len(self._found) >= self._limit or self._room <= 0 or read.after is not None
-        if full or self._after is None or asyncio.get_running_loop().time() >= self._until:
-            self._done(Found(self._found, self._after))
-        else:
-            self.step()
-
-
-class Schedule:
-    """One page of what is delayed: everything is looked at, turn after turn, and the next ones are kept."""
-
-    def __init__(
-        self,
-        searching: Searching,
-        queue: str,
-        after: tuple[int, int, int],
-        limit: int,
-        done: Callable[[list[Held] | Refused | BaseException, bool], None],
-        *,
-        bodies: bool,
-    ) -> None:
-        self._searching = searching
-        self._queue = queue
-        self._after = after
-        self._limit = limit
-        self._done = done
-        self._bodies = bodies
-        self._found: list[Held] = []
-
-    def step(self, place: Place = (0, 0)) -> None:
-        before = self._found[-1].visible_at if len(self._found) == self._limit else NEVER_NS
-        self._searching.ask(ListScheduled(self._queue, self._after, before, place, self._limit), self._take)
-
-    def _take(self, answer: Answer) -> None:
-        if not isinstance(answer, Found):
-            assert isinstance(answer, Refused)
-            self._done(answer, False)
-            return
-        self._found = nsmallest(self._limit, self._found + answer.messages, key=_moment)
-        if answer.after is not None:
-            self.step(answer.after)
-        elif self._bodies and self._found:
-            self._searching.read(self._found, FETCH_BYTES_MAX, self._finish)
-        else:
-            self._done(self._found, len(self._found) == self._limit)
-
-    def _finish(self, read: Read | BaseException) -> None:
-        if isinstance(read, BaseException):
-            self._done(read, False)
-        else:
-            self._done(read.messages, len(self._found) == self._limit or read.after is not None)
 
 
 def _moment(message: Held) -> tuple[int, int, int]:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.model.kinds import Kind
-from penstock.server.services.following import Followed
+from penstock.server.services.topic_filter import TopicFilter
 
 TYPES = {
     "letter": pa.utf8(),
@@ -37,11 +37,11 @@ def happened(letter: str, sequence: int, queue: int = 1, kind: Kind = Kind.FETCH
     return (letter, kind, queue, sequence, sequence, 0, None, None)
 
 
-def followed(most: int = 100) -> Followed:
-    return Followed(lambda numbers: np.equal(numbers, WANTED), most)
+def followed(most: int = 100) -> TopicFilter:
+    return TopicFilter(lambda numbers: np.equal(numbers, WANTED), 0, most)
 
 
-def shown(reader: Followed, *events: tuple[Any, ...]) -> list[bool]:
+def shown(reader: TopicFilter, *events: tuple[Any, ...]) -> list[bool]:
     return list(map(bool, reader.mask(rows(*events))))
 
 
@@ -82,6 +82,6 @@ def test_what_has_ended_is_forgotten_first_and_then_the_oldest() -> None:
 
 def test_who_is_met_without_having_entered_is_looked_for_where_it_was_created() -> None:
     reader = followed()
-    assert reader.oldest_unknown(rows(logged(5), happened("F", 5))) is None
-    assert reader.oldest_unknown(rows(logged(5), happened("F", 3), happened("F", 2))) == 2
-    assert reader.oldest_unknown(rows()) is None
+    assert reader._oldest_unknown(rows(logged(5), happened("F", 5))) is None
+    assert reader._oldest_unknown(rows(logged(5), happened("F", 3), happened("F", 2))) == 2
+    assert reader._oldest_unknown(rows()) is None

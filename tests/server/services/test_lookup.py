@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.limits import NAME_NUMBER_MAX
-from penstock.server.services.event_reader import _Lookup
+from penstock.server.services.lookup import Lookup
 
 numbers = st.one_of(st.integers(0, 5000), st.integers(0, NAME_NUMBER_MAX))
 
@@ -20,7 +20,7 @@ def test_each_number_is_looked_up_once_and_found_again(columns: list[list[int]])
         asked.append(number)
         return number % 1000
 
-    lookup = _Lookup(find)
+    lookup = Lookup(find)
     for column in columns:
         found = lookup(np.array(column, dtype=np.uint32))
         assert found.tolist() == [number % 1000 for number in column]
@@ -35,7 +35,7 @@ def test_a_number_in_the_table_is_not_looked_up_again_beside_one_that_is_far() -
         asked.append(number)
         return 7
 
-    lookup = _Lookup(find)
+    lookup = Lookup(find)
     lookup(np.array([1, 2], dtype=np.uint32))
     assert lookup(np.array([1, 2, 1 << 30], dtype=np.uint32)).tolist() == [7, 7, 7]
     assert asked == [1, 2, 1 << 30]

@@ -1,0 +1,242 @@
+"""The Event Log in the native API: what a reader asks for, and the form of the answers (`docs/native.md`).
+
+The log itself is read by the service behind `EventLogReader`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+from msgspec import Struct
+
+from penstock.dialects.native.events import WORDS
+from penstock.dialects.native.parameters import flag, moment, number, parameters
+from penstock.dialects.wire.http import (
+    Awaited,
+    Later,
+    Request,
+    Response,
+    Routes,
+    Source,
+    Stream,
+    error_response,
+    json_response,
+    not_found,
+)
+from penstock.dialects.wire.times import rfc3339_nanos
+from penstock.errors import Fault, ProtocolError
+from penstock.ids import MessageIds
+from penstock.limits import INT32_MAX, NAME_NUMBER_MAX, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX
+from penstock.model.values import Nanos
+
+_OFFSET_MAX = (1 << 63) - 1
+_BATCHES = b"application/vnd.penstock.log"
+
+
+# ── Questions, and what the log answers ───────────────────────────────────────────────────────────────────────
+
+
+class From(NamedTuple):
+    """An event: the offset of its record, and which of the record's letters it is."""
+
+    offset: int
+    part: int = 0
+
+
+Format = Literal["json", "sse", "arrow"]
+
+
+class EventQuery(Struct, frozen=True, kw_only=True):
+    start: From | Literal["earliest", "latest"] = "earliest"
+    since: Nanos = 0
+    queues: frozenset[str] = frozenset()  # Empty, here and below: all.
+    topics: tuple[str, ...] = ()  # Names, or beginnings of names with a star at the end.
+    states: str = ""
+    follow: bool = False
+    limit: int | None = None
+    bodies: bool = True
+    raw: bool = False  # JSON as text too.
+    format: Format = "json"
+
+
+class RangeQuery(Struct, frozen=True):
+    """Whole batches that hold the offsets from `start` up to, and without, `stop`."""
+
+    start: int
+    stop: int = _OFFSET_MAX
+    bytes_max: int = RANGE_BYTES_DEFAULT
+
+
+class LogRange(NamedTuple):
+    """Whole batches as they are in the log."""
+
+    first: int
+    next: int  # The offset after the last event.
+    end: int  # The end of the log.
+    bytes: int
+    source: Source
+
+
+class LogDescription(NamedTuple):
+    format: int
+    earliest: int
+    end: int
+    bytes: int
+    parts: Sequence[tuple[int, Nanos]]  # The first offset of each, and when it was created.
+    names_from: int
+    names_to: int
+    texts: Mapping[int, str]
+    queues: Mapping[int, str]
+
+
+class EventLogReader(Protocol):
+    """What reads the log. Raises `RequestError`, `EventsRemovedError` and `DamagedLogError`."""
+
+    async def events(self, query: EventQuery) -> Source: ...
+    async def batches(self, query: RangeQuery) -> LogRange: ...
+    async def describe(self, names_from: int) -> LogDescription: ...
+
+
+# ── Requests and responses ────────────────────────────────────────────────────────────────────────────────────
+
+
+class EventLog:
+    """Requests in, queries out; streams and descriptions in, responses out."""
+
+    def __init__(self, reader: EventLogReader, later: Later, ids: MessageIds) -> None:
+        self._reader = reader
+        self._later = later
+        self._ids = ids
+        self.routes: Routes = {
+            (b"v1/events", 2): {b"GET": self._events, b"HEAD": self._events},
+            (b"v1/log", 2): {b"GET": self._log, b"HEAD": self._log},
+            (b"v1/log", 3): {b"GET": self._batches, b"HEAD": self._batches},
+        }
+
+    def _events(self, request: Request, _: bytes) -> Response | Awaited:
+        chosen = _format(request.headers.get(b"accept", b""))
+        if chosen is None:
+            return error_response(Fault.NOT_ACCEPTABLE, ", ".join(_MEDIA_TYPES))
+        return self._later(self._streamed(_event_query(request, chosen)))
+
+    def _log(self, request: Request, _: bytes) -> Awaited:
+        given = parameters(request, "names_from")
+        return self._later(self._described(number(given, "names_from", 0, NAME_NUMBER_MAX + 1, 0)))
+
+    def _batches(self, request: Request, segment: bytes) -> Response | Awaited:
+        if segment != b"batches":
+            return not_found(request)
+        given = parameters(request, "from", "to", "max_bytes")
+        if "from" not in given:
+            raise ProtocolError("from is missing: the offset to begin with")
+        query = RangeQuery(
+            number(given, "from", 0, _OFFSET_MAX, 0),
+            number(given, "to", 0, _OFFSET_MAX, _OFFSET_MAX),
+            number(given, "max_bytes", 1, RANGE_BYTES_MAX, RANGE_BYTES_DEFAULT),
+        )
+        if query.stop < query.start:
+            raise ProtocolError("to is before from")
+        return self._later(self._ranged(query))
+
+    async def _streamed(self, query: EventQuery) -> Stream:
+        source = await self._reader.events(query)
+        headers = b"Content-Type: " + _CONTENT_TYPES[query.format] + b"\r\nCache-Control: no-store\r\n"
+        if query.format == "sse":
+            headers += b"X-Accel-Buffering: no\r\n"  # Asks a proxy in front to pass events on as they come.
+        return Stream(200, headers, source, endless=query.follow)
+
+    async def _ranged(self, query: RangeQuery) -> Stream:
+        found = await self._reader.batches(query)
+        headers = (
+            b"Content-Type: %b\r\nCache-Control: no-store\r\nX-Penstock-First-Offset: %d\r\n"
+            b"X-Penstock-Next-Offset: %d\r\nX-Penstock-End-Offset: %d\r\n"
+        ) % (_BATCHES, found.first, found.next, found.end)
+        return Stream(200, headers, found.source, length=found.bytes)
+
+    async def _described(self, names_from: int) -> Response:
+        log = await self._reader.describe(names_from)
+        parts = [{"first": first, "created": rfc3339_nanos(created).decode()} for first, created in log.parts]
+        document = {
+            "log": self._ids.log_id,
+            "shard": self._ids.shard,
+            "format": log.format,
+            "earliest": log.earliest,
+            "end": log.end,
+            "bytes": log.bytes,
+            "segments": parts,
+            "names_from": log.names_from,
+            "names_to": log.names_to,
+            "texts": log.texts,
+            "queues": log.queues,
+        }
+        return json_response(200, document)
+
+
+def _event_query(request: Request, chosen: Format) -> EventQuery:
+    given = parameters(request, "from", "since", "queue", "topic", "state", "follow", "limit", "bodies", "raw")
+    start: From | Literal["earliest", "latest"] = _from(given["from"][0]) if "from" in given else "earliest"
+    last_seen = request.headers.get(b"last-event-id", b"")
+    if last_seen:
+        start = _from(last_seen.decode("latin-1"), "Last-Event-ID")
+    return EventQuery(
+        start=start,
+        since=moment(given, "since", 0),
+        queues=frozenset(given.get("queue", ())),
+        topics=tuple(given.get("topic", ())),
+        states=_states(given["state"][0]) if "state" in given else "",
+        follow=flag(given, "follow", default=False),
+        limit=number(given, "limit", 1, INT32_MAX, 1) if "limit" in given else None,
+        bodies=flag(given, "bodies", default=True),
+        raw=flag(given, "raw", default=False),
+        format=chosen,
+    )
+
+
+def _from(text: str, what: str = "from") -> From | Literal["earliest", "latest"]:
+    if text == "earliest":
+        return "earliest"
+    if text in ("latest", "now"):
+        return "latest"
+    match = re.fullmatch(r"([0-9]{1,18})(?:\.([0-9]))?", text)
+    if match is None:
+        raise ProtocolError(f"{what} is an offset, the next of an event, earliest, latest or now")
+    return From(int(match[1]), int(match[2] or 0))
+
+
+def _states(text: str) -> str:
+    if not text or not set(text) <= WORDS.keys():
+        raise ProtocolError(f"state is one or more of the letters {''.join(WORDS)}")
+    return text
+
+
+_MEDIA_TYPES: dict[str, Format] = {
+    "application/x-ndjson": "json",
+    "text/event-stream": "sse",
+    "application/vnd.apache.arrow.stream": "arrow",
+}
+_CONTENT_TYPES = {form: media_type.encode() for media_type, form in _MEDIA_TYPES.items()}
+
+
+def _format(accept: bytes) -> Format | None:
+    """The form that a client likes best; of those that it likes as much, the first of ours."""
+    best, best_weight = None, 0.0
+    ranges = (
+        [_media_range(part) for part in accept.decode("latin-1").split(",")] if accept.strip() else [("*/*", 1.0)]
+    )
+    weights = dict(ranges)
+    for media_type, form in _MEDIA_TYPES.items():
+        wildcard = media_type.partition("/")[0] + "/*"
+        weight = next((weights[name] for name in (media_type, wildcard, "*/*") if name in weights), 0.0)
+        if weight > best_weight:
+            best, best_weight = form, weight
+    return best
+
+
+def _media_range(part: str) -> tuple[str, float]:
+    name, *parameters = [piece.strip().lower() for piece in part.split(";")]
+    for parameter in parameters:
+        if re.fullmatch(r"q=[01](\.[0-9]{0,3})?", parameter):
+            return name, float(parameter[2:])
+    return name, 1.0

@@ -1,0 +1,59 @@
+"""All services of a broker that use its writer, in the order in which they start, stop and close.
+
+Those that read and write come first, and the threads that others read in come last. What keeps the state on the disk
+(`history_writes`, `snapshots`) is not among them: it stops after the writer has come to rest.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.ids import MessageIds
+from penstock.server.config import Config
+from penstock.server.services.damage import DamagedMessages
+from penstock.server.services.event_streams import EventStreams
+from penstock.server.services.log_reads import LogReads
+from penstock.server.services.message_traces import MessageTraces
+from penstock.server.services.name_sweep import NameSweeps
+from penstock.server.services.purge import Purges
+from penstock.server.services.push import PushChannels
+from penstock.server.services.redrive import Redrives
+from penstock.server.services.requests import Requests
+from penstock.server.services.search import Searches
+from penstock.server.services.staged_batches import StagedBatches
+from penstock.server.shells.turns import Turns
+from penstock.server.writer.port import ServicePort
+
+
+class Services(NamedTuple):
+    damaged_messages: DamagedMessages
+    staged_batches: StagedBatches
+    name_sweeps: NameSweeps
+    push: PushChannels
+    requests: Requests
+    redrives: Redrives
+    purges: Purges
+    searches: Searches
+    traces: MessageTraces
+    event_streams: EventStreams
+    log_reads: LogReads
+
+
+def assemble(writer: ServicePort, config: Config, ids: Callable[[], MessageIds], turns: Turns) -> Services:
+    reads = LogReads(writer)
+    searches = Searches(writer, reads, turns)
+    return Services(
+        damaged_messages=DamagedMessages(writer),
+        staged_batches=StagedBatches(writer, config.topics.new_queue),
+        name_sweeps=NameSweeps(writer),
+        push=PushChannels(writer, ids(), config.push, random.random),
+        requests=Requests(writer),
+        redrives=Redrives(searches),
+        purges=Purges(searches),
+        searches=searches,
+        traces=MessageTraces(writer, reads),
+        event_streams=EventStreams(writer, reads, ids(), config.events),
+        log_reads=reads,
+    )

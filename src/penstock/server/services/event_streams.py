@@ -1,0 +1,279 @@
+"""Streams of the Event Log, each at the pace of its client.
+
+A reader has a position in the log and nothing else: no event is kept for it. It reads from the disk (mostly from what
+the system still has in memory), a bounded piece each time the client has taken the last one. It sees only what is
+durable. A reader that follows the log waits at its end for the next commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import aclosing, closing, contextmanager
+from functools import partial
+from typing import Protocol
+
+from penstock.dialects.native.event_log import EventQuery, From, LogDescription, LogRange, RangeQuery
+from penstock.dialects.native.events import EventWriter
+from penstock.dialects.wire.http import Sink
+from penstock.errors import DamagedLogError, EventsRemovedError, Fault, RequestError
+from penstock.ids import MessageIds
+from penstock.limits import FOLLOW_SECONDS, PIECE_BYTES
+from penstock.model.commands import ListQueues
+from penstock.model.values import Position
+from penstock.server.measures import Samples, one
+from penstock.server.services.contract import Service, accepted
+from penstock.server.services.event_encoders import ArrowEncoder, Encoder, TextEncoder
+from penstock.server.services.event_reader import EventReader
+from penstock.server.services.log_reads import LogReads
+from penstock.server.writer.port import ServicePort
+from penstock.storage.log.batch import FORMAT, Point
+from penstock.storage.log.view import Cursor, View
+
+logger = logging.getLogger(__name__)
+
+_RAW_PIECE_BYTES = 4 * PIECE_BYTES
+
+
+class StreamSettings(Protocol):
+    @property
+    def readers_max(self) -> int: ...
+    @property
+    def heartbeat_seconds(self) -> float: ...
+
+
+class EventStreams(Service):
+    """All readers of one broker's Event Log."""
+
+    def __init__(self, writer: ServicePort, reads: LogReads, ids: MessageIds, settings: StreamSettings) -> None:
+        super().__init__(writer)
+        self.reads = reads
+        self.heartbeat_seconds = settings.heartbeat_seconds
+        self.open = 0
+        self.bytes_sent = 0
+        self.waiting: set[asyncio.Event] = set()  # Followers at the end of the log.
+        self._ids = ids
+        self._readers_max = settings.readers_max
+        writer.on_commit.append(self._after_commit)
+
+    def state(self) -> Iterable[tuple[str, Samples]]:
+        yield "penstock_event_readers", one(self.open)
+        yield "penstock_event_bytes_total", one(self.bytes_sent)
+
+    # ── What can be asked ───────────────────────────────────────────────────────────────────────────────────
+
+    async def events(self, query: EventQuery) -> EventSource:
+        with self._admitted():
+            view = self.reads.view()
+            reader = await self.reads.in_thread(partial(self._open_events, query, view))
+            if query.follow:
+                return FollowedSource(self, reader)
+            return EventSource(self, _all_events(self, reader, view))
+
+    async def batches(self, query: RangeQuery) -> LogRange:
+        with self._admitted():
+            view = self.reads.view()
+            start, end = await self.reads.in_thread(partial(_bounds, query, view))
+            source = EventSource(self, _raw(self, view, Cursor(start.position), end.position))
+            return LogRange(start.offset, end.offset, view.end.offset, end.position - start.position, source)
+
+    async def describe(self, names_from: int) -> LogDescription:
+        """What there is to read. Waits until every name in the answer is durable."""
+        view, last_queue = self.reads.view(), self.writer.engine.last_queue
+        names, names_to = self.reads.names.since(names_from)
+        self.reads.queues.remember()
+        await accepted(self.writer, ListQueues(0, 0))
+        return await self.reads.in_thread(partial(self._description, view, names_from, names, names_to, last_queue))
+
+    @contextmanager
+    def _admitted(self) -> Iterator[None]:
+        """Room for one more reader, until its source is closed."""
+        if self.open >= self._readers_max:
+            raise RequestError(Fault.READER_LIMIT, str(self._readers_max))
+        self.open += 1
+        try:
+            yield
+        except BaseException:
+            self.open -= 1
+            raise
+
+    # ── In a thread ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def _open_events(self, query: EventQuery, view: View) -> EventReader:
+        first = view.earliest()
+        if query.start == "latest":
+            start = From(view.end.offset)
+        elif query.start == "earliest":
+            start = From(first.offset)
+        else:
+            start = query.start
+        _check_offset(start.offset, view)
+        if query.since:
+            start = max(start, From(view.offset_at(query.since)))
+        point = first if start.offset == first.offset else view.point_of(start.offset)
+        names, queues = self.reads.names.name, self.reads.queues.name
+        return EventReader(query, start, point.position, names, queues, self._encoder(query))
+
+    def _encoder(self, query: EventQuery) -> Encoder:
+        names, queues = self.reads.names.name, self.reads.queues.name
+        if query.format == "arrow":
+            return ArrowEncoder(names, queues, bodies=query.bodies)
+        writer = EventWriter(self._ids, names, queues, raw=query.raw)
+        return TextEncoder(writer, sent_events=query.format == "sse")
+
+    def _description(
+        self, view: View, names_from: int, names: dict[int, str], names_to: int, last_queue: int
+    ) -> LogDescription:
+        first = view.earliest()
+        return LogDescription(
+            format=FORMAT,
+            earliest=first.offset,
+            end=view.end.offset,
+            bytes=view.end.position - first.position,
+            parts=[(part.base_offset, part.created) for part in view.parts if part.base_offset >= first.offset],
+            names_from=names_from,
+            names_to=names_to,
+            texts=self.reads.names.with_forgotten(names, names_from, names_to),
+            queues=self.reads.queues.all(last_queue),
+        )
+
+    # ── Followers ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        """Wake those who wait at the end of the log after a commit, but only some dozens of times a second."""
+        while True:
+            await self.rest()
+            for follower in self.waiting:
+                follower.set()
+            await asyncio.sleep(FOLLOW_SECONDS)
+
+    def _after_commit(self) -> None:
+        if self.waiting:
+            self.wake()
+
+
+def _check_offset(offset: int, view: View) -> None:
+    if offset > view.end.offset:
+        raise RequestError(Fault.PAST_END, str(view.end.offset), end=view.end.offset)
+
+
+def _bounds(query: RangeQuery, view: View) -> tuple[Point, Point]:
+    """Where the batches of a range begin and end."""
+    _check_offset(query.start, view)
+    start = view.point_of(query.start)
+    if start.position < view.end.position and query.stop > query.start:
+        return start, view.batch_end(start, query.stop, query.bytes_max)
+    return start, start
+
+
+# ── Pieces ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _raw(streams: EventStreams, view: View, cursor: Cursor, until: Position) -> AsyncGenerator[bytes, None]:
+    """The bytes of the log from the cursor to a position."""
+    with closing(cursor):
+        read = partial(cursor.read_raw, view, until, _RAW_PIECE_BYTES)
+        while data := await streams.reads.in_thread(read):
+            yield data
+
+
+async def _all_events(streams: EventStreams, reader: EventReader, view: View) -> AsyncGenerator[bytes, None]:
+    """The events of a reader up to the end of a view."""
+    in_thread = streams.reads.in_thread
+    with closing(reader):
+        yield reader.begin()
+        with closing(reader.read(view)) as pieces:
+            while (piece := await in_thread(partial(next, pieces, None))) is not None:
+                yield piece
+        yield await in_thread(reader.end)
+
+
+class EventSource:
+    """Feeds a stream from a generator: one piece each time the client has taken the last one."""
+
+    def __init__(self, streams: EventStreams, pieces: AsyncGenerator[bytes, None]) -> None:
+        self._streams = streams
+        self._pieces = pieces
+        self._asked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def pull(self, sink: Sink) -> None:
+        self._asked.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._feed(sink))
+
+    def finish(self) -> None:
+        """It ends by itself."""
+
+    def close(self) -> None:
+        self._streams.open -= 1
+        if self._task:
+            self._task.cancel()
+
+    async def _feed(self, sink: Sink) -> None:
+        try:
+            async with aclosing(self._pieces) as pieces:
+                async for piece in pieces:
+                    self._asked.clear()
+                    self._streams.bytes_sent += len(piece)
+                    sink.give(piece)
+                    await self._asked.wait()
+        except Exception as error:
+            _log_failure(error)
+            sink.fail()
+        else:
+            sink.end()
+
+
+class FollowedSource(EventSource):
+    """The events of a reader for as long as the client listens."""
+
+    def __init__(self, streams: EventStreams, reader: EventReader) -> None:
+        super().__init__(streams, self._follow(reader))
+        self._news = asyncio.Event()  # There was a commit, or it is time to end.
+        self._ending = asyncio.Event()
+
+    def finish(self) -> None:
+        self._ending.set()
+        self._news.set()
+
+    async def _follow(self, reader: EventReader) -> AsyncGenerator[bytes, None]:
+        reads = self._streams.reads
+        with closing(reader):
+            yield reader.begin()
+            while not (self._ending.is_set() or reader.exhausted):
+                with closing(reader.read(reads.view())) as pieces:
+                    while (piece := await reads.in_thread(partial(next, pieces, None))) is not None:
+                        yield piece
+                        if self._ending.is_set():
+                            break
+                if not await self._more(reader):
+                    yield await reads.in_thread(reader.beat)
+            yield await reads.in_thread(reader.end)
+
+    async def _more(self, reader: EventReader) -> bool:
+        """Wait for more events. False if there are none yet, and it is time for a sign of life."""
+        waiting = self._streams.waiting
+        self._news.clear()
+        waiting.add(self._news)
+        try:
+            at_end = self._streams.reads.view().end.offset <= reader.next.offset
+            if not at_end or self._ending.is_set() or reader.exhausted:
+                return True
+            async with asyncio.timeout(self._streams.heartbeat_seconds):
+                await self._news.wait()
+        except TimeoutError:
+            return False
+        finally:
+            waiting.discard(self._news)
+        return True
+
+
+def _log_failure(error: Exception) -> None:
+    if isinstance(error, EventsRemovedError):
+        logger.info("reader_overtaken", extra={"earliest": error.earliest})
+    elif isinstance(error, DamagedLogError):
+        logger.error("reader_failed", extra={"reason": str(error)})
+    else:
+        logger.error("reader_failed", exc_info=error)

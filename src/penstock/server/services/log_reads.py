@@ -1,0 +1,86 @@
+"""Reading the log in threads beside the event loop, for readers of the Event Log, searches and message documents.
+
+All threads share one interpreter with the event loop. So while the broker is at work, all who read rest eight times
+as long as they have worked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, cast
+
+from penstock.server.services.contract import Service
+from penstock.server.services.log_names import NameTexts, QueueNames
+from penstock.server.writer.port import ServicePort
+from penstock.storage.log.view import Extents, View
+
+_THREADS = 2
+_REST = 8  # Times as long as the work.
+_REST_SECONDS_MIN = 0.001  # A timer cannot wait for less. Shorter rests add up.
+_AT_WORK_SECONDS = 0.02  # The broker is at work if it has committed something in this time.
+
+_Result = TypeVar("_Result")
+
+
+class LogReads(Service):
+    """What all who read the log share: threads, and the names that numbers in the log stand for."""
+
+    def __init__(self, writer: ServicePort) -> None:
+        super().__init__(writer)
+        self.queues = QueueNames(writer, self.view)
+        self.names = NameTexts(writer, self.view)
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="log-reader")
+        self._rest_until = 0.0
+        self._committed_at = 0.0
+        writer.on_commit.append(self._after_commit)
+
+    def view(self) -> View:
+        """The part of the log that is durable now. For any thread."""
+        return self.writer.log.view()
+
+    def extents(self) -> Extents:
+        return Extents(self.view())
+
+    async def in_thread(self, work: Callable[[], _Result]) -> _Result:
+        """Do something in a thread. If the caller is cancelled, it goes on when the thread is done with its work, so
+        that it can close what the thread has used."""
+        await self._rest()
+        running = asyncio.get_running_loop()
+        future = running.run_in_executor(self._threads, _timed, work)
+        try:
+            result, seconds = await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await asyncio.wait([future])
+            raise
+        self._rest_until = max(self._rest_until, running.time()) + _REST * seconds
+        if isinstance(result, BaseException):
+            raise result
+        return cast("_Result", result)
+
+    async def close(self) -> None:
+        await super().close()
+        await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
+
+    async def _rest(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._committed_at + _AT_WORK_SECONDS:
+            self._rest_until = 0.0
+        if self._rest_until - now >= _REST_SECONDS_MIN:
+            await asyncio.sleep(self._rest_until - now)
+
+    def _after_commit(self) -> None:
+        self.queues.remember()
+        self._committed_at = asyncio.get_running_loop().time()
+
+
+def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """The result, or the exception, and how long it took."""
+    began = time.perf_counter()
+    try:
+        result = work()
+    except Exception as error:
+        result = error
+    return result, time.perf_counter() - began

@@ -1,0 +1,98 @@
+"""Everything that was logged about a message, read in threads beside the event loop."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TypeVar
+
+from penstock.dialects.native.document import Traced, is_queued
+from penstock.dialects.native.events import Event
+from penstock.errors import Fault, RequestError
+from penstock.limits import TRACES_MAX
+from penstock.model.answers import Found, Held
+from penstock.model.commands import ListHeld, LookUp
+from penstock.model.events import Logged
+from penstock.model.story import fold
+from penstock.model.values import Place
+from penstock.server.services.contract import Service, accepted
+from penstock.server.services.event_encoders import as_events, next_index_of
+from penstock.server.services.log_reads import LogReads
+from penstock.server.services.search import read_extent
+from penstock.server.writer.port import ServicePort
+from penstock.storage.log.traces import Trace, Tracer, Traces
+from penstock.storage.log.view import Extents, View
+
+_WORK_SECONDS = 0.01  # In a thread at a time. Then readers rest, if the broker is at work.
+
+_Rendered = TypeVar("_Rendered")
+_Found = dict[Place, Held]
+
+
+class MessageTraces(Service):
+    def __init__(self, writer: ServicePort, reads: LogReads) -> None:
+        super().__init__(writer)
+        self._reads = reads
+        self._traces = Traces()
+        self._open = 0
+
+    async def message(self, place: Place, render: Callable[[Traced], _Rendered]) -> _Rendered:
+        """What is known about a message, rendered in a thread."""
+        if self._open >= TRACES_MAX:
+            raise RequestError(Fault.LOOKUP_LIMIT, str(TRACES_MAX))
+        self._open += 1
+        try:
+            return await self._rendered(place, render)
+        finally:
+            self._open -= 1
+
+    async def _rendered(self, place: Place, render: Callable[[Traced], _Rendered]) -> _Rendered:
+        """Ask the queues first and read the log then, so that it says how what they hold came to be. If it has
+        further places of the message, do that once more for all of them."""
+        places = {place}
+        found: Found = await accepted(self.writer, LookUp(*place))
+        while True:
+            held = {(message.queue, message.sequence): message for message in found.messages}
+            self._reads.queues.remember()
+            view = self._reads.view()
+            trace = await self._trace(view, place, held)
+            known = places.union(held)
+            places = known.union(trace.places)
+            if places == known:
+                break
+            found = await accepted(self.writer, ListHeld(sorted(places)))
+        traced = partial(self._traced, place, trace, held, Extents(view))
+        return await self._reads.in_thread(lambda: render(traced()))
+
+    async def _trace(self, view: View, place: Place, held: _Found) -> Trace:
+        oldest = min([message.created for message in held.values()], default=0)
+        tracer = Tracer(self._traces, view, place, oldest)
+        while await self._reads.in_thread(partial(_go_on, tracer)):
+            pass
+        return await self._reads.in_thread(tracer.trace)
+
+    def _traced(self, place: Place, trace: Trace, held: _Found, extents: Extents) -> Traced:
+        if not trace.events and not held:
+            raise RequestError(Fault.MESSAGE_REMOVED)
+        queued = [where for where, message in held.items() if is_queued(message)]
+        story = fold((event for _, event in trace.events), queued)
+        content = trace.content if isinstance(trace.content, Logged) else None
+        if held and content is None and not isinstance(story.content, Logged):
+            read_extent(next(iter(held.values())), extents)
+        names, queues = self._reads.names.name, self._reads.queues.name
+        return Traced(place, story, content, held, _events(trace), trace.whole, names, queues)
+
+
+def _go_on(tracer: Tracer) -> bool:
+    """Trace for some milliseconds. Returns whether there is more to do."""
+    until = time.monotonic() + _WORK_SECONDS
+    while tracer.step():
+        if time.monotonic() > until:
+            return True
+    return False
+
+
+def _events(trace: Trace) -> Iterator[Event]:
+    for rows in trace.rows:
+        yield from as_events(rows, next_index_of(rows.column("offset").to_numpy()))
