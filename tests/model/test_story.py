@@ -20,7 +20,8 @@ from penstock.model.story import Stay, Story, fold
 from penstock.model.values import Nanos, Place
 from penstock.storage.arrow.columns import decode
 from penstock.storage.arrow.names import Names
-from penstock.storage.log.traces import Tracer, Traces
+from penstock.storage.log.trace_index import Traces
+from penstock.storage.log.traces import Tracer
 from penstock.storage.log.view import Cursor, View
 from tests.engine.test_model import EngineMachine, random_settings, random_step
 from tests.support import lake_reference

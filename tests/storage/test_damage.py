@@ -29,7 +29,8 @@ from penstock.storage.directory import DataDirectory
 from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, is_segment_header, segment_path
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.snapshot import check_snapshot, snapshot_path
-from penstock.storage.log.traces import Tracer, Traces
+from penstock.storage.log.trace_index import Traces
+from penstock.storage.log.traces import Tracer
 from penstock.storage.log.view import Extents
 from tests.support.effort import LONG
 from tests.support.engine_rig import state_of

@@ -16,7 +16,8 @@ from penstock.model.values import Stage
 from penstock.storage.faulty import Faults, FaultyLog
 from penstock.storage.log.decode import events_of
 from penstock.storage.log.segments import SegmentLog
-from penstock.storage.log.traces import Tracer, Traces
+from penstock.storage.log.trace_index import Traces
+from penstock.storage.log.traces import Tracer
 from penstock.storage.log.view import Cursor, View
 from penstock.storage.memory import MemoryLog, MemorySnapshot
 from penstock.storage.port import Log, Section

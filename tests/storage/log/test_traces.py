@@ -25,7 +25,8 @@ from penstock.model.values import Place
 from penstock.storage.directory import DataDirectory
 from penstock.storage.log.decode import events_of
 from penstock.storage.log.segments import SegmentLog
-from penstock.storage.log.traces import Tracer, Traces
+from penstock.storage.log.trace_index import Traces
+from penstock.storage.log.traces import Tracer
 from penstock.storage.log.view import Cursor, View
 from tests.engine.test_model import EngineMachine, random_settings, random_step
 from tests.storage.golden.make import commit

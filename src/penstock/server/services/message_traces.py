@@ -21,7 +21,8 @@ from penstock.server.services.event_encoders import as_events, next_index_of
 from penstock.server.services.log_reads import LogReads
 from penstock.server.services.search import read_extent
 from penstock.server.writer.port import ServicePort
-from penstock.storage.log.traces import Trace, Tracer, Traces
+from penstock.storage.log.trace_index import Traces
+from penstock.storage.log.traces import Trace, Tracer
 from penstock.storage.log.view import Extents, View
 
 _WORK_SECONDS = 0.01  # In a thread at a time. Then readers rest, if the broker is at work.

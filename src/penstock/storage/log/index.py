@@ -7,45 +7,25 @@ needed, and grows with the part. All readers of a log share the indexes of its p
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from threading import Lock
 
 import numpy as np
 
-from penstock.errors import DamagedLogError, EventsRemovedError
+from penstock.errors import DamagedLogError
 from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import HEADER_BYTES, RECORD_BYTES, RECORD_DTYPE, Header, Point, check_payload
-from penstock.storage.log.parts import Part, PartFile, walk
+from penstock.storage.log.parts import Part, PartCache, PartFile, opened, walk
 
 _INDEX_EVERY_BYTES = 64 << 10
 _INDEXES_MAX = 1024  # Parts whose index is kept; one of 16 MiB takes 6 KiB.
-
-
-class PartIndexes:
-    """The indexes of the parts of one log, those kept that were used last. For readers in any thread."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._indexes: OrderedDict[int, PartIndex] = OrderedDict()
-
-    def of(self, part: Part) -> PartIndex:
-        with self._lock:
-            index = self._indexes.get(part.base_offset)
-            if index is None or index.part != part:
-                index = self._indexes[part.base_offset] = PartIndex(part)
-                if len(self._indexes) > _INDEXES_MAX:
-                    self._indexes.popitem(last=False)
-            self._indexes.move_to_end(part.base_offset)
-            return index
 
 
 class PartIndex:
     """Every so many bytes of a part: the offset, the position and the first time of a batch."""
 
     def __init__(self, part: Part) -> None:
-        self.part = part
+        self._part = part
         self._lock = Lock()
         self._covered = Point(part.base_offset, part.base_position)
         self._offsets = [part.base_offset]
@@ -67,7 +47,7 @@ class PartIndex:
                     break
                 if header.end.offset > offset:
                     return header.start
-        raise DamagedLogError(f"{self.part}: the batch of offset {offset} is damaged")
+        raise DamagedLogError(f"{self._part}: the batch of offset {offset} is damaged")
 
     def batch_at(self, position: Position, end: Position) -> tuple[Header, bytes]:
         """The batch that holds a position, checked."""
@@ -79,7 +59,7 @@ class PartIndex:
             else:
                 header = None
             if header is None or header.base_position > position:
-                raise DamagedLogError(f"{self.part}: the batch at position {position} is damaged")
+                raise DamagedLogError(f"{self._part}: the batch at position {position} is damaged")
             payload = file.read(header.base_position + HEADER_BYTES, header.total_bytes - HEADER_BYTES)
         return header, check_payload(header, payload)
 
@@ -114,16 +94,8 @@ class PartIndex:
                     return header.base_offset + bisect_left(times, time)
         return None
 
-    @contextmanager
-    def _open(self) -> Iterator[PartFile]:
-        try:
-            file = self.part.open()
-        except FileNotFoundError:
-            raise EventsRemovedError(self._covered.offset) from None
-        try:
-            yield file
-        finally:
-            file.close()
+    def _open(self) -> AbstractContextManager[PartFile]:
+        return opened(self._part, self._covered.offset)
 
     def _before(self, keys: list[int], key: int) -> Position:
         """The position of the last entry that is not after a key."""
@@ -141,6 +113,13 @@ class PartIndex:
                     self._positions.append(header.base_position)
                 self._covered = header.end
             self._covered = Point(self._covered.offset, end)
+
+
+class PartIndexes(PartCache[PartIndex]):
+    """The indexes of the parts of one log."""
+
+    def __init__(self) -> None:
+        super().__init__(PartIndex, _INDEXES_MAX)
 
 
 def _times(file: PartFile, header: Header, count: int) -> list[Nanos]:

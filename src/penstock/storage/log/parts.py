@@ -7,12 +7,17 @@ them: indexes, views, cursors, traces.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from typing import Protocol
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import Generic, Protocol, TypeVar
 
-from penstock.errors import DamagedLogError
+from penstock.errors import DamagedLogError, EventsRemovedError
 from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import HEADER_BYTES, MAGIC, Header, read_header
+
+Known = TypeVar("Known")
 
 _WALK_BYTES = 16 << 10  # Read at once while walking from header to header.
 
@@ -46,6 +51,43 @@ class Part(Protocol):
 
     def open(self) -> PartFile:
         """Raises `FileNotFoundError` if it has been removed."""
+
+
+@contextmanager
+def opened(part: Part, earliest: int) -> Iterator[PartFile]:
+    """Open a part for a while. Raises `EventsRemovedError` with `earliest` if it has been removed."""
+    try:
+        file = part.open()
+    except FileNotFoundError:
+        raise EventsRemovedError(earliest) from None
+    try:
+        yield file
+    finally:
+        file.close()
+
+
+class PartCache(Generic[Known]):
+    """What readers have found out about parts; the least recently used is forgotten first. For any thread."""
+
+    def __init__(
+        self, make: Callable[[Part], Known], most: int, size_of: Callable[[Known], int] = lambda _: 1
+    ) -> None:
+        self._make = make
+        self._most = most  # The sum of all sizes.
+        self._size_of = size_of
+        self._lock = Lock()
+        self._known: OrderedDict[int, tuple[Part, Known]] = OrderedDict()  # By the first offset of a part.
+
+    def of(self, part: Part) -> Known:
+        with self._lock:
+            known = self._known.get(part.base_offset)
+            if known is None or known[0] != part:
+                known = self._known[part.base_offset] = part, self._make(part)
+                while sum([self._size_of(each) for _, each in self._known.values()]) > self._most:
+                    self._known.popitem(last=False)
+            else:
+                self._known.move_to_end(part.base_offset)
+            return known[1]
 
 
 def part_at(parts: Sequence[Part], position: Position) -> int:
