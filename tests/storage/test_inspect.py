@@ -151,7 +151,7 @@ def test_a_last_batch_that_was_not_finished_is_a_torn_tail(data: Path, kept: int
     path.write_bytes(path.read_bytes()[: start + kept])
     result = run("verify", data)
     assert result.exit_code == 1
-    assert f"{LAST}, byte {start}: a torn tail" in result.stdout
+    assert f"{LAST}, byte {start}: torn tail" in result.stdout
     assert "will be cut at next start" in result.stdout
 
 

@@ -2,9 +2,9 @@
 
 penstock.json        format, shard, and the key that message ids are checked with
 lock                 held by the process that serves the directory
-log/                 segments, named by the first offset in them
-snapshots/           the newest two, named by the offset they are of
-history/             the Object History, made from the log; there once an object has been published
+log/                 segments, named by their first offset
+snapshots/           the newest two, named by their offset
+history/             the Object History, made from the log; exists once an object has been published
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Identity(msgspec.Struct):
     id_key: str  # Hexadecimal.
 
     def check(self) -> None:
-        """Raises `ValueError` for what no broker has written."""
+        """Raises `ValueError` for values that no broker writes."""
         if not 0 <= self.shard <= SHARD_MAX:
             raise ValueError(f"shard is {self.shard}, expected 0 to {SHARD_MAX}")
         if not re.fullmatch(rf"[0-9a-f]{{{2 * ID_KEY_BYTES}}}", self.id_key):
@@ -48,7 +48,7 @@ class DataDirectory:
         self._identity_lock: int | None = None
 
     def open(self) -> Identity:
-        """Take the directory for this process; make it if it is not there."""
+        """Take the directory for this process. Create it if it does not exist."""
         self._check_path()
         try:
             for folder in (self.path, self.log, self.snapshots):
@@ -61,7 +61,7 @@ class DataDirectory:
             raise DataDirectoryError(f"cannot use {self.path}: {error}") from error
 
     def read_identity(self) -> Identity:
-        """Look at a directory without taking it."""
+        """Read the identity without taking the directory."""
         self._check_path()
         identity = self._read_identity()
         if identity is None:
@@ -69,9 +69,9 @@ class DataDirectory:
         return identity
 
     def lost(self) -> str | None:
-        """Why this process may not use the directory any more, for a message. None: it may.
+        """Why this process may no longer use the directory, for a message; None if it may.
 
-        Nothing is opened here: to close the file again would release its lock.
+        This opens nothing, because closing the lock file again would release its lock.
         """
         assert self._lock is not None
         lock = self.path / "lock"
@@ -105,8 +105,8 @@ class DataDirectory:
                 )
 
     def _lock_identity(self) -> None:
-        """A second lock, on a file without which no broker starts: so one that finds the lock file removed is refused
-        too. Whoever opens and closes this file later in this process releases it."""
+        """A second lock, on a file that every broker needs: it also refuses one that finds the lock file removed.
+        Opening and closing this file later in this process would release it."""
         self._identity_lock = _try_lock(self.path / "penstock.json")
         if self._identity_lock is None:
             raise InUseError(
@@ -126,8 +126,8 @@ class DataDirectory:
                 identity.check()
         except (msgspec.DecodeError, ValueError) as error:
             raise DataDirectoryError(
-                f"{path} is damaged: {error}. Restore it from a backup: with another key no message id that was given"
-                " out is recognised"
+                f"{path} is damaged: {error}. Restore it from a backup: with another key, no message id that was"
+                " given out is valid"
             ) from error
         if identity.format != DIRECTORY_FORMAT:
             raise DataDirectoryError(
@@ -137,14 +137,14 @@ class DataDirectory:
 
     def _make_identity(self) -> Identity:
         if any(self.log.iterdir()):
-            raise DataDirectoryError(f"{self.path} has a log, but penstock.json is missing")
+            raise DataDirectoryError(f"{self.path} has a log, but penstock.json is missing; restore it from a backup")
         identity = Identity(DIRECTORY_FORMAT, 0, secrets.token_hex(ID_KEY_BYTES))
         write_durably(self.path / "penstock.json", msgspec.json.encode(identity) + b"\n")
         return identity
 
 
 def take_lock(path: Path) -> int | None:
-    """A lock, released by closing the descriptor; None if another process has it. The file names who has it."""
+    """A lock, released by closing the descriptor; None if another process holds it. The file names the holder."""
     descriptor = _try_lock(path, os.O_CREAT)
     if descriptor is not None:
         os.ftruncate(descriptor, 0)
@@ -153,8 +153,8 @@ def take_lock(path: Path) -> int | None:
 
 
 def _try_lock(path: Path, flags: int = 0) -> int | None:
-    # A POSIX record lock belongs to this process alone: it does not pass to a forked child, and the kernel lets go of
-    # it when the process dies, however it dies.
+    # A POSIX record lock belongs to this process alone: a forked child does not get it, and the kernel releases it
+    # when the process dies, however it dies.
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | flags, 0o600)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -165,7 +165,7 @@ def _try_lock(path: Path, flags: int = 0) -> int | None:
 
 
 def _is_same_file(descriptor: int, path: Path) -> bool:
-    """Whether an open file is still the one at this path. What cannot be found out counts as yes."""
+    """Whether an open file is still the one at this path. True if that cannot be found out."""
     try:
         there = path.stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -176,15 +176,15 @@ def _is_same_file(descriptor: int, path: Path) -> bool:
 
 
 def lock_holder(path: Path) -> str:
-    """The process that has the lock, for a message. Call it only where the lock could not be taken."""
+    """The process that holds the lock, for a message. Only to be called when the lock could not be taken."""
     try:
         return f"process {int(path.read_text())}"
     except (OSError, ValueError):
-        return "another process"  # An older version has the lock: it left no number.
+        return "another process"  # An older version holds the lock: it writes no number.
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write a small file so that it is there whole, or not at all."""
+    """Write a small file atomically: it is there whole or not at all."""
     temporary = path.with_name(path.name + ".tmp")
     with create_private(temporary) as file:
         file.write(data)
@@ -194,7 +194,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def create_private(path: Path) -> BinaryIO:
-    """A new or emptied file that only its owner can read."""
+    """Create or empty a file that only its owner can read."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     return os.fdopen(descriptor, "wb", buffering=1 << 20)
 
@@ -206,7 +206,7 @@ def publish_durably(temporary: Path, path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """The content of a file, or the names in a directory."""
+    """Sync the content of a file, or the names in a directory."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

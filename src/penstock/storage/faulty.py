@@ -1,9 +1,8 @@
-"""A log on a disk that lies, breaks and loses power, in virtual time: for simulations.
+"""A log on a disk that fails and loses power, in virtual time: for simulations.
 
-Commits take time, and may fail at the write (an error, a full disk) or at the sync. Batches that were synced are kept
-whatever happens. Of the batch under way a crash leaves any number of its first bytes: none, all, or a torn piece,
-which the next recovery cuts off. A bit of a batch before the snapshot may flip (`rot`). The same seed gives the same
-disk.
+Commits take time, and may fail at the write (an error, a full disk) or at the sync. Batches that were synced always
+stay. A crash leaves any number of the first bytes of the batch that was being written: none, all, or a torn piece,
+which the next recovery cuts. A bit in a batch before the snapshot may flip (`rot`). The seed decides it all.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class Faults(NamedTuple):
 
 
 def rot(durable: list[bytes], snapshot_offset: int, random: Random) -> Position | None:
-    """Flip one bit in the heap of one batch that a snapshot covers; where the batch is, None if there is no such."""
+    """Flip one bit in the heap of a batch that a snapshot covers; the batch's position, or None if there is none."""
     covered = [
         (index, header)
         for index, data in enumerate(durable)
@@ -53,7 +52,7 @@ def rot(durable: list[bytes], snapshot_offset: int, random: Random) -> Position 
 
 
 class FaultyLog(MemoryLog):
-    """`durable` is the disk: hand the same list to the log that comes after a crash."""
+    """`durable` is the disk: give the same list to the log that is opened after a crash."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class FaultyLog(MemoryLog):
         self._under_way: bytes | None = None
         self._failed: OSError | None = None
         self._rotten: set[Position] = set()  # Batches that are damaged, by their positions.
-        self._gone = False  # Crashed or abandoned: what it still had planned does not happen.
+        self._gone = False  # Crashed or abandoned: what was still to happen does not.
 
     def recover(self) -> Recovered:
         self._cut_torn_tail()
@@ -145,7 +144,7 @@ class FaultyLog(MemoryLog):
         return self.durable if self._under_way is None else [*self.durable, self._under_way]
 
     def crash(self) -> None:
-        """The power goes. Whatever was under way may be there afterwards: whole, torn, or not at all."""
+        """The power fails. The batch that was being written may be whole, torn or missing afterwards."""
         self._gone = True
         if self._under_way is not None:
             size = len(self._under_way)
@@ -155,7 +154,7 @@ class FaultyLog(MemoryLog):
             self._under_way = None
 
     def abandon(self) -> None:
-        """After a failure: cut off whatever was not known to be durable. Nobody was told of it."""
+        """Cut off what was not known to be durable."""
         self._gone = True
         self._under_way = None
 

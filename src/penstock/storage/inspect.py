@@ -1,6 +1,6 @@
-"""Look at a data directory without taking it: everything is read and checked, nothing is written or mended.
+"""Inspect a data directory without taking it: everything is read and checked, nothing is written or repaired.
 
-What a start-up would cut (a torn tail) and what it would refuse (damage) are told apart by the same rules as there.
+The rules are those of a start, which cuts a torn tail and refuses damage.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from penstock.storage.log.segment import (
 from penstock.storage.log.snapshot import check_snapshot, list_snapshots, read_facts, read_snapshot
 from penstock.storage.port import Section, SnapshotFacts
 
-Advance = Callable[[int], None]  # Told how many bytes were read.
+Advance = Callable[[int], None]  # Called with the number of bytes read since the last call.
 
 _FLOCK = Layout("hhqqi4x")  # struct flock: type, whence, start, length, process.
 _TRIES = 5
@@ -46,8 +46,8 @@ _TRIES = 5
 
 class Severity(IntEnum):
     WHOLE = 0
-    TORN = 1  # A commit that nobody was told of did not come to its end: the next start cuts it.
-    DAMAGED = 2  # Something that was once whole is not any more.
+    TORN = 1  # The last commit was not finished and nobody got an answer: the next start cuts it.
+    DAMAGED = 2  # Something that was whole has changed.
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -57,7 +57,7 @@ class Problem(msgspec.Struct, frozen=True):
     byte: int | None = None
     first_lost: int | None = None  # Offsets.
     last_lost: int | None = None
-    stops: bool = True  # Damage: does it stop a start? Not if a snapshot covers it.
+    stops: bool = True  # Whether damage stops a start. It does not if a snapshot covers it.
 
 
 class SnapshotReport(msgspec.Struct, frozen=True):
@@ -77,7 +77,7 @@ class SegmentReport(msgspec.Struct, kw_only=True):
     end_position: Position
     batches: int = 0
     records: int = 0
-    events: int = 0  # Letters: a record may stand for several, or for none.
+    events: int = 0  # Letters: a record has one, several or none.
     bytes_used: int = 0
     bytes_reserved: int = 0
     first_time: Nanos | None = None
@@ -91,17 +91,17 @@ class Report(msgspec.Struct, kw_only=True):
     directory: str
     format: int
     shard: int
-    held_by: int | None  # The process that serves the directory; then this is a picture of something that moves.
+    held_by: int | None  # The process that serves the directory. Then the log may change while it is read.
     snapshots: list[SnapshotReport] = []  # Newest first.
     segments: list[SegmentReport] = []
-    holes: list[tuple[int, int]] = []  # First and last offset of what compaction has removed.
-    leftovers: list[str] = []  # Files that no start reads: cut tails, unfinished snapshots.
+    holes: list[tuple[int, int]] = []  # The first and the last offset of each stretch that compaction has removed.
+    leftovers: list[str] = []  # Files that no start reads: cut tails and unfinished snapshots.
     problems: list[Problem] = []
-    damaged: list[tuple[Position, Position]] = []  # Parts of the log whose events are in the snapshot.
+    damaged: list[tuple[Position, Position]] = []  # Unreadable ranges of the log that the snapshot covers.
 
     @property
     def starts(self) -> bool:
-        """Would a broker start with it?"""
+        """Would a broker start?"""
         return not any(problem.stops for problem in self.problems if problem.severity is Severity.DAMAGED)
 
     @property
@@ -110,12 +110,12 @@ class Report(msgspec.Struct, kw_only=True):
 
     @property
     def snapshot(self) -> SnapshotReport | None:
-        """The one that a start would use."""
+        """The snapshot that a start would use."""
         return next((snapshot for snapshot in self.snapshots if snapshot.problem is None), None)
 
     @property
     def covered(self) -> int:
-        """Events before this offset are in that snapshot."""
+        """The snapshot holds all events before this offset."""
         return self.snapshot.offset or 0 if self.snapshot else 0
 
     @property
@@ -124,7 +124,7 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 def holder(directory: Path) -> int | None:
-    """The process that serves a directory. Not for use by that process: closing the file would end its lock."""
+    """The process that serves a directory. It must not call this itself: closing the file would release its lock."""
     try:
         file = os.open(directory / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -155,8 +155,8 @@ def scan(directory: DataDirectory, advance: Advance = lambda _: None) -> Report:
             _scan(directory, report, advance)
             return report
         except FileNotFoundError:
-            continue  # Compaction was at work: what there is now is another list of files.
-    raise DataDirectoryError(f"{directory.path} changes faster than it can be read")
+            continue  # Compaction has removed a file: list them again.
+    raise DataDirectoryError(f"{directory.path} changes faster than it can be read; try again")
 
 
 def newest_snapshot(directory: DataDirectory) -> tuple[SnapshotFacts, Iterator[Section]] | None:
@@ -171,11 +171,9 @@ def newest_snapshot(directory: DataDirectory) -> tuple[SnapshotFacts, Iterator[S
 
 
 def replay(directory: DataDirectory, report: Report) -> Iterator[tuple[int, Event, Position]]:
-    """The events after the snapshot that a start would use, each with its offset and position. Changes nothing."""
+    """The events that a start would replay after the snapshot, each with its offset and position."""
     start = report.covered
-    end = (
-        report.segments[-1].next_offset if report.segments else start
-    )  # Of what was checked: the log may have grown.
+    end = report.segments[-1].next_offset if report.segments else start  # The log may have grown since the scan.
     for header, payload in batches(directory, start, report.known):
         for offset, (event, position) in enumerate(events_of(header, payload), start=header.base_offset):
             if start <= offset < end:
@@ -183,8 +181,7 @@ def replay(directory: DataDirectory, report: Report) -> Iterator[tuple[int, Even
 
 
 def batches(directory: DataDirectory, start: int, known: Point = START) -> Iterator[tuple[Header, bytes]]:
-    """Every batch that can be read and has something at `start` or later. Damage is passed over where its events are
-    known."""
+    """Every batch that can be read and has events at `start` or later. Damage is skipped if a snapshot covers it."""
     paths = segment_paths(directory.log)
     for index, path in enumerate(paths):
         if index + 1 < len(paths) and int(paths[index + 1].stem) <= start:
@@ -194,7 +191,7 @@ def batches(directory: DataDirectory, start: int, known: Point = START) -> Itera
                 if header.end.offset > start:
                     yield header, payload
         except DamagedLogError:
-            continue  # `scan` says what is wrong with it.
+            continue  # `scan` reports what is wrong with it.
 
 
 # ── The scan ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -230,13 +227,13 @@ def _read_snapshot(path: Path, report: Report) -> SnapshotReport:
 def _scan_segment(
     path: Path, following: Path | None, report: Report, end: Point | None, advance: Advance
 ) -> Point | None:
-    """Check one segment; where it ends, or None if that cannot be known."""
+    """Check one segment. Returns where it ends, or None if that is unknown."""
     last = following is None
     try:
         segment = _opened(path, following, report)
     except DamagedLogError as error:
         if last and is_unborn(path):
-            text = "a crash while this segment was made left it without a header; it never held anything"
+            text = "a crash while this segment was created left it without a header; it never held an event"
             report.problems.append(Problem(Severity.TORN, text, str(path), 0))
             return end
         report.problems.append(_damage(path, _without_path(path, error), byte=0))
@@ -269,7 +266,7 @@ def _scan_segment(
 
 
 def _opened(path: Path, following: Path | None, report: Report) -> Segment:
-    """A segment that a start does not replay may have lost its header."""
+    """A segment that is not replayed may have lost its header."""
     try:
         return open_segment(path)
     except DamagedHeaderError as error:
@@ -281,7 +278,7 @@ def _opened(path: Path, following: Path | None, report: Report) -> Segment:
 
 
 def _known(segment: Segment, following: Path | None, report: Report) -> Point:
-    """Up to where a start does not need the events of a segment."""
+    """The point up to which a start does not need the events of a segment."""
     if following is None or int(following.stem) > report.covered:
         return report.known
     return Point(int(following.stem), segment.end())
@@ -289,7 +286,7 @@ def _known(segment: Segment, following: Path | None, report: Report) -> Point:
 
 def _gap(segment: Segment, gap: Gap) -> Problem:
     lost = (gap.first_offset, gap.end_offset - 1)
-    text = f"events {lost[0]} to {lost[1]} cannot be read; a snapshot covers them, so that a broker starts"
+    text = f"events {lost[0]} to {lost[1]} cannot be read; a snapshot covers them, so a broker starts"
     return Problem(Severity.DAMAGED, text, str(segment.path), segment.file_offset(gap.start), *lost, stops=False)
 
 
@@ -344,15 +341,13 @@ def _count(group: list[Found], found: SegmentReport) -> None:
 
 
 def _judge(reader: SegmentReader, *, last: bool) -> Problem | None:
-    """The rule of a start-up: a bad tail is torn, a bad middle is damage."""
+    """By the rule of a start: a bad tail is torn, a bad middle is damage."""
     damage, path = reader.damage, reader.segment.path
     if damage is None:
         return None
     first = damage.next_offset
     if last and damage.resumes_at is None and first >= reader.known.offset:
-        text = (
-            f"a torn tail: what follows byte {damage.file_offset} is not a whole batch and will be cut at next start"
-        )
+        text = f"torn tail: what follows byte {damage.file_offset} is not a whole batch; the next start will cut it"
         return Problem(Severity.TORN, text, str(path), damage.file_offset)
     end = damage.resumes_at
     if end is None and last:

@@ -1,4 +1,4 @@
-"""A log in memory: honest, immediate, gone with the process. For tests, and for a queue inside a program."""
+"""A log in memory: reliable, immediate, gone with the process. For tests, and for a queue inside a program."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class MemoryPart(NamedTuple):
         return self.data[start : start + size]
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing is open."""
 
 
 class MemorySnapshot(NamedTuple):
@@ -153,7 +153,7 @@ class MemoryLog:
         return self.durable
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """Nothing is open."""
 
     def abandon(self) -> None:
         """Nothing to cut off: what is committed is durable at once."""

@@ -49,15 +49,15 @@ class Log(Protocol):
         """Read what is there, once, before the first append. `events` must be read to its end."""
 
     def close(self) -> None:
-        """Let go of everything. Does not commit."""
+        """Close all files. Does not commit."""
 
     def abandon(self) -> None:
-        """After a failure: close, and cut off whatever is not known to be durable. Nobody was told of it."""
+        """After a failure: close, and cut off what is not known to be durable. No client has an answer for it."""
 
     # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def append(self, event: Event) -> Position:
-        """Add an event to the batch that collects; where its extent begins."""
+        """Add an event to the batch that collects. Returns the position of its extent."""
 
     @property
     def collecting(self) -> int:
@@ -74,11 +74,11 @@ class Log(Protocol):
 
     @property
     def start(self) -> Point:
-        """Where the oldest part begins that is left."""
+        """Where the oldest part begins that was not removed."""
 
     @property
     def end(self) -> Point:
-        """Where that ends which is durable."""
+        """Where the durable part of the log ends."""
 
     def read(self, position: Position, size: int) -> bytes:
         """An extent, or a piece of it, from memory or disk. Raises `DamagedExtentError`. Only for the thread that

@@ -226,7 +226,7 @@ def test_a_segment_under_a_wrong_name_is_refused(log: SegmentLog, tmp_path: Path
     write(log, 4)
     close_log(log)
     segment_path(tmp_path / "log", 3).rename(segment_path(tmp_path / "log", 4))
-    with pytest.raises(DamagedLogError, match="the header says that it begins with offset 3"):
+    with pytest.raises(DamagedLogError, match=r"its header has another first offset \(3\) than its name"):
         reopened(tmp_path)
 
 

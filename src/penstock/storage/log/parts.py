@@ -122,7 +122,7 @@ def walk(
 
 
 def next_header(data: bytes, position: Position) -> Header | None:
-    """The first header in some bytes of the log, past their beginning, that stands where it says."""
+    """The first header in some bytes of the log, after their beginning, that is at its own position."""
     at = data.find(MAGIC, 1)
     while at >= 0:
         header = read_header(data[at : at + HEADER_BYTES])

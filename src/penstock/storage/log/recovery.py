@@ -1,7 +1,7 @@
 """Recovery: what a start finds in a data directory, mended where that is safe.
 
-A bad tail of the newest segment is a commit that a crash has torn: nobody was told of it, and it is cut. Damage
-anywhere else stops the start, unless a snapshot covers the damaged events.
+A bad tail of the newest segment is a commit that a crash has torn. No client has an answer for it, so it is cut.
+Damage anywhere else stops the start, unless a snapshot covers the damaged events.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One segment file: a header, then batches, then (in the newest one) room reserved as zeros.
+"""One segment file: a header, then batches, then (in the newest one) reserved space, which is zeros.
 
-A segment is named by the offset of its first record. Its header repeats that and says where in the log its first
-batch stands; positions run on from segment to segment without a gap.
+A segment is named by the offset of its first record. Its header has that offset and the position of its first batch.
+Positions continue from segment to segment without a gap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEGMENT_FORMAT = 1
 _SEGMENT_HEADER = Struct("<4sHHQQq28xI")
 SEGMENT_HEADER_BYTES = _SEGMENT_HEADER.size
 assert SEGMENT_HEADER_BYTES == 64
-_SECTOR_BYTES = 4096  # What a disk reads, or cannot read, at once.
+_SECTOR_BYTES = 4096  # The unit in which a disk can or cannot be read.
 
 
 class Segment(NamedTuple):
@@ -78,7 +78,7 @@ class SegmentFile:
 
 
 class Damage(NamedTuple):
-    """Where a segment stops making sense."""
+    """Where a segment can no longer be read."""
 
     file_offset: int
     next_offset: int  # The first offset that cannot be read.
@@ -86,7 +86,7 @@ class Damage(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A damaged part of a segment, from the start of a batch to the start of the next one that makes sense."""
+    """A damaged stretch of a segment, from the start of a batch to the start of the next one that can be read."""
 
     start: Position
     end: Position
@@ -133,12 +133,12 @@ def open_segment(path: Path) -> Segment:
     if number != SEGMENT_FORMAT:
         raise DamagedLogError(f"{path} has format {number}; this version reads format {SEGMENT_FORMAT}")
     if path.name != segment_path(path.parent, base_offset).name:
-        raise DamagedLogError(f"{path}: the header says that it begins with offset {base_offset}")
+        raise DamagedLogError(f"{path}: its header has another first offset ({base_offset}) than its name")
     return Segment(path, shard, base_offset, base_position, created)
 
 
 def segment_without_header(path: Path, following: Segment) -> Segment:
-    """A finished segment whose header is damaged: the file's name, its batches and the next segment say the same."""
+    """A finished segment whose header is damaged: its name, its batches and the next segment have the same facts."""
     with path.open("rb") as file:
         first = read_header(readable(file, SEGMENT_HEADER_BYTES, HEADER_BYTES))
     base_offset = int(path.stem)
@@ -150,7 +150,7 @@ def segment_without_header(path: Path, following: Segment) -> Segment:
 
 
 class SegmentReader:
-    """Walks the batches of a segment. After the walk: where it ended, and whether anything is wrong there.
+    """Reads the batches of a segment in order. Then it knows where they end, and whether there is damage.
 
     A damaged batch ends the walk, unless its events are known from elsewhere, which is so before the point `known`:
     then it is noted in `gaps` and skipped.
@@ -180,7 +180,7 @@ class SegmentReader:
                     self.next_offset += found.header.records
                     self.end += found.header.total_bytes
                     yield found
-                if self.end >= size or not self._passes_over(file, size):
+                if self.end >= size or not self._skips_gap(file, size):
                     return
 
     def _next(self, file: BinaryIO) -> Found | None:
@@ -196,9 +196,9 @@ class SegmentReader:
     def _position(self, file_offset: int) -> Position:
         return self.segment.base_position + file_offset - SEGMENT_HEADER_BYTES
 
-    def _passes_over(self, file: BinaryIO, size: int) -> bool:
-        """Zeros are reserved room. Anything else is a torn batch, or damage if something whole follows it, or
-        nothing but a gap if its events are known."""
+    def _skips_gap(self, file: BinaryIO, size: int) -> bool:
+        """Whether reading can go on after what stands here. Zeros are reserved space. Anything else is a torn batch,
+        or damage if a whole batch follows, or only a gap if its events are known."""
         rest = readable(file, self.end, size - self.end)
         if self.next_offset < self.known.offset and (resumes := self._known_end(rest)):
             end, offset = resumes
@@ -211,7 +211,7 @@ class SegmentReader:
         return False
 
     def _known_end(self, rest: bytes) -> tuple[int, int] | None:
-        """Where the damage ends, as a file offset and an offset, if everything before that is known."""
+        """The file offset and the offset where the damage ends, if all events before that are known."""
         header = read_header(rest[:HEADER_BYTES])
         stands = header and self._stands_at(header, self.end) and header.base_offset == self.next_offset
         if header and stands and header.total_bytes <= len(rest):  # Only its payload is damaged.
@@ -225,13 +225,13 @@ class SegmentReader:
         return (at, self.known.offset) if covered else None
 
     def _following(self, rest: bytes) -> tuple[int, int] | None:
-        """The next batch whose header stands where it says: its file offset and its offset."""
+        """The file offset and the offset of the next batch whose header is at its own position."""
         header = next_header(rest, self.end_position)
         return (self.segment.file_offset(header.base_position), header.base_offset) if header else None
 
 
 def readable(file: BinaryIO, at: int, size: int) -> bytes:
-    """Bytes of a file. What the disk cannot read is zeros: their checksum tells that they are damaged."""
+    """Bytes of a file. What the disk cannot read is zeros, so that the checksum of their batch does not match."""
     try:
         file.seek(at)
         return file.read(size)
@@ -245,7 +245,7 @@ def readable(file: BinaryIO, at: int, size: int) -> bytes:
 
 
 def gaps_of(segment: Segment, following: Segment) -> list[Gap]:
-    """The damaged parts of a segment that is finished: another one follows it."""
+    """The gaps of a finished segment, which another one follows."""
     reader = SegmentReader(segment, Point(following.base_offset, segment.end()))
     for _ in reader.batches():
         pass

@@ -1,9 +1,9 @@
-"""Snapshots: the state as of one offset, beside the log, whole or not at all.
+"""Snapshot files: the state as of one offset, beside the log, whole or not at all.
 
     header | section … | end section
 
-A section is a kind, facts (JSON) and columns (raw bytes), with a CRC-32C over all of it. The end section counts the
-others, so that a snapshot that stops early is not mistaken for a whole one.
+A section is a kind, facts (JSON) and columns (raw bytes), with a CRC-32C over all of them. The end section has the
+number of the others, so that a truncated snapshot is not taken for a whole one.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from penstock.storage.port import Section, SnapshotFacts
 
 _MAGIC = b"PSNP"
 _FORMAT = 3
-_FORMATS_READ = (2, 3)  # 2 had rows without object and topics; 1, without a lease of their own.
+_FORMATS_READ = (2, 3)  # Rows of format 2 had no object and no topics; those of format 1, no lease.
 _HEADER = Struct("<4sHHQQqI")  # The last field is the CRC-32C of the others.
-_SECTION = Struct("<12sIQQI")  # Kind, bytes of facts, bytes of two columns, CRC-32C of all of it.
+_SECTION = Struct("<12sIQQI")  # Kind, size of the facts, sizes of two columns, CRC-32C of everything.
 _COLUMNS_MAX = 2
-_SYNC_EVERY_BYTES = 32 << 20  # So that the disk is never handed a mountain at the end.
+_SYNC_EVERY_BYTES = 32 << 20  # So that the final sync has little left to do.
 
 
 def snapshot_path(directory: Path, offset: int) -> Path:
