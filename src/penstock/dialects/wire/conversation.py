@@ -40,8 +40,8 @@ class Peer(Protocol):
     def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
         """Call once when the queue, which need not be there yet, has a message that is ready; at once if it has."""
 
-    def follow(self, queue: int, sequence: int, tell: Callable[[Kind], None]) -> Cancelable:
-        """Tell every event of a message from now to its end, each when it is durable."""
+    def follow(self, queue: int, sequence: int, report: Callable[[Kind], None]) -> Cancelable:
+        """Report each later event of a message, when it is durable, up to its last."""
 
     def waiting(self, queue: str) -> int:
         """How many clients wait for a message of this queue."""

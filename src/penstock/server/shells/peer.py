@@ -34,8 +34,8 @@ class LoopPeer(CommandOrder):
     def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
         return self._writer.watch(queue, wake)
 
-    def follow(self, queue: int, sequence: int, tell: Callable[[Kind], None]) -> Cancelable:
-        return self._writer.follow(queue, sequence, tell)
+    def follow(self, queue: int, sequence: int, report: Callable[[Kind], None]) -> Cancelable:
+        return self._writer.follow(queue, sequence, report)
 
     def waiting(self, queue: str) -> int:
         return self._writer.waiting(queue)

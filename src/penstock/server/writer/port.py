@@ -50,7 +50,7 @@ class ClientPort(Protocol):
     def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
         """Call once when the queue has a ready message; now, if it has one. The queue need not exist yet."""
 
-    def follow(self, queue: int, sequence: int, tell: Callable[[Kind], None]) -> Cancelable:
+    def follow(self, queue: int, sequence: int, report: Callable[[Kind], None]) -> Cancelable:
         """Report each later event of a message, when it is durable, up to its last."""
 
     def waiting(self, queue: str) -> int:
