@@ -40,7 +40,7 @@ from penstock.storage.directory import DataDirectory, Identity
 logger = logging.getLogger(__name__)
 
 _REVIVE_SECONDS = 1.0
-_LOOK_AROUND_SECONDS = 5.0
+_FOLLOW_CLOCK_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
 _AFTER_LOSS = (
     "The broker has stopped; what it acknowledged in its last second may be lost. Put the directory back, make sure"
@@ -55,7 +55,6 @@ class Broker:
         self.config, self._backlog = plan(config, available())
         self.directory = DataDirectory(config.data)
         self._clock = Clock()
-        self._clock_is_off = False
         self._stop = asyncio.Event()
         self._reviving: asyncio.Task[None] | None = None
         self._lost: str | None = None  # Why the data directory cannot be used any more.
@@ -75,7 +74,7 @@ class Broker:
             http, lines = (str(Address(*each.sockets[0].getsockname()[:2])) for each in listeners)
             logger.info("listening", extra={"http": http, "lines": lines, "data": str(self.config.data)})
             self._start_services()
-            rounds = [asyncio.create_task(self._look_around()), asyncio.create_task(self._watch_directory())]
+            rounds = [asyncio.create_task(self._follow_clock()), asyncio.create_task(self._watch_directory())]
             await self._stop.wait()
             for each in rounds:
                 each.cancel()
@@ -128,11 +127,6 @@ class Broker:
         for service in (*self.services, self.history_writes, self.snapshots):
             service.start()
 
-    async def _look_around(self) -> None:
-        while True:
-            await asyncio.sleep(_LOOK_AROUND_SECONDS)
-            self._follow_clock()
-
     async def _watch_directory(self) -> None:
         """Stop if the directory is no longer ours: acknowledged messages could be lost, and another broker's files
         overwritten."""
@@ -144,14 +138,17 @@ class Broker:
             self.loop.fail(DataDirectoryError(lost))
         self._stop.set()
 
-    def _follow_clock(self) -> None:
+    async def _follow_clock(self) -> None:
         """Log once if the system clock was set, and keep timers right while our clock adjusts to it."""
-        error = self._clock.follow()
-        if error:
-            self.loop.rearm()
-        if abs(error) > SECOND_NS and not self._clock_is_off:
-            logger.warning("clock_set", extra={"seconds": error / SECOND_NS})
-        self._clock_is_off = bool(error)
+        is_right = True
+        while True:
+            await asyncio.sleep(_FOLLOW_CLOCK_SECONDS)
+            error = self._clock.follow()
+            if error:
+                self.loop.rearm()
+            if abs(error) > SECOND_NS and is_right:
+                logger.warning("clock_set", extra={"seconds": error / SECOND_NS})
+            is_right = not error
 
     def _on_failure(self, _: BaseException) -> None:
         self.snapshots.cancel()
@@ -228,7 +225,7 @@ class Broker:
 
 
 def serve(config: Config) -> int:
-    sys.setswitchinterval(0.0005)  # The log's thread waits for the interpreter after each sync: not for long.
+    sys.setswitchinterval(0.0005)  # The thread of the log needs the interpreter soon after each sync.
     gc.set_threshold(50_000, 20, 100)
 
     async def run() -> int:
