@@ -90,6 +90,9 @@ class Session(Gathering):
         "_labels",
         "_last_fetch",
         "_leases",
+        "_marks",
+        "_posts",
+        "_queue",
         "_replies",
         "_sessions",
         "_short",
@@ -111,6 +114,9 @@ class Session(Gathering):
         self._following = Following(self._replies, sessions.settings.followed_max)
         self._expiry: Cancelable | None = None
         self._waits: set[_Wait] = set()
+        self._queue: str | None = None  # Of the last post that was gathered,
+        self._posts: list[NewMessage] = []  # with all posts to that queue
+        self._marks: list[int] = []  # and their marks.
         self._last_fetch: Fetch | None = None  # Of those that were gathered,
         self._labels: list[int] = []  # and all that want the same.
         self._short: list[tuple[_Wish, list[int]]] = []  # Fetches that may get more once the client has read.
@@ -137,7 +143,7 @@ class Session(Gathering):
 
     def settle(self) -> None:
         super().settle()
-        self._last_fetch = None
+        self._queue = self._last_fetch = None
         if self._short and not self._replies.peer.choked:
             short, self._short = self._short, []
             for wish, labels in short:
@@ -155,7 +161,7 @@ class Session(Gathering):
             self._replies.refuse(post.label, "BadRequest", f"the message is over {BODY_BYTES_MAX} bytes")
             return
         if self._fetches:
-            self.settle()
+            self.settle()  # Commands keep their order: see `Gathering`.
         message = NewMessage(body, "", post.priority if post.priority > 0 else 0)
         notify = post.notify
         if notify == _SYNC_ONLY:
@@ -169,16 +175,13 @@ class Session(Gathering):
             if self._replies.peer.waiting(post.queue):
                 self._post_fleeting(post.queue, message, mark)
                 return
-        posts, marks = self._publishes.get(post.queue) or self._begin_posts(post.queue)
-        posts.append(message)
-        marks.append(mark)
-        if len(posts) >= GATHERED_MAX:
+        if post.queue != self._queue:
+            self._queue = post.queue
+            self._posts, self._marks = self._publishes.setdefault(post.queue, ([], []))
+        self._posts.append(message)
+        self._marks.append(mark)
+        if len(self._marks) >= GATHERED_MAX:
             self.settle()
-
-    def _begin_posts(self, queue: str) -> _Posts:
-        posts: _Posts = ([], [])
-        self._publishes[queue] = posts
-        return posts
 
     def _publish_together(self, queue: str, messages: _Posts) -> None:
         posts, marks = messages

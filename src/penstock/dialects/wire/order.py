@@ -4,10 +4,11 @@
 sends on without waiting for its answers.
 
 **Why this needs a rule:** commands that arrive together are decided together, one kind after the other: finishes
-first, publishes next, fetches last. The writer does this with the commands of all clients, and a conversation with
-the commands of one read (`Gathering`). Publishes to one queue keep their order, and any other command is decided on
-its own, after everything that was collected before it. So one case could break the guarantee: a publish that arrives
-after a fetch of the same client. Decided together, the fetch would return what was published after it.
+first, publishes next, fetches last (`DECIDED_TOGETHER`). The writer does this with the commands of all clients, and a
+conversation with the commands of one read (`Gathering`). Publishes to one queue keep their order, and any other
+command is decided on its own, after everything that was collected before it. So one case could break the guarantee: a
+publish that arrives after a fetch of the same client. Decided together, the fetch would return what was published
+after it.
 
 **How it is kept:**
 - `Gathering`: a conversation calls `settle` before it gathers a publish if it has gathered a fetch.
@@ -28,8 +29,10 @@ from typing import Any, Protocol
 
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.model.answers import Answer
-from penstock.model.commands import Command, Fetch, Publish
+from penstock.model.commands import Command, Fetch, Finish, Publish, PublishTopics, Settle
 from penstock.model.values import Stage
+
+DECIDED_TOGETHER: tuple[type[Command], ...] = (Finish, Settle, Publish, PublishTopics, Fetch)
 
 
 class Decider(Protocol):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
+from penstock.dialects.wire.order import DECIDED_TOGETHER
 from penstock.model.answers import Delivery, Refused
 from penstock.model.commands import (
     Command,
@@ -58,8 +59,6 @@ def _receipts(publishes: list[Any], receipts: Any) -> Sequence[Any]:
 
 _PUBLISHES = _Rule(lambda command: (command.queue, command.create), _merged_publish, _receipts)
 
-# Finishes come first, and fetches last of all: so a client that does not wait for its answers never gets a message
-# that it has already finished, and gets what it has just published.
 _RULES: dict[type[Command], _Rule] = {
     Finish: _Rule(None, FinishMany, lambda _, answers: answers),
     Settle: _Rule(None, SettleMany, lambda _, answers: answers),
@@ -67,6 +66,7 @@ _RULES: dict[type[Command], _Rule] = {
     PublishTopics: _PUBLISHES,
 }
 _IN_ORDER = tuple(_RULES.items())
+assert (*_RULES, Fetch) == DECIDED_TOGETHER, "the order of a client's commands depends on it"
 COLLECTED = frozenset((*_RULES, Fetch))
 
 
