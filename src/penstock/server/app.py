@@ -58,12 +58,7 @@ class Application:
     """Every HTTP path of the broker."""
 
     def __init__(
-        self,
-        config: Config,
-        identity: Identity,
-        writer: ServicePort,
-        metrics: Metrics,
-        services: Services,
+        self, config: Config, identity: Identity, writer: ServicePort, metrics: Metrics, services: Services
     ) -> None:
         self._writer = writer
         self._metrics_of = metrics

@@ -7,29 +7,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
-from penstock.limits import (
-    BATCH_BYTES_MAX,
-    BODY_BYTES_MAX,
-    CHANNEL_RETRIES_MAX,
-    FAIL_SECONDS_MAX,
-    HEADERS_BYTES_MAX,
-    HISTORY_KEYS_DEFAULT,
-    HISTORY_KEYS_MAX,
-    LINE_BYTES_MAX,
-    LINE_ENVELOPE_BYTES_MAX,
-    NAMES_DEFAULT,
-    NAMES_MAX,
-    PULL_SECONDS_MAX,
-    REQUEST_BODY_BYTES_MAX,
-    REQUEST_HEADERS_BYTES_MAX,
-    RETRIES_MAX,
-    SECOND_NS,
-    SEGMENT_BYTES_MAX,
-    SEGMENT_BYTES_MIN,
-    STAGED_CHUNK_BYTES_MAX,
-    UNREAD_BYTES_DEFAULT,
-    UNREAD_BYTES_MIN,
-)
+from penstock import limits
 from penstock.model.settings import QueueSettings, RedrivePolicy
 
 _DAY_SECONDS = 86_400
@@ -94,16 +72,16 @@ class HttpConfig(Struct, frozen=True, kw_only=True):
         _above_0(_DAY_SECONDS, "A request or WebSocket message must be complete this long after its first byte."),
     ] = 30.0
     header_bytes_max: Annotated[int, _from(1 << 10, 1 << 20, "Size of all header fields of a request.")] = (
-        REQUEST_HEADERS_BYTES_MAX
+        limits.REQUEST_HEADERS_BYTES_MAX
     )
     body_bytes_max: Annotated[
         int,
         _from(
-            BODY_BYTES_MAX + HEADERS_BYTES_MAX,
-            BATCH_BYTES_MAX,
+            limits.BODY_BYTES_MAX + limits.HEADERS_BYTES_MAX,
+            limits.BATCH_BYTES_MAX,
             "Size of a request body, which may hold many messages.",
         ),
-    ] = REQUEST_BODY_BYTES_MAX
+    ] = limits.REQUEST_BODY_BYTES_MAX
     buffered_bytes_max: Annotated[
         int, _from(1 << 20, 1 << 40, "Size of all request bodies that are being received.")
     ] = 256 << 20
@@ -127,11 +105,11 @@ class LinesConfig(Struct, frozen=True, kw_only=True):
     line_bytes_max: Annotated[
         int,
         _from(
-            BODY_BYTES_MAX + LINE_ENVELOPE_BYTES_MAX,
-            BATCH_BYTES_MAX,
+            limits.BODY_BYTES_MAX + limits.LINE_ENVELOPE_BYTES_MAX,
+            limits.BATCH_BYTES_MAX,
             "Size of a line; a longer one is skipped and answered with TOO_LARGE.",
         ),
-    ] = LINE_BYTES_MAX
+    ] = limits.LINE_BYTES_MAX
     commands_max: Annotated[
         int, _from(1, 65_536, "Unanswered commands of one connection; no more is read until one is answered.")
     ] = 512
@@ -142,8 +120,7 @@ class LinesConfig(Struct, frozen=True, kw_only=True):
         int, _from(4 << 20, 1 << 40, "A client that leaves more than this of its replies unread is disconnected.")
     ] = 64 << 20
     idle_seconds: Annotated[
-        float,
-        _above_0(_DAY_SECONDS, "An idle connection is closed after this time, unless it waits for a queue."),
+        float, _above_0(_DAY_SECONDS, "An idle connection is closed after this time, unless it waits for a queue.")
     ] = 3600.0
     slow_client_seconds: Annotated[
         float,
@@ -158,9 +135,9 @@ class LinesConfig(Struct, frozen=True, kw_only=True):
 
 
 class LogConfig(Struct, frozen=True, kw_only=True):
-    segment_bytes: Annotated[int, _from(SEGMENT_BYTES_MIN, SEGMENT_BYTES_MAX, "Size of one file of the log.")] = (
-        16 << 20
-    )
+    segment_bytes: Annotated[
+        int, _from(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX, "Size of one file of the log.")
+    ] = 16 << 20
     retention_seconds: Annotated[int, _from(0, _CENTURY_SECONDS, "How long events stay in the Event Log.")] = (
         7 * _DAY_SECONDS
     )
@@ -170,7 +147,7 @@ class LogConfig(Struct, frozen=True, kw_only=True):
     snapshot_bytes: Annotated[
         int,
         _from(
-            SEGMENT_BYTES_MIN,
+            limits.SEGMENT_BYTES_MIN,
             1 << 40,
             "A snapshot is taken after this much log: later if snapshots are large, and after 24 MiB at most if"
             " events are not kept, because each snapshot then frees space.",
@@ -183,20 +160,22 @@ class NamesConfig(Struct, frozen=True, kw_only=True):
         int,
         _from(
             1,
-            NAMES_MAX,
+            limits.NAMES_MAX,
             "Content types, senders, objects, sets of topics and consumers in use; a message with a new one is then"
             " refused. Each takes about 250 bytes of memory.",
         ),
-    ] = NAMES_DEFAULT
+    ] = limits.NAMES_DEFAULT
 
 
 class HistoryConfig(Struct, frozen=True, kw_only=True):
     keys_max: Annotated[
         int,
         _from(
-            1, HISTORY_KEYS_MAX, "Objects and keys in the Object History; a message with a new one is then refused."
+            1,
+            limits.HISTORY_KEYS_MAX,
+            "Objects and keys in the Object History; a message with a new one is then refused.",
         ),
-    ] = HISTORY_KEYS_DEFAULT
+    ] = limits.HISTORY_KEYS_DEFAULT
 
 
 class EventsConfig(Struct, frozen=True, kw_only=True):
@@ -212,7 +191,7 @@ class StagingConfig(Struct, frozen=True, kw_only=True):
     bytes_max: Annotated[
         int,
         _from(
-            STAGED_CHUNK_BYTES_MAX,
+            limits.STAGED_CHUNK_BYTES_MAX,
             1 << 40,
             "Size of all staged rows that are not in their queues yet; further rows are refused with 503.",
         ),
@@ -263,18 +242,17 @@ class GloveboxConfig(Struct, frozen=True, kw_only=True):
 
 class NqConfig(Struct, frozen=True, kw_only=True):
     empty_status: Annotated[
-        Literal[404, 204],
-        _is("Status of a pull that found nothing: 404 with the last ids, or 204 without content."),
+        Literal[404, 204], _is("Status of a pull that found nothing: 404 with the last ids, or 204 without content.")
     ] = 404
     retry_num: Annotated[
         int,
-        _from(0, RETRIES_MAX, "Default of a pull: how often a message without a result is delivered again."),
+        _from(0, limits.RETRIES_MAX, "Default of a pull: how often a message without a result is delivered again."),
     ] = 0
     fail_timeout: Annotated[
-        float, _from(0.001, FAIL_SECONDS_MAX, "Default of a pull: seconds until it is delivered again.")
+        float, _from(0.001, limits.FAIL_SECONDS_MAX, "Default of a pull: seconds until it is delivered again.")
     ] = 120.0
     timeout: Annotated[
-        float, _from(0, PULL_SECONDS_MAX, "Default of a pull: seconds that it waits for a first message.")
+        float, _from(0, limits.PULL_SECONDS_MAX, "Default of a pull: seconds that it waits for a first message.")
     ] = 60.0
     retention_seconds: Annotated[
         int, _from(1, _CENTURY_SECONDS, "How long messages stay in a queue that was created by a post.")
@@ -283,7 +261,7 @@ class NqConfig(Struct, frozen=True, kw_only=True):
     @property
     def new_queue(self) -> QueueSettings:
         """The settings of a queue that a post creates."""
-        return QueueSettings(keep="all", retention_ns=self.retention_seconds * SECOND_NS)
+        return QueueSettings(keep="all", retention_ns=self.retention_seconds * limits.SECOND_NS)
 
 
 class PushConfig(Struct, frozen=True, kw_only=True):
@@ -291,8 +269,7 @@ class PushConfig(Struct, frozen=True, kw_only=True):
         Literal["refuse", "allow"], _is("Whether messages may be pushed to this machine and to private networks.")
     ] = "refuse"
     connections_max: Annotated[
-        int,
-        _from(0, 100_000, "Sum of the `max_in_flight` of all channels; a channel that exceeds it is not pushed."),
+        int, _from(0, 100_000, "Sum of the `max_in_flight` of all channels; a channel that exceeds it is not pushed.")
     ] = 1024
     retry_seconds: Annotated[
         float, _above_0(3600, "How long a message waits after its first failure; the time doubles with each failure.")
@@ -318,8 +295,10 @@ class TopicsConfig(Struct, frozen=True, kw_only=True):
     ] = True
     retries: Annotated[
         int,
-        _from(0, RETRIES_MAX, "Deliveries of a message in such a queue before it has failed (E); 0 for no limit."),
-    ] = CHANNEL_RETRIES_MAX
+        _from(
+            0, limits.RETRIES_MAX, "Deliveries of a message in such a queue before it has failed (E); 0 for no limit."
+        ),
+    ] = limits.CHANNEL_RETRIES_MAX
     dead_letter_queue: Annotated[
         str, _is("Queue for failed messages of such a queue; created if it does not exist. Empty: they are dropped.")
     ] = ""
@@ -331,8 +310,8 @@ class TopicsConfig(Struct, frozen=True, kw_only=True):
         policy = RedrivePolicy(self.retries + 1, self.dead_letter_queue) if self.dead_letter_queue else None
         return QueueSettings(
             redrive_policy=policy,
-            retention_ns=self.retention_seconds * SECOND_NS,
-            visibility_ns=round(self.visibility_seconds * SECOND_NS),
+            retention_ns=self.retention_seconds * limits.SECOND_NS,
+            visibility_ns=round(self.visibility_seconds * limits.SECOND_NS),
             detect_unchanged=self.detect_unchanged,
             retries=self.retries,
         )
@@ -355,11 +334,11 @@ class Config(Struct, frozen=True, kw_only=True):
     unread_bytes_max: Annotated[
         int,
         _from(
-            UNREAD_BYTES_MIN,
+            limits.UNREAD_BYTES_MIN,
             1 << 40,
             "Size of all answers that clients have not read; above it, the connection with the most is closed.",
         ),
-    ] = UNREAD_BYTES_DEFAULT
+    ] = limits.UNREAD_BYTES_DEFAULT
     http: HttpConfig = HttpConfig()
     ws: WsConfig = WsConfig()
     lines: LinesConfig = LinesConfig()

@@ -52,8 +52,7 @@ def plan(config: Config, descriptors: int) -> Plan:
     left = room - push
     http, lines = (max(1, each * left // (http + lines)) for each in (http, lines))
     logger.warning(
-        "connections_limited",
-        extra={"descriptors": descriptors, "http": http, "lines": lines, "push": push},
+        "connections_limited", extra={"descriptors": descriptors, "http": http, "lines": lines, "push": push}
     )
     return Plan(
         replace(

@@ -14,16 +14,7 @@ from msgspec.structs import replace
 
 from penstock.dialects.wire.order import DECIDED_TOGETHER
 from penstock.model.answers import Delivery, Refused
-from penstock.model.commands import (
-    Command,
-    Fetch,
-    Finish,
-    FinishMany,
-    Publish,
-    PublishTopics,
-    Settle,
-    SettleMany,
-)
+from penstock.model.commands import Command, Fetch, Finish, FinishMany, Publish, PublishTopics, Settle, SettleMany
 from penstock.model.values import Stage
 from penstock.server.writer.commit import GroupCommit
 from penstock.server.writer.port import Reply

@@ -26,11 +26,7 @@ _READY, _SYNC = Stage.READY, Stage.SYNC  # Looking a member up in an enum is not
 
 class GroupCommit:
     def __init__(
-        self,
-        log: Log,
-        clock: Callable[[], Nanos],
-        scheduler: Scheduler,
-        collected: Mapping[Any, Any],
+        self, log: Log, clock: Callable[[], Nanos], scheduler: Scheduler, collected: Mapping[Any, Any]
     ) -> None:
         """`collected`: the commands that are not decided yet."""
         self.log = log

@@ -26,12 +26,7 @@ _READS = frozenset((Fetch, Pull, Receive, AwaitResult, ReadClaimed))  # Their an
 
 class Executor:
     def __init__(
-        self,
-        engine: Engine,
-        commit: GroupCommit,
-        waiters: Waiters,
-        clock: Callable[[], Nanos],
-        deadline: Deadline,
+        self, engine: Engine, commit: GroupCommit, waiters: Waiters, clock: Callable[[], Nanos], deadline: Deadline
     ) -> None:
         """`deadline` is kept at the time of the next lease, lifetime or delay that ends."""
         self.engine = engine
