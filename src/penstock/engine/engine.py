@@ -16,6 +16,7 @@ from penstock.engine import snapshot
 from penstock.engine.decide.carry import carry
 from penstock.engine.decide.claims import finish_claimed, read_claimed
 from penstock.engine.decide.damage import delete, restore, set_aside
+from penstock.engine.decide.draft import Draft, RefusedError
 from penstock.engine.decide.fetch import fetch
 from penstock.engine.decide.finish import finish, finish_many, release
 from penstock.engine.decide.move import cancel, redrive, reschedule
@@ -37,10 +38,9 @@ from penstock.engine.decide.settle import extend, settle, settle_many
 from penstock.engine.decide.staging import admit_rows, commit_batch, describe_staged, drop_staged, stage_rows
 from penstock.engine.decide.tick import tick
 from penstock.engine.evolve import arrivals, messages, queues, receivers, staging
-from penstock.engine.names import NamesFullError
 from penstock.engine.queue import Section
 from penstock.engine.state import EngineState
-from penstock.model.answers import Decision
+from penstock.model.answers import Answer, Decision
 from penstock.model.commands import (
     AdmitRows,
     AwaitResult,
@@ -134,7 +134,7 @@ from penstock.model.events import (
 )
 from penstock.model.values import Nanos, Position
 
-DECIDE: dict[type[Command], Callable[[EngineState, Any, Nanos], Decision]] = {
+DECIDE: dict[type[Command], Callable[[Draft, Any], Answer]] = {
     Publish: publish,
     PublishRun: publish_run,
     PublishTopics: publish_topics,
@@ -231,10 +231,12 @@ class Engine(EngineState):
 
     def decide(self, command: Command, now: Nanos) -> Decision:
         assert now > self.time, "a decision is later than the last event"
+        draft = Draft(self, now)
         try:
-            return DECIDE[type(command)](self, command, now)
-        except NamesFullError as error:
+            answer = DECIDE[type(command)](draft, command)
+        except RefusedError as error:
             return Decision((), error.refused)
+        return Decision(draft.events, answer)
 
     def evolve(self, event: Event, position: Position) -> None:
         """Apply an event. `position` is where the log put its extent."""

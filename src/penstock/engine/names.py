@@ -29,23 +29,12 @@ from penstock.limits import (
     ROWS_SWEPT_AT_ONCE,
 )
 from penstock.model.answers import Refused
-from penstock.model.events import Event, NameDefined
-from penstock.model.values import Nanos
 
 if TYPE_CHECKING:
     from penstock.engine.queue import Queue
     from penstock.engine.state import EngineState
 
 _COLUMNS = ("content_type", "sender", "object", "topics", "consumer")
-
-
-class NamesFullError(Exception):
-    """There is no room for one more name. `Engine.decide` makes it a refusal."""
-
-    def __init__(self, count: int, characters: int = 0) -> None:
-        long = f" with {characters} characters" if characters else ""
-        in_use = f"{count} content types, senders, objects, sets of topics and consumers{long} are in use"
-        self.refused = Refused(Reason.TOO_MANY_NAMES, in_use)
 
 
 class Names:
@@ -57,13 +46,9 @@ class Names:
         self.recalled: OrderedDict[int, str] = OrderedDict()  # Forgotten lately: for readers of the log. No state.
         # A name stands in one of the two: asked for since the sweep under way began, or not. Without a sweep, all
         # stand in the first, so that what is used often is found at once.
-        self._numbers: dict[str, int] = {"": 0}
+        self.numbers: dict[str, int] = {"": 0}
         self._unasked: dict[str, int] = {}
         self._doomed: list[int] = []  # At the end of a sweep: to be forgotten, unless somebody asks for them first.
-        self._fresh: dict[str, int] = {}  # Defined by the decision at hand, which has these events:
-        self._events: list[Event] | None = None
-        self._given = 0  # The last number of it.
-        self._fresh_characters = 0
         self._swept_at = NAMES_SWEPT_MIN  # How many names are worth the next sweep.
         self._refused = False  # Since the last sweep.
 
@@ -72,46 +57,30 @@ class Names:
 
     # ── Asked for ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def number(self, text: str, now: Nanos, events: list[Event]) -> int:
-        """The number of a name. A new one is defined in `events`. Raises `NamesFullError`."""
-        number = self._numbers.get(text)
-        if number is not None:
-            return number
-        return self.known(text) or self._define_in(events, text, now)
-
     def known(self, text: str) -> int:
         """The number of a name that has one, else 0. Whoever asks may use it, so a sweep leaves it alone."""
-        number = self._numbers.get(text)
+        number = self.numbers.get(text)
         if number is None:
             number = self._unasked.pop(text, 0)
             if number:
-                self._numbers[text] = number
+                self.numbers[text] = number
         return number
 
-    def _define_in(self, events: list[Event], text: str, now: Nanos) -> int:
-        if self._events is not events:
-            self._events, self._fresh, self._given, self._fresh_characters = events, {}, self.last, 0
-        number = self._fresh.get(text)
-        if number is None:
-            self._check_room(text)
-            self._given = self._fresh[text] = number = self._following(self._given)
-            events.append(NameDefined(time=now, number=number, text=text))
-        return number
+    def refusal(self, text: str, more: int, more_characters: int) -> Refused | None:
+        """Why there is no room for a new name, if there is none. All names are bounded by their number, and long ones
+        by their length as well. `more`: how many names a decision has defined that are not applied yet."""
+        count, characters = len(self) + more, self.characters + more_characters
+        most_characters = max(self.most * NAMES_CHARACTERS_EACH, NAMES_CHARACTERS_MIN)
+        is_too_long = len(text) > NAMES_CHARACTERS_EACH and characters + len(text) > most_characters
+        if count < self.most and not is_too_long:
+            return None
+        self._refused = True
+        long = f" with {characters} characters" if count < self.most else ""
+        in_use = f"{count} content types, senders, objects, sets of topics and consumers{long} are in use"
+        return Refused(Reason.TOO_MANY_NAMES, in_use)
 
-    def _check_room(self, text: str) -> None:
-        """Many names are bounded by their number, and the long ones among them by their length as well."""
-        count = len(self) + len(self._fresh)
-        if count >= self.most:
-            self._refused = True
-            raise NamesFullError(count)
-        most = max(self.most * NAMES_CHARACTERS_EACH, NAMES_CHARACTERS_MIN)
-        if len(text) > NAMES_CHARACTERS_EACH and self.characters + self._fresh_characters + len(text) > most:
-            self._refused = True
-            raise NamesFullError(count, self.characters + self._fresh_characters)
-        self._fresh_characters += len(text)
-
-    def _following(self, number: int) -> int:
-        """The next number that is free."""
+    def next_number(self, number: int) -> int:
+        """The next free number after this one."""
         while True:
             number = number % NAME_NUMBER_MAX + 1
             if number not in self.texts:
@@ -122,9 +91,8 @@ class Names:
     def define(self, number: int, text: str) -> None:
         assert number not in self.texts, "a number stands for one name"
         assert not self.known(text), "a name has one number"
-        self._events = None
         self.texts[number] = text
-        self._numbers[text] = number
+        self.numbers[text] = number
         self.last = number
         self.characters += len(text)
 
@@ -132,7 +100,7 @@ class Names:
         text = self.texts.pop(number)
         self.characters -= len(text)
         if self._unasked.pop(text, 0) == 0:
-            del self._numbers[text]
+            del self.numbers[text]
         self.recalled[number] = text
         if len(self.recalled) > NAMES_RECALLED_MAX:
             self.recalled.popitem(last=False)
@@ -163,7 +131,7 @@ class Names:
     def begin_sweep(self) -> None:
         assert not self._unasked
         self._refused = False
-        self._unasked, self._numbers = self._numbers, {"": 0}
+        self._unasked, self.numbers = self.numbers, {"": 0}
         del self._unasked[""]
 
     def keep(self, numbers: Iterable[int]) -> None:
@@ -178,7 +146,7 @@ class Names:
     def end_sweep(self) -> None:
         self._doomed = []
         self._unasked, unused = {}, self._unasked
-        self._numbers |= unused
+        self.numbers |= unused
         # Half of the room that is left, at most: so that a sweep has time to find some before it is gone.
         grown = max(NAMES_SWEPT_MIN, min(2 * len(self), (len(self) + self.most) // 2))
         self._swept_at = max(grown, len(self) + NAMES_SWEPT_MIN // 4)
@@ -194,8 +162,8 @@ class Names:
     def restore(self, stored: StoredNames) -> None:
         self.texts = {0: ""} | stored.by_number()
         self.last = stored.last_name or len(stored.names) - 1
-        self._numbers = {text: number for number, text in self.texts.items()}
-        self.characters = sum(map(len, self._numbers))
+        self.numbers = {text: number for number, text in self.texts.items()}
+        self.characters = sum(map(len, self.numbers))
 
 
 class StoredNames(msgspec.Struct, omit_defaults=True):

@@ -58,8 +58,10 @@ class EngineState:
         if self.moved:
             queue, sequence = self.moved.get((queue, sequence), (queue, sequence))
         home = self.queues.get(queue)
-        row = home.rows.get(sequence) if home else None
-        return (home, sequence, row) if home and row else None
+        if home is None:
+            return None
+        row = home.rows.get(sequence)
+        return None if row is None else (home, sequence, row)
 
     def due(self, now: Nanos) -> list[Queue]:
         """The queues whose deadline has come. Reads the heap from its top and changes nothing."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from penstock.engine.decide.draft import Draft
 from penstock.engine.decide.facts import facts_of
-from penstock.engine.state import EngineState
-from penstock.model.answers import Decision, Done
+from penstock.model.answers import Done
 from penstock.model.commands import Carry
-from penstock.model.events import Carried, Event, ResultCarried
-from penstock.model.values import Nanos, Place, Position
+from penstock.model.events import Carried, ResultCarried
+from penstock.model.values import Place, Position
 
 
-def carry(engine: EngineState, command: Carry, now: Nanos) -> Decision:
+def carry(draft: Draft, command: Carry) -> Done:
     """Carry what is still where it was read. Messages that share an extent go on sharing it."""
-    events: list[Event] = []
+    events, now, queues = draft.events, draft.now, draft.state.queues
     carried: dict[tuple[Position, int], Place] = {}
     for number, sequence, position, extent in command.messages:
-        queue = engine.queues.get(number)
+        queue = queues.get(number)
         row = queue.rows.get(sequence) if queue else None
         if queue is None or row is None or row.position != position:
             continue
@@ -24,8 +24,8 @@ def carry(engine: EngineState, command: Carry, now: Nanos) -> Decision:
         shares = sibling != (number, sequence)
         events.append(Carried(*facts, b"", *sibling) if shares else Carried(*facts, extent))
     for number, sequence, receiver, position, result in command.results:
-        queue = engine.queues.get(number)
+        queue = queues.get(number)
         row = queue.rows.get(sequence) if queue else None
         if queue and row and queue.groups.holds(receiver, sequence, position):
             events.append(ResultCarried(now, number, sequence, row.created, 0, receiver, result))
-    return Decision(events, Done())
+    return Done()

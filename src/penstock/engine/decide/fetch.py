@@ -7,40 +7,37 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from penstock.engine.decide.draft import Draft
 from penstock.engine.decide.retry import dead_letter
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.engine.state import EngineState
 from penstock.errors import Reason
 from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MIN
-from penstock.model.answers import Decision, Delivery, Done, refuse
+from penstock.model.answers import Delivery, Refused
 from penstock.model.commands import Fetch
-from penstock.model.events import Event, Fetched, FetchedRun, HandedOver, HandedOverRun
+from penstock.model.events import Fetched, FetchedRun, HandedOver, HandedOverRun
 from penstock.model.values import Nanos
 
-_DONE = Done()
-_NOTHING = Decision((), ())
 _DELIVERED = ("position", "body_bytes", "key_bytes", "headers_bytes", "content_type", "sender", "priority")
 
 
-def fetch(engine: EngineState, command: Fetch, now: Nanos) -> Decision:
-    queue = engine.queue(command.queue)
+def fetch(draft: Draft, command: Fetch) -> Sequence[Delivery] | Refused:
+    queue = draft.queue(command.queue)
     if queue is None:
-        return refuse(Reason.NO_QUEUE, command.queue)
-    if command.count >= RUN_MESSAGES_MIN and (run := _fetch_run(engine, command, queue, now)):
+        return Refused(Reason.NO_QUEUE, command.queue)
+    if command.count >= RUN_MESSAGES_MIN and (run := _fetch_run(draft, command, queue)):
         return run
-    chosen = queue.next_ready(command.count, now)
+    chosen = queue.next_ready(command.count, draft.now)
     if not chosen:
-        return _NOTHING
-    settings, number = queue.settings, queue.number
+        return ()
+    events, now, settings, number = draft.events, draft.now, queue.settings, queue.number
     confirm = command.confirm and settings.confirm
-    events: list[Event] = []
     deliveries: list[Delivery] = []
-    consumer = engine.names.number(command.consumer, now, events) if command.consumer else 0
+    consumer = draft.number(command.consumer) if command.consumer else 0
     # Where others have to confirm it too, a message stays until its last lease has ended.
     moves_at = settings.redrive_policy.max_receives if settings.redrive_policy and settings.confirmations <= 1 else 0
     lease_ns = command.lease_ns
-    taken: dict[int, int] = {}
     room = FETCH_BYTES_MAX
     for sequence, row in chosen:
         receives = row.receives + 1
@@ -53,19 +50,19 @@ def fetch(engine: EngineState, command: Fetch, now: Nanos) -> Decision:
             events.append(HandedOver(now, number, sequence, row.created, receives, consumer))
         elif moves_at and receives >= moves_at:
             leased = row._replace(receives=receives, consumer=consumer)
-            events.append(dead_letter(engine, queue, sequence, leased, now, taken, held_until=visible_at))
+            events.append(dead_letter(draft, queue, sequence, leased, visible_at))
         else:
             events.append(Fetched(now, number, sequence, row.created, receives, consumer, visible_at))
-        deliveries.append(delivery_of(engine, queue, sequence, row, visible_at))
-    return Decision(events, deliveries)
+        deliveries.append(delivery_of(draft.state, queue, sequence, row, visible_at))
+    return deliveries
 
 
-def _fetch_run(engine: EngineState, command: Fetch, queue: Queue, now: Nanos) -> Decision | None:
-    """Many messages in one event, if all of them are in the way that most messages are."""
-    settings = queue.settings
-    if settings.redrive_policy or settings.keeps or engine.origins:
+def _fetch_run(draft: Draft, command: Fetch, queue: Queue) -> list[Delivery] | None:
+    """Many messages in one event, if nothing about them or their queue is special."""
+    state, settings = draft.state, queue.settings
+    if settings.redrive_policy or settings.keeps or state.origins:
         return None
-    run = queue.ready_run(command.count, now)
+    run = queue.ready_run(command.count, draft.now)
     if run is None:
         return None
     first, rows = run
@@ -75,21 +72,19 @@ def _fetch_run(engine: EngineState, command: Fetch, queue: Queue, now: Nanos) ->
         return None
     if int(rows["body_bytes"].sum()) > FETCH_BYTES_MAX:
         return None
-    events: list[Event] = []
-    consumer = engine.names.number(command.consumer, now, events) if command.consumer else 0
-    visible_at = min(now + lease_ns, NEVER_NS)
+    consumer = draft.number(command.consumer) if command.consumer else 0
+    visible_at = min(draft.now + lease_ns, NEVER_NS)
     count = len(rows)
     receives = (rows["receives"] + 1).tolist()
     created = rows["created"].tolist()
-    facts = (now, queue.number, list(range(first, first + count)), created, receives, [consumer] * count)
+    facts = (draft.now, queue.number, list(range(first, first + count)), created, receives, [consumer] * count)
     confirm = command.confirm and settings.confirm
-    events.append(FetchedRun(*facts, visible_at) if confirm else HandedOverRun(*facts))
-    sequences = range(first, first + count)
-    return Decision(events, deliveries_of(engine, queue.number, sequences, rows, receives, created, visible_at))
+    draft.events.append(FetchedRun(*facts, visible_at) if confirm else HandedOverRun(*facts))
+    return deliveries_of(state, queue.number, range(first, first + count), rows, receives, created, visible_at)
 
 
 def deliveries_of(
-    engine: EngineState,
+    state: EngineState,
     number: int,
     sequences: Sequence[int],
     rows: NDArray[Any],
@@ -97,7 +92,7 @@ def deliveries_of(
     created: list[Nanos],
     visible_at: Nanos,
 ) -> list[Delivery]:
-    texts = engine.names.texts
+    texts = state.names.texts
     columns = [rows[name].tolist() for name in _DELIVERED]
     deliveries = [
         Delivery(
@@ -115,8 +110,8 @@ def deliveries_of(
     return deliveries
 
 
-def delivery_of(engine: EngineState, queue: Queue, sequence: int, row: Row, visible_at: Nanos) -> Delivery:
-    origin = engine.origins.get((queue.number, sequence)) if engine.origins else None
+def delivery_of(state: EngineState, queue: Queue, sequence: int, row: Row, visible_at: Nanos) -> Delivery:
+    origin = state.origins.get((queue.number, sequence)) if state.origins else None
     delivery = Delivery(
         origin[0] if origin else queue.number,
         origin[1] if origin else sequence,
@@ -124,13 +119,13 @@ def delivery_of(engine: EngineState, queue: Queue, sequence: int, row: Row, visi
         row.body_bytes,
         row.key_bytes,
         row.headers_bytes,
-        engine.names.texts[row.content_type],
-        engine.names.texts[row.sender],
+        state.names.texts[row.content_type],
+        state.names.texts[row.sender],
         row.priority,
         row.receives + 1,
         row.created,
         visible_at,
     )
     if row.topics or row.object:
-        delivery.object, delivery.topics = engine.names.texts[row.object], engine.names.texts[row.topics]
+        delivery.object, delivery.topics = state.names.texts[row.object], state.names.texts[row.topics]
     return delivery

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from penstock.engine.state import EngineState
+from penstock.engine.decide.draft import Draft
 from penstock.limits import NAMES_FORGOTTEN_AT_ONCE
-from penstock.model.answers import Decision, Done
+from penstock.model.answers import Done
 from penstock.model.commands import ForgetNames
 from penstock.model.events import NameForgotten
-from penstock.model.values import Nanos
 
 
-def forget_names(engine: EngineState, _: ForgetNames, now: Nanos) -> Decision:
+def forget_names(draft: Draft, _: ForgetNames) -> Done:
     """Forget some of the names that the sweep has found to be unused."""
-    unused = engine.names.some_unused(NAMES_FORGOTTEN_AT_ONCE)
-    return Decision([NameForgotten(now, number, text) for number, text in unused], Done())
+    for number, text in draft.state.names.some_unused(NAMES_FORGOTTEN_AT_ONCE):
+        draft.events.append(NameForgotten(draft.now, number, text))
+    return Done()

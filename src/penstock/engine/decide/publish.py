@@ -5,74 +5,55 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
-from penstock.engine.decide.queues import create_queue
+from penstock.engine.decide.draft import Draft
+from penstock.engine.decide.queues import make_queue
 from penstock.engine.queue import Queue
-from penstock.engine.state import EngineState
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
-from penstock.model.answers import Decision, Receipt, Receipts, refuse
-from penstock.model.commands import CreateQueue, NewMessage, Publish, PublishRun
-from penstock.model.events import Event, Logged, LoggedRun
-from penstock.model.values import Nanos
+from penstock.model.answers import Receipt, Receipts, Refused
+from penstock.model.commands import NewMessage, Publish, PublishRun
+from penstock.model.events import Logged, LoggedRun
 
 
-def publish(engine: EngineState, command: Publish, now: Nanos) -> Decision:
-    queue = engine.queue(command.queue)
+def publish(draft: Draft, command: Publish) -> list[Receipt] | Refused:
+    """All messages of the command, or none. No other step of a decision adds to the queue, so sequences are counted
+    on from its last one."""
+    queue = draft.queue(command.queue)
     if queue is None:
-        return _publish_first(engine, command, now)
-    return _publish_to(engine, queue, command, now)
-
-
-def _publish_first(engine: EngineState, command: Publish, now: Nanos) -> Decision:
-    """Publish to a queue that does not exist: create it, if the command says so."""
-    if command.create is None:
-        return refuse(Reason.NO_QUEUE, command.queue)
-    created = create_queue(engine, CreateQueue(command.queue, command.create), now)
-    if not created.events:
-        return created
-    queue = Queue(engine.last_queue + 1, command.queue, command.create)
-    published = _publish_to(engine, queue, command, now)
-    return Decision([*created.events, *published.events], published.answer)
-
-
-def _publish_to(engine: EngineState, queue: Queue, command: Publish, now: Nanos) -> Decision:
+        if command.create is None:
+            return Refused(Reason.NO_QUEUE, command.queue)
+        queue = make_queue(draft, command.queue, command.create)
     if queue.settings.deduplication:
-        return _publish_once(engine, command, queue, now)
-    if len(command.messages) >= RUN_MESSAGES_MIN and alike(command.messages):
-        return _publish_run(engine, command, queue, now)
-    events: list[Event] = []
+        return _publish_once(draft, command, queue)
+    messages, events, number, sequence = command.messages, draft.events, queue.number, queue.last_sequence
+    if len(messages) >= RUN_MESSAGES_MIN and alike(messages):
+        _log_run(draft, messages[0], queue, [message.body for message in messages])
+        return [Receipt(number, each, True) for each in range(sequence + 1, sequence + 1 + len(messages))]
     receipts: list[Receipt] = []
-    sequence = queue.last_sequence
-    for message in command.messages:
+    for message in messages:
         sequence += 1
-        events.append(log(engine, message, queue, sequence, b"", now, events))
-        receipts.append(Receipt(queue.number, sequence, True))
-    return Decision(events, receipts)
+        events.append(log(draft, message, queue, sequence, b""))
+        receipts.append(Receipt(number, sequence, True))
+    return receipts
 
 
-def _publish_run(engine: EngineState, command: Publish, queue: Queue, now: Nanos) -> Decision:
-    """Many messages of one kind, in one event."""
-    events: list[Event] = []
-    first = log(engine, command.messages[0], queue, queue.last_sequence + 1, b"", now, events)
-    events.append(run_of(first, [message.body for message in command.messages]))
-    sequences = range(first.sequence, first.sequence + len(command.messages))
-    return Decision(events, [Receipt(queue.number, sequence, True) for sequence in sequences])
-
-
-def publish_run(engine: EngineState, command: PublishRun, now: Nanos) -> Decision:
-    """As `_publish_run`, without a receipt for each message."""
-    queue = engine.queue(command.queue)
+def publish_run(draft: Draft, command: PublishRun) -> Receipts | list[Receipt] | Refused:
+    """As `publish`, without a message and a receipt for each body."""
+    queue = draft.queue(command.queue)
     if queue is None or queue.settings.deduplication or len(command.bodies) < RUN_MESSAGES_MIN:
-        return publish(engine, command.apart(), now)
-    events: list[Event] = []
-    first = log(engine, command.template, queue, queue.last_sequence + 1, b"", now, events)
-    events.append(run_of(first, command.bodies))
-    return Decision(events, Receipts(first.queue, first.sequence, len(command.bodies)))
+        return publish(draft, command.apart())
+    _log_run(draft, command.template, queue, command.bodies)
+    return Receipts(queue.number, queue.last_sequence + 1, len(command.bodies))
 
 
-def _publish_once(engine: EngineState, command: Publish, queue: Queue, now: Nanos) -> Decision:
-    """Publish only what the queue does not hold yet, nor twice in this very command."""
-    events: list[Event] = []
+def _log_run(draft: Draft, template: NewMessage, queue: Queue, bodies: list[bytes]) -> None:
+    """Messages that are alike in all but their bodies, in one event."""
+    first = log(draft, template, queue, queue.last_sequence + 1, b"")
+    draft.events.append(run_of(first, bodies))
+
+
+def _publish_once(draft: Draft, command: Publish, queue: Queue) -> list[Receipt]:
+    """Publish only what the queue does not hold yet, and nothing twice in this very command."""
     receipts: list[Receipt] = []
     fresh: dict[bytes, int] = {}
     sequence = queue.last_sequence
@@ -81,35 +62,27 @@ def _publish_once(engine: EngineState, command: Publish, queue: Queue, now: Nano
         twin = queue.digests.get(digest) or fresh.get(digest)
         if twin is not None:
             place = (queue.number, twin)
-            receipts.append(Receipt(*engine.origins.get(place, place), False))
+            receipts.append(Receipt(*draft.state.origins.get(place, place), False))
         else:
             sequence += 1
             fresh[digest] = sequence
-            events.append(log(engine, message, queue, sequence, digest, now, events))
+            draft.events.append(log(draft, message, queue, sequence, digest))
             receipts.append(Receipt(queue.number, sequence, True))
-    return Decision(events, receipts)
+    return receipts
 
 
-def log(
-    engine: EngineState,
-    message: NewMessage,
-    queue: Queue,
-    sequence: int,
-    digest: bytes,
-    now: Nanos,
-    events: list[Event],
-) -> Logged:
-    settings = queue.settings
-    delay_ns = settings.delay_ns if message.delay_ns is None else message.delay_ns
-    expires_ns = settings.retention_ns if message.expires_ns is None else message.expires_ns
+def log(draft: Draft, message: NewMessage, queue: Queue, sequence: int, digest: bytes) -> Logged:
+    settings, now = queue.settings, draft.now
+    visible_at = now + (settings.delay_ns if message.delay_ns is None else message.delay_ns)
+    expires_at = now + (settings.retention_ns if message.expires_ns is None else message.expires_ns)
     return Logged(  # By position, in the order of the class: with names it takes twice as long.
         now,
         queue.number,
         sequence,
-        min(now + delay_ns, NEVER_NS),
-        min(now + expires_ns, NEVER_NS),
+        visible_at if visible_at < NEVER_NS else NEVER_NS,  # Faster than min, and this is done for every message.
+        expires_at if expires_at < NEVER_NS else NEVER_NS,
         message.priority,
-        *numbers_of(engine, message, now, events),
+        *numbers_of(draft, message),
         message.lease_ns or 0,
         message.key,
         message.headers,
@@ -118,16 +91,14 @@ def log(
     )
 
 
-def numbers_of(
-    engine: EngineState, message: NewMessage, now: Nanos, events: list[Event]
-) -> tuple[int, int, int, int]:
+def numbers_of(draft: Draft, message: NewMessage) -> tuple[int, int, int, int]:
     """The numbers of its content type, sender, object and topics; new names are defined."""
-    number = engine.names.number
+    number = draft.number
     return (
-        number(message.content_type, now, events) if message.content_type else 0,
-        number(message.sender, now, events) if message.sender else 0,
-        number(message.object, now, events) if message.object else 0,
-        number("\n".join(message.topics), now, events) if message.topics else 0,
+        number(message.content_type) if message.content_type else 0,
+        number(message.sender) if message.sender else 0,
+        number(message.object) if message.object else 0,
+        number("\n".join(message.topics)) if message.topics else 0,
     )
 
 

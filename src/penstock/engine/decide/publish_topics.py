@@ -7,25 +7,25 @@ is one event for all of them, and a hundred such messages are not many more. So 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from functools import cached_property
 from hashlib import sha256
 from itertools import chain, compress, groupby
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
+from penstock.engine.decide.draft import Draft, RefusedError
 from penstock.engine.decide.publish import log, numbers_of, run_of, runs_of
-from penstock.engine.decide.queues import create_queue
+from penstock.engine.decide.queues import make_queue
 from penstock.engine.history import content_digests
 from penstock.engine.queue import Queue
 from penstock.engine.routing import roots
-from penstock.engine.state import EngineState
 from penstock.errors import Reason
-from penstock.limits import NEVER_NS, PUBLISH_DELIVERIES_MAX, QUEUE_NUMBER_MAX, QUEUES_MAX, RUN_MESSAGES_MIN
-from penstock.model.answers import Decision, Published, Refused
-from penstock.model.commands import CreateQueue, NewMessage, PublishTopics
-from penstock.model.events import Event, Logged, QueueCreated, QueuedRun, Unchanged, UnchangedRun
+from penstock.limits import NEVER_NS, PUBLISH_DELIVERIES_MAX, RUN_MESSAGES_MIN
+from penstock.model.answers import Published, Refused
+from penstock.model.commands import NewMessage, PublishTopics
+from penstock.model.events import Logged, QueuedRun, Unchanged, UnchangedRun
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos, Place
 
@@ -79,7 +79,7 @@ class _Targets:
         """Those that want also what has not changed."""
         return _Targets([queue for queue in self.queues if not _detects(queue.settings)])
 
-    def not_having(self, digest: bytes, fresh: set[tuple[int, bytes]]) -> _Targets:
+    def not_having(self, digest: bytes, fresh: Container[tuple[int, bytes]]) -> _Targets:
         """Those that do not have this content yet, if that matters to them; these first, so that a message is logged
         with its digest in one that remembers it. `fresh`: what this publish has added."""
         wanting = [
@@ -95,50 +95,40 @@ def _detects(settings: QueueSettings) -> bool:
     return settings.detect_unchanged or bool(settings.topics)
 
 
-class _RefusedError(Exception):
-    def __init__(self, refused: Refused) -> None:
-        self.refused = refused
-
-
-def publish_topics(engine: EngineState, command: PublishTopics, now: Nanos) -> Decision:
-    return _Publishing(engine, command, now).decide()
+def publish_topics(draft: Draft, command: PublishTopics) -> list[Published] | Refused:
+    if command.queue and draft.queue(command.queue) is None:
+        return Refused(Reason.NO_QUEUE, command.queue)
+    return _Publishing(draft, command).decide()
 
 
 class _Publishing:
-    def __init__(self, engine: EngineState, command: PublishTopics, now: Nanos) -> None:
-        self._engine = engine
+    def __init__(self, draft: Draft, command: PublishTopics) -> None:
+        self._draft = draft
         self._command = command
-        self._now = now
-        self._events: list[Event] = []
         self._answers = [_UNDECIDED] * len(command.messages)
-        self._made: dict[str, Queue] = {}  # Queues, by this very publish.
-        self._taken: dict[int, int] = {}  # Its last sequences, by queue.
         self._said: dict[str, dict[bytes, tuple[bytes, int]]] = {}  # Its versions: digest, and index of the message.
         self._has_versions = False  # New ones, for the Object History.
         self._new_keys = 0  # Of it.
         self._goes_on = True  # After the run at hand: what comes may be about keys of it.
-        self._fresh: set[tuple[int, bytes]] = set()  # Its contents, by queues that have each once.
+        self._fresh: dict[tuple[int, bytes], Place] = {}  # Its contents, by queues that have each once.
         self._targets: dict[tuple[tuple[str, ...], str], _Targets] = {}
         self._together: list[_Run] = []  # Not decided yet, and where they go.
         self._to: _Targets | None = None
         # Those are numbered after the others, as late as they can be: so both are runs.
-        self._unchanged: dict[int, list[_Run]] = {}  # By queue.
+        self._unchanged: dict[int, tuple[Queue, list[_Run]]] = {}  # By the number of the queue.
         self._unchanged_keys: dict[str, set[bytes]] = {}  # By object.
         self._deliveries = 0
 
-    def decide(self) -> Decision:
+    def decide(self) -> list[Published]:
         messages = self._command.messages
-        try:
-            for start, stop in runs_of(messages):
-                for run in _cut(range(start, stop), messages[start:stop]):
-                    self._goes_on = run.indexes[-1] < len(messages) - 1
-                    self._publish_run(run)
-            self._publish_all()
-            if self._has_versions and (reason := self._engine.history.refusal(self._new_keys)):
-                return Decision((), Refused(reason))
-        except _RefusedError as error:
-            return Decision((), error.refused)
-        return Decision(self._events, self._answers)
+        for start, stop in runs_of(messages):
+            for run in _cut(range(start, stop), messages[start:stop]):
+                self._goes_on = run.indexes[-1] < len(messages) - 1
+                self._publish_run(run)
+        self._publish_all()
+        if self._has_versions and (reason := self._draft.state.history.refusal(self._new_keys)):
+            raise RefusedError(Refused(reason))
+        return self._answers
 
     def _publish_run(self, run: _Run) -> None:
         targets = self._targets_of(run.messages[0], len(run.messages))
@@ -183,15 +173,16 @@ class _Publishing:
             self._said.setdefault(about, {}).update(zip(logged.keys, said, strict=True))
 
     def _hold_unchanged(self, targets: _Targets, run: _Run) -> None:
-        self._unchanged.setdefault(targets.queues[0].number, []).append(run)
+        queue = targets.queues[0]
+        self._unchanged.setdefault(queue.number, (queue, []))[1].append(run)
         if self._goes_on:
             self._unchanged_keys.setdefault(run.messages[0].object, set()).update(run.keys)
 
     def _publish_all(self) -> None:
         self._publish_together()
-        for number, runs in self._unchanged.items():
+        for queue, runs in self._unchanged.values():
             for run in _alike(runs):
-                self._answer_unchanged(number, run)
+                self._answer_unchanged(queue, run)
         self._unchanged.clear()
         self._unchanged_keys.clear()
 
@@ -204,47 +195,32 @@ class _Publishing:
             targets = self._targets[key] = _Targets(self._queues_of(message))
         self._deliveries += len(targets.queues) * count
         if self._deliveries > PUBLISH_DELIVERIES_MAX:
-            raise _RefusedError(Refused(Reason.TOO_MANY_DELIVERIES, f"at most {PUBLISH_DELIVERIES_MAX}"))
+            raise RefusedError(Refused(Reason.TOO_MANY_DELIVERIES, f"at most {PUBLISH_DELIVERIES_MAX}"))
         return targets
 
     def _queues_of(self, message: NewMessage) -> list[Queue]:
         if self._command.queue:
             return [self._queue(self._command.queue)]
         named = [self._queue(name) for name in roots(message.topics, message.object)]
-        wanting = [self._engine.queues[number] for number in self._engine.routing.channels(message.topics)]
+        state = self._draft.state
+        wanting = [state.queues[number] for number in state.routing.channels(message.topics)]
         return list({queue.number: queue for queue in [*named, *wanting]}.values())
 
     def _queue(self, name: str) -> Queue:
-        """A queue that is there, or that is made for this."""
-        if self._engine.is_channel(name):
-            raise _RefusedError(Refused(Reason.IS_CHANNEL, name))
-        queue = self._engine.queue(name) or self._made.get(name)
-        if queue is None and self._command.queue:
-            raise _RefusedError(Refused(Reason.NO_QUEUE, name))
-        return queue or self._make(name)
+        """The queue of this name, which is created if it does not exist."""
+        queue = self._draft.queue(name)
+        if queue and queue.settings.topics:
+            raise RefusedError(Refused(Reason.IS_CHANNEL, name))
+        return queue or self._create(name)
 
-    def _make(self, name: str) -> Queue:
-        """And its dead-letter queue, which has none itself, if that is not there either."""
+    def _create(self, name: str) -> Queue:
+        """Create a queue, and its dead-letter queue if that does not exist. A dead-letter queue has none itself."""
         settings, policy = self._command.create, self._command.create.redrive_policy
         if policy and policy.dead_letter_queue == name:
-            settings = msgspec.structs.replace(settings, redrive_policy=None, retries=0)
-        elif policy and not self._is_there(policy.dead_letter_queue):
-            self._make(policy.dead_letter_queue)
-        alone = msgspec.structs.replace(settings, redrive_policy=None)
-        decision = create_queue(self._engine, CreateQueue(name, alone), self._now)
-        if isinstance(decision.answer, Refused):
-            raise _RefusedError(decision.answer)
-        (created,) = decision.events
-        assert isinstance(created, QueueCreated)
-        number = created.queue + len(self._made)
-        if number > QUEUE_NUMBER_MAX or len(self._engine.queues) + len(self._made) >= QUEUES_MAX:
-            raise _RefusedError(Refused(Reason.TOO_MANY_QUEUES, str(QUEUES_MAX)))
-        self._events.append(msgspec.structs.replace(created, queue=number, settings=settings))
-        queue = self._made[name] = Queue(number, name, settings)
-        return queue
-
-    def _is_there(self, name: str) -> bool:
-        return name in self._engine.numbers or name in self._made
+            settings = replace(settings, redrive_policy=None, retries=0)
+        elif policy and self._draft.queue(policy.dead_letter_queue) is None:
+            self._create(policy.dead_letter_queue)
+        return make_queue(self._draft, name, settings)
 
     # ── What is known already ───────────────────────────────────────────────────────────────────────────────
 
@@ -252,7 +228,7 @@ class _Publishing:
         """With the places of the newest versions that say the same."""
         about, keys = run.messages[0].object, run.keys
         contents = content_digests([message.body for message in run.messages])
-        places, unknown, seen = self._engine.history.compare(about, keys, contents)
+        places, unknown, seen = self._draft.state.history.compare(about, keys, contents)
         said = self._said.get(about, {})
         if not said.keys().isdisjoint(keys):
             unknown = self._compare_with_said(about, keys, contents, places)
@@ -271,25 +247,23 @@ class _Publishing:
                 answer = self._answers[index]
                 places[at] = (answer.queue, answer.sequence) if digest == content else None
         unsaid = [key for key in keys if key not in said]
-        return self._engine.history.compare(about, unsaid, [b""] * len(unsaid)).unknown
+        return self._draft.state.history.compare(about, unsaid, [b""] * len(unsaid)).unknown
 
-    def _answer_unchanged(self, number: int, run: _Run) -> None:
+    def _answer_unchanged(self, queue: Queue, run: _Run) -> None:
+        draft, number = self._draft, queue.number
         messages, places = run.messages, [place for place in run.places if place]
-        first = self._take(number, len(messages))
+        first = draft.take(queue, len(messages))
         if len(messages) >= RUN_MESSAGES_MIN:
             columns = ([queue for queue, _ in places], [sequence for _, sequence in places])
             keys = list(run.keys)
-            facts = (self._now, number, first, messages[0].priority, *self._numbers(messages[0]))
-            self._events.append(UnchangedRun(*facts, *columns, keys))
+            facts = (draft.now, number, first, messages[0].priority, *numbers_of(draft, messages[0]))
+            draft.events.append(UnchangedRun(*facts, *columns, keys))
         else:
             for sequence, (message, place) in enumerate(zip(messages, places, strict=True), start=first):
-                facts = (self._now, number, sequence, message.priority, *self._numbers(message))
-                self._events.append(Unchanged(*facts, *place, message.key, message.headers))
+                facts = (draft.now, number, sequence, message.priority, *numbers_of(draft, message))
+                draft.events.append(Unchanged(*facts, *place, message.key, message.headers))
         for sequence, index in enumerate(run.indexes, start=first):
             self._answers[index] = Published(number, sequence, "U")
-
-    def _numbers(self, message: NewMessage) -> tuple[int, int, int, int]:
-        return numbers_of(self._engine, message, self._now, self._events)
 
     def _publish_once(self, run: _Run, targets: _Targets) -> bool:
         """One message, to where it is not yet, of those that have each content once. False if there is no such
@@ -298,20 +272,17 @@ class _Publishing:
         digest = sha256(message.body).digest()
         wanting = targets.not_having(digest, self._fresh)
         if wanting.queues:
-            self._fresh.update([(queue.number, digest) for queue in wanting.queues])
             remembers = wanting.queues[0].settings.deduplication
             self._publish_to(wanting, [run], digest if remembers else b"")
+            published = self._answers[index]
+            place = (published.queue, published.sequence)
+            self._fresh.update({(queue.number, digest): place for queue in wanting.queues})
             return True
         queue = targets.queues[0]
         twin = queue.digests.get(digest)
-        place = (queue.number, twin) if twin else self._twin(digest)
-        self._answers[index] = Published(*self._engine.origins.get(place, place), "Q")
+        place = (queue.number, twin) if twin else self._fresh[queue.number, digest]
+        self._answers[index] = Published(*self._draft.state.origins.get(place, place), "Q")
         return False
-
-    def _twin(self, digest: bytes) -> tuple[int, int]:
-        """A message that this very publish has added to a queue that has each content once."""
-        events = [event for event in self._events if isinstance(event, Logged) and event.digest == digest]
-        return events[-1].queue, events[-1].sequence
 
     # ── Messages that go to the same places ─────────────────────────────────────────────────────────────────
 
@@ -322,7 +293,7 @@ class _Publishing:
 
     def _publish_to(self, targets: _Targets, runs: list[_Run], digest: bytes) -> None:
         queue, count = targets.queues[0], sum([len(run.messages) for run in runs])
-        first = sequence = self._take(queue.number, count)
+        first = sequence = self._draft.take(queue, count)
         names = (targets.queue_names, targets.channel_names)
         logged: list[Logged] = []
         for run in runs:
@@ -332,21 +303,18 @@ class _Publishing:
                 sequence += 1
         if targets.others:
             messages = [message for run in runs for message in run.messages]
-            self._events.append(self._queued(targets, messages, logged, first))
+            self._draft.events.append(self._queued(targets, messages, logged, first))
 
     def _log(self, run: _Run, queue: Queue, first: int, digest: bytes) -> list[Logged]:
         """One event for all of them, if they are many; then what it says of the first it says of each."""
-        messages = run.messages
+        draft, messages = self._draft, run.messages
         if len(messages) < RUN_MESSAGES_MIN:
-            logged = [
-                log(self._engine, message, queue, sequence, digest, self._now, self._events)
-                for sequence, message in enumerate(messages, start=first)
-            ]
-            self._events += logged
+            logged = [log(draft, each, queue, sequence, digest) for sequence, each in enumerate(messages, first)]
+            draft.events += logged
             return logged
-        of_first = log(self._engine, messages[0], queue, first, digest, self._now, self._events)
+        of_first = log(draft, messages[0], queue, first, digest)
         keys = run.keys if messages[0].key else ()
-        self._events.append(run_of(of_first, [message.body for message in messages], keys, run.contents, run.seen))
+        draft.events.append(run_of(of_first, [message.body for message in messages], keys, run.contents, run.seen))
         return [of_first] * len(messages)
 
     def _queued(self, targets: _Targets, messages: list[NewMessage], logged: list[Logged], first: int) -> QueuedRun:
@@ -354,14 +322,14 @@ class _Publishing:
         count, places = len(messages), len(targets.others)
         sequences: list[int] = []
         for queue in targets.others:
-            start = self._take(queue.number, count)
+            start = self._draft.take(queue, count)
             sequences += range(start, start + count)
         visible_at, expires_at = self._times(targets, messages)
         return QueuedRun(
-            self._now,
+            self._draft.now,
             targets.numbers if count == 1 else [number for number in targets.numbers for _ in range(count)],
             sequences,
-            [self._now] * (count * places),
+            [self._draft.now] * (count * places),
             visible_at,
             expires_at,
             [message.priority for message in messages] * places,
@@ -375,7 +343,7 @@ class _Publishing:
 
     def _times(self, targets: _Targets, messages: list[NewMessage]) -> tuple[list[Nanos], list[Nanos]]:
         """When they become visible and when they expire, queue by queue."""
-        now = self._now
+        now = self._draft.now
         own = any(message.delay_ns is not None or message.expires_ns is not None for message in messages)
         if targets.times and not own:
             size = len(messages) * len(targets.others)
@@ -389,15 +357,6 @@ class _Publishing:
                 visible_at.append(min(now + delay_ns, NEVER_NS))
                 expires_at.append(min(now + expires_ns, NEVER_NS))
         return visible_at, expires_at
-
-    def _take(self, number: int, count: int) -> int:
-        """The first of so many sequences of a queue."""
-        last = self._taken.get(number)
-        if last is None:
-            queue = self._engine.queues.get(number)
-            last = queue.last_sequence if queue else 0  # Or it is made by this very publish.
-        self._taken[number] = last + count
-        return last + 1
 
 
 def _cut(indexes: range, messages: Sequence[NewMessage]) -> Iterator[_Run]:

@@ -16,18 +16,17 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from penstock.engine.decide.draft import Draft
 from penstock.engine.decide.fetch import deliveries_of, fetch
 from penstock.engine.decide.finish import finish
 from penstock.engine.queue import Queue
-from penstock.engine.rows import Row
 from penstock.engine.state import EngineState
 from penstock.errors import Reason
 from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, RECEIVERS_MAX, RUN_MESSAGES_MIN, UINT32_MAX
-from penstock.model.answers import Decision, Delivery, Drawn, Pulled, Received, Refused, StoredResult, WrongResult
+from penstock.model.answers import Delivery, Drawn, Pulled, Received, Refused, StoredResult, WrongResult
 from penstock.model.commands import FROM_NEWEST, FROM_NEXT, AwaitResult, Draw, Fetch, Finish, Pull, Receive
 from penstock.model.events import (
     Completed,
-    DeadLettered,
     Delivered,
     DeliveredRun,
     Event,
@@ -39,46 +38,44 @@ from penstock.model.events import (
     ResultStored,
 )
 from penstock.model.lifecycle import DAMAGED, DELAYED, GONE
-from penstock.model.values import Nanos
+from penstock.model.values import Nanos, Place
 
 _Table = NDArray[Any]
 
 
-def pull(engine: EngineState, command: Pull, now: Nanos) -> Decision:
-    return _Pulling(engine, command, now).decide()
+def pull(draft: Draft, command: Pull) -> Pulled | Refused:
+    return _Pulling(draft, command).decide()
 
 
 class _Pulling:
-    def __init__(self, engine: EngineState, command: Pull, now: Nanos, *, by_cursor: bool = False) -> None:
-        self._engine = engine
+    def __init__(self, draft: Draft, command: Pull, *, by_cursor: bool = False) -> None:
+        self._draft = draft
+        self._now = draft.now
+        self._events = draft.events
         self._command = command
-        self._now = now
         self._by_cursor = by_cursor  # Also where messages leave: the receiver is one of several that confirm them.
-        self._events: list[Event] = []
-        self._receiver = engine.names.known(command.receiver)
+        self._receiver = draft.state.names.known(command.receiver)
         self._room = FETCH_BYTES_MAX
         self._drawn: list[Drawn] = []
-        self._answered: set[tuple[int, int]] = set()  # Queue and sequence, by this very pull.
-        self._moves_dead_letters = False
+        self._answered: set[Place] = set()  # By results of this very pull.
 
-    def decide(self) -> Decision:
+    def decide(self) -> Pulled | Refused:
         if refused := self._refused():
-            return Decision((), refused)
-        if not self._receiver:
-            self._receiver = self._engine.names.number(self._command.receiver, self._now, self._events)
+            return refused
+        self._receiver = self._draft.number(self._command.receiver)
         wrong = self._store_results()
         if not wrong:
             for draw in self._command.draws:
-                queue = self._engine.queue(draw.queue)
+                queue = self._draft.queue(draw.queue)
                 if queue is not None:
                     self._draw(queue, draw)
         if len(self._events) == 1 and isinstance(self._events[0], NameDefined):
             self._events.clear()  # A receiver that gets nothing leaves no trace.
-        return Decision(self._events, self._answer(wrong))
+        return self._answer(wrong)
 
     def _refused(self) -> Refused | None:
         for draw in self._command.draws:
-            queue = self._engine.queue(draw.queue)
+            queue = self._draft.queue(draw.queue)
             if queue is None:
                 continue
             if self._is_for_workers(queue):
@@ -96,7 +93,7 @@ class _Pulling:
             return Pulled(self._drawn)
         due_at, last = NEVER_NS, {}
         for draw in self._command.draws:
-            queue = self._engine.queue(draw.queue)
+            queue = self._draft.queue(draw.queue)
             last[draw.queue] = queue.last_sequence if queue else 0
             if queue and draw.retries and not draw.only_new and draw.start >= 0:
                 due_at = min(due_at, queue.groups.next_due(self._receiver))
@@ -112,7 +109,7 @@ class _Pulling:
         return wrong
 
     def _store(self, name: str, sequence: int, result: bytes) -> Refused | None:
-        queue = self._engine.queue(name)
+        queue = self._draft.queue(name)
         if queue is None:
             return Refused(Reason.NO_QUEUE)
         if (queue.number, sequence) in self._answered:
@@ -136,10 +133,9 @@ class _Pulling:
 
     def _finish(self, queue: Queue, sequence: int, result: bytes) -> Refused | None:
         command = Finish(queue.number, sequence, consumer=self._command.receiver, result=result)
-        decision = finish(self._engine, command, self._now)
-        if isinstance(decision.answer, Refused):
-            return decision.answer
-        self._events += decision.events
+        answer = finish(self._draft, command)
+        if isinstance(answer, Refused):
+            return answer
         self._answered.add((queue.number, sequence))
         return None
 
@@ -264,7 +260,7 @@ class _Pulling:
             self._drawn.append(self._columns(queue, sequences, np.concatenate(tables)))
 
     def _columns(self, queue: Queue, sequences: list[int], rows: _Table) -> Drawn:
-        texts = self._engine.names.texts
+        texts = self._draft.state.names.texts
         senders = [texts[number] for number in rows["sender"].tolist()]
         names = ("position", "body_bytes", "key_bytes", "headers_bytes")
         positions, bodies, keys, headers = (rows[name].tolist() for name in names)
@@ -278,20 +274,15 @@ class _Pulling:
             return
         consumer, confirm = self._command.receiver, draw.leases or draw.retries > 0
         command = Fetch(queue.name, draw.most, lease_ns=draw.fail_ns, consumer=consumer, confirm=confirm)
-        decision = fetch(self._engine, command, self._now)
-        moves = any(isinstance(event, DeadLettered) for event in decision.events)
-        if not decision.answer or (moves and self._moves_dead_letters):
-            return  # Two moves into one queue would take the same place: the second has to wait for the next pull.
-        self._moves_dead_letters |= moves
-        self._events += [
-            event for event in decision.events if not (isinstance(event, NameDefined) and self._defines(event))
-        ]
-        deliveries: list[Delivery] = list(decision.answer)  # type: ignore[arg-type]
+        before = len(self._events)
+        deliveries = fetch(self._draft, command)
+        if not deliveries or isinstance(deliveries, Refused):
+            return
         self._room -= sum(delivery.body_bytes for delivery in deliveries)
         self._drawn.append(
             Drawn(
                 queue.name,
-                _sequences_of(decision.events),  # In this queue, wherever the messages came from.
+                _sequences_of(self._events[before:]),  # In this queue, wherever the messages came from.
                 [delivery.position for delivery in deliveries],
                 [delivery.body_bytes for delivery in deliveries],
                 [delivery.key_bytes for delivery in deliveries],
@@ -300,9 +291,6 @@ class _Pulling:
                 [delivery.created for delivery in deliveries],
             )
         )
-
-    def _defines(self, event: NameDefined) -> bool:
-        return any(isinstance(each, NameDefined) and each.text == event.text for each in self._events)
 
 
 def _sequences_of(events: Sequence[Event]) -> list[int]:
@@ -324,77 +312,72 @@ def _stretches(there: _Table) -> list[list[int]]:
     return stretches
 
 
-def waiting(engine: EngineState, command: Pull) -> Pull:
+def waiting(state: EngineState, command: Pull) -> Pull:
     """The pull of a client that waits after a first look: its results are stored, and only what comes from now on is
     new."""
-    draws = [_from_now_on(engine, draw) if draw.start == FROM_NEXT else draw for draw in command.draws]
+    draws = [_from_now_on(state, draw) if draw.start == FROM_NEXT else draw for draw in command.draws]
     return Pull(command.receiver, draws, (), command.wait_ns)
 
 
-def _from_now_on(engine: EngineState, draw: Draw) -> Draw:
-    queue = engine.queue(draw.queue)
+def _from_now_on(state: EngineState, draw: Draw) -> Draw:
+    queue = state.queue(draw.queue)
     start, number = (queue.last_sequence + 1, queue.number) if queue else (0, 0)
     return replace(draw, start=start, queue_number=number, only_new=True)
 
 
-def receive(engine: EngineState, command: Receive, now: Nanos) -> Decision:
+def receive(draft: Draft, command: Receive) -> Received | Refused:
     """What a consumer has not had of a queue that asks for several confirmations."""
-    queue = engine.queue(command.queue)
+    queue = draft.queue(command.queue)
     if queue is None or queue.settings.confirmations <= 1:
-        return _fetched(engine, command, now)
+        return _fetched(draft, command)
     settings = queue.settings
     lease_ns = settings.visibility_ns if command.lease_ns is None else command.lease_ns
     draw = Draw(command.queue, most=command.count, retries=UINT32_MAX, fail_ns=lease_ns)
-    decision = _Pulling(engine, Pull(command.consumer, (draw,)), now, by_cursor=True).decide()
-    if not isinstance(decision.answer, Pulled):
-        return decision
-    return Decision(decision.events, _received(engine, queue, decision, min(now + lease_ns, NEVER_NS)))
+    answer = _Pulling(draft, Pull(command.consumer, (draw,)), by_cursor=True).decide()
+    if isinstance(answer, Refused):
+        return answer
+    deliveries = _received(draft, queue, min(draft.now + lease_ns, NEVER_NS))
+    return Received(deliveries) if deliveries else Received((), answer.due_at)
 
 
-def _fetched(engine: EngineState, command: Receive, now: Nanos) -> Decision:
-    alone = Fetch(command.queue, command.count, 0, command.lease_ns, command.consumer)
-    decision = fetch(engine, alone, now)
-    if isinstance(decision.answer, Refused):
-        return decision
-    deliveries: Sequence[Delivery] = decision.answer  # type: ignore[assignment]
-    return Decision(decision.events, Received(deliveries))
+def _fetched(draft: Draft, command: Receive) -> Received | Refused:
+    answer = fetch(draft, Fetch(command.queue, command.count, 0, command.lease_ns, command.consumer))
+    return answer if isinstance(answer, Refused) else Received(answer)
 
 
-def _received(engine: EngineState, queue: Queue, decision: Decision, visible_at: Nanos) -> Received:
-    assert isinstance(decision.answer, Pulled)
-    sequences = _sequences_of(decision.events)
+def _received(draft: Draft, queue: Queue, visible_at: Nanos) -> list[Delivery]:
+    """The messages that the events of a draft deliver."""
+    sequences = _sequences_of(draft.events)
     if not sequences:
-        return Received((), decision.answer.due_at)
+        return []
     receives: list[int] = []
-    for event in decision.events:
+    for event in draft.events:
         if isinstance(event, MessageRun):
             receives += event.receives
         elif isinstance(event, MessageEvent):
             receives.append(event.receives)
     rows = queue.rows.many(sequences)
     assert rows is not None
-    created = rows["created"].tolist()
-    deliveries = deliveries_of(engine, queue.number, sequences, rows, receives, created, visible_at)
-    for delivery in deliveries if engine.origins else ():
+    created, origins = rows["created"].tolist(), draft.state.origins
+    deliveries = deliveries_of(draft.state, queue.number, sequences, rows, receives, created, visible_at)
+    for delivery in deliveries if origins else ():
         place = (queue.number, delivery.sequence)
-        delivery.queue, delivery.sequence = engine.origins.get(place, place)
-    return Received(deliveries)
+        delivery.queue, delivery.sequence = origins.get(place, place)
+    return deliveries
 
 
-def result_of(engine: EngineState, command: AwaitResult, now: Nanos) -> Decision:
+def result_of(draft: Draft, command: AwaitResult) -> StoredResult | Refused | tuple[()]:
     """The result of a message; an empty answer while there is none."""
-    queue = engine.queue(command.queue)
+    queue, names = draft.queue(command.queue), draft.state.names
     if queue is None:
-        return Decision((), Refused(Reason.NO_QUEUE, command.queue))
+        return Refused(Reason.NO_QUEUE, command.queue)
     if queue.settings.keep == "finished":
-        return Decision((), Refused(Reason.NO_RESULTS, command.queue))
-    row: Row | None = queue.rows.get(command.sequence)
-    if row is None or row.expires_at <= now:
-        return Decision((), Refused(Reason.NO_MESSAGE))
-    receiver = engine.names.known(command.receiver)
+        return Refused(Reason.NO_RESULTS, command.queue)
+    row = queue.rows.get(command.sequence)
+    if row is None or row.expires_at <= draft.now:
+        return Refused(Reason.NO_MESSAGE)
+    receiver = names.known(command.receiver)
     if command.receiver and not receiver:
-        return Decision((), ())
+        return ()
     stored = queue.groups.result(command.sequence, receiver)
-    if stored is None:
-        return Decision((), ())
-    return Decision((), StoredResult(engine.names.texts[stored.receiver], stored.position, stored.size))
+    return StoredResult(names.texts[stored.receiver], stored.position, stored.size) if stored else ()

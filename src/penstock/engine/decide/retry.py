@@ -3,63 +3,59 @@ nothing."""
 
 from __future__ import annotations
 
+from penstock.engine.decide.draft import Draft
 from penstock.engine.decide.facts import facts_of
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
-from penstock.engine.state import EngineState
 from penstock.limits import NEVER_NS
 from penstock.model.events import DeadLettered, Event, Failed, FailedForAll, Rescheduled, Retried
 from penstock.model.lifecycle import DELAYED
 from penstock.model.values import Nanos
 
 
-def returned(
-    engine: EngineState,
-    queue: Queue,
-    sequence: int,
-    row: Row,
-    now: Nanos,
-    delay_ns: Nanos,
-    taken: dict[int, int],
-    kind: type[Retried] = Retried,
+def give_back(
+    draft: Draft, queue: Queue, sequence: int, row: Row, delay_ns: Nanos, kind: type[Retried] = Retried
 ) -> Event:
     """`kind`: the event if the message is delivered again."""
-    facts = facts_of(queue, sequence, row, now)
+    settings, now = queue.settings, draft.now
+    facts = (now, queue.number, sequence, row.created, row.receives, row.consumer)
+    visible_at = min(now + delay_ns, NEVER_NS)
+    event: Event
     if row.state == DELAYED:  # A dead letter that its last consumer still had: it was moved when it was delivered.
-        return Rescheduled(*facts, visible_at=min(now + delay_ns, NEVER_NS))
-    settings = queue.settings
-    if settings.deliveries and row.receives >= settings.deliveries:
-        if settings.redrive_policy:
-            return dead_letter(engine, queue, sequence, row, now, taken, held_until=None)
-        is_worker = kind.kind.row.whose == "workers"
-        if is_worker and settings.confirmations <= 1:
-            return Failed(*facts)
-        consumer = queue.worker(sequence, row) if is_worker else row.consumer
-        return FailedForAll(*facts[:-1], consumer)
-    return kind(*facts, visible_at=min(now + delay_ns, NEVER_NS))
+        event = Rescheduled(*facts, visible_at)
+    elif not settings.deliveries or row.receives < settings.deliveries:
+        event = kind(*facts, visible_at)
+    else:
+        event = _failed(draft, queue, sequence, row, kind)
+        if settings.keep == "finished" or settings.redrive_policy:
+            draft.end(queue, sequence)
+    draft.events.append(event)
+    return event
 
 
-def dead_letter(
-    engine: EngineState,
-    queue: Queue,
-    sequence: int,
-    row: Row,
-    now: Nanos,
-    taken: dict[int, int],
-    held_until: Nanos | None,
-) -> DeadLettered:
+def _failed(draft: Draft, queue: Queue, sequence: int, row: Row, kind: type[Retried]) -> Event:
+    """The message was delivered as often as it may be."""
+    if queue.settings.redrive_policy:
+        return dead_letter(draft, queue, sequence, row)
+    facts = facts_of(queue, sequence, row, draft.now)
+    is_worker = kind.kind.row.whose == "workers"
+    if is_worker and queue.settings.confirmations <= 1:
+        return Failed(*facts)
+    consumer = queue.worker(sequence, row) if is_worker else row.consumer
+    return FailedForAll(*facts[:-1], consumer)
+
+
+def dead_letter(draft: Draft, queue: Queue, sequence: int, row: Row, held_until: Nanos | None = None) -> DeadLettered:
     """Move a message, in one event. `held_until`: its last consumer has it until then."""
     policy = queue.settings.redrive_policy
     assert policy is not None
-    target = engine.queue(policy.dead_letter_queue)
+    target = draft.queue(policy.dead_letter_queue)
     assert target is not None, "removing a dead-letter queue removes the policies that name it"
-    to_sequence = taken.get(target.number, target.last_sequence) + 1
-    taken[target.number] = to_sequence
     return DeadLettered(
-        *facts_of(queue, sequence, row, now),
+        *facts_of(queue, sequence, row, draft.now),
         fetched=held_until is not None,
-        visible_at=now if held_until is None else held_until,
-        expires_at=min(now + target.settings.retention_ns, NEVER_NS),
+        visible_at=draft.now if held_until is None else held_until,
+        expires_at=min(draft.now + target.settings.retention_ns, NEVER_NS),
         to_queue=target.number,
-        to_sequence=to_sequence,
+        to_sequence=draft.take(target),
     )

@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.engine.decide.draft import Draft
 from penstock.engine.line import Line
 from penstock.engine.queue import Queue
 from penstock.engine.state import EngineState
 from penstock.engine.topics import has_topic, topics_of
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, ROWS_PER_CHUNK, SEARCH_ROWS_MAX, SEARCH_TOPICS_MAX
-from penstock.model.answers import Candidates, Decision, Found, Held, Refused
+from penstock.model.answers import Candidates, Found, Held, Refused
 from penstock.model.commands import Criteria, ListCandidates, ListHeld, ListScheduled, LookUp, Search
 from penstock.model.lifecycle import DAMAGED, DELAYED, GONE, KEPT, LEASED, READY
 from penstock.model.values import Nanos, Place
@@ -47,27 +48,27 @@ STANDINGS: dict[str, Callable[[_Rows], _Mask]] = {
 }
 
 
-def search(engine: EngineState, command: Search, _: Nanos) -> Decision:
+def search(draft: Draft, command: Search) -> Found | Refused:
     """The next messages, in the order of their places."""
     criteria = command.criteria
-    if criteria.queue and criteria.queue not in engine.numbers:
-        return Decision((), Refused(Reason.NO_QUEUE, criteria.queue))
-    turn = Turn(engine, criteria, command.after, command.rows)
+    if criteria.queue and criteria.queue not in draft.state.numbers:
+        return Refused(Reason.NO_QUEUE, criteria.queue)
+    turn = Turn(draft.state, criteria, command.after, command.rows)
     found: list[Held] = []
     for queue, sequences, _rows in turn.pieces():
         for sequence in sequences[: command.limit - len(found)].tolist():
-            found.append(held(engine, queue, sequence))
+            found.append(held(draft.state, queue, sequence))
         if len(found) >= command.limit:
-            return Decision((), Found(found, (queue.number, found[-1].sequence)))
-    return Decision((), Found(found, turn.resume))
+            return Found(found, (queue.number, found[-1].sequence))
+    return Found(found, turn.resume)
 
 
-def candidates(engine: EngineState, command: ListCandidates, _: Nanos) -> Decision:
+def candidates(draft: Draft, command: ListCandidates) -> Candidates | Refused:
     """Those whose rows do not speak against them."""
     criteria = command.criteria
-    if criteria.queue and criteria.queue not in engine.numbers:
-        return Decision((), Refused(Reason.NO_QUEUE, criteria.queue))
-    turn = Turn(engine, criteria, command.after, command.rows // 2)  # There is something to do for each.
+    if criteria.queue and criteria.queue not in draft.state.numbers:
+        return Refused(Reason.NO_QUEUE, criteria.queue)
+    turn = Turn(draft.state, criteria, command.after, command.rows // 2)  # There is something to do for each.
     columns: list[list[int]] = [[], [], [], [], []]
     for queue, sequences, rows in turn.pieces():
         columns[0] += [queue.number] * len(sequences)
@@ -75,34 +76,34 @@ def candidates(engine: EngineState, command: ListCandidates, _: Nanos) -> Decisi
         for column, name in zip(columns[2:], _READ_BY, strict=True):
             column += rows[name].tolist()
     queues, of_queues, positions, body_bytes, key_bytes = columns
-    return Decision((), Candidates(queues, of_queues, positions, body_bytes, key_bytes, turn.resume))
+    return Candidates(queues, of_queues, positions, body_bytes, key_bytes, turn.resume)
 
 
-def list_held(engine: EngineState, command: ListHeld, _: Nanos) -> Decision:
+def list_held(draft: Draft, command: ListHeld) -> Found:
     there = [
-        held(engine, queue, sequence)
+        held(draft.state, queue, sequence)
         for number, sequence in command.places
-        if (queue := engine.queues.get(number)) and queue.rows.is_there(sequence)
+        if (queue := draft.state.queues.get(number)) and queue.rows.is_there(sequence)
     ]
-    return Decision((), Found(there, None))
+    return Found(there, None)
 
 
-def look_up(engine: EngineState, command: LookUp, _: Nanos) -> Decision:
+def look_up(draft: Draft, command: LookUp) -> Found | Refused:
     """A message by the place in its id: none if it is gone."""
-    found = engine.find(command.queue, command.sequence)
+    found = draft.find(command.queue, command.sequence)
     if found is not None:
-        return Decision((), Found([held(engine, found[0], found[1])], None))
-    queue = engine.queues.get(command.queue)
-    never = command.sequence > queue.last_sequence if queue else command.queue > engine.last_queue
-    return Decision((), Refused(Reason.NO_MESSAGE) if never else Found([], None))
+        return Found([held(draft.state, found[0], found[1])], None)
+    queue = draft.state.queues.get(command.queue)
+    never = command.sequence > queue.last_sequence if queue else command.queue > draft.state.last_queue
+    return Refused(Reason.NO_MESSAGE) if never else Found([], None)
 
 
-def scheduled(engine: EngineState, command: ListScheduled, _: Nanos) -> Decision:
+def scheduled(draft: Draft, command: ListScheduled) -> Found | Refused:
     """Of the delayed messages that one turn has looked at, those that become ready next."""
-    if command.queue and command.queue not in engine.numbers:
-        return Decision((), Refused(Reason.NO_QUEUE, command.queue))
+    if command.queue and command.queue not in draft.state.numbers:
+        return Refused(Reason.NO_QUEUE, command.queue)
     criteria = Criteria(queue=command.queue, states=_DELAYED_ONLY)
-    turn = Turn(engine, criteria, command.place, command.rows // 2)
+    turn = Turn(draft.state, criteria, command.place, command.rows // 2)
     moments = [_NO_MOMENTS]
     for queue, sequences, rows in turn.pieces():
         free = rows["consumer"] == 0  # What a consumer still has is no plan of anybody's.
@@ -111,8 +112,8 @@ def scheduled(engine: EngineState, command: ListScheduled, _: Nanos) -> Decision
         found = found[free & (found[:, 0] <= command.before) & _are_behind(found, command.after)]
         moments.append(found)
     chosen = _soonest(np.concatenate(moments), command.limit)
-    messages = [held(engine, engine.queues[number], sequence) for _, number, sequence in chosen]
-    return Decision((), Found(messages, turn.resume))
+    messages = [held(draft.state, draft.state.queues[number], sequence) for _, number, sequence in chosen]
+    return Found(messages, turn.resume)
 
 
 def _are_behind(moments: NDArray[np.int64], after: tuple[Nanos, int, int]) -> _Mask:
@@ -133,15 +134,15 @@ def _soonest(moments: NDArray[np.int64], count: int) -> list[list[int]]:
 class Turn:
     """What one turn of the event loop looks at. `resume`: behind which place the next one goes on."""
 
-    def __init__(self, engine: EngineState, criteria: Criteria, after: Place, room: int = SEARCH_ROWS_MAX) -> None:
+    def __init__(self, state: EngineState, criteria: Criteria, after: Place, room: int = SEARCH_ROWS_MAX) -> None:
         self.resume: Place | None = None
         self._room = room
-        self._engine = engine
+        self._state = state
         self._criteria = criteria
         self._after = after
-        self._object = engine.names.known(criteria.object)
+        self._object = state.names.known(criteria.object)
         topic = criteria.topic
-        self._topics = engine.topics.matching(topic, SEARCH_TOPICS_MAX) if topic else None
+        self._topics = state.topics.matching(topic, SEARCH_TOPICS_MAX) if topic else None
         self._by_topic: dict[int, bool] = {}
 
     def pieces(self) -> Iterator[tuple[Queue, NDArray[np.int64], _Rows]]:
@@ -168,16 +169,16 @@ class Turn:
 
     def _stop_after(self, queue: Queue, sequence: int) -> None:
         """Go on after this place in the next turn, unless nothing can follow it."""
-        last = queue.number if self._criteria.queue else next(reversed(self._engine.queues))
+        last = queue.number if self._criteria.queue else next(reversed(self._state.queues))
         if queue.number != last or sequence < queue.last_sequence:
             self.resume = queue.number, sequence
 
     def _queues(self) -> Iterator[Queue]:
-        engine, name = self._engine, self._criteria.queue
+        state, name = self._state, self._criteria.queue
         if name:
-            yield engine.queues[engine.numbers[name]]
+            yield state.queues[state.numbers[name]]
         else:
-            yield from [queue for number, queue in engine.queues.items() if number >= self._after[0]]
+            yield from [queue for number, queue in state.queues.items() if number >= self._after[0]]
 
     def _looked_at(self, queue: Queue, after: int) -> Iterator[tuple[NDArray[np.int64], _Rows, int]]:
         """Messages behind a sequence, some at a time, whether they meet the criteria or not; and what it cost to look
@@ -230,7 +231,7 @@ class Turn:
 
     def _has_topic(self, number: int) -> bool:
         if number not in self._by_topic:
-            topics = topics_of(self._engine.names, number)
+            topics = topics_of(self._state.names, number)
             self._by_topic[number] = has_topic(topics, self._criteria.topic)
         return self._by_topic[number]
 
@@ -240,14 +241,14 @@ def _waits(rows: _Rows) -> _Mask:
     return mask
 
 
-def held(engine: EngineState, queue: Queue, sequence: int) -> Held:
+def held(state: EngineState, queue: Queue, sequence: int) -> Held:
     row = queue.rows.get(sequence)
     assert row is not None
-    place, text = (queue.number, sequence), engine.names.texts
+    place, text = (queue.number, sequence), state.names.texts
     needed = queue.settings.confirmations
     return Held(
         *place,
-        engine.origins.get(place, place),
+        state.origins.get(place, place),
         row.state,
         row.receives,
         text[row.consumer],

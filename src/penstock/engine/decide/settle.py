@@ -1,28 +1,29 @@
-"""What consumers say of messages they have, decided: an outcome, or that they need more time.
+"""Consumers report what has become of a message they have, or ask for more time.
 
-The first word counts. What is said later of a message that is done with, or by one of several consumers that has
-spoken before, is discarded. Where a queue asks for several confirmations, each consumer that has the message speaks
-for itself, and the one that makes the number full completes it.
+The first outcome counts. A later one, for a message that is done with or from a consumer that has reported before, is
+discarded. Where a queue asks for several confirmations, each consumer that has the message reports for itself, and
+the one whose confirmation is the last one needed completes the message.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
+from penstock.engine.decide.draft import Draft
+from penstock.engine.decide.facts import Facts
 from penstock.engine.decide.finish import finish_run, is_done_with, is_held, may_settle
-from penstock.engine.decide.retry import returned
+from penstock.engine.decide.retry import give_back
 from penstock.engine.groups import AWAITED, HELD, Slot
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
-from penstock.engine.state import EngineState
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
-from penstock.model.answers import Decision, Discarded, Done, LeasedUntil, Refused, Settled
-from penstock.model.commands import Extend, Finish, FinishMany, Settle, SettleMany
+from penstock.model.answers import Discarded, Done, LeasedUntil, Refused, Settled
+from penstock.model.commands import Extend, Settle, SettleMany
 from penstock.model.events import (
     Completed,
     Declined,
-    Event,
     Extended,
     GivenBack,
     Invalidated,
@@ -30,51 +31,46 @@ from penstock.model.events import (
     Succeeded,
 )
 from penstock.model.lifecycle import LEASED
-from penstock.model.values import Nanos
-
-_Place = tuple[int, int]  # Queue and sequence.
+from penstock.model.values import Place
 
 _DONE = Done()
 _DISCARDED = Discarded()
 
 
-def settle(engine: EngineState, command: Settle, now: Nanos) -> Decision:
-    settling = _Settling(engine, now)
-    answer = settling.settle(command)
-    return Decision(settling.events, answer)
+def settle(draft: Draft, command: Settle) -> Settled:
+    return _Settling(draft).settle(command)
 
 
-def settle_many(engine: EngineState, command: SettleMany, now: Nanos) -> Decision:
+def settle_many(draft: Draft, command: SettleMany) -> Sequence[Settled]:
     settles = command.settles
     if len(settles) >= RUN_MESSAGES_MIN and all(each.outcome == "success" for each in settles):
-        run = finish_run(engine, FinishMany([_finish_of(each) for each in settles]), now)
+        run = finish_run(draft, settles)
         if run:
             return run
-    settling = _Settling(engine, now)
-    answers = [settling.settle(each) for each in settles]
-    return Decision(settling.events, answers)
+    settling = _Settling(draft)
+    return [settling.settle(each) for each in settles]
 
 
 class _Settling:
-    """Outcomes that are decided together: each has to know what those before it did, which is not applied yet."""
+    """Outcomes that are decided together. Only they need to know which of several consumers have reported in the same
+    decision, so that is kept here and not in the draft."""
 
-    def __init__(self, engine: EngineState, now: Nanos) -> None:
-        self._engine = engine
-        self._now = now
-        self.events: list[Event] = []
-        self._done_with: set[_Place] = set()
-        self._spoken: set[tuple[_Place, int]] = set()  # Which of several consumers have.
-        self._confirmed: Counter[_Place] = Counter()
-        self._taken: dict[int, int] = {}  # Sequences given out in dead-letter queues.
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self._done_with: set[Place] = set()
+        draft.done_with = self._done_with
+        self._reported: set[tuple[Place, int]] = set()  # Message and consumer.
+        self._confirmed: Counter[Place] = Counter()
 
     def settle(self, command: Settle) -> Settled:
-        found = self._engine.find(command.queue, command.sequence)
+        state = self._draft.state
+        found = state.find(command.queue, command.sequence)
         if found is None:
             return self._absent(command)
         queue, sequence, row = found
         if (queue.number, sequence) in self._done_with:
             return _DISCARDED
-        consumer = self._engine.names.known(command.consumer or "")
+        consumer = state.names.known(command.consumer or "")
         if consumer and queue.settings.confirmations > 1 and consumer in queue.groups:
             return self._settle_alone(queue, sequence, row, consumer, command)
         if is_done_with(queue, row):
@@ -82,77 +78,76 @@ class _Settling:
         return self._settle_for_all(queue, sequence, row, command)
 
     def _absent(self, command: Settle) -> Settled:
-        """A message that was there once is done with; of any other nothing is known."""
-        home = self._engine.queues.get(command.queue)
-        was_there = home is not None and command.sequence <= home.last_sequence
-        return _DISCARDED if was_there else Refused(Reason.NO_MESSAGE)
+        """A message that existed is done with; one that never existed is an error."""
+        home = self._draft.state.queues.get(command.queue)
+        existed = home is not None and command.sequence <= home.last_sequence
+        return _DISCARDED if existed else Refused(Reason.NO_MESSAGE)
 
     def _settle_for_all(self, queue: Queue, sequence: int, row: Row, command: Settle) -> Settled:
-        """By the worker that has the message, or by anyone if nobody is named."""
-        retry = command.outcome == "retry"
-        if not may_settle(self._engine, row, command) or (retry and not is_held(row)):
+        """By the worker that has the message, or by anyone if no lease is named."""
+        draft, outcome = self._draft, command.outcome
+        retry = outcome == "retry"
+        if not may_settle(draft.state, row, command) or (retry and not is_held(row)):
             return Refused(Reason.LEASE_GONE)
         place = (queue.number, sequence)
-        self._done_with.add(place)
-        facts = (self._now, *place, row.created, row.receives)
+        facts = (draft.now, *place, row.created, row.receives)
         if retry:
-            rest = (self._now, command.delay_ns, self._taken)
-            self.events.append(returned(self._engine, queue, sequence, row, *rest))
-        elif command.outcome == "success":
+            give_back(draft, queue, sequence, row, command.delay_ns)
+        elif outcome == "success":
             complete = queue.settings.confirmations <= 1 or queue.completes(sequence, self._confirmed[place])
-            self.events.append(Succeeded(*facts, row.consumer, complete, command.result))
+            draft.events.append(Succeeded(*facts, row.consumer, complete, command.result))
         else:
-            kind = Invalidated if command.outcome == "invalid" else Declined
-            self.events.append(kind(*facts, queue.worker(sequence, row)))
+            kind = Invalidated if outcome == "invalid" else Declined
+            draft.events.append(kind(*facts, queue.worker(sequence, row)))
+        draft.end(queue, sequence)
         return _DONE
 
     def _settle_alone(self, queue: Queue, sequence: int, row: Row, consumer: int, command: Settle) -> Settled:
         """By one of several consumers."""
-        place = (queue.number, sequence)
+        draft, place = self._draft, (queue.number, sequence)
         slot = queue.groups.slot(consumer, sequence)
-        if (slot and slot.state not in (AWAITED, HELD)) or (place, consumer) in self._spoken:
+        if (slot and slot.state not in (AWAITED, HELD)) or (place, consumer) in self._reported:
             return _DISCARDED
-        if slot is None or not _is_with(queue, slot, command) or row.expires_at <= self._now:
+        if slot is None or not _is_with(queue, slot, command) or row.expires_at <= draft.now:
             return Refused(Reason.LEASE_GONE)
-        facts = (self._now, *place, row.created, slot.size, consumer)
-        self._spoken.add((place, consumer))
+        self._reported.add((place, consumer))
+        facts = (draft.now, *place, row.created, slot.size, consumer)
         if command.outcome == "success":
-            self.events.append(ResultStored(*facts, command.result))
-            if queue.completes(sequence, self._confirmed[place]):
-                self.events.append(Completed(*facts))
-                self._done_with.add(place)
-            self._confirmed[place] += 1
+            self._confirm(queue, facts, command.result)
         elif command.outcome == "retry":
             lease = row._replace(state=LEASED, receives=slot.size, consumer=consumer)
-            rest = (self._now, command.delay_ns, self._taken, GivenBack)
-            event = returned(self._engine, queue, sequence, lease, *rest)
-            self.events.append(event)
+            event = give_back(draft, queue, sequence, lease, command.delay_ns, GivenBack)
             if type(event) is not GivenBack:
-                self._done_with.add(place)
+                draft.end(queue, sequence)
         else:
-            self.events.append(Invalidated(*facts) if command.outcome == "invalid" else Declined(*facts))
+            draft.events.append(Invalidated(*facts) if command.outcome == "invalid" else Declined(*facts))
         return _DONE
 
+    def _confirm(self, queue: Queue, facts: Facts, result: bytes) -> None:
+        draft, sequence, place = self._draft, facts[2], facts[1:3]
+        draft.events.append(ResultStored(*facts, result))
+        if queue.completes(sequence, self._confirmed[place]):
+            draft.events.append(Completed(*facts))
+            draft.end(queue, sequence)
+        self._confirmed[place] += 1
 
-def _finish_of(command: Settle) -> Finish:
-    return Finish(command.queue, command.sequence, command.consumer, command.delivery, command.result)
 
-
-def extend(engine: EngineState, command: Extend, now: Nanos) -> Decision:
-    found = engine.find(command.queue, command.sequence)
+def extend(draft: Draft, command: Extend) -> LeasedUntil | Refused:
+    found = draft.find(command.queue, command.sequence)
     if found is None:
-        return Decision((), Refused(Reason.NO_MESSAGE))
+        return Refused(Reason.NO_MESSAGE)
     queue, sequence, row = found
-    visible_at = min(now + command.lease_ns, NEVER_NS)
-    consumer = engine.names.known(command.consumer or "")
+    visible_at = min(draft.now + command.lease_ns, NEVER_NS)
+    consumer = draft.state.names.known(command.consumer or "")
     slot = queue.groups.slot(consumer, sequence) if consumer else None
     if slot and _is_with(queue, slot, command):
-        facts = (now, queue.number, sequence, row.created, slot.size, consumer)
-    elif is_held(row) and may_settle(engine, row, command):
-        facts = (now, queue.number, sequence, row.created, row.receives, queue.worker(sequence, row))
+        facts = (draft.now, queue.number, sequence, row.created, slot.size, consumer)
+    elif is_held(row) and may_settle(draft.state, row, command):
+        facts = (draft.now, queue.number, sequence, row.created, row.receives, queue.worker(sequence, row))
     else:
-        return Decision((), Refused(Reason.LEASE_GONE))
-    return Decision((Extended(*facts, visible_at),), LeasedUntil(visible_at))
+        return Refused(Reason.LEASE_GONE)
+    draft.events.append(Extended(*facts, visible_at))
+    return LeasedUntil(visible_at)
 
 
 def _is_with(queue: Queue, slot: Slot, command: Settle | Extend) -> bool:
