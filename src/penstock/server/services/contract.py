@@ -25,6 +25,8 @@ from penstock.server.writer.port import ClientPort, ServicePort
 
 logger = logging.getLogger(__name__)
 
+_AFTER_FAILURE_SECONDS = 5.0
+
 
 class Service:
     """One background service of the broker."""
@@ -37,8 +39,7 @@ class Service:
     def start(self) -> None:
         """Begin. Called again when a log that failed was replaced by another."""
         self.cancel()
-        self._task = asyncio.create_task(self.run())
-        self._task.add_done_callback(_report_failure)
+        self._task = asyncio.create_task(self._run())
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -54,6 +55,16 @@ class Service:
     def state(self) -> Iterable[tuple[str, Samples]]:
         """What the service is doing, as metrics: their names and their values."""
         return ()
+
+    async def _run(self) -> None:
+        """Begin again if an error has ended the work."""
+        while True:
+            try:
+                await self.run()
+                return
+            except Exception:
+                logger.critical("service_failed", exc_info=True)
+            await asyncio.sleep(_AFTER_FAILURE_SECONDS)
 
     # ── For the coroutine ───────────────────────────────────────────────────────────────────────────────────
 
@@ -116,8 +127,3 @@ def resolve(future: asyncio.Future[Any], answer: Answer) -> None:
     """Give an answer to whoever awaits the future."""
     if not future.done():  # It is done if whoever waited was cancelled.
         future.set_result(answer)
-
-
-def _report_failure(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()):
-        logger.critical("service_failed", exc_info=error)

@@ -12,7 +12,6 @@ import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing, closing, contextmanager
 from functools import partial
-from typing import Protocol
 
 from penstock.dialects.native.event_log import EventQuery, From, LogDescription, LogRange, RangeQuery
 from penstock.dialects.native.events import EventWriter
@@ -22,6 +21,7 @@ from penstock.ids import MessageIds
 from penstock.limits import FOLLOW_SECONDS, PIECE_BYTES
 from penstock.model.commands import ListQueues
 from penstock.model.values import Position
+from penstock.server.config import EventsConfig
 from penstock.server.measures import Samples, one
 from penstock.server.services.contract import Service, accepted
 from penstock.server.services.event_encoders import ArrowEncoder, Encoder, TextEncoder
@@ -36,17 +36,10 @@ logger = logging.getLogger(__name__)
 _RAW_PIECE_BYTES = 4 * PIECE_BYTES
 
 
-class StreamSettings(Protocol):
-    @property
-    def readers_max(self) -> int: ...
-    @property
-    def heartbeat_seconds(self) -> float: ...
-
-
 class EventStreams(Service):
     """All readers of one broker's Event Log."""
 
-    def __init__(self, writer: ServicePort, reads: LogReads, ids: MessageIds, settings: StreamSettings) -> None:
+    def __init__(self, writer: ServicePort, reads: LogReads, ids: MessageIds, settings: EventsConfig) -> None:
         super().__init__(writer)
         self.reads = reads
         self.heartbeat_seconds = settings.heartbeat_seconds

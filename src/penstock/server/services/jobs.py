@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterable
 from typing import Any, Protocol
 
-from penstock.errors import Fault, PenstockError, RequestError
+from penstock.errors import DamagedLogError, Fault, PenstockError, RequestError
 from penstock.limits import JOB_ANSWER_SECONDS, JOBS_MAX, JOBS_REMEMBERED_MAX
 from penstock.server.services.contract import Service
 from penstock.server.services.search import Searches
@@ -68,8 +68,8 @@ class Job:
         try:
             await self._work.run(self)
         except PenstockError as error:
-            if not isinstance(error, RequestError):
-                logger.error("search_failed", extra={"reason": str(error)})
+            if isinstance(error, DamagedLogError):
+                logger.error("reader_failed", extra={"reason": str(error)})
             self.failure = error
             self.end("failed")
         else:

@@ -15,11 +15,12 @@ from penstock.dialects.native.push import parse_url
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
 from penstock.model.settings import Push
+from penstock.server.config import PushConfig
 from penstock.server.measures import Samples, one
 from penstock.server.services.circuit import State
 from penstock.server.services.contract import Service
 from penstock.server.services.push_connections import known_refusal
-from penstock.server.services.pusher import Pusher, PushLimits, PushTools
+from penstock.server.services.pusher import Pusher, PushTools
 from penstock.server.writer.port import ServicePort
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ logger = logging.getLogger(__name__)
 class PushChannels(Service):
     """All channels that are pushed."""
 
-    def __init__(self, writer: ServicePort, ids: MessageIds, limits: PushLimits, chance: Callable[[], float]) -> None:
+    def __init__(self, writer: ServicePort, ids: MessageIds, limits: PushConfig, chance: Callable[[], float]) -> None:
         super().__init__(writer)
         self._tools = PushTools(writer, ids, limits, chance)
         self._by_queue: dict[int, Pusher] = {}

@@ -13,7 +13,7 @@ import logging
 import ssl
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any, Literal, Protocol, cast
+from typing import Any, cast
 
 from penstock import __version__
 from penstock.backoff import backoff_ns
@@ -33,6 +33,7 @@ from penstock.model.answers import Answer, Delivery, Refused
 from penstock.model.commands import Fetch, Outcome, Settle
 from penstock.model.settings import Push
 from penstock.model.values import Nanos
+from penstock.server.config import PushConfig
 from penstock.server.services.circuit import Circuit, State
 from penstock.server.services.push_connections import Connection, Connections
 from penstock.server.writer.port import Pending, ServicePort
@@ -42,25 +43,10 @@ logger = logging.getLogger(__name__)
 CONSUMER = "push"
 
 
-class PushLimits(Protocol):
-    @property
-    def private_addresses(self) -> Literal["refuse", "allow"]: ...
-    @property
-    def connections_max(self) -> int: ...
-    @property
-    def retry_seconds(self) -> float: ...
-    @property
-    def retry_seconds_max(self) -> float: ...
-    @property
-    def circuit_failures(self) -> int: ...
-    @property
-    def circuit_seconds_max(self) -> float: ...
-
-
 class PushTools:
     """What all pushers of a broker share."""
 
-    def __init__(self, writer: ServicePort, ids: MessageIds, limits: PushLimits, chance: Callable[[], float]) -> None:
+    def __init__(self, writer: ServicePort, ids: MessageIds, limits: PushConfig, chance: Callable[[], float]) -> None:
         self.writer = writer
         self.ids = ids
         self.limits = limits

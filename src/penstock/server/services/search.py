@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.dialects.native.search import Page
-from penstock.errors import DamagedLogError, EventsRemovedError
+from penstock.errors import DamagedLogError, EventsRemovedError, Fault, RequestError
 from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, SEARCH_ROWS_CROWDED, SEARCH_SECONDS_MAX
 from penstock.model.answers import Candidates, Found, Held
 from penstock.model.commands import Command, Criteria, ListCandidates, ListHeld, ListScheduled, Search
@@ -85,10 +85,10 @@ class Searches(Service):
                 read = Read(found.messages, None)
                 if bodies and found.messages:
                     read = await self._read(found.messages, room)
-            except EventsRemovedError:
+            except EventsRemovedError as error:
                 tries -= 1
                 if tries < 0:
-                    raise
+                    raise RequestError(Fault.UNREADABLE, str(error)) from error
                 continue  # Messages were carried forward just now, and their old position is gone: look again.
             messages += read.messages
             room -= _size(read.messages)
@@ -183,12 +183,11 @@ def _read(messages: Sequence[Held], extents: Extents, room: int) -> Read:
 
 
 def _sift(candidates: Candidates, extents: Extents, criteria: Criteria, most: int) -> Sifted:
-    """A batch that does not contain the text at all is passed over with everything in it."""
+    """The candidates that match. A batch that does not contain the text at all is skipped as a whole."""
     found: list[Place] = []
     damaged: list[Position] = []
     text, key = criteria.text, criteria.key
-    known = range(0)  # The batch that was looked at last,
-    empty = False  # and whether it lacks the text.
+    known, empty = range(0), False  # The batch that was looked at last, and whether it lacks the text.
     columns = (candidates.queues, candidates.sequences, candidates.positions)
     for *place, position, body, key_bytes in zip(*columns, candidates.body_bytes, candidates.key_bytes, strict=True):
         if empty and position in known:

@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple, NoReturn
 
 import msgspec
 
@@ -29,6 +29,7 @@ from penstock.limits import SECOND_NS
 from penstock.model.answers import Refused
 from penstock.model.commands import Carry
 from penstock.model.values import Nanos, Position
+from penstock.server.config import LogConfig
 from penstock.server.measures import Samples, one
 from penstock.server.services.contract import Service, durable
 from penstock.server.services.history_writes import HistoryWrites
@@ -50,15 +51,6 @@ _RECLAIM_BYTES = 24 << 20  # So much log that nobody wants is worth a snapshot, 
 _SPARSE = 0.5  # A part is worth emptying if fewer of its messages than this fraction are live.
 
 
-class SpaceSettings(Protocol):
-    @property
-    def snapshot_bytes(self) -> int: ...
-    @property
-    def retention_seconds(self) -> int: ...
-    @property
-    def retention_bytes(self) -> int: ...
-
-
 class _Plan(NamedTuple):
     """What one snapshot is about, as of its fork."""
 
@@ -76,7 +68,7 @@ class _Report(msgspec.Struct):
 
 
 class Snapshots(Service):
-    def __init__(self, writer: ServicePort, settings: SpaceSettings, history: HistoryWrites | None = None) -> None:
+    def __init__(self, writer: ServicePort, settings: LogConfig, history: HistoryWrites | None = None) -> None:
         """Without `history`, snapshots hold the Object History too."""
         super().__init__(writer)
         self._settings = settings

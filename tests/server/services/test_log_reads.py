@@ -1,0 +1,86 @@
+"""Work in threads beside the event loop: its result, its rest while the broker is at work, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from penstock.model.commands import CreateQueue
+from penstock.model.settings import QueueSettings
+from penstock.server.services.log_reads import LogReads
+from penstock.storage.memory import MemoryLog
+from tests.support.live_loop import a_loop, ask
+
+
+def test_the_result_comes_back_and_so_does_an_error() -> None:
+    async def story() -> None:
+        reads = LogReads(a_loop(MemoryLog()))
+        assert await reads.in_thread(lambda: threading.current_thread().name != "MainThread")
+        with pytest.raises(ZeroDivisionError):
+            await reads.in_thread(lambda: 1 // 0)
+        await reads.close()
+
+    asyncio.run(story())
+
+
+def test_whoever_is_cancelled_goes_on_when_the_thread_is_done() -> None:
+    began, end, closed = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        began.set()
+        end.wait(20)
+        closed.append("thread")
+
+    async def read(reads: LogReads) -> None:
+        try:
+            await reads.in_thread(work)
+        finally:
+            closed.append("reader")
+
+    async def story() -> None:
+        reads = LogReads(a_loop(MemoryLog()))
+        reading = asyncio.create_task(read(reads))
+        await asyncio.to_thread(began.wait, 20)
+        reading.cancel()
+        await asyncio.sleep(0)
+        assert closed == []
+        end.set()
+        await asyncio.wait([reading])
+        assert reading.cancelled()
+        await reads.close()
+
+    asyncio.run(story())
+    assert closed == ["thread", "reader"]
+
+
+@pytest.mark.parametrize("at_work", [True, False])
+def test_readers_rest_while_the_broker_is_at_work(at_work: bool) -> None:
+    async def story() -> float:
+        loop = a_loop(MemoryLog())
+        reads = LogReads(loop)
+        if at_work:
+            await ask(loop, CreateQueue("work", QueueSettings()))
+        await reads.in_thread(lambda: time.sleep(0.01))
+        began = time.perf_counter()
+        await reads.in_thread(lambda: None)
+        await reads.close()
+        return time.perf_counter() - began
+
+    rested = asyncio.run(story()) > 0.04
+    assert rested == at_work
+
+
+def test_names_of_queues_are_known_after_they_are_gone() -> None:
+    async def story() -> str | None:
+        loop = a_loop(MemoryLog())
+        reads = LogReads(loop)
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        del loop.engine.queues[1]
+        name = reads.queues.name(1)
+        await reads.close()
+        return name
+
+    assert asyncio.run(story()) == "work"
