@@ -62,7 +62,7 @@ def test_every_dialect_refuses_a_name_that_there_is_no_room_for(start_broker: St
     with LineClient(broker.lines) as client:
         reply = client.ask(cmd="PUB", qname="work", message="x")
         assert (reply["cmd"], reply["err"]) == ("nok", "TOO_MANY_NAMES")
-        assert f"name limit reached: {reply['detail']}" == FULL
+        assert reply["detail"] == FULL
     assert (metric(broker, "penstock_names"), metric(broker, "penstock_names_max")) == (2, 2)
     with WsClient(broker.http) as client:
         assert client.hear()["type"] == "hello"
