@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,8 @@ from penstock.model.events import (
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
 from penstock.model.values import Position, Stage
 from penstock.storage.directory import DataDirectory
+from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
+from penstock.storage.log.encode import Batch
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.port import Log, Section
 
@@ -223,3 +226,26 @@ def queued_apart(run: QueuedRun) -> list[Queued]:
     """A run as an event for each of its messages."""
     columns = [getattr(run, name) for name in Queued.__struct_fields__[1:]]
     return [Queued(run.time, *facts) for facts in zip(*columns, strict=True)]
+
+
+Sealed = tuple[Header, bytes]  # A batch, and its payload.
+
+
+def seal(events: Sequence[Event], base_offset: int = 0, base_position: int = 0) -> Sealed:
+    batch = Batch(base_offset, base_position)
+    for event in events:
+        batch.add(event)
+    data = batch.seal(1)
+    header = read_header(data)
+    assert header is not None
+    return header, data[HEADER_BYTES:]
+
+
+def seal_all(groups: Sequence[Sequence[Event]]) -> list[Sealed]:
+    batches: list[Sealed] = []
+    offset = position = 0
+    for events in groups:
+        batches.append(seal(events, offset, position))
+        offset += len(events)
+        position += batches[-1][0].total_bytes
+    return batches

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import hypothesis.strategies as st
@@ -57,35 +56,14 @@ from penstock.storage.arrow.columns import (
     schema,
 )
 from penstock.storage.arrow.names import Names
-from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
+from penstock.storage.log.batch import Header
 from penstock.storage.log.decode import events_of
-from penstock.storage.log.encode import Batch
+from tests.support.samples import seal, seal_all
 
 Row = dict[str, Any]
-Sealed = tuple[Header, bytes]
 
 NUMBERED = ("consumer", "content_type", "sender", "object", "topics")
 WITHOUT_NAMES = tuple(name for name in COLUMNS if name != "queue_name")
-
-
-def seal(events: Sequence[Event], base_offset: int = 0, base_position: int = 0) -> Sealed:
-    batch = Batch(base_offset, base_position)
-    for event in events:
-        batch.add(event)
-    data = batch.seal(1)
-    header = read_header(data)
-    assert header is not None
-    return header, data[HEADER_BYTES:]
-
-
-def seal_all(groups: Sequence[Sequence[Event]]) -> list[Sealed]:
-    batches: list[Sealed] = []
-    offset = position = 0
-    for events in groups:
-        batches.append(seal(events, offset, position))
-        offset += len(events)
-        position += batches[-1][0].total_bytes
-    return batches
 
 
 def logged(**changed: Any) -> Logged:
@@ -343,67 +321,6 @@ def test_times_are_nanoseconds_in_utc() -> None:
     table = decode([seal([logged(time=1_767_225_600_000_000_001)])], ["time"])
     assert table.schema.field("time").type == pa.timestamp("ns", tz="UTC")
     assert table.column("time").cast(pa.int64()).to_pylist() == [1_767_225_600_000_000_001] * 2
-
-
-# ── Names ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_names_are_learnt_from_the_batches_and_stay_known_for_later_ones() -> None:
-    first, second = seal_all(
-        [
-            [QueueCreated(1, 1, "orders", QueueSettings()), NameDefined(1, 1, "text/plain"), logged(content_type=1)],
-            [logged(content_type=1), NameDefined(3, 2, "worker"), Fetched(4, 1, 7, 1, 1, 2, visible_at=9)],
-        ]
-    )
-    names = Names()
-    columns = ["queue_name", "content_type", "consumer"]
-    assert (
-        decode([first], columns, names).to_pylist()
-        == [{"queue_name": "orders", "content_type": "text/plain", "consumer": None}] * 2
-    )
-    assert decode([second], columns, names).to_pylist()[-1] == {
-        "queue_name": "orders",
-        "content_type": None,
-        "consumer": "worker",
-    }
-
-
-def test_names_given_from_outside_need_no_definitions() -> None:
-    names = Names({1: "text/plain"}, {1: "orders", 9: "late"})
-    row = decode([seal([logged(content_type=1)])], ["queue_name", "content_type"], names).to_pylist()[0]
-    assert row == {"queue_name": "orders", "content_type": "text/plain"}
-
-
-@pytest.mark.parametrize("number", [0, 3, 4, 1 << 31])
-def test_a_number_that_nobody_defined_has_no_name(number: int) -> None:
-    names = Names()
-    names.define(2, "b")
-    names.define(5, "e")
-    table = decode([seal([logged(sender=number), logged(sender=5)])], ["sender"], names)
-    table.validate(full=True)
-    assert table.column("sender").to_pylist() == [None, None, "e", "e"]
-
-
-@pytest.mark.parametrize("number", [0, 3, 4, 1 << 30, (1 << 31) - 1])
-def test_names_with_numbers_far_apart_are_found_too(number: int) -> None:
-    names = Names({2: "b", 5: "e", (1 << 31) - 2: "z"})
-    numbers = (number, 2, 5, (1 << 31) - 2)
-    table = decode([seal([logged(sender=each) for each in numbers])], ["sender"], names)
-    table.validate(full=True)
-    assert table.column("sender").to_pylist()[::2] == [None, "b", "e", "z"]
-
-
-def test_a_name_that_is_forgotten_is_known_to_readers_by_what_the_record_repeats() -> None:
-    names = Names()
-    decode([seal([NameForgotten(1, 7, "text/plain")])], ["content_type"], names)
-    rows = decode([seal([logged(content_type=7)])], ["content_type"], names).to_pylist()
-    assert rows == [{"content_type": "text/plain"}] * 2
-
-
-def test_names_are_dictionary_encoded_and_numbers_without_a_table() -> None:
-    batch = seal([logged(sender=3)])
-    assert decode([batch], ["sender"]).column("sender").to_pylist() == [3, 3]
-    assert pa.types.is_dictionary(decode([batch], ["sender"], Names()).schema.field("sender").type)
 
 
 # ── Work saved, memory shared ─────────────────────────────────────────────────────────────────────────────

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-from penstock.model.events import Event, NameDefined, NameForgotten, QueueCreated
+from penstock.model.events import NameDefined, NameForgotten, QueueCreated
 from penstock.model.settings import QueueSettings
-from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
-from penstock.storage.log.encode import Batch
 from penstock.storage.log.names import names_defined, queues_created
-from tests.support.samples import logged
-
-
-def sealed(*events: Event) -> tuple[Header, bytes]:
-    batch = Batch(0, 0)
-    for event in events:
-        batch.add(event)
-    data = batch.seal(1)
-    header = read_header(data)
-    assert header is not None
-    return header, data[HEADER_BYTES:]
+from tests.support.samples import logged, seal
 
 
 def test_the_queues_that_a_batch_creates_are_found_by_their_numbers() -> None:
     seventh = QueueCreated(5, 7, "seventh", QueueSettings())
     eighth = QueueCreated(6, 8, "achte", QueueSettings(retries=3))
-    batch = sealed(logged(1, b"before"), seventh, logged(2, b"between"), eighth)
+    batch = seal([logged(1, b"before"), seventh, logged(2, b"between"), eighth])
     assert queues_created(*batch) == {7: "seventh", 8: "achte"}
 
 
 def test_names_are_found_where_they_are_defined_and_where_they_are_forgotten() -> None:
-    batch = sealed(NameDefined(1, 3, "text/plain"), logged(1, b"\x01\x0c"), NameForgotten(2, 2, "größe"))
+    batch = seal([NameDefined(1, 3, "text/plain"), logged(1, b"\x01\x0c"), NameForgotten(2, 2, "größe")])
     assert names_defined(*batch) == {3: "text/plain", 2: "größe"}
 
 
 def test_a_batch_of_messages_defines_nothing() -> None:
-    batch = sealed(logged(1, b"\x01\x02\x0c" * 100))
+    batch = seal([logged(1, b"\x01\x02\x0c" * 100)])
     assert not names_defined(*batch)
     assert not queues_created(*batch)
