@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.pipeline.reading import LakeReader
+    from penstock.pipeline.lake.reading import LakeReader
 
 __version__ = "0.1.0"
 
@@ -18,7 +18,7 @@ def lake(path: str | Path) -> LakeReader:
     Spark nor Java. Raises `penstock.errors.LakeError` where there is no lake.
     """
     try:
-        from penstock.pipeline.reading import open_lake
+        from penstock.pipeline.lake.reading import open_lake
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f'{error.name} is missing: pip install "penstock[spark]"', name=error.name

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.pipeline.conftest import url_of
-from tests.pipeline.test_queue import left
-from tests.pipeline.test_sink import bodies
+from tests.pipeline.sink.test_writer import bodies
+from tests.pipeline.source.test_queue import left
 from tests.support.broker import Broker, StartBroker
 from tests.support.event_history import make_queue, publish
 

@@ -12,9 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench import lives
-from penstock.pipeline.lake import Lake
-from penstock.pipeline.stream import lake_table
-from penstock.pipeline.tables import TABLES
+from penstock.pipeline.lake.directory import Lake
+from penstock.pipeline.lake.tables import TABLES, parts_table
 from tests.support.lakes import FilledLake, assert_same_tables, events_of
 
 MESSAGES = 2000
@@ -58,7 +57,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def offsets(lake: Path) -> set[int]:
     place = Lake(lake)
-    return {lake_table(place, table).reached(place.origin()) for table in TABLES.values()}
+    return {parts_table(place, table).reached(place.origin()) for table in TABLES.values()}
 
 
 def test_a_pipeline_asked_to_stop_finishes_its_batch_and_says_one_line(

@@ -21,9 +21,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from bench.machine import processes
-from penstock.pipeline.lake import Lake
-from penstock.pipeline.stream import lake_table
-from penstock.pipeline.tables import TABLES
+from penstock.pipeline.lake.directory import Lake
+from penstock.pipeline.lake.tables import TABLES, parts_table
 from tests.support.broker import Broker, address, structured
 from tests.support.event_history import make_history, make_queue, publish, settle
 from tests.support.lakes import FilledLake, assert_same_tables, events_of
@@ -145,7 +144,7 @@ def test_a_pipeline_that_is_killed_starts_again_and_nothing_is_lost_or_doubled(
 
 def reached(lake: Path) -> int:
     place = Lake(lake)
-    return lake_table(place, TABLES["events"]).reached(place.origin())
+    return parts_table(place, TABLES["events"]).reached(place.origin())
 
 
 def test_without_java_there_is_a_broker_and_a_word_about_what_is_missing(start_up: Callable[..., Household]) -> None:

@@ -14,11 +14,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import penstock
-from penstock.pipeline.lake import Lake
-from penstock.pipeline.options import parse_options
-from penstock.pipeline.source import open_log
-from penstock.pipeline.stream import Filler, Written, has_ended, start_query
-from penstock.pipeline.views import view
+from penstock.pipeline.lake.directory import Lake
+from penstock.pipeline.lake.stream import Filler, Written, has_ended, start_query
+from penstock.pipeline.lake.views import view
+from penstock.pipeline.source.events import open_log
+from penstock.pipeline.source.options import parse_options
 from penstock.storage.arrow.columns import COLUMNS, decode
 from penstock.storage.arrow.names import Names
 from penstock.storage.directory import DataDirectory

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from penstock.model.events import Event, NameDefined, QueueCreated
 from penstock.model.settings import QueueSettings
-from penstock.pipeline.columns import COLUMNS
+from penstock.pipeline.source.columns import COLUMNS
 from penstock.storage.arrow.columns import decode
 from penstock.storage.arrow.names import Names
 from penstock.storage.directory import DataDirectory

@@ -27,7 +27,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from tests.pipeline.test_sink import bodies
+from tests.pipeline.sink.test_writer import bodies
 from tests.support.broker import Broker, StartBroker
 from tests.support.event_history import make_queue
 

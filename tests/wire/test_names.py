@@ -6,8 +6,8 @@ import json
 from contextlib import closing
 from typing import Any
 
-from penstock.pipeline.broker import BrokerLog
-from penstock.pipeline.files import FileLog
+from penstock.pipeline.source.broker import BrokerLog
+from penstock.pipeline.source.files import FileLog
 from tests.support.broker import Broker, StartBroker
 from tests.support.http_client import Response
 from tests.support.line_client import LineClient

@@ -50,13 +50,13 @@ def run(
     ] = False,
 ) -> None:
     """Fill the lake, until Ctrl-C or SIGTERM."""
-    from penstock.pipeline.compaction import Housekeeper
-    from penstock.pipeline.lake import Lake
-    from penstock.pipeline.publication import publish
+    from penstock.pipeline.lake.directory import Lake
+    from penstock.pipeline.lake.housekeeping import Housekeeper
+    from penstock.pipeline.lake.publication import publish
+    from penstock.pipeline.lake.stream import Filler, has_ended, start_query, stop_query
+    from penstock.pipeline.lake.tables import TABLES
+    from penstock.pipeline.lake.upgrade import upgrade as upgrade_lake
     from penstock.pipeline.session import open_session
-    from penstock.pipeline.stream import Filler, has_ended, start_query, stop_query
-    from penstock.pipeline.tables import TABLES
-    from penstock.pipeline.upgrade import upgrade as upgrade_lake
 
     source = _source(url, data, token)
     log = _log(source)
@@ -100,13 +100,12 @@ def run(
 @app.command()
 def status(lake: LakeOption = Path("lake"), url: Url = None, data: Data = None, token: Token = "") -> None:
     """How far each table is, and how far behind the log."""
-    from penstock.pipeline.lake import Lake
-    from penstock.pipeline.stream import lake_table
-    from penstock.pipeline.tables import TABLES
+    from penstock.pipeline.lake.directory import Lake
+    from penstock.pipeline.lake.tables import TABLES, parts_table
 
     place = Lake(lake)
     origin = place.origin()
-    reached = {name: lake_table(place, table).reached(origin) for name, table in TABLES.items()}
+    reached = {name: parts_table(place, table).reached(origin) for name, table in TABLES.items()}
     console = Console(highlight=False)
     console.print(f"{place.path}: the tables of log {origin.log}, shard {origin.shard}")
     try:
@@ -133,9 +132,9 @@ def _end_of(extent: Any, origin: Any) -> int:
 @app.command()
 def tables(lake: LakeOption = Path("lake")) -> None:
     """What tables there are, and how large, as other readers see them."""
-    from penstock.pipeline.lake import Lake
-    from penstock.pipeline.publication import public_table
-    from penstock.pipeline.tables import TABLES
+    from penstock.pipeline.lake.directory import Lake
+    from penstock.pipeline.lake.publication import public_table
+    from penstock.pipeline.lake.tables import TABLES
 
     place = Lake(lake)
     place.origin()
@@ -163,12 +162,12 @@ def compact(
 ) -> None:
     """Publish all tables, make one file of all that belongs together, and remove files that are old."""
     from penstock.limits import LAKE_VACUUM_HOURS
-    from penstock.pipeline.compaction import compact as compact_table
-    from penstock.pipeline.compaction import vacuum
-    from penstock.pipeline.lake import Lake
-    from penstock.pipeline.publication import publish
+    from penstock.pipeline.lake.compaction import compact as compact_table
+    from penstock.pipeline.lake.compaction import vacuum
+    from penstock.pipeline.lake.directory import Lake
+    from penstock.pipeline.lake.publication import publish
+    from penstock.pipeline.lake.tables import TABLES
     from penstock.pipeline.session import open_session
-    from penstock.pipeline.tables import TABLES
 
     place = Lake(lake)
     place.origin()
@@ -191,10 +190,10 @@ def rebuild(
     conf: Conf = None,
 ) -> None:
     """Make a table anew from the table of all events. The pipeline must not run meanwhile."""
-    from penstock.pipeline.compaction import rebuild as rebuild_table
-    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.lake.compaction import rebuild as rebuild_table
+    from penstock.pipeline.lake.directory import Lake
+    from penstock.pipeline.lake.tables import TABLES
     from penstock.pipeline.session import open_session
-    from penstock.pipeline.tables import TABLES
 
     place = Lake(lake)
     place.origin()
@@ -212,9 +211,9 @@ def rebuild(
 @app.command()
 def upgrade(lake: LakeOption = Path("lake"), master: Master = "local[*]", conf: Conf = None) -> None:
     """Rewrite the tables of a lake that an older version has made. `run` does it too."""
-    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.lake.directory import Lake
+    from penstock.pipeline.lake.upgrade import upgrade as upgrade_lake
     from penstock.pipeline.session import open_session
-    from penstock.pipeline.upgrade import upgrade as upgrade_lake
 
     place = Lake(lake)
     place.origin_of_any_format()
@@ -239,9 +238,9 @@ def replay(
     conf: Conf = None,
 ) -> None:
     """Put messages of the archive into a queue: all of them, or none."""
-    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.lake.directory import Lake
+    from penstock.pipeline.lake.sql import replay as replay_messages
     from penstock.pipeline.session import open_session
-    from penstock.pipeline.sql import replay as replay_messages
 
     place = Lake(lake)
     place.origin()
@@ -267,8 +266,8 @@ def _source(url: str | None, data: Path | None, token: str) -> dict[str, str]:
 
 
 def _log(source: dict[str, str]) -> Any:
-    from penstock.pipeline.options import parse_options
-    from penstock.pipeline.source import open_log
+    from penstock.pipeline.source.events import open_log
+    from penstock.pipeline.source.options import parse_options
 
     return open_log(parse_options(source))
 

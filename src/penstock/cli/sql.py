@@ -65,8 +65,8 @@ def sql(
 
 
 def _ask_duckdb(lake: Path, query: str, limit: int) -> Any:
-    from penstock.pipeline.lake import Lake
-    from penstock.pipeline.reading import open_lake
+    from penstock.pipeline.lake.directory import Lake
+    from penstock.pipeline.lake.reading import open_lake
 
     reader = open_lake(lake)
     answer = reader.sql(query).limit(limit + 1).to_arrow()
@@ -76,9 +76,9 @@ def _ask_duckdb(lake: Path, query: str, limit: int) -> Any:
 
 
 def _ask_spark(lake: Path, query: str, limit: int, master: str, settings: dict[str, str]) -> Any:
-    from penstock.pipeline.lake import Lake
+    from penstock.pipeline.lake.directory import Lake
+    from penstock.pipeline.lake.sql import ask
     from penstock.pipeline.session import open_session
-    from penstock.pipeline.sql import ask
 
     place = Lake(lake)
     place.origin()

@@ -1,130 +1,17 @@
-"""The options of `format("penstock")`, as text from the user, and what they mean."""
+"""Options of `format("penstock")`: text from the user, read by a table of names. Readers and writers share this."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from msgspec import Struct
-
-from penstock.dialects.native.spark.claims import SCHEMA
 from penstock.errors import OptionError
-from penstock.limits import LEASE_SECONDS_MAX
-from penstock.model.letters import LOGGED
-from penstock.model.values import Nanos
-from penstock.pipeline.columns import COLUMNS, unknown_columns
 
-PARTITION_BYTES = 128 << 20
-MESSAGES_MAX = 100_000
-LEASE_SECONDS = 600
-MAX_TRIGGER_DELAY_SECONDS = 900.0
-_UNITS_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-QUEUE_COLUMNS = tuple(SCHEMA.names)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class Since(Struct, frozen=True):
-    """The first event at this time or later."""
-
-    time: Nanos
-
-
-Place = Literal["earliest", "latest"] | int | Since
-
-
-# Of each option, as the documentation spells it: the field that it sets, and how it is read.
+# Maps the name of each option, as documented, to the field that it sets and the function that reads its text.
 Spelled = dict[str, tuple[str | None, Callable[[str], Any]]]
 
 
-class Options(Struct, frozen=True, kw_only=True):
-    """What a reader was asked for. It goes to the executors as it is."""
-
-    url: str | None = None
-    path: str | None = None
-    token: str = ""
-    columns: tuple[str, ...] = COLUMNS
-    queues: frozenset[str] = frozenset()  # Empty: all, as for states.
-    states: frozenset[str] = frozenset()
-    start: Place = "earliest"
-    end: Place = "latest"
-    low: int = 0  # What filters of the query leave of the offsets between.
-    high: int | None = None
-    events_max: int | None = None  # In a batch of a stream.
-    bytes_max: int | None = None
-    events_min: int | None = None
-    delay_seconds: float = MAX_TRIGGER_DELAY_SECONDS
-    partition_bytes: int = PARTITION_BYTES
-    fail_on_data_loss: bool = True
-    read: str = "events"
-    messages_max: int = MESSAGES_MAX  # In a batch of a stream that reads a queue.
-    lease_seconds: int = LEASE_SECONDS
-
-
-class SinkOptions(Struct, frozen=True, kw_only=True):
-    """What a writer was asked for. It goes to the executors as it is."""
-
-    url: str
-    token: str = ""
-    queue: str = ""
-    topics: tuple[str, ...] = ()
-    query: str = ""
-    batch: int | None = None
-
-
-def parse_options(given: Mapping[str, str]) -> Options:
-    """Raises `OptionError`."""
-    values = _parse(given, _SPELLED)
-    if ("url" in values) == ("path" in values):
-        raise OptionError("either url (of a broker) or path (of a data directory) must be given, and not both")
-    if values.get("read") == "queue":
-        return _queue_options(values)
-    _refuse(values, _OF_QUEUES, "events")
-    if "delay_seconds" in values and "events_min" not in values:
-        raise OptionError(
-            "maxTriggerDelay goes with minEventsPerTrigger: it bounds how long a batch waits for events"
-        )
-    if values.get("events_max") is not None and values.get("events_min", 0) > values["events_max"]:
-        raise OptionError(
-            f"minEventsPerTrigger {values['events_min']} is more than maxEventsPerTrigger {values['events_max']}"
-        )
-    return _with_columns(values, COLUMNS)
-
-
-def _queue_options(values: dict[str, Any]) -> Options:
-    _refuse(values, _OF_EVENTS, "a queue")
-    if len(values.get("queues", ())) != 1:
-        raise OptionError("read=queue reads one queue: the option queue must name it")
-    return _with_columns(values, QUEUE_COLUMNS)
-
-
-def _with_columns(values: dict[str, Any], known: tuple[str, ...]) -> Options:
-    columns: tuple[str, ...] = values.setdefault("columns", known)
-    wrong = unknown_columns(columns, known)
-    if wrong:
-        raise OptionError(wrong)
-    return Options(**values)
-
-
-def _refuse(values: dict[str, Any], fields: dict[str, str], read: str) -> None:
-    strange = [spelled for field, spelled in fields.items() if field in values]
-    if strange:
-        raise OptionError(f"{', '.join(strange)}: not for reading {read}")
-
-
-def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
-    """Raises `OptionError`."""
-    values = _parse(given, _SINK_SPELLED)
-    if "url" not in values:
-        raise OptionError("url (of the broker to write to) must be given")
-    if ("query" in values) != ("batch" in values):
-        raise OptionError("query and batch belong together: a batch of that number is written once")
-    return SinkOptions(**values)
-
-
-def _parse(given: Mapping[str, str], spelled: Spelled) -> dict[str, Any]:
+def parse_values(given: Mapping[str, str], spelled: Spelled) -> dict[str, Any]:
     """Spark hands over names in lower case: they are compared so."""
     known = {name.lower(): name for name in spelled}
     unknown = sorted(name for name in given if name.lower() not in known)
@@ -142,137 +29,23 @@ def _parse(given: Mapping[str, str], spelled: Spelled) -> dict[str, Any]:
     return values
 
 
-def _url(text: str) -> str:
+def read_url(text: str) -> str:
     if not text.startswith(("http://", "https://")):
         raise ValueError("it must begin with http:// or https://")
     return text.rstrip("/")
 
 
-def _path(text: str) -> str:
-    """Absolute: an executor may work in another directory."""
-    if match := re.fullmatch(r"file:(?://)?(/.*)", text):
-        return match[1]
-    if "://" in text:
-        raise ValueError("it must be a directory of this machine")
-    return str(Path(text).absolute())
-
-
-def _mode(text: str) -> str:
-    if text not in ("events", "queue"):
-        raise ValueError("it must be events or queue")
-    return text
-
-
-def _list(text: str) -> tuple[str, ...]:
+def read_list(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def _columns(text: str) -> tuple[str, ...]:
-    columns = _list(text)
-    if not columns or len(set(columns)) < len(columns):
-        raise ValueError("it must name one column or more, each once")
-    return columns
-
-
-def _states(text: str) -> frozenset[str]:
-    states = frozenset(text.replace(",", "").replace(" ", ""))
-    if not states or not states <= LOGGED:
-        raise ValueError(f"it must be one or more of the letters {''.join(sorted(LOGGED))}")
-    return states
-
-
-def parse_place(text: str) -> Place:
-    if text == "earliest":
-        return "earliest"
-    if text == "latest":
-        return "latest"
-    if text.isascii() and text.isdigit():
-        return int(text)
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError("it must be earliest, latest, an offset, or a time such as 2026-05-07T01:01:00Z") from None
-    if time.tzinfo is None:
-        raise ValueError("a time must have its zone, such as Z or +02:00")
-    passed = time - _EPOCH
-    return Since((passed.days * 86_400 + passed.seconds) * 1_000_000_000 + passed.microseconds * 1000)
-
-
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) > 0):
-        raise ValueError("it must be a whole number above 0")
-    return int(text)
-
-
-def _duration(text: str) -> float:
-    match = re.fullmatch(r"(\d{1,9})\s*(ms|s|m|h)", text.strip())
-    if not match:
-        raise ValueError("it must be a whole number with a unit: 500ms, 30s, 15m or 1h")
-    return int(match[1]) * _UNITS_SECONDS[match[2]]
-
-
-def _lease(text: str) -> int:
-    seconds = _count(text)
-    if seconds > LEASE_SECONDS_MAX:
-        raise ValueError(f"it must be at most {LEASE_SECONDS_MAX}")
-    return seconds
-
-
-def _number(text: str) -> int:
+def read_number(text: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise ValueError("it must be a whole number")
     return int(text)
 
 
-def _name(text: str) -> str:
+def read_name(text: str) -> str:
     if not text:
         raise ValueError("it must be a name")
     return text
-
-
-def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("it must be true or false")
-    return text.lower() == "true"
-
-
-_SPELLED: Spelled = {
-    "url": ("url", _url),
-    "path": ("path", _path),
-    "token": ("token", str),
-    "read": ("read", _mode),
-    "columns": ("columns", _columns),
-    "queue": ("queues", lambda text: frozenset(_list(text))),
-    "state": ("states", _states),
-    "startingOffset": ("start", parse_place),
-    "endingOffset": ("end", parse_place),
-    "maxEventsPerTrigger": ("events_max", _count),
-    "maxBytesPerTrigger": ("bytes_max", _count),
-    "minEventsPerTrigger": ("events_min", _count),
-    "maxTriggerDelay": ("delay_seconds", _duration),
-    "partitionBytes": ("partition_bytes", _count),
-    "failOnDataLoss": ("fail_on_data_loss", _flag),
-    "maxMessagesPerTrigger": ("messages_max", _count),
-    "leaseSeconds": ("lease_seconds", _lease),
-}
-_OF_QUEUES = {"messages_max": "maxMessagesPerTrigger", "lease_seconds": "leaseSeconds"}
-_OF_EVENTS = {
-    "path": "path",
-    "states": "state",
-    "start": "startingOffset",
-    "end": "endingOffset",
-    "events_max": "maxEventsPerTrigger",
-    "bytes_max": "maxBytesPerTrigger",
-    "events_min": "minEventsPerTrigger",
-    "delay_seconds": "maxTriggerDelay",
-    "partition_bytes": "partitionBytes",
-}
-_SINK_SPELLED: Spelled = {
-    "url": ("url", _url),
-    "token": ("token", str),
-    "queue": ("queue", _name),
-    "topics": ("topics", _list),
-    "query": ("query", _name),
-    "batch": ("batch", _number),
-    "checkpointLocation": (None, str),  # Spark's own; it comes along.
-}

@@ -1,0 +1,103 @@
+"""Fewer and larger files: parts of a table that follow each other are merged into one file, and old files removed.
+
+While the stream runs, sixteen neighbours of about the same size become one, so each row is written again once for
+every sixteenfold growth; a file that is large enough is left alone. When asked to, everything of a date becomes one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from math import ceil
+
+from pyspark.sql import SparkSession
+
+from penstock.errors import LakeError
+from penstock.limits import (
+    LAKE_FILE_BYTES,
+    LAKE_FILES_MIN,
+    LAKE_VACUUM_HOURS,
+)
+from penstock.pipeline.lake.batch import Batch
+from penstock.pipeline.lake.delta import LakeFile, LakeTable, by_date_and_range
+from penstock.pipeline.lake.directory import Lake
+from penstock.pipeline.lake.files import ask, read, write_files
+from penstock.pipeline.lake.publication import public_table, publish
+from penstock.pipeline.lake.recipes import RECIPES
+from penstock.pipeline.lake.tables import EVENTS, LEASES, TABLES, Table, parts_table
+
+logger = logging.getLogger(__name__)
+
+_STAGING = "_compacting"
+_SMALL_BYTES = 256 << 10
+
+Unit = list[LakeFile]  # The files of one date and one range of offsets.
+
+
+def compact(spark: SparkSession, lake: Lake, table: Table, *, everything: bool = False) -> int:
+    """How many files are gone from the table."""
+    target = parts_table(lake, table, _STAGING)
+    if table.whole or not target.exists():
+        return 0
+    before = 0
+    after = 0
+    for units in by_date_and_range(target.files()).values():
+        for run in [units] if everything else _runs(units):
+            files = [file for unit in run for file in unit]
+            if len(files) > 1:
+                before += len(files)
+                after += len(_merge(spark, table, target, files))
+    return before - after
+
+
+def rebuild(spark: SparkSession, lake: Lake, table: Table) -> int:
+    """Make a table anew from the table of all events; how many rows it has."""
+    if table is EVENTS:
+        raise LakeError(
+            "events cannot be rebuilt: the other tables are made from it, and the log forgets what it has"
+        )
+    origin = lake.origin()
+    archive = parts_table(lake, EVENTS)
+    target = parts_table(lake, table)
+    target.make()
+    events = read(spark, archive)
+    facts = ask(events)
+    old = target.files()
+    if facts is None:
+        return 0
+    recipe = RECIPES[table]
+    nothing = read(spark, parts_table(lake, LEASES), [])
+    write_files(table, target, recipe.merge(recipe.parts(Batch(events, 0, nothing, 0, facts.newest), 0)))
+    reached = max(archive.reached(origin), facts.end)
+    added = target.replace(old, origin, facts.first, facts.end, reached, {"rebuilt": "true"})
+    publish(spark, lake, table, everything=True)
+    return sum(file.rows for file in added)
+
+
+def vacuum(lake: Lake, hours: float = LAKE_VACUUM_HOURS) -> int:
+    tables = [parts_table(lake, table, _STAGING) for table in TABLES.values()]
+    tables += [public_table(lake, table) for table in TABLES.values() if table.in_parts]
+    return sum(table.vacuum(hours) for table in tables if table.exists())
+
+
+def _runs(units: Sequence[Unit]) -> Iterator[list[Unit]]:
+    """Neighbours of one size, where there are many."""
+    for size, group in groupby(units, key=_size_class):
+        run = list(group)
+        if size is not None and len(run) >= LAKE_FILES_MIN:
+            yield run
+
+
+def _size_class(unit: Unit) -> int | None:
+    """None: large enough."""
+    size = sum(file.bytes for file in unit)
+    if size >= LAKE_FILE_BYTES:
+        return None
+    return max(0, (size // _SMALL_BYTES).bit_length() // (LAKE_FILES_MIN.bit_length() - 1))
+
+
+def _merge(spark: SparkSession, table: Table, target: LakeTable, files: list[LakeFile]) -> list[LakeFile]:
+    count = ceil(sum(file.bytes for file in files) / LAKE_FILE_BYTES)
+    write_files(table, target, RECIPES[table].merge(read(spark, target, files)), count)
+    return target.compact(files, {"compacted": str(len(files))})

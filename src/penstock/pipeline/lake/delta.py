@@ -1,0 +1,240 @@
+"""A table of the lake: Parquet files with a Delta log, which is committed through delta-rs.
+
+A commit names the offset up to which the log's events are in the table. So what was written once is never written
+again, whichever query writes it and however it divides the events into batches; ADR 21 says why.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, CommitProperties, RemoveAction, Transaction
+
+from penstock.errors import LakeError
+from penstock.limits import LAKE_LOG_RETENTION_DAYS
+from penstock.pipeline.lake.directory import Lake, Origin
+from penstock.storage.directory import sync
+
+PARTITION = "date"
+_COMPACTION = "penstock-compaction"  # Counts what took files out: the second of two at the same time is refused.
+_RANGE = re.compile(r"(\d{20})-(\d{20})-")
+_SETTINGS = {
+    "delta.logRetentionDuration": f"interval {LAKE_LOG_RETENTION_DAYS} days",
+    "delta.checkpointInterval": "50",
+}
+
+
+class LakeFile(NamedTuple):
+    """A file of a table, with the range of offsets whose events are in it."""
+
+    path: str
+    first: int
+    end: int
+    date: date | None
+    bytes: int
+    rows: int
+
+
+class LakeTable:
+    """One table: what is in it, and how files get in and out. Keeps the table's state, and reads on from there."""
+
+    def __init__(
+        self, lake: Lake, name: str, schema: pa.Schema, *, by_date: bool, staging: str = "_staging", folder: str = ""
+    ) -> None:
+        self.name = name
+        self.path = lake.path / folder / name
+        self.schema = schema
+        self.by_date = by_date
+        # Each writer has its own: the executors of one that was killed may still be at work.
+        self._staging = self.path / f"{staging}-{uuid4().hex}"
+        self._delta: DeltaTable | None = None
+
+    def exists(self) -> bool:
+        return self._open() is not None
+
+    def make(self) -> None:
+        if self._open() is None:
+            self._delta = DeltaTable.create(
+                str(self.path),
+                schema=Schema.from_arrow(self.schema),
+                partition_by=[PARTITION] if self.by_date else None,
+                configuration=_SETTINGS,
+            )
+        self._clear("_staging-*", 0)  # Of processes that are no more: one alone fills the lake.
+
+    def reached(self, origin: Origin) -> int:
+        """The offset up to which the events of the log are in this table."""
+        delta = self._open()
+        return (delta.transaction_version(origin.name) or 0) if delta else 0
+
+    def version(self) -> int:
+        return self._required().version()
+
+    def files(self) -> list[LakeFile]:
+        """What is in the table now."""
+        delta = self._open()
+        if delta is None:
+            return []
+        rows = pa.table(delta.get_add_actions(flatten=True)).to_pylist()
+        return sorted((_file(row) for row in rows), key=lambda file: (file.first, file.path))
+
+    def uris(self, files: Iterable[LakeFile]) -> list[str]:
+        return [str(self.path / file.path) for file in files]
+
+    # ── Files in and out ────────────────────────────────────────────────────────────────────────────────────
+
+    def stage(self) -> Path:
+        """A directory for Spark to write into; the same one until it is committed or given up."""
+        shutil.rmtree(self._staging, ignore_errors=True)
+        return self._staging
+
+    def staged(self) -> list[Path]:
+        return sorted(self._staging.rglob("*.parquet"))
+
+    def append(self, origin: Origin, first: int, end: int, noted: dict[str, Any]) -> list[LakeFile]:
+        """Commit what is staged: the rows that the events of this range of offsets have led to. If there are none,
+        the table still records how far it is."""
+        added = self._settle(first, end)
+        self._commit(self._required(), added, [], [Transaction(origin.name, end)], noted)
+        return added
+
+    def replace(
+        self, old: Sequence[LakeFile], origin: Origin, first: int, end: int, reached: int, noted: dict[str, Any]
+    ) -> list[LakeFile]:
+        """Commit what is staged in the place of these files; now the table has the events up to `reached`."""
+        added = self._settle(first, end)
+        self._commit(self._required(), added, old, [Transaction(origin.name, reached)], noted)
+        return added
+
+    def publish(self, old: Sequence[LakeFile], origin: Origin, reached: int, noted: dict[str, Any]) -> list[LakeFile]:
+        """As `replace`, for a table that several processes may publish. Raises `LakeError` if another one did since
+        `files` was called."""
+        delta = self._delta or self._required()
+        added = self._settle(0, reached)
+        self._commit(delta, added, old, [Transaction(origin.name, reached), self._next_removal(delta)], noted)
+        return added
+
+    def compact(self, old: Sequence[LakeFile], noted: dict[str, Any]) -> list[LakeFile]:
+        """Commit what is staged in the place of these files: the same, in fewer rows or files. Raises `LakeError` if
+        there was another compaction since `files` has told of them."""
+        delta = self._delta or self._required()
+        added = self._settle(min(file.first for file in old), max(file.end for file in old))
+        self._commit(delta, added, old, [self._next_removal(delta)], noted, data_change=False)
+        return added
+
+    def _next_removal(self, delta: DeltaTable) -> Transaction:
+        return Transaction(_COMPACTION, (delta.transaction_version(_COMPACTION) or 0) + 1)
+
+    def vacuum(self, hours: float) -> int:
+        """Remove files that have not been part of the table for so long. Those of a commit under way are younger."""
+        delta = self._required()
+        removed = delta.vacuum(int(hours), dry_run=False, enforce_retention_duration=False, full=True)
+        delta.cleanup_metadata()
+        self._clear("_*-*", hours)
+        return len(removed)
+
+    def _clear(self, pattern: str, hours: float) -> None:
+        """Remove what others have staged and left."""
+        for folder in self.path.glob(pattern):
+            if folder != self._staging and folder.stat().st_mtime <= time.time() - 3600 * hours:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _settle(self, first: int, end: int) -> list[LakeFile]:
+        """Give the staged files their places, on the disk for good."""
+        settled, folders = [], set()
+        for staged in self.staged():
+            rows = pq.read_metadata(staged).num_rows
+            if not rows:
+                continue
+            folder = staged.parent.relative_to(self._staging)
+            path = self.path / folder / f"{first:020d}-{end:020d}-{staged.name}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            sync(staged)
+            staged.rename(path)
+            folders.add(path.parent)
+            when = date.fromisoformat(folder.name.removeprefix(f"{PARTITION}=")) if self.by_date else None
+            place = str(path.relative_to(self.path))
+            settled.append(LakeFile(place, first, end, when, path.stat().st_size, rows))
+        for folder in folders:
+            sync(folder)
+        shutil.rmtree(self._staging, ignore_errors=True)
+        return settled
+
+    def _commit(
+        self,
+        delta: DeltaTable,
+        added: Sequence[LakeFile],
+        removed: Sequence[LakeFile],
+        keys: list[Transaction],
+        noted: dict[str, Any],
+        *,
+        data_change: bool = True,
+    ) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = [
+            RemoveAction(file.path, data_change, now_ms, file.bytes, _partition(file)) for file in removed
+        ]
+        actions += [
+            AddAction(
+                file.path, file.bytes, _partition(file), now_ms, data_change, json.dumps({"numRecords": file.rows})
+            )
+            for file in added
+        ]
+        try:
+            delta.create_write_transaction(
+                actions,
+                "append",
+                Schema.from_arrow(self.schema),
+                [PARTITION] if self.by_date else None,
+                commit_properties=CommitProperties(custom_metadata=noted, app_transactions=keys),
+            )
+        except DeltaError as error:
+            raise LakeError(f"{self.name} was changed by somebody else meanwhile: {error}") from None
+        sync(self.path / "_delta_log")
+
+    def _open(self) -> DeltaTable | None:
+        if self._delta is None:
+            try:
+                self._delta = DeltaTable(str(self.path))
+            except TableNotFoundError:
+                return None
+        else:
+            self._delta.update_incremental()
+        return self._delta
+
+    def _required(self) -> DeltaTable:
+        delta = self._open()
+        if delta is None:
+            raise LakeError(f"there is no table {self.name} in {self.path.parent} yet")
+        return delta
+
+
+def by_date_and_range(files: Iterable[LakeFile]) -> dict[date | None, list[list[LakeFile]]]:
+    """Of each date: the files, those of one range of offsets together, in the order of their ranges."""
+    ranges: dict[date | None, dict[tuple[int, int], list[LakeFile]]] = defaultdict(lambda: defaultdict(list))
+    for file in files:
+        ranges[file.date][file.first, file.end].append(file)
+    return {when: [units[key] for key in sorted(units)] for when, units in ranges.items()}
+
+
+def _file(row: dict[str, Any]) -> LakeFile:
+    match = _RANGE.match(Path(row["path"]).name)
+    first, end = (int(match[1]), int(match[2])) if match else (0, 0)
+    return LakeFile(row["path"], first, end, row.get(f"partition.{PARTITION}"), row["size_bytes"], row["num_records"])
+
+
+def _partition(file: LakeFile) -> dict[str, str | None]:
+    return {PARTITION: file.date.isoformat()} if file.date else {}

@@ -1,0 +1,87 @@
+"""The tables `changes` and `object_history`, as Spark makes them."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as f
+
+from penstock.model.kinds import Kind
+from penstock.pipeline.lake.batch import KEY_TEXT, Batch
+from penstock.pipeline.lake.conditions import kind_is
+from penstock.pipeline.lake.delta import PARTITION
+from penstock.pipeline.lake.tables import KEY, VERSION
+
+_HASH = "coalesce(lower(hex(digest)), sha2(body, 256))"
+
+
+def _versions(batch: Batch, since: int) -> DataFrame:
+    return _keyed(batch, since, Kind.LOGGED).selectExpr(*KEY, *list(VERSION)[:-1], f"{_HASH} as hash")
+
+
+def _keyed(batch: Batch, since: int, kind: Kind) -> DataFrame:
+    return batch.since(since).where(f"state = 'L' and {kind_is(kind)} and object is not null and key is not null")
+
+
+def make_changes(batch: Batch, since: int) -> DataFrame:
+    return _changed(_versions(batch, since)).withColumn(PARTITION, f.to_date("time")).drop("previous_hash")
+
+
+def _changed(versions: DataFrame) -> DataFrame:
+    """Without those that say the same as the one before."""
+    line = Window.partitionBy(*KEY).orderBy("offset")
+    with_previous = versions.withColumn("previous_hash", f.lag("hash").over(line))
+    return with_previous.where("not hash <=> previous_hash")
+
+
+def view_changes(parts: DataFrame) -> DataFrame:
+    line = Window.partitionBy(*KEY).orderBy("offset")
+    numbered = _changed(parts).withColumn("version", f.row_number().over(line))
+    previous = numbered.withColumn("previous_time", f.lag("time").over(line))
+    return previous.selectExpr(
+        *("object", f"{KEY_TEXT} as key", "version", "time", "hash", "previous_hash", "previous_time"),
+        *("queue", "queue_number", "sequence", "offset", PARTITION),
+    )
+
+
+def make_history(batch: Batch, since: int) -> DataFrame:
+    version = f"struct({', '.join(VERSION)})"
+    single = _versions(batch, since).selectExpr(
+        *KEY,
+        *(f"{version} as first", f"{version} as last", f"if(true, null, {version}) as changed"),
+        *("0L as changes", "1L as seen", "0L as unchanged", "time as seen_at"),
+    )
+    same = _keyed(batch, since, Kind.UNCHANGED).selectExpr(
+        *KEY, "0L as changes", "1L as seen", "1L as unchanged", "time as seen_at"
+    )
+    return merge_history(single.unionByName(same, allowMissingColumns=True))
+
+
+def merge_history(parts: DataFrame) -> DataFrame:
+    """Parts that follow each other: where one begins otherwise than the one before ended, there is a change more."""
+    line = Window.partitionBy(*KEY).orderBy("first.offset").rowsBetween(Window.unboundedPreceding, -1)
+    before = f.last("last.hash", ignorenulls=True).over(line)
+    joints = parts.withColumn("is_change", f.coalesce(before != f.col("first.hash"), f.lit(False)))
+    return joints.groupBy(*KEY).agg(
+        f.min("first").alias("first"),
+        f.max("last").alias("last"),
+        f.expr("sum(changes) + count_if(is_change)").alias("changes"),
+        *[f.sum(name).alias(name) for name in ("seen", "unchanged")],
+        f.max("seen_at").alias("seen_at"),
+        f.expr("max(coalesce(changed, if(is_change, first, null)))").alias("changed"),
+    )
+
+
+def view_history(merged: DataFrame) -> DataFrame:
+    change = "coalesce(changed, first)"
+    return merged.selectExpr(
+        *(
+            "object",
+            f"{KEY_TEXT} as key",
+            "last.hash as hash",
+            "changes + 1 as versions",
+            "seen",
+            "unchanged",
+        ),
+        *("first.time as first_seen", f"{change}.time as last_change", "seen_at as last_seen"),
+        *(f"{change}.queue as queue", f"{change}.queue_number as queue_number", f"{change}.sequence as sequence"),
+    )

@@ -1,0 +1,91 @@
+"""What is done to the lake beside the stream: small files are merged, tables are published, old files are removed."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from penstock.errors import LakeError
+from penstock.limits import LAKE_PUBLISH_REST, LAKE_PUBLISH_SECONDS
+from penstock.pipeline.lake.compaction import compact, vacuum
+from penstock.pipeline.lake.directory import Lake
+from penstock.pipeline.lake.publication import publish
+from penstock.pipeline.lake.tables import TABLES, Table
+
+logger = logging.getLogger(__name__)
+
+_JOBS = "housekeeping"
+_VACUUM_SECONDS = 3600.0
+
+
+class Housekeeper:
+    """Compacts, publishes and removes beside the stream, in a thread of its own, whenever a batch has been written.
+
+    Publishing takes at most an eleventh of the time: the longer it took, the longer until it is done again."""
+
+    def __init__(self, spark: SparkSession, lake: Lake) -> None:
+        self._spark = spark
+        self._lake = lake
+        self._due = threading.Event()
+        self._ended = False
+        self._vacuumed_at = time.monotonic()
+        self._publish_at = 0.0
+        self._thread = threading.Thread(target=self._run, name="housekeeper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        self._due.set()
+
+    def stop(self) -> None:
+        """What is under way is dropped: it changes nothing before its commit."""
+        self._ended = True
+        self._spark.sparkContext.cancelJobGroup(_JOBS)
+        self._due.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        self._spark.sparkContext.setLocalProperty("spark.scheduler.pool", _JOBS)
+        self._spark.sparkContext.setJobGroup(_JOBS, "compacts and publishes", interruptOnCancel=True)
+        written = False  # Since the last publication.
+        while not self._ended:
+            if self._due.wait(LAKE_PUBLISH_SECONDS):
+                self._due.clear()
+                written = True
+                self._each("compact", lambda table: compact(self._spark, self._lake, table))
+                self._vacuum()
+            if written and time.monotonic() >= self._publish_at:
+                written = False
+                self._publish()
+
+    def _publish(self) -> None:
+        begun = time.monotonic()
+        self._each("publish", lambda table: publish(self._spark, self._lake, table))
+        taken = time.monotonic() - begun
+        self._publish_at = time.monotonic() + max(LAKE_PUBLISH_SECONDS, LAKE_PUBLISH_REST * taken)
+
+    def _vacuum(self) -> None:
+        if time.monotonic() - self._vacuumed_at > _VACUUM_SECONDS:
+            self._vacuumed_at = time.monotonic()
+            self._try("remove old files", lambda: vacuum(self._lake))
+
+    def _each(self, verb: str, look_after: Callable[[Table], object]) -> None:
+        for table in TABLES.values():
+            if not self._ended:
+                self._try(f"{verb} {table.name}", partial(look_after, table))
+
+    def _try(self, what: str, do: Callable[[], object]) -> None:
+        try:
+            do()
+        except (LakeError, PySparkException, Py4JError, OSError) as error:
+            # The table is as it was, and the next batch is a next chance.
+            if not self._ended:
+                logger.warning("could not %s: %s", what, error)

@@ -1,0 +1,172 @@
+"""The table `messages`, as Spark makes it: one row for each message in each queue."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from penstock.limits import CONSUMERS_SHOWN_MAX
+from penstock.model.kinds import Kind
+from penstock.pipeline.lake.batch import KEY_TEXT, Batch, count_if, first_time, with_departures
+from penstock.pipeline.lake.conditions import (
+    ARRIVES,
+    COUNTS_ALONE,
+    DELIVERS,
+    LEAVES,
+    MOMENT,
+    SETTLES,
+    kind_is,
+    letter_of,
+)
+from penstock.pipeline.lake.delta import PARTITION
+from penstock.pipeline.lake.tables import CONTENT, ELSEWHERE, FACTS, HOPS_MAX, TIMES, TOLD
+
+
+def make_messages(batch: Batch, since: int) -> DataFrame:
+    """What is told once goes through as it is; what can happen again is counted together. So no body is sorted."""
+    events = _with_removals_as_rows(with_departures(batch.since(since)))
+    both = f"state = 'Q' and {kind_is(Kind.LOGGED)}"  # Logged and queued, in one record: L speaks for it.
+    copied = f"state = 'Q' and {kind_is(Kind.QUEUED)}"
+    enters = f"not {kind_is(Kind.UNCHANGED)}"
+    born = events.where(f"state = 'L' or {copied}").selectExpr(
+        *("queue_number", "queue", "sequence", "created", *FACTS, "time as modified"),
+        MOMENT.replace("state", f"if({enters}, 'Q', state)") + " as last",
+        f"if({enters}, time, null) as entered",
+        *("to_queue as origin_queue", "to_queue_number as origin_queue_number", "to_sequence as origin_sequence"),
+    )
+    lived = events.where(f"state <> 'L' and not ({both}) and not ({copied})").groupBy(
+        "queue_number", "queue", "sequence", "created", "consumer"
+    )
+    life = lived.agg(
+        f.expr(f"max({MOMENT}) filter (where state <> 'M')").alias("last"),
+        f.expr(f"max(receives) filter (where not {COUNTS_ALONE})").alias("receives"),
+        f.max("time").alias("modified"),
+        f.expr("max(expires_at) filter (where state = 'Q')").alias("expires_at"),
+        first_time("state = 'Q'").alias("entered"),
+        first_time(DELIVERS).alias("consumed"),
+        first_time(SETTLES).alias("processed"),
+        first_time("state = 'X'").alias("completed"),
+        first_time("state = 'E'").alias("failed"),
+        first_time(LEAVES).alias("gone"),
+        *[
+            f.expr(f"max(to_{name}) filter (where {condition})").alias(f"{whence}_{name}")
+            for whence, condition in (("moved", "state in ('E', 'M')"), ("origin", ARRIVES))
+            for name in ("queue", "queue_number", "sequence")
+        ],
+        first_time(SETTLES).alias("confirmed"),
+        f.expr(f"max({MOMENT}) filter (where {SETTLES} or state = 'K')").alias("outcome"),
+        count_if(DELIVERS).alias("deliveries"),
+    )
+    hands = "struct(consumer, consumed as fetched, confirmed, outcome, deliveries)"
+    life = life.withColumn("consumers", f.expr(f"if(deliveries > 0 or confirmed is not null, array({hands}), null)"))
+    moves = events.where("state = 'E' and to_queue_number is not null").selectExpr(
+        *("to_queue as queue", "to_queue_number as queue_number", "to_sequence as sequence", "created"),
+        *("queue as origin_queue", "queue_number as origin_queue_number", "sequence as origin_sequence"),
+    )
+    parts = born.unionByName(life.drop("consumer", "confirmed", "outcome", "deliveries"), allowMissingColumns=True)
+    parts = parts.unionByName(moves, allowMissingColumns=True)
+    return parts.withColumn(PARTITION, f.to_date("created"))
+
+
+def _with_removals_as_rows(events: DataFrame) -> DataFrame:
+    """The end of a queue, as a message that never was: with the sequence 0, created and gone at that moment."""
+    return events.withColumns({name: f.expr(f"coalesce({name}, {other})") for name, other in _OF_REMOVAL.items()})
+
+
+_OF_REMOVAL = {"sequence": "0L", "created": "time"}
+
+
+def _without_removals(merged: DataFrame) -> DataFrame:
+    """Messages that were still in their queue when it was removed went with it."""
+    removals = merged.where("sequence = 0").selectExpr("queue_number", "gone as removed_at", "last as removal")
+    ended = {
+        "gone": "coalesce(gone, removed_at)",
+        "last": "if(gone is null, coalesce(removal, last), last)",
+        "modified": "if(gone is null, coalesce(removed_at, modified), modified)",
+    }
+    joined = merged.where("sequence <> 0").join(removals, "queue_number", "left")
+    return joined.selectExpr(*[f"{ended.get(name, name)} as {name}" for name in merged.columns])
+
+
+def merge_messages(parts: DataFrame) -> DataFrame:
+    newest = ("last", "receives", "modified", "queue", *ELSEWHERE)
+    grouped = parts.groupBy(PARTITION, "queue_number", "sequence").agg(
+        *[f.max(name).alias(name) for name in newest],
+        *[f.min(name).alias(name) for name in TIMES],
+        *[f.first(name, ignorenulls=True).alias(name) for name in FACTS],
+        f.flatten(f.collect_list("consumers")).alias("consumers"),
+    )
+    return grouped.withColumn("consumers", f.expr(_MERGED_CONSUMERS))
+
+
+# Of each consumer: when it had the message first, when it first settled it, and how that ended.
+_MERGED_CONSUMERS = f"""
+    if(size(consumers) < 2, consumers, slice(array_sort(transform(
+        array_distinct(transform(consumers, one -> one.consumer)),
+        name -> aggregate(
+            filter(consumers, one -> one.consumer <=> name),
+            named_struct('consumer', name, 'fetched', cast(null as timestamp), 'confirmed', cast(null as timestamp),
+                'outcome', cast(null as bigint), 'deliveries', 0L),
+            (all, one) -> named_struct('consumer', name, 'fetched', least(all.fetched, one.fetched),
+                'confirmed', least(all.confirmed, one.confirmed), 'outcome', greatest(all.outcome, one.outcome),
+                'deliveries', all.deliveries + one.deliveries)
+        )
+    )), 1, {CONSUMERS_SHOWN_MAX}))
+"""
+
+
+def view_messages(merged: DataFrame) -> DataFrame:
+    """The document of a message. What was moved or copied has its content where it came from."""
+    merged = _without_removals(merged)
+    told = [f"if(own.priority is null, root.{name}, own.{name}) as {name}" for name in TOLD]
+    # What has not changed has the body of the version it equals, and nothing else of it.
+    content = [f"coalesce(own.{name}, root.{name}) as {name}" for name in CONTENT if name != "headers"]
+    headers = "coalesce(own.headers, if(own.entered is null, null, root.headers)) as headers"
+    rest = [f"own.{name}" for name in merged.columns if name not in TOLD | CONTENT]
+    root = merged.where("body is not null").selectExpr(
+        "queue_number as root_queue_number", "sequence as root_sequence", *TOLD, *CONTENT
+    )
+    rooted = _with_roots(merged)
+    joined = rooted.alias("own").join(root.alias("root"), ["root_queue_number", "root_sequence"], "left")
+    return joined.selectExpr(*rest, *told, *content, headers).selectExpr(*_DOCUMENT)
+
+
+def _with_roots(merged: DataFrame) -> DataFrame:
+    links = merged.where("origin_queue_number is not null").selectExpr(
+        "queue_number", "sequence", "origin_queue_number as root_queue_number", "origin_sequence as root_sequence"
+    )
+    for _ in range(HOPS_MAX.bit_length() - 1):  # Each time, the ways followed become twice as long.
+        following = links.selectExpr(
+            *("queue_number as root_queue_number", "sequence as root_sequence"),
+            *("root_queue_number as next", "root_sequence as next_sequence"),
+        )
+        links = links.join(following, ["root_queue_number", "root_sequence"], "left").selectExpr(
+            *("queue_number", "sequence", "coalesce(next, root_queue_number) as root_queue_number"),
+            "coalesce(next_sequence, root_sequence) as root_sequence",
+        )
+    return merged.join(links, ["queue_number", "sequence"], "left")
+
+
+_STATE = letter_of("last")
+_DOCUMENT = (
+    *("queue", "queue_number", "sequence"),
+    "body as message",
+    "content_type",
+    "filter(split(topics, '\\n'), topic -> topic <> '') as topics",
+    *("object", f"{KEY_TEXT} as key", "headers", "sender", "priority"),
+    f"{_STATE} as state",
+    "gone is null as queued",
+    "processed is not null or exists(consumers, one -> one.confirmed is not null) as delivered",
+    f"completed is not null or exists(consumers, one -> {letter_of('one.outcome')} <=> 'S') as success",
+    "gone is not null as archived",
+    "completed is not null as confirmed",
+    *("created", "entered", "modified", "consumed", "processed", "completed", "failed", "gone", "expires_at"),
+    "coalesce(receives, 0) as receives",
+    "coalesce(size(filter(split(topics, '\\n'), topic -> topic <> '')), 0) as topic_count",
+    f"size(filter(consumers, one -> {letter_of('one.outcome')} <=> 'S')) as confirmed_count",
+    "transform(array_sort(consumers), one -> named_struct('consumer', one.consumer, 'fetched', one.fetched, "
+    "'confirmed', one.confirmed, 'duration_ms', (unix_micros(one.confirmed) - unix_micros(one.fetched)) / 1000, "
+    f"'outcome', {letter_of('one.outcome')}, 'deliveries', one.deliveries)) as consumers",
+    *ELSEWHERE,
+    PARTITION,
+)

@@ -1,0 +1,157 @@
+"""The tables `queue_minutes` and `leases`, as Spark makes them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as f
+
+from penstock.limits import LEASE_DAYS_MAX
+from penstock.pipeline.lake.batch import Batch, count_if, with_departures
+from penstock.pipeline.lake.conditions import (
+    DELIVERS,
+    ENDS_FOR_ALL,
+    LEAVES,
+    OF_LEASES,
+    OF_RECEIVERS,
+    RANK,
+    REMOVES,
+    SETTLES,
+    state_is,
+)
+from penstock.pipeline.lake.delta import PARTITION
+from penstock.pipeline.lake.tables import COUNTED, HISTOGRAMS, PERCENTILES, SUBDIVISION
+
+_ALL = 1 << 40  # More messages than a queue holds.
+_COUNTED = {
+    "logged": "state = 'L'",
+    "messages_in": "state = 'Q'",
+    "messages_out": f"{state_is('KINX')} and not {OF_RECEIVERS}",
+    "deliveries": DELIVERS,
+    "confirmations": "state = 'S'",
+    "retries": "state = 'R'",
+    "dead": "state = 'E'",
+    "expired": "state = 'Z'",
+    "deleted": "state = 'D' and sequence is not null",
+    "unchanged": "state = 'U'",
+    "invalid": "state = 'I'",
+    "not_interested": "state = 'N'",
+    "gone": f"{LEAVES} and state <> 'U' and sequence is not null",
+}
+_MINUTE = "date_trunc('minute', time)"
+assert tuple(_COUNTED) == (*COUNTED, "gone"), "counts and columns differ"
+
+
+def make_minutes(batch: Batch, since: int) -> DataFrame:
+    waited = f"if({DELIVERS} and receives = 1, greatest(unix_micros(time) - unix_micros(created), 0L), null)"
+    counts = {name: count_if(condition) + _beside(name) for name, condition in _COUNTED.items()}
+    counted = _by_minute(with_departures(batch.since(since)), "wait", waited, counts)
+    took = "greatest(unix_micros(time) - unix_micros(fetched), 0L)"
+    paired = _paired(batch)
+    if since > batch.first:
+        paired = paired.where(f"offset >= {since}")
+    settled = paired.where(f"{SETTLES} and fetched is not null")
+    parts = counted.unionByName(_by_minute(settled, "processing", took, {}), allowMissingColumns=True)
+    return parts.withColumn(PARTITION, f.to_date("minute"))
+
+
+def _beside(name: str) -> Column:
+    """What a removed queue takes with it: all there is."""
+    return f.expr(f"count_if({REMOVES}) * {_ALL}L") if name == "gone" else f.lit(0)
+
+
+def _by_minute(events: DataFrame, name: str, micros: str, counts: dict[str, Column]) -> DataFrame:
+    """Counts, and a histogram of a time in microseconds."""
+    keys = ("queue", "queue_number", "minute")
+    timed = events.withColumn("minute", f.expr(_MINUTE)).withColumn("micros", f.expr(micros))
+    shift = f"greatest(0, cast(floor(log2(micros)) as int) - {SUBDIVISION.bit_length() - 1})"
+    bucket = f"cast({shift} * {SUBDIVISION} + shiftright(micros, {shift}) as int)"
+    by_bucket = timed.withColumn("bucket", f.expr(bucket)).groupBy(*keys, "bucket")
+    counted = by_bucket.agg(f.expr("count(*)").alias("n"), *[count.alias(each) for each, count in counts.items()])
+    entries = "collect_list(struct(bucket, n)) filter (where bucket is not null)"
+    return counted.groupBy(*keys).agg(
+        f.expr(f"map_from_entries({entries})").alias(name), *[f.sum(each).alias(each) for each in counts]
+    )
+
+
+def merge_minutes(parts: DataFrame) -> DataFrame:
+    added = "(bucket, one, other) -> coalesce(one, 0L) + coalesce(other, 0L)"
+    merged = (
+        f"aggregate(collect_list(%s), cast(map() as map<int, bigint>), (all, one) -> map_zip_with(all, one, {added}))"
+    )
+    return parts.groupBy(PARTITION, "queue_number", "minute").agg(
+        f.max("queue").alias("queue"),
+        *[f.sum(name).alias(name) for name in _COUNTED],
+        *[f.expr(merged % name).alias(name) for name in HISTOGRAMS],
+    )
+
+
+def view_minutes(merged: DataFrame) -> DataFrame:
+    """The depth is what has come in less what has gone, counted from the first event that the lake has."""
+    so_far = Window.partitionBy("queue_number").orderBy("minute").rowsBetween(Window.unboundedPreceding, 0)
+    depth = f.greatest(f.sum(f.expr("messages_in - gone")).over(so_far), f.lit(0))
+    quantiles = [
+        f.expr(_quantile(name, percent)).alias(f"{name}_p{percent}_ms")
+        for name in HISTOGRAMS
+        for percent in PERCENTILES
+    ]
+    return merged.select("queue", "queue_number", "minute", *COUNTED, depth.alias("depth"), *quantiles, PARTITION)
+
+
+def _quantile(histogram: str, percent: int) -> str:
+    """The middle of the bucket that holds it, in milliseconds; in whole numbers, so other engines get the same."""
+    total = f"aggregate(map_values({histogram}), 0L, (all, one) -> all + one)"
+    rank = f"(({total} * {percent} + 99) div 100)"
+    bucket = f"""aggregate(array_sort(map_entries({histogram})),
+        named_struct('seen', 0L, 'bucket', cast(null as int)),
+        (all, one) -> named_struct('seen', all.seen + one.value,
+            'bucket', if(all.seen < {rank}, one.key, all.bucket)),
+        all -> all.bucket)"""
+    # transform over one element stands for a variable.
+    return f"transform(array({bucket}), bucket -> {_middle('bucket')} / 1000)[0]"
+
+
+def _middle(bucket: str) -> str:
+    """Of a bucket: its first value and half of its width. Below 128 a bucket is one value."""
+    shift = f"greatest(0, {bucket} div {SUBDIVISION} - 1)"
+    first = f"shiftleft(cast({bucket} - {shift} * {SUBDIVISION} as bigint), cast({shift} as int))"
+    return f"({first} + shiftright(shiftleft(1L, cast({shift} as int)), 1))"
+
+
+def _paired(batch: Batch) -> DataFrame:
+    """Deliveries and what ended them, each with the delivery before it: when it was `fetched`, and what comes `next`.
+
+    Deliveries of earlier batches come from the table of those that were under way."""
+    happened = batch.since(batch.leased_to).where(OF_LEASES)
+    receiver = f"if({OF_RECEIVERS}, coalesce(consumer, ''), null) as receiver"
+    facts = ("queue_number", "queue", "sequence", "offset", "state", "time", "consumer", "visible_at")
+    before = batch.leases.withColumn("state", f.lit("F")).withColumnRenamed("fetched", "time")
+    both = happened.selectExpr(*facts, receiver).unionByName(before)
+    line = Window.partitionBy("queue_number", "sequence", "receiver").orderBy("offset", f.expr(RANK))
+    fetched = f.last(f.expr("if(state = 'F', time, null)"), ignorenulls=True)
+    return both.select(
+        "*",
+        fetched.over(line.rowsBetween(Window.unboundedPreceding, -1)).alias("fetched"),
+        f.lead("state").over(line).alias("next"),
+    )
+
+
+def make_leases(batch: Batch, _: int) -> DataFrame:
+    forgotten = batch.newest.date() - timedelta(days=LEASE_DAYS_MAX)
+    last = _paired(batch).where("state = 'F' and next is null").drop("fetched")
+    kept = last.where(f"coalesce(visible_at, time) > timestamp '{forgotten}'")
+    events = with_departures(batch.since(batch.leased_to))
+    alone = "state in ('I', 'N')"  # It may be one of several consumers, and says so for itself.
+    ended = events.where(f"{ENDS_FOR_ALL} or {alone} and consumer is not null").selectExpr(
+        "queue_number as end_queue", "sequence as end_sequence", "offset as end", f"if({alone}, consumer, null) as by"
+    )
+    is_over = (
+        "queue_number = end_queue and sequence = end_sequence and end >= offset and (by is null or by = receiver)"
+    )
+    removed = batch.since(batch.leased_to).where(REMOVES).selectExpr("queue_number as end_queue", "offset as end")
+    left = kept.join(ended, f.expr(is_over), "left_anti")
+    left = left.join(f.broadcast(removed), f.expr("queue_number = end_queue and end >= offset"), "left_anti")
+    return left.selectExpr(
+        *("queue_number", "queue", "sequence", "receiver", "consumer", "offset", "time as fetched", "visible_at")
+    )

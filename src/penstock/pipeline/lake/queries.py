@@ -1,0 +1,173 @@
+"""How DuckDB merges the parts of each table into what a reader sees. `recipes.py` has the same for Spark, and a test
+compares the two."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from penstock.limits import CONSUMERS_SHOWN_MAX
+from penstock.model.letters import ORDER
+from penstock.pipeline.lake.tables import CONTENT, COUNTED, ELSEWHERE, HOPS_MAX, SUBDIVISION, TIMES, TOLD
+
+_KEY = "coalesce(try(decode(key)), '0x' || lower(hex(key)))"
+
+
+def _letter(moment: str) -> str:
+    return f"nullif(substr('{ORDER}', ({moment} % 16)::INTEGER, 1), '')"
+
+
+def _each(pattern: str, names: Iterable[str]) -> str:
+    return ", ".join(pattern.format(name) for name in names)
+
+
+_MESSAGES = f"""
+WITH RECURSIVE merged AS (
+    SELECT date, queue_number, sequence,
+        {_each("max({0}) AS {0}", ("last", "receives", "modified", "queue", *ELSEWHERE))},
+        {_each("min({0}) AS {0}", TIMES)},
+        {_each("any_value({0}) AS {0}", (*TOLD, "expires_at", *CONTENT))}
+    FROM messages_parts GROUP BY ALL
+),
+removals AS (
+    SELECT queue_number, gone AS removed_at, last AS removal FROM merged WHERE sequence = 0
+),
+lives AS (
+    SELECT merged.* REPLACE (coalesce(gone, removed_at) AS gone,
+        if(gone IS NULL, coalesce(removal, last), last) AS last,
+        if(gone IS NULL, coalesce(removed_at, modified), modified) AS modified)
+    FROM merged LEFT JOIN removals USING (queue_number) WHERE sequence <> 0
+),
+hands AS (
+    SELECT date, queue_number, sequence, one.consumer AS consumer, min(one.fetched) AS fetched,
+        min(one.confirmed) AS confirmed, max(one.outcome) AS outcome, sum(one.deliveries)::BIGINT AS deliveries
+    FROM (SELECT date, queue_number, sequence, unnest(consumers) AS one FROM messages_parts) GROUP BY ALL
+),
+lists AS (
+    SELECT date, queue_number, sequence, list({{'consumer': consumer, 'fetched': fetched, 'confirmed': confirmed,
+            'duration_ms': (epoch_us(confirmed) - epoch_us(fetched)) / 1000,
+            'outcome': {_letter("outcome")}, 'deliveries': deliveries}}
+        ORDER BY consumer NULLS FIRST)[:{CONSUMERS_SHOWN_MAX}] AS consumers
+    FROM hands GROUP BY ALL
+),
+ways AS (
+    SELECT queue_number, sequence, origin_queue_number AS root_queue_number, origin_sequence AS root_sequence,
+        1 AS hops
+    FROM lives WHERE origin_queue_number IS NOT NULL
+    UNION ALL
+    SELECT ways.queue_number, ways.sequence, before.origin_queue_number, before.origin_sequence, hops + 1
+    FROM ways JOIN lives AS before
+        ON before.queue_number = ways.root_queue_number AND before.sequence = ways.root_sequence
+    WHERE before.origin_queue_number IS NOT NULL AND hops < {HOPS_MAX}
+),
+roots AS (
+    SELECT queue_number, sequence, arg_max(root_queue_number, hops) AS root_queue_number,
+        arg_max(root_sequence, hops) AS root_sequence
+    FROM ways GROUP BY ALL
+),
+documents AS (
+    SELECT own.* EXCLUDE ({_each("{0}", (*TOLD, *CONTENT))}),
+        {_each("if(own.priority IS NULL, root.{0}, own.{0}) AS {0}", TOLD)},
+        coalesce(own.body, root.body) AS body, coalesce(own.key, root.key) AS key,
+        coalesce(own.headers, if(own.entered IS NULL, NULL, root.headers)) AS headers
+    FROM lives AS own LEFT JOIN roots USING (queue_number, sequence)
+        LEFT JOIN (FROM lives WHERE body IS NOT NULL) AS root
+        ON root.queue_number = root_queue_number AND root.sequence = root_sequence
+)
+SELECT queue, queue_number, sequence, body AS message, content_type,
+    list_filter(string_split(topics, chr(10)), lambda topic: topic <> '') AS topics,
+    object, {_KEY} AS key, headers, sender, priority, {_letter("last")} AS state,
+    gone IS NULL AS queued,
+    processed IS NOT NULL
+        OR coalesce(len(list_filter(consumers, lambda one: one.confirmed IS NOT NULL)), 0) > 0 AS delivered,
+    completed IS NOT NULL
+        OR coalesce(len(list_filter(consumers, lambda one: one.outcome = 'S')), 0) > 0 AS success,
+    gone IS NOT NULL AS archived, completed IS NOT NULL AS confirmed,
+    created, entered, modified, consumed, processed, completed, failed, gone, expires_at,
+    coalesce(receives, 0) AS receives,
+    coalesce(len(list_filter(string_split(topics, chr(10)), lambda topic: topic <> '')), 0)::INTEGER AS topic_count,
+    coalesce(len(list_filter(consumers, lambda one: one.outcome = 'S')), 0)::INTEGER AS confirmed_count,
+    coalesce(consumers, []) AS consumers, {_each("{0}", ELSEWHERE)}, date
+FROM documents LEFT JOIN lists USING (date, queue_number, sequence)
+"""
+
+
+def _histogram(name: str) -> str:
+    """The buckets of a histogram with how many values are in them and in those before."""
+    return f"""
+    {name}_buckets AS (
+        SELECT queue_number, minute, one.key AS bucket, sum(one.value) AS n
+        FROM (SELECT queue_number, minute, unnest(map_entries({name})) AS one FROM queue_minutes_parts) GROUP BY ALL
+    ),
+    {name}_ranks AS (
+        SELECT queue_number, minute, bucket, sum(n) OVER (PARTITION BY queue_number, minute ORDER BY bucket) AS upto,
+            sum(n) OVER (PARTITION BY queue_number, minute) AS total
+        FROM {name}_buckets
+    ),
+    {name}_quantiles AS (
+        SELECT queue_number, minute, {_quantile(50)} AS {name}_p50_ms, {_quantile(99)} AS {name}_p99_ms
+        FROM {name}_ranks GROUP BY ALL
+    )"""
+
+
+def _quantile(percent: int) -> str:
+    return f"{_middle(f'min(bucket) FILTER (upto >= (total * {percent} + 99) // 100)')} / 1000"
+
+
+def _middle(bucket: str) -> str:
+    shift = f"greatest(0, {bucket} // {SUBDIVISION} - 1)"
+    return f"((({bucket} - {shift} * {SUBDIVISION})::BIGINT << {shift}) + ((1::BIGINT << {shift}) >> 1))"
+
+
+_MINUTES = f"""
+WITH counted AS (
+    SELECT date, queue_number, minute, max(queue) AS queue, {_each("sum({0})::BIGINT AS {0}", (*COUNTED, "gone"))}
+    FROM queue_minutes_parts GROUP BY ALL
+),
+{_histogram("wait")}, {_histogram("processing")}
+SELECT queue, queue_number, minute, {_each("{0}", COUNTED)},
+    greatest((sum(messages_in - gone) OVER (PARTITION BY queue_number ORDER BY minute))::BIGINT, 0) AS depth,
+    wait_p50_ms, wait_p99_ms, processing_p50_ms, processing_p99_ms, date
+FROM counted LEFT JOIN wait_quantiles USING (queue_number, minute)
+    LEFT JOIN processing_quantiles USING (queue_number, minute)
+"""
+
+_CHANGES = f"""
+WITH compared AS (
+    SELECT *, lag(hash) OVER (PARTITION BY object, key ORDER BY "offset") AS previous_hash FROM changes_parts
+),
+changed AS (FROM compared WHERE hash IS DISTINCT FROM previous_hash)
+SELECT object, {_KEY} AS key, (row_number() OVER line)::INTEGER AS version, time, hash, previous_hash,
+    lag(time) OVER line AS previous_time, queue, queue_number, sequence, "offset", date
+FROM changed WINDOW line AS (PARTITION BY object, key ORDER BY "offset")
+"""
+
+_HISTORY = f"""
+WITH joined AS (
+    SELECT *, coalesce(last_value(last.hash IGNORE NULLS) OVER (
+        PARTITION BY object, key ORDER BY first."offset" NULLS FIRST
+        ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) <> first.hash, false) AS is_change
+    FROM object_history_parts
+),
+merged AS (
+    SELECT object, key, arg_min(first, first."offset") AS first, arg_max(last, last."offset") AS last,
+        (sum(changes) + count(*) FILTER (is_change))::BIGINT AS changes, sum(seen)::BIGINT AS seen,
+        sum(unchanged)::BIGINT AS unchanged, max(seen_at) AS seen_at,
+        arg_max(coalesce(changed, if(is_change, first, NULL)),
+            coalesce(changed, if(is_change, first, NULL))."offset") AS changed
+    FROM joined GROUP BY object, key
+)
+SELECT object, {_KEY} AS key, last.hash AS hash, changes + 1 AS versions, seen, unchanged, first.time AS first_seen,
+    coalesce(changed, first).time AS last_change, seen_at AS last_seen, coalesce(changed, first).queue AS queue,
+    coalesce(changed, first).queue_number AS queue_number, coalesce(changed, first).sequence AS sequence
+FROM merged
+"""
+
+# Of each table: how its parts are merged; nothing where it is not kept in parts.
+VIEWS = {
+    "events": "",
+    "queue_minutes": _MINUTES,
+    "leases": "",
+    "messages": _MESSAGES,
+    "changes": _CHANGES,
+    "object_history": _HISTORY,
+}

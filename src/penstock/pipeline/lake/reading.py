@@ -1,0 +1,138 @@
+"""The tables of a lake without Spark: DuckDB reads their files and merges parts. Exactly what Spark would show.
+
+penstock.lake("lake").table("messages").to_pandas()
+penstock.lake("lake").sql("select state, count(*) from messages group by state").to_arrow()
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+from deltalake import DeltaTable
+from deltalake.exceptions import TableNotFoundError
+
+from penstock.errors import LakeError
+from penstock.pipeline.lake.delta import PARTITION
+from penstock.pipeline.lake.directory import PARTS, Lake
+from penstock.pipeline.lake.queries import VIEWS
+
+
+class Answer:
+    """Rows. They are computed when they are asked for, from the files that there were when this was made."""
+
+    def __init__(self, relation: duckdb.DuckDBPyRelation) -> None:
+        self.relation = relation
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self.relation.columns)
+
+    def select(self, *columns: str) -> Answer:
+        return Answer(_asked(lambda: self.relation.select(*columns)))
+
+    def where(self, condition: str) -> Answer:
+        """The rows for which this condition in SQL holds."""
+        return Answer(_asked(lambda: self.relation.filter(condition)))
+
+    def limit(self, rows: int) -> Answer:
+        return Answer(self.relation.limit(rows))
+
+    def to_arrow(self) -> pa.Table:
+        return _asked(self.relation.to_arrow_table)
+
+    def to_pandas(self) -> Any:
+        """A `pandas.DataFrame`."""
+        return self.to_arrow().to_pandas()
+
+    def to_pylist(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = self.to_arrow().to_pylist()
+        return rows
+
+    def __len__(self) -> int:
+        return int(self.to_arrow().num_rows)
+
+    def __repr__(self) -> str:
+        return repr(self.relation)
+
+
+class LakeReader:
+    """A lake, read as it is at each question."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Raises `LakeError` where there is no lake."""
+        self._lake = Lake(Path(path))
+        self._lake.origin()
+
+    @property
+    def tables(self) -> list[str]:
+        return list(VIEWS)
+
+    def is_empty(self) -> bool:
+        try:
+            return not DeltaTable(str(self._lake.path / "events")).file_uris()
+        except TableNotFoundError:
+            return True
+
+    def table(self, name: str) -> Answer:
+        """A table by its name, with all its documented columns and one row for each key."""
+        if name not in VIEWS:
+            raise LakeError(f"there is no table {name}; the tables are {', '.join(VIEWS)}")
+        return Answer(_open(self._lake, name).table(name))
+
+    def sql(self, query: str) -> Answer:
+        """A question in DuckDB's SQL over all tables. Raises `LakeError` if it is wrong."""
+        connection = _open(self._lake, *VIEWS)
+        found: duckdb.DuckDBPyRelation | None = _asked(lambda: connection.sql(query))
+        if found is None:
+            raise LakeError("this is not a question: it has no rows for an answer")
+        return Answer(found)
+
+
+def open_lake(path: str | Path) -> LakeReader:
+    return LakeReader(path)
+
+
+def _open(lake: Lake, *names: str) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect(config={"temp_directory": tempfile.gettempdir()})
+    connection.execute("SET TimeZone = 'UTC'")
+    for name in names:
+        query = VIEWS[name]
+        try:
+            _register(connection, lake.path / (PARTS if query else "") / name, f"{name}_parts" if query else name)
+        except TableNotFoundError:
+            raise LakeError(lake.emptiness()) from None
+        if query:
+            connection.execute(f"CREATE VIEW {name} AS {query}")
+    return connection
+
+
+def _register(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> None:
+    """The files of a Delta table as a view."""
+    delta = DeltaTable(str(path))
+    schema = pa.schema(delta.schema().to_arrow())
+    files = delta.file_uris()
+    if not files:
+        connection.register(name, schema.empty_table())
+        return
+    hive = f", hive_types = {{'{PARTITION}': DATE}}" if PARTITION in schema.names else ""
+    columns = ", ".join(f'"{column}"' for column in schema.names)
+    listed = ", ".join(_quoted(file) for file in files)
+    source = f"read_parquet([{listed}], hive_partitioning = {bool(hive)}{hive})"
+    connection.execute(f"CREATE VIEW {name} AS SELECT {columns} FROM {source}")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _asked(question: Callable[[], Any]) -> Any:
+    """Raises `LakeError` with what is wrong, and where."""
+    try:
+        return question()
+    except duckdb.Error as error:
+        raise LakeError(str(error).strip()) from None

@@ -1,0 +1,49 @@
+"""How Spark makes each table: what the events of a batch add to it, how parts are merged, and what a reader sees.
+
+`merge` is associative, so it does not matter how often parts are merged. Only the parts of a range of offsets without
+a gap may be merged, because some tables depend on their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as f
+
+from penstock.pipeline.lake.batch import Batch
+from penstock.pipeline.lake.delta import PARTITION
+from penstock.pipeline.lake.history import make_changes, make_history, merge_history, view_changes, view_history
+from penstock.pipeline.lake.messages import make_messages, merge_messages, view_messages
+from penstock.pipeline.lake.minutes import make_leases, make_minutes, merge_minutes, view_minutes
+from penstock.pipeline.lake.tables import CHANGES, EVENTS, LEASES, MESSAGES, OBJECT_HISTORY, QUEUE_MINUTES, TABLES
+
+Change = Callable[[DataFrame], DataFrame]
+
+
+def _same(frame: DataFrame) -> DataFrame:
+    return frame
+
+
+class Recipe(NamedTuple):
+    """How one table is made."""
+
+    parts: Callable[[Batch, int], DataFrame]  # From the events of a batch, from this offset on.
+    merge: Change = _same
+    view: Change = _same  # From merged parts to what a reader sees.
+
+
+def _events(batch: Batch, since: int) -> DataFrame:
+    return batch.since(since).withColumn(PARTITION, f.to_date("time"))
+
+
+RECIPES = {
+    EVENTS: Recipe(_events),
+    QUEUE_MINUTES: Recipe(make_minutes, merge_minutes, view_minutes),
+    LEASES: Recipe(make_leases),
+    MESSAGES: Recipe(make_messages, merge_messages, view_messages),
+    CHANGES: Recipe(make_changes, view=view_changes),
+    OBJECT_HISTORY: Recipe(make_history, merge_history, view_history),
+}
+assert list(RECIPES) == list(TABLES.values()), "each table has one recipe"

@@ -1,0 +1,95 @@
+"""A lake of an older version, rewritten: its events under the names of this version, all other tables from them.
+
+The new tables are made in a directory of their own, and put in place when they are complete. An upgrade that is
+interrupted is begun again, or finished, by the next one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pyarrow as pa
+from deltalake import DeltaTable
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.pipeline.lake.batch import Batch
+from penstock.pipeline.lake.compaction import rebuild
+from penstock.pipeline.lake.directory import LAKE_FORMAT, PARTS, Lake
+from penstock.pipeline.lake.files import ask, write_files
+from penstock.pipeline.lake.recipes import RECIPES
+from penstock.pipeline.lake.tables import EVENTS, TABLES, parts_table
+from penstock.pipeline.source.columns import COLUMNS, convert
+from penstock.pipeline.source.log import Extent
+from penstock.pipeline.source.rows import spark_schema
+from penstock.storage.arrow.columns import COLUMNS as LOG_COLUMNS
+from penstock.storage.arrow.names import Names
+from penstock.storage.directory import sync, write_durably
+
+_NEW, _OLD, _COMPLETE = "_upgrade", "_before-upgrade", "complete"
+
+
+def upgrade(spark: SparkSession, lake: Lake, say: Callable[[str], None]) -> bool:
+    """False: the lake is of this version already."""
+    origin = lake.origin_of_any_format()
+    if origin.format >= LAKE_FORMAT:
+        return False
+    say(f"upgrading {lake.path} from format {origin.format} to {LAKE_FORMAT}: all tables are rewritten")
+    new = Lake(lake.path / _NEW)
+    if not (new.path / _COMPLETE).exists():
+        shutil.rmtree(new.path, ignore_errors=True)
+        new.path.mkdir()
+        new.open_for(Extent(origin.log, origin.shard, 0, 0, 0))
+        _rewrite_events(spark, lake, new)
+        for table in TABLES.values():
+            if table is not EVENTS:
+                say(f"{table.name}: {rebuild(spark, new, table):,} rows")
+        write_durably(new.path / _COMPLETE, b"")
+    _put_in_place(lake, new)
+    write_durably(
+        lake.path / "penstock.json", msgspec.json.encode(msgspec.structs.replace(origin, format=LAKE_FORMAT))
+    )
+    for folder in (_NEW, _OLD):
+        shutil.rmtree(lake.path / folder, ignore_errors=True)
+    say("the lake is upgraded")
+    return True
+
+
+def _rewrite_events(spark: SparkSession, lake: Lake, new: Lake) -> None:
+    origin = lake.origin_of_any_format()
+    path = lake.path / EVENTS.name
+    delta = DeltaTable(str(path))
+    target = parts_table(new, EVENTS)
+    target.make()
+    files = delta.file_uris()
+    if not files:
+        return
+    old = spark.read.option("basePath", str(path)).parquet(*files).select(*LOG_COLUMNS)
+    events = _renamed(old)
+    facts = ask(events)
+    assert facts is not None, "files without rows are not committed"
+    write_files(EVENTS, target, RECIPES[EVENTS].parts(Batch(events, 0, events, 0, facts.newest), 0))
+    target.append(origin, facts.first, delta.transaction_version(origin.name) or facts.end, {"upgraded": "true"})
+
+
+def _renamed(old: DataFrame) -> DataFrame:
+    numbers = old.where("queue_name is not null").select("queue", "queue_name").distinct().collect()
+    queues = {row["queue"]: row["queue_name"] for row in numbers}
+
+    def rename(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        names = Names(queues=queues)
+        return (convert(batch, COLUMNS, names) for batch in batches)
+
+    return old.mapInArrow(rename, spark_schema(COLUMNS))
+
+
+def _put_in_place(lake: Lake, new: Lake) -> None:
+    """Each table is moved once, however often this is interrupted and begun again."""
+    (lake.path / _OLD).mkdir(exist_ok=True)
+    for name in (*TABLES, PARTS):
+        if (new.path / name).exists():
+            if (lake.path / name).exists():
+                (lake.path / name).rename(lake.path / _OLD / name)
+            (new.path / name).rename(lake.path / name)
+    sync(lake.path)

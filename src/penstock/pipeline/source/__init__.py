@@ -1,0 +1,1 @@
+"""Reading with Spark: the events of a log, or the messages of a queue."""

@@ -1,0 +1,112 @@
+"""The log of a data directory on this machine, read from its files; the broker need not run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from penstock.engine.names import StoredNames
+from penstock.errors import DamagedLogError, DataDirectoryError, EventsLostError, EventsRemovedError
+from penstock.ids import MessageIds
+from penstock.model.values import Nanos
+from penstock.pipeline.source.log import Batches, Extent, NameTable
+from penstock.storage.directory import DataDirectory
+from penstock.storage.log.files import LogFiles
+from penstock.storage.log.names import names_defined, queues_created
+from penstock.storage.log.snapshot import list_snapshots, read_snapshot
+from penstock.storage.log.view import Cursor, View
+
+_READ_BYTES = 1 << 20  # Measured: more is memory that is touched for the first time.
+_TRIES = 5
+
+
+class FileLog:
+    def __init__(self, path: Path) -> None:
+        self._directory = DataDirectory(path)
+        identity = self._directory.read_identity()
+        self._ids = MessageIds(bytes.fromhex(identity.id_key), identity.shard)
+        self._files = LogFiles(self._directory)
+        self._names = NameTable({}, {})
+        self._named_to = 0  # The position up to which the log was searched for names.
+
+    def extent(self) -> Extent:
+        view = self._files.view()
+        first = view.earliest()
+        return Extent(
+            self._ids.log_id, self._ids.shard, first.offset, view.end.offset, view.end.position - first.position
+        )
+
+    def offset_at(self, moment: Nanos) -> int:
+        return self._files.view().offset_at(moment)
+
+    def offset_within(self, start: int, bytes_max: int) -> int:
+        view = self._files.view()
+        point = view.point_of(start)
+        if point.offset >= view.end.offset:
+            return view.end.offset
+        # The first batch may begin before `start`: it counts, or there would be no progress.
+        return view.batch_end(point, view.end.offset, bytes_max).offset
+
+    def batches(self, start: int, end: int) -> Batches:
+        view = self._files.view()
+        if end > view.end.offset:
+            raise EventsLostError(
+                f"offset {end - 1} is not in {self._directory.path}: its log ends at {view.end.offset}"
+            )
+        cursor = Cursor(view.point_of(start).position)
+        try:
+            while found := cursor.read(view, _READ_BYTES):
+                for header, payload in found:
+                    if header.base_offset >= end:
+                        return
+                    yield header, payload
+        finally:
+            cursor.close()
+
+    def close(self) -> None:
+        """Nothing stays open."""
+
+    # ── Names ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def names(self) -> NameTable:
+        """The definitions in the log, and from the snapshot those that retention has removed."""
+        for _ in range(_TRIES):
+            try:
+                self._search(self._files.view())
+                return self._names
+            except EventsRemovedError:
+                continue  # Just now.
+        raise DataDirectoryError(f"{self._directory.path} changes faster than it can be read")
+
+    def _search(self, view: View) -> None:
+        first = view.earliest()
+        if first.position > self._named_to:
+            self._read_snapshot()
+        cursor = Cursor(max(self._named_to, first.position))
+        try:
+            while found := cursor.read(view, _READ_BYTES):
+                for batch in found:
+                    self._names.queues.update(queues_created(*batch))
+                    self._names.texts.update(names_defined(*batch))
+                self._named_to = cursor.position
+        finally:
+            cursor.close()
+
+    def _read_snapshot(self) -> None:
+        for path in list_snapshots(self._directory.snapshots):
+            try:
+                for kind, facts, _ in read_snapshot(path):
+                    if kind == "engine":
+                        self._names.texts.update(msgspec.json.decode(facts, type=StoredNames).by_number())
+                    elif kind == "queue":
+                        queue = msgspec.json.decode(facts, type=_Queue)
+                        self._names.queues[queue.number] = queue.name
+                return
+            except (DamagedLogError, FileNotFoundError):
+                continue  # An older one knows most of it.
+
+
+class _Queue(msgspec.Struct):
+    number: int
+    name: str

@@ -1,0 +1,112 @@
+"""The events of a log as a stream. Its offset is `{"<shard>": offset}`: the first one not read yet."""
+
+from __future__ import annotations
+
+import time
+
+from pyspark.sql.datasource import DataSourceStreamReader
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from penstock.errors import EventsLostError, EventsRemovedError, OptionError
+from penstock.model.kinds import LETTERS
+from penstock.pipeline.causes import plainly
+from penstock.pipeline.source.events import EventRange, RangeReader
+from penstock.pipeline.source.log import Extent
+from penstock.pipeline.source.options import Options
+
+_LETTERS_MAX = max(map(len, LETTERS.values()))  # Of one record.
+
+
+class EventStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream of offsets. Spark's checkpoint keeps them: a range that is asked for again gives the same events."""
+
+    def __init__(self, options: Options) -> None:
+        if options.end != "latest":
+            raise OptionError("endingOffset is for batch reads: a stream has no end")
+        super().__init__(options)
+        self._target: int | None = None  # Where a run with AvailableNow ends.
+        self._waiting_since: float | None = None  # For more events, since there were the first ones.
+
+    @plainly
+    def initialOffset(self) -> dict[str, int]:
+        extent = self._log.extent()
+        return {str(extent.shard): self._check(self._offset(self._options.start, extent), extent)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        if self._options.events_max is not None:
+            return ReadMaxRows(self._options.events_max)
+        if self._options.bytes_max is not None:
+            return ReadMaxBytes(self._options.bytes_max)
+        return ReadAllAvailable()
+
+    @plainly
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._target = self._log.extent().end
+
+    @plainly
+    def reportLatestOffset(self) -> dict[str, int]:
+        extent = self._log.extent()
+        return {str(extent.shard): extent.end}
+
+    @plainly
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+        extent = self._log.extent()
+        first = _offset_of(start, extent)
+        begin = self._check(first, extent)
+        end = extent.end if self._target is None else min(extent.end, self._target)
+        if self._waits(end - begin):
+            return {str(extent.shard): first}
+        if not isinstance(limit, ReadAllAvailable):
+            end = self._limited(begin, end)
+        return {str(extent.shard): max(first, end)}
+
+    def _waits(self, records: int) -> bool:
+        """Are these too few for a batch, and was it not long ago that the first of them came?"""
+        enough = self._options.events_min is None or records >= self._options.events_min or self._target is not None
+        if enough or not records:
+            self._waiting_since = None
+            return False
+        now = time.monotonic()
+        self._waiting_since = since = self._waiting_since or now
+        if now - since < self._options.delay_seconds:
+            return True
+        self._waiting_since = None
+        return False
+
+    def _limited(self, begin: int, end: int) -> int:
+        """Both limits hold, whichever of them Spark was told of; but one record is always read."""
+        if self._options.events_max is not None:
+            end = min(end, begin + max(1, self._options.events_max // _LETTERS_MAX))
+        if self._options.bytes_max is None or begin >= end:
+            return end
+        try:
+            return min(end, self._log.offset_within(begin, self._options.bytes_max))
+        except EventsRemovedError as error:
+            return self._limited(self._skip(begin, error.earliest), end)
+
+    @plainly
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[EventRange]:
+        extent = self._log.extent()
+        first, last = _offset_of(start, extent), _offset_of(end, extent)
+        if first >= last:
+            return []
+        if last > extent.end:
+            raise EventsLostError(f"offset {last} of the checkpoint is behind the end of the log, {extent.end}")
+        return self._divide(self._check(first, extent), last, extent)
+
+    def stop(self) -> None:
+        if "_log" in self.__dict__:
+            self._log.close()
+
+
+def _offset_of(offsets: dict[str, int], extent: Extent) -> int:
+    try:
+        return offsets[str(extent.shard)]
+    except KeyError:
+        raise EventsLostError(f"the checkpoint is of shard {', '.join(offsets)}, the log of {extent.shard}") from None

@@ -1,0 +1,91 @@
+"""The tables that other readers of Delta and Parquet find."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import duckdb
+import pytest
+from deltalake import DeltaTable
+from pyspark.sql import SparkSession
+
+from penstock.errors import LakeError
+from penstock.pipeline.lake import files, publication
+from penstock.pipeline.lake.compaction import compact
+from penstock.pipeline.lake.directory import Lake
+from penstock.pipeline.lake.publication import publish as publish_table
+from penstock.pipeline.lake.tables import TABLES
+from penstock.pipeline.lake.views import view
+from tests.support.broker import Broker
+from tests.support.lakes import FilledLake, assert_same_tables, events_of
+from tests.support.offline import definitions, make_log, messages
+
+
+def publish_all(spark: SparkSession, lake: Lake) -> None:
+    for table in TABLES.values():
+        publish_table(spark, lake, table)
+
+
+@pytest.fixture(scope="module")
+def published(spark: SparkSession, past_lake: FilledLake) -> FilledLake:
+    publish_all(spark, past_lake.lake)
+    return past_lake
+
+
+def test_what_others_read_is_the_documented_tables(published: FilledLake, past: Broker) -> None:
+    assert_same_tables(published, events_of(past.data), published=True)
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_reader_finds_the_same_columns_and_rows(spark: SparkSession, published: FilledLake, name: str) -> None:
+    """Spark's plain Parquet reader, DuckDB, pandas and delta-rs, none of which knows what a part is."""
+    path = published.lake.path / name
+    files = DeltaTable(path).file_uris()
+    columns = view(spark, published.lake, name).columns
+    count = len(published.rows(name))
+    assert DeltaTable(path).to_pandas().shape == (count, len(columns))
+    assert sorted(DeltaTable(path).to_pyarrow_table().column_names) == sorted(columns)
+    if files:
+        frame = spark.read.option("basePath", str(path)).parquet(*files)
+        assert (sorted(frame.columns), frame.count()) == (sorted(columns), count)
+        with duckdb.connect() as connection:
+            found = connection.sql(f"SELECT * FROM read_parquet({files}, hive_partitioning = true)")
+            assert (sorted(found.columns), len(found)) == (sorted(columns), count)
+
+
+def test_only_what_has_changed_is_published_again(spark: SparkSession, tmp_path: Path) -> None:
+    day = 86_400_000_000_000
+    data = make_log(tmp_path / "data", definitions(), messages(1, 5, time=day), messages(6, 5, time=2 * day))
+    filled = FilledLake(spark, tmp_path / "lake", path=str(data))
+    filled.fill()
+    publish_all(spark, filled.lake)
+    before = set(DeltaTable(filled.lake.path / "messages").file_uris())
+    assert publish_table(spark, filled.lake, TABLES["messages"]) == 0
+    make_log(data, messages(11, 5, time=3 * day))
+    filled.fill()
+    assert publish_table(spark, filled.lake, TABLES["messages"]) == 5
+    assert before < set(DeltaTable(filled.lake.path / "messages").file_uris())
+    assert len(filled.rows_of_others("messages")) == 15
+    compact(spark, filled.lake, TABLES["messages"], everything=True)
+    publish_all(spark, filled.lake)
+    assert_same_tables(filled, events_of(data), published=True)
+
+
+def test_a_publication_that_another_one_has_overtaken_is_given_up(
+    spark: SparkSession, past_lake: FilledLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(past_lake.lake.path, tmp_path / "lake")
+    lake = Lake(tmp_path / "lake")
+    publish_table(spark, lake, TABLES["messages"], everything=True)
+    write_files = files.write_files
+
+    def overtaken(*given: object) -> None:
+        monkeypatch.setattr(publication, "write_files", write_files)
+        publish_table(spark, lake, TABLES["messages"], everything=True)
+        write_files(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(publication, "write_files", overtaken)
+    with pytest.raises(LakeError, match="somebody else"):
+        publish_table(spark, lake, TABLES["messages"], everything=True)
+    assert DeltaTable(lake.path / "messages").count() == view(spark, lake, "messages").count()

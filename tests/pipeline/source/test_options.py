@@ -1,0 +1,84 @@
+"""Options: what each one means, and what is said of a wrong one."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import OptionError
+from penstock.pipeline.source.columns import COLUMNS
+from penstock.pipeline.source.options import Options, Since, parse_options
+
+
+def test_a_path_alone_reads_everything() -> None:
+    assert parse_options({"path": "/data"}) == Options(path="/data")
+    assert Options(path="/data").columns == COLUMNS
+
+
+def test_names_are_known_in_any_case() -> None:
+    options = parse_options({"URL": "http://a:1/", "startingoffset": "5", "MAXEVENTSPERTRIGGER": "7"})
+    assert options == Options(url="http://a:1", start=5, events_max=7)
+
+
+def test_everything_can_be_said() -> None:
+    given = {
+        "url": "https://broker",
+        "token": "s3cret",
+        "read": "events",
+        "columns": "offset, state",
+        "queue": "a,b",
+        "state": "S, X",
+        "startingOffset": "2026-05-07T01:01:00.5Z",
+        "endingOffset": "latest",
+        "maxBytesPerTrigger": "1000",
+        "partitionBytes": "2000",
+        "failOnDataLoss": "False",
+    }
+    assert parse_options(given) == Options(
+        url="https://broker",
+        token="s3cret",
+        columns=("offset", "state"),
+        queues=frozenset("ab"),
+        states=frozenset("SX"),
+        start=Since(1_778_115_660_500_000_000),
+        bytes_max=1000,
+        partition_bytes=2000,
+        fail_on_data_loss=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "either url"),
+        ({"path": "/data", "url": "http://a"}, "either url"),
+        ({"url": "broker:7843"}, "must begin with http://"),
+        ({"path": "/data", "colums": "offset"}, "no option colums; known are url, path"),
+        ({"path": "/data", "read": "queue", "queue": "a"}, "path: not for reading a queue"),
+        ({"url": "http://a", "read": "queue"}, "reads one queue"),
+        ({"url": "http://a", "read": "queue", "queue": "a,b"}, "reads one queue"),
+        ({"url": "http://a", "read": "queue", "queue": "a", "state": "S"}, "state: not for reading a queue"),
+        ({"url": "http://a", "read": "queue", "queue": "a", "columns": "state"}, "there is no column state"),
+        (
+            {"path": "/data", "columns": "offset,letter"},
+            "there is no column letter; letter is called state, the columns",
+        ),
+        ({"url": "http://a", "read": "queue", "queue": "a", "leaseSeconds": "604801"}, "at most 604800"),
+        ({"url": "http://a", "leaseSeconds": "5"}, "leaseSeconds: not for reading events"),
+        ({"path": "/data", "read": "rows"}, "must be events or queue"),
+        ({"path": "/data", "columns": "offset,size"}, "there is no column size; the columns are offset,"),
+        ({"path": "/data", "columns": ","}, "one column or more"),
+        ({"path": "/data", "columns": "offset,offset"}, "each once"),
+        ({"path": "/data", "state": "LY"}, "one or more of the letters"),
+        ({"path": "/data", "minEventsPerTrigger": "5", "maxTriggerDelay": "5"}, "a whole number with a unit"),
+        ({"path": "/data", "maxTriggerDelay": "5s"}, "maxTriggerDelay goes with minEventsPerTrigger"),
+        ({"path": "/data", "minEventsPerTrigger": "5", "maxEventsPerTrigger": "4"}, "5 is more than maxEventsPer"),
+        ({"path": "/data", "startingOffset": "-1"}, "startingOffset is '-1', but it must be earliest, latest"),
+        ({"path": "/data", "endingOffset": "2026-05-07T01:01:00"}, "must have its zone"),
+        ({"path": "/data", "maxEventsPerTrigger": "0"}, "above 0"),
+        ({"path": "/data", "maxBytesPerTrigger": "1e6"}, "above 0"),
+        ({"path": "/data", "failOnDataLoss": "no"}, "true or false"),
+    ],
+)
+def test_a_wrong_option_is_refused_by_name(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        parse_options(given)
