@@ -181,6 +181,7 @@ LAKE_BYTES_PER_BATCH = 256 << 20
 LAKE_FILE_BYTES = 128 << 20  # A file that is at least this large is left alone while the stream runs.
 LAKE_PUBLISH_SECONDS = 60.0  # At least, from one publication of the tables that others read to the next;
 LAKE_PUBLISH_REST = 10  # and so many times as long as the last one took.
+LAKE_PUBLISH_MEMORY_BYTES = 1 << 30  # What DuckDB may use for a publication; the rest goes to a temporary file.
 LAKE_FILES_MIN = 16  # Small files that are made one.
 LAKE_LOG_RETENTION_DAYS = 7
 PIPELINE_PAUSE_SECONDS_MAX = 60.0  # Before a pipeline that has failed is started again.

@@ -52,9 +52,8 @@ def run(
     """Fill the lake, until Ctrl-C or SIGTERM."""
     from penstock.pipeline.lake.directory import Lake
     from penstock.pipeline.lake.housekeeping import Housekeeper
-    from penstock.pipeline.lake.publication import publish
+    from penstock.pipeline.lake.publication import publish_all
     from penstock.pipeline.lake.stream import Filler, has_ended, start_query, stop_query
-    from penstock.pipeline.lake.tables import TABLES
     from penstock.pipeline.lake.upgrade import upgrade as upgrade_lake
     from penstock.pipeline.session import open_session
 
@@ -84,8 +83,7 @@ def run(
                 view.refresh()
             if once and not signals.asked:
                 keeper.stop()
-                for table in TABLES.values():
-                    publish(spark, place, table)
+                publish_all(place)
         finally:
             if signals.asked:
                 view.stopping()
@@ -175,7 +173,7 @@ def compact(
     try:
         for table in TABLES.values():
             fewer = compact_table(spark, place, table, everything=True)
-            rows = publish(spark, place, table)
+            rows = publish(place, table)
             print(f"{table.name}: {fewer} files less" + f", {rows:,} rows published" * table.in_parts)
         print(f"{vacuum(place, LAKE_VACUUM_HOURS if hours is None else hours)} old files removed")
     finally:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pytest
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+import penstock
 from penstock.errors import LakeError
-from penstock.pipeline.lake import files, publication
+from penstock.pipeline.lake import publication
 from penstock.pipeline.lake.compaction import compact
 from penstock.pipeline.lake.directory import Lake
 from penstock.pipeline.lake.publication import publish as publish_table
+from penstock.pipeline.lake.publication import publish_all
 from penstock.pipeline.lake.tables import TABLES
 from penstock.pipeline.lake.views import view
 from tests.support.broker import Broker
@@ -22,14 +27,9 @@ from tests.support.lakes import FilledLake, assert_same_tables, events_of
 from tests.support.offline import definitions, make_log, messages
 
 
-def publish_all(spark: SparkSession, lake: Lake) -> None:
-    for table in TABLES.values():
-        publish_table(spark, lake, table)
-
-
 @pytest.fixture(scope="module")
 def published(spark: SparkSession, past_lake: FilledLake) -> FilledLake:
-    publish_all(spark, past_lake.lake)
+    publish_all(past_lake.lake)
     return past_lake
 
 
@@ -59,16 +59,16 @@ def test_only_what_has_changed_is_published_again(spark: SparkSession, tmp_path:
     data = make_log(tmp_path / "data", definitions(), messages(1, 5, time=day), messages(6, 5, time=2 * day))
     filled = FilledLake(spark, tmp_path / "lake", path=str(data))
     filled.fill()
-    publish_all(spark, filled.lake)
+    publish_all(filled.lake)
     before = set(DeltaTable(filled.lake.path / "messages").file_uris())
-    assert publish_table(spark, filled.lake, TABLES["messages"]) == 0
+    assert publish_table(filled.lake, TABLES["messages"]) == 0
     make_log(data, messages(11, 5, time=3 * day))
     filled.fill()
-    assert publish_table(spark, filled.lake, TABLES["messages"]) == 5
+    assert publish_table(filled.lake, TABLES["messages"]) == 5
     assert before < set(DeltaTable(filled.lake.path / "messages").file_uris())
     assert len(filled.rows_of_others("messages")) == 15
     compact(spark, filled.lake, TABLES["messages"], everything=True)
-    publish_all(spark, filled.lake)
+    publish_all(filled.lake)
     assert_same_tables(filled, events_of(data), published=True)
 
 
@@ -77,15 +77,41 @@ def test_a_publication_that_another_one_has_overtaken_is_given_up(
 ) -> None:
     shutil.copytree(past_lake.lake.path, tmp_path / "lake")
     lake = Lake(tmp_path / "lake")
-    publish_table(spark, lake, TABLES["messages"], everything=True)
-    write_files = files.write_files
+    publish_table(lake, TABLES["messages"], everything=True)
+    write = publication._write
 
-    def overtaken(*given: object) -> None:
-        monkeypatch.setattr(publication, "write_files", write_files)
-        publish_table(spark, lake, TABLES["messages"], everything=True)
-        write_files(*given)  # type: ignore[arg-type]
+    def overtaken(*given: Any) -> None:
+        monkeypatch.setattr(publication, "_write", write)
+        publish_table(lake, TABLES["messages"], everything=True)
+        write(*given)
 
-    monkeypatch.setattr(publication, "write_files", overtaken)
+    monkeypatch.setattr(publication, "_write", overtaken)
     with pytest.raises(LakeError, match="somebody else"):
-        publish_table(spark, lake, TABLES["messages"], everything=True)
+        publish_table(lake, TABLES["messages"], everything=True)
     assert DeltaTable(lake.path / "messages").count() == view(spark, lake, "messages").count()
+
+
+def run_publisher(path: Path) -> subprocess.CompletedProcess[str]:
+    """As the pipeline runs it beside its batches."""
+    command = [sys.executable, "-m", publication.__name__, str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+
+
+def test_the_process_of_the_pipeline_publishes_every_table(past_lake: FilledLake, tmp_path: Path) -> None:
+    shutil.copytree(past_lake.lake.path, tmp_path / "lake")
+    parted = [name for name, table in TABLES.items() if table.in_parts]
+    for name in parted:
+        shutil.rmtree(tmp_path / "lake" / name, ignore_errors=True)
+    ended = run_publisher(tmp_path / "lake")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    reader = penstock.lake(tmp_path / "lake")
+    assert {name: DeltaTable(tmp_path / "lake" / name).count() for name in parted} == {
+        name: len(reader.table(name)) for name in parted
+    }
+
+
+def test_a_publication_that_fails_says_why_in_one_line(tmp_path: Path) -> None:
+    ended = run_publisher(tmp_path)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"there is no lake in {tmp_path} yet")
+    assert ended.stderr.count("\n") == 1

@@ -18,7 +18,7 @@ from penstock.pipeline.lake import compaction
 from penstock.pipeline.lake.compaction import compact, rebuild, vacuum
 from penstock.pipeline.lake.delta import LakeTable
 from penstock.pipeline.lake.directory import Lake
-from penstock.pipeline.lake.publication import publish
+from penstock.pipeline.lake.publication import publish_all
 from penstock.pipeline.lake.tables import TABLES, parts_table
 from penstock.pipeline.lake.views import view
 from tests.support.broker import Broker
@@ -216,11 +216,6 @@ def test_events_are_not_rebuilt(spark: SparkSession, tmp_path: Path) -> None:
         rebuild(spark, Lake(tmp_path), TABLES["events"])
 
 
-def publish_all(spark: SparkSession, lake: Lake) -> None:
-    for table in TABLES.values():
-        publish(spark, lake, table)
-
-
 def test_the_messages_of_a_removed_queue_are_gone_with_it_in_every_table(spark: SparkSession, tmp_path: Path) -> None:
     """The removal comes in a later batch than they do; a queue beside it stays as it is."""
     there = [
@@ -232,10 +227,10 @@ def test_the_messages_of_a_removed_queue_are_gone_with_it_in_every_table(spark: 
     data = make_log(tmp_path / "data", there, [Succeeded(70_000_000, 1, 1, 1, 0, 0, complete=True, result=b"")])
     filled = FilledLake(spark, tmp_path / "lake", path=str(data))
     filled.fill()
-    publish_all(spark, filled.lake)
+    publish_all(filled.lake)
     make_log(data, [QueueRemoved(200_000_000_000_000, 1)])  # Another day.
     filled.fill()
-    publish_all(spark, filled.lake)
+    publish_all(filled.lake)
     assert_same_tables(filled, events_of(data), published=True)
     (removed,) = [row for row in filled.rows("events") if row["state"] == "D"]
     assert (removed["queue"], removed["kind"], removed["sequence"]) == ("orders", Kind.QUEUE_REMOVED, None)

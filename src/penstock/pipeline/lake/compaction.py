@@ -71,7 +71,7 @@ def rebuild(spark: SparkSession, lake: Lake, table: Table) -> int:
     write_files(table, target, recipe.merge(recipe.parts(Batch(events, 0, nothing, 0, facts.newest), 0)))
     reached = max(archive.reached(origin), facts.end)
     added = target.replace(old, origin, facts.first, facts.end, reached, {"rebuilt": "true"})
-    publish(spark, lake, table, everything=True)
+    publish(lake, table, everything=True)
     return sum(file.rows for file in added)
 
 

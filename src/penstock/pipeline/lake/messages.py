@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -19,53 +21,71 @@ from penstock.pipeline.lake.conditions import (
     letter_of,
 )
 from penstock.pipeline.lake.delta import PARTITION
-from penstock.pipeline.lake.tables import CONTENT, ELSEWHERE, FACTS, HOPS_MAX, TIMES, TOLD
+from penstock.pipeline.lake.tables import CONTENT, ELSEWHERE, FACTS, HOPS_MAX, PLACE, TIMES, TOLD
 
 
 def make_messages(batch: Batch, since: int) -> DataFrame:
-    """What is told once goes through as it is; what can happen again is counted together. So no body is sorted."""
-    events = _with_removals_as_rows(with_departures(batch.since(since)))
-    both = f"state = 'Q' and {kind_is(Kind.LOGGED)}"  # Logged and queued, in one record: L speaks for it.
-    copied = f"state = 'Q' and {kind_is(Kind.QUEUED)}"
-    enters = f"not {kind_is(Kind.UNCHANGED)}"
-    born = events.where(f"state = 'L' or {copied}").selectExpr(
+    """Content goes through as it is, and what happens again and again is aggregated. So no body is sorted."""
+    raw = batch.since(since)
+    events = _with_removals_as_rows(with_departures(raw))
+    parts = _births(events)
+    for others in (_lives(events), *_moves(raw)):
+        parts = parts.unionByName(others, allowMissingColumns=True)
+    return parts.withColumn(PARTITION, f.to_date("created"))
+
+
+_ENTERS = f"not {kind_is(Kind.UNCHANGED)}"
+_BY_REFERENCE = f"(state = 'Q' and {kind_is(Kind.QUEUED)})"
+# A message that is logged and queued is one record with the letters L and Q: its L is the row that is used.
+_IS_BIRTH = f"(state = 'L' or {_BY_REFERENCE} or state = 'Q' and {kind_is(Kind.LOGGED)})"
+
+
+def _births(events: DataFrame) -> DataFrame:
+    return events.where(f"state = 'L' or {_BY_REFERENCE}").selectExpr(
         *("queue_number", "queue", "sequence", "created", *FACTS, "time as modified"),
-        MOMENT.replace("state", f"if({enters}, 'Q', state)") + " as last",
-        f"if({enters}, time, null) as entered",
+        MOMENT.replace("state", f"if({_ENTERS}, 'Q', state)") + " as last",
+        f"if({_ENTERS}, time, null) as entered",
         *("to_queue as origin_queue", "to_queue_number as origin_queue_number", "to_sequence as origin_sequence"),
     )
-    lived = events.where(f"state <> 'L' and not ({both}) and not ({copied})").groupBy(
-        "queue_number", "queue", "sequence", "created", "consumer"
+
+
+def _lives(events: DataFrame) -> DataFrame:
+    """What each consumer did, and what happened meanwhile. There is no aggregate of text: Spark would sort for it."""
+    life = (
+        events.where(f"not {_IS_BIRTH}")
+        .groupBy("queue_number", "queue", "sequence", "created", "consumer")
+        .agg(
+            f.expr(f"max({MOMENT}) filter (where state <> 'M')").alias("last"),
+            f.expr(f"max(receives) filter (where not {COUNTS_ALONE})").alias("receives"),
+            f.max("time").alias("modified"),
+            f.expr("max(expires_at) filter (where state = 'Q')").alias("expires_at"),
+            first_time("state = 'Q'").alias("entered"),
+            first_time(DELIVERS).alias("consumed"),
+            first_time(SETTLES).alias("processed"),
+            first_time("state = 'X'").alias("completed"),
+            first_time("state = 'E'").alias("failed"),
+            first_time(LEAVES).alias("gone"),
+            f.expr(f"max({MOMENT}) filter (where {SETTLES} or state = 'K')").alias("outcome"),
+            count_if(DELIVERS).alias("deliveries"),
+        )
     )
-    life = lived.agg(
-        f.expr(f"max({MOMENT}) filter (where state <> 'M')").alias("last"),
-        f.expr(f"max(receives) filter (where not {COUNTS_ALONE})").alias("receives"),
-        f.max("time").alias("modified"),
-        f.expr("max(expires_at) filter (where state = 'Q')").alias("expires_at"),
-        first_time("state = 'Q'").alias("entered"),
-        first_time(DELIVERS).alias("consumed"),
-        first_time(SETTLES).alias("processed"),
-        first_time("state = 'X'").alias("completed"),
-        first_time("state = 'E'").alias("failed"),
-        first_time(LEAVES).alias("gone"),
-        *[
-            f.expr(f"max(to_{name}) filter (where {condition})").alias(f"{whence}_{name}")
-            for whence, condition in (("moved", "state in ('E', 'M')"), ("origin", ARRIVES))
-            for name in ("queue", "queue_number", "sequence")
-        ],
-        first_time(SETTLES).alias("confirmed"),
-        f.expr(f"max({MOMENT}) filter (where {SETTLES} or state = 'K')").alias("outcome"),
-        count_if(DELIVERS).alias("deliveries"),
-    )
-    hands = "struct(consumer, consumed as fetched, confirmed, outcome, deliveries)"
-    life = life.withColumn("consumers", f.expr(f"if(deliveries > 0 or confirmed is not null, array({hands}), null)"))
-    moves = events.where("state = 'E' and to_queue_number is not null").selectExpr(
-        *("to_queue as queue", "to_queue_number as queue_number", "to_sequence as sequence", "created"),
-        *("queue as origin_queue", "queue_number as origin_queue_number", "sequence as origin_sequence"),
-    )
-    parts = born.unionByName(life.drop("consumer", "confirmed", "outcome", "deliveries"), allowMissingColumns=True)
-    parts = parts.unionByName(moves, allowMissingColumns=True)
-    return parts.withColumn(PARTITION, f.to_date("created"))
+    consumer = "array(struct(consumer, consumed as fetched, processed as confirmed, outcome, deliveries))"
+    has_one = "deliveries > 0 or processed is not null"
+    consumers = f.expr(f"if({has_one}, {consumer}, null)")
+    return life.withColumn("consumers", consumers).drop("consumer", "outcome", "deliveries")
+
+
+def _moves(raw: DataFrame) -> Iterator[DataFrame]:
+    """Where messages went to and where they came from, for both places. E names the place that a dead letter goes to,
+    Q the place that an operator moved the message from."""
+    moves = raw.where(f"to_queue_number is not null and (state = 'E' or {ARRIVES})")
+    for own, other, leaves in (("", "to_", "state = 'E'"), ("to_", "", "state <> 'E'")):
+        yield moves.selectExpr(
+            *(f"{own}{name} as {name}" for name in PLACE),
+            "created",
+            *(f"if({leaves}, {other}{name}, null) as moved_{name}" for name in PLACE),
+            *(f"if({leaves}, null, {other}{name}) as origin_{name}" for name in PLACE),
+        )
 
 
 def _with_removals_as_rows(events: DataFrame) -> DataFrame:

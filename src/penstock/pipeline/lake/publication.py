@@ -1,82 +1,119 @@
-"""The tables that others read: the rows of a table that is kept in parts, one for each key, in files of their own.
+"""Tables for readers that know Delta but not parts: the documented columns, and one row for each key.
 
-The pipeline publishes now and then, `compact` at once. A date is written again only if its parts have changed; where
-a row depends on the dates before it, the later ones too.
+DuckDB merges the parts. A date is written again only if its parts have changed; where a row depends on earlier dates,
+so are the later dates. While the stream runs, this is a process of its own: `python -m` this module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Collection, Sequence
+from contextlib import closing
 from datetime import date
-from math import ceil
+from pathlib import Path
 
+import duckdb
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as f
-from pyspark.sql.pandas.types import to_arrow_schema
 
-from penstock.limits import LAKE_FILE_BYTES
+from penstock.errors import LakeError
+from penstock.limits import LAKE_FILE_BYTES, LAKE_PUBLISH_MEMORY_BYTES
 from penstock.pipeline.lake.delta import PARTITION, LakeFile, LakeTable
-from penstock.pipeline.lake.directory import Lake, Origin
-from penstock.pipeline.lake.files import read, write_files
-from penstock.pipeline.lake.recipes import RECIPES
-from penstock.pipeline.lake.tables import Table, parts_table
+from penstock.pipeline.lake.directory import Lake
+from penstock.pipeline.lake.reading import open_tables, read_files
+from penstock.pipeline.lake.tables import TABLES, Table, parts_table
 
 _STAGING = "_publishing"
+_ROW_GROUP_BYTES = 32 << 20
+_PRIORITY = 19  # The lowest: publications take only what the batches leave.
 
 
 def public_table(lake: Lake, table: Table, schema: pa.Schema | None = None) -> LakeTable:
-    """What others read. The schema is needed by who writes."""
+    """The table that others read. Only a writer needs to know its schema."""
     given = table.schema if schema is None else schema
     return LakeTable(lake, table.name, given, by_date=table.by_date, staging=_STAGING)
 
 
-def publish(spark: SparkSession, lake: Lake, table: Table, *, everything: bool = False) -> int:
-    """Bring what others read up to date; how many rows were written for it."""
+def publish(lake: Lake, table: Table, *, everything: bool = False, threads: int | None = None) -> int:
+    """Bring the public table up to date with its parts. Returns how many rows were written."""
     if not table.in_parts:
         return 0
     origin = lake.origin()
     parts = parts_table(lake, table)
     reached = parts.reached(origin)
     files = parts.files()
-    recipe = RECIPES[table]
-    rows = recipe.view(recipe.merge(read(spark, parts, files)))
-    public = public_table(lake, table, _arrow_schema(rows))
-    public.make()
-    published = public.reached(origin)
-    old = public.files()
-    changed = files if everything else [file for file in files if file.end > published]
-    if not changed:
+    public = public_table(lake, table)
+    changed = files if everything else [file for file in files if file.end > public.reached(origin)]
+    if not changed and public.exists():
         return 0
-    if table.reaches_back and not read(spark, parts, changed).where(table.reaches_back).isEmpty():
-        changed = files
-    if table.by_date:
-        dates = _dates(table, changed, files)
-        rows = rows.where(f.col(PARTITION).isin(dates))
-        files, old = [[file for file in each if file.date in dates] for each in (files, old)]
-    return _write(table, public, rows, files, old, origin, reached)
-
-
-def _write(
-    table: Table,
-    public: LakeTable,
-    rows: DataFrame,
-    files: Sequence[LakeFile],
-    old: Sequence[LakeFile],
-    origin: Origin,
-    reached: int,
-) -> int:
-    write_files(table, public, rows, ceil(sum(file.bytes for file in files) / LAKE_FILE_BYTES))
+    dates = _dates(table, parts, changed, files)
+    with closing(open_tables(lake, table.name, dates=dates)) as connection:
+        _limit(connection, threads)
+        rows = connection.table(table.name)
+        public = public_table(lake, table, rows.limit(0).to_arrow_table().schema)
+        public.make()
+        old = [file for file in public.files() if dates is None or file.date in dates]
+        _write(connection, table, public.stage(), dates)
     return sum(file.rows for file in public.publish(old, origin, reached, {"published": str(reached)}))
 
 
-def _dates(table: Table, changed: Sequence[LakeFile], files: Sequence[LakeFile]) -> list[date]:
+def publish_all(lake: Lake, *, threads: int | None = None) -> None:
+    for table in TABLES.values():
+        publish(lake, table, threads=threads)
+
+
+def _dates(
+    table: Table, parts: LakeTable, changed: Sequence[LakeFile], files: Sequence[LakeFile]
+) -> Collection[date] | None:
+    """The dates to write again. None: the table is not divided by date."""
+    if not table.by_date:
+        return None
     dates = {file.date for file in changed if file.date}
-    if table.cumulative:
-        dates |= {file.date for file in files if file.date and file.date >= min(dates)}
-    return sorted(dates)
+    all_dates = {file.date for file in files if file.date}
+    if table.reaches_back and _any(parts.uris(changed), table.reaches_back):
+        return all_dates
+    return {day for day in all_dates if day >= min(dates)} if table.cumulative else dates
 
 
-def _arrow_schema(rows: DataFrame) -> pa.Schema:
-    """Every column may be null: readers need not rely on what Spark knows of it."""
-    return pa.schema([field.with_nullable(True) for field in to_arrow_schema(rows.schema, timezone="UTC")])
+def _any(uris: Sequence[str], condition: str) -> bool:
+    query = f"SELECT 1 FROM {read_files(uris, by_date=True)} WHERE {condition} LIMIT 1"
+    with closing(duckdb.connect()) as connection:
+        return connection.execute(query).fetchone() is not None
+
+
+def _limit(connection: duckdb.DuckDBPyConnection, threads: int | None) -> None:
+    connection.execute(f"SET memory_limit = '{LAKE_PUBLISH_MEMORY_BYTES} B'")
+    connection.execute("SET preserve_insertion_order = false")  # Needed for row groups that are limited in bytes.
+    if threads:
+        connection.execute(f"SET threads = {threads}")
+
+
+def _write(connection: duckdb.DuckDBPyConnection, table: Table, folder: Path, dates: Collection[date] | None) -> None:
+    """Write the rows to where a commit takes them from: those of each date into a directory of its own."""
+    if dates is None:
+        _copy(connection, f"SELECT * FROM {table.name}", table, folder)
+        return
+    for day in sorted(dates):
+        query = f"SELECT * EXCLUDE ({PARTITION}) FROM {table.name} WHERE {PARTITION} = DATE '{day}'"
+        _copy(connection, query, table, folder / f"{PARTITION}={day}")
+
+
+def _copy(connection: duckdb.DuckDBPyConnection, query: str, table: Table, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    connection.execute(
+        f"COPY ({query} ORDER BY {', '.join(table.order)}) TO '{folder}' (FORMAT parquet,"
+        f" COMPRESSION zstd, FILE_SIZE_BYTES {LAKE_FILE_BYTES}, ROW_GROUP_SIZE_BYTES {_ROW_GROUP_BYTES},"
+        " FILENAME_PATTERN '{uuid}')"
+    )
+
+
+def main() -> None:
+    os.nice(_PRIORITY)
+    try:
+        publish_all(Lake(Path(sys.argv[1])), threads=1)
+    except (LakeError, OSError, duckdb.Error) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -20,27 +20,29 @@ def _each(pattern: str, names: Iterable[str]) -> str:
     return ", ".join(pattern.format(name) for name in names)
 
 
+# Content is joined only to messages that have none of their own, so no other bodies are read for it.
 _MESSAGES = f"""
 WITH RECURSIVE merged AS (
     SELECT date, queue_number, sequence,
         {_each("max({0}) AS {0}", ("last", "receives", "modified", "queue", *ELSEWHERE))},
         {_each("min({0}) AS {0}", TIMES)},
         {_each("any_value({0}) AS {0}", (*TOLD, "expires_at", *CONTENT))}
-    FROM messages_parts GROUP BY ALL
+    FROM messages_chosen WHERE sequence <> 0 GROUP BY ALL
 ),
 removals AS (
-    SELECT queue_number, gone AS removed_at, last AS removal FROM merged WHERE sequence = 0
+    SELECT queue_number, min(gone) AS removed_at, max(last) AS removal
+    FROM messages_parts WHERE sequence = 0 GROUP BY ALL
 ),
 lives AS (
     SELECT merged.* REPLACE (coalesce(gone, removed_at) AS gone,
         if(gone IS NULL, coalesce(removal, last), last) AS last,
         if(gone IS NULL, coalesce(removed_at, modified), modified) AS modified)
-    FROM merged LEFT JOIN removals USING (queue_number) WHERE sequence <> 0
+    FROM merged LEFT JOIN removals USING (queue_number)
 ),
 hands AS (
     SELECT date, queue_number, sequence, one.consumer AS consumer, min(one.fetched) AS fetched,
         min(one.confirmed) AS confirmed, max(one.outcome) AS outcome, sum(one.deliveries)::BIGINT AS deliveries
-    FROM (SELECT date, queue_number, sequence, unnest(consumers) AS one FROM messages_parts) GROUP BY ALL
+    FROM (SELECT date, queue_number, sequence, unnest(consumers) AS one FROM messages_chosen) GROUP BY ALL
 ),
 lists AS (
     SELECT date, queue_number, sequence, list({{'consumer': consumer, 'fetched': fetched, 'confirmed': confirmed,
@@ -49,29 +51,38 @@ lists AS (
         ORDER BY consumer NULLS FIRST)[:{CONSUMERS_SHOWN_MAX}] AS consumers
     FROM hands GROUP BY ALL
 ),
+links AS (
+    SELECT queue_number, sequence, max(origin_queue_number) AS origin_queue_number,
+        max(origin_sequence) AS origin_sequence
+    FROM messages_parts WHERE origin_queue_number IS NOT NULL GROUP BY ALL
+),
 ways AS (
     SELECT queue_number, sequence, origin_queue_number AS root_queue_number, origin_sequence AS root_sequence,
         1 AS hops
-    FROM lives WHERE origin_queue_number IS NOT NULL
+    FROM links
     UNION ALL
     SELECT ways.queue_number, ways.sequence, before.origin_queue_number, before.origin_sequence, hops + 1
-    FROM ways JOIN lives AS before
+    FROM ways JOIN links AS before
         ON before.queue_number = ways.root_queue_number AND before.sequence = ways.root_sequence
-    WHERE before.origin_queue_number IS NOT NULL AND hops < {HOPS_MAX}
+    WHERE hops < {HOPS_MAX}
 ),
 roots AS (
     SELECT queue_number, sequence, arg_max(root_queue_number, hops) AS root_queue_number,
         arg_max(root_sequence, hops) AS root_sequence
     FROM ways GROUP BY ALL
 ),
+contents AS (
+    SELECT roots.queue_number, roots.sequence, {_each("parts.{0}", (*TOLD, *CONTENT))}
+    FROM roots JOIN messages_parts AS parts
+        ON parts.queue_number = root_queue_number AND parts.sequence = root_sequence
+    WHERE parts.body IS NOT NULL
+),
 documents AS (
     SELECT own.* EXCLUDE ({_each("{0}", (*TOLD, *CONTENT))}),
         {_each("if(own.priority IS NULL, root.{0}, own.{0}) AS {0}", TOLD)},
         coalesce(own.body, root.body) AS body, coalesce(own.key, root.key) AS key,
         coalesce(own.headers, if(own.entered IS NULL, NULL, root.headers)) AS headers
-    FROM lives AS own LEFT JOIN roots USING (queue_number, sequence)
-        LEFT JOIN (FROM lives WHERE body IS NOT NULL) AS root
-        ON root.queue_number = root_queue_number AND root.sequence = root_sequence
+    FROM lives AS own LEFT JOIN contents AS root USING (queue_number, sequence)
 )
 SELECT queue, queue_number, sequence, body AS message, content_type,
     list_filter(string_split(topics, chr(10)), lambda topic: topic <> '') AS topics,

@@ -7,7 +7,8 @@ penstock.lake("lake").sql("select state, count(*) from messages group by state")
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +83,11 @@ class LakeReader:
         """A table by its name, with all its documented columns and one row for each key."""
         if name not in VIEWS:
             raise LakeError(f"there is no table {name}; the tables are {', '.join(VIEWS)}")
-        return Answer(_open(self._lake, name).table(name))
+        return Answer(open_tables(self._lake, name).table(name))
 
     def sql(self, query: str) -> Answer:
         """A question in DuckDB's SQL over all tables. Raises `LakeError` if it is wrong."""
-        connection = _open(self._lake, *VIEWS)
+        connection = open_tables(self._lake, *VIEWS)
         found: duckdb.DuckDBPyRelation | None = _asked(lambda: connection.sql(query))
         if found is None:
             raise LakeError("this is not a question: it has no rows for an answer")
@@ -97,7 +98,8 @@ def open_lake(path: str | Path) -> LakeReader:
     return LakeReader(path)
 
 
-def _open(lake: Lake, *names: str) -> duckdb.DuckDBPyConnection:
+def open_tables(lake: Lake, *names: str, dates: Collection[date] | None = None) -> duckdb.DuckDBPyConnection:
+    """A connection with these tables as views; if `dates` are given, `messages` has only those."""
     connection = duckdb.connect(config={"temp_directory": tempfile.gettempdir()})
     connection.execute("SET TimeZone = 'UTC'")
     for name in names:
@@ -106,6 +108,10 @@ def _open(lake: Lake, *names: str) -> duckdb.DuckDBPyConnection:
             _register(connection, lake.path / (PARTS if query else "") / name, f"{name}_parts" if query else name)
         except TableNotFoundError:
             raise LakeError(lake.emptiness()) from None
+        if name == "messages":
+            days = ", ".join(f"DATE '{day}'" for day in dates or ())
+            chosen = f"WHERE {PARTITION} IN ({days})" if days else ""
+            connection.execute(f"CREATE VIEW messages_chosen AS FROM messages_parts {chosen}")
         if query:
             connection.execute(f"CREATE VIEW {name} AS {query}")
     return connection
@@ -119,11 +125,16 @@ def _register(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> N
     if not files:
         connection.register(name, schema.empty_table())
         return
-    hive = f", hive_types = {{'{PARTITION}': DATE}}" if PARTITION in schema.names else ""
     columns = ", ".join(f'"{column}"' for column in schema.names)
-    listed = ", ".join(_quoted(file) for file in files)
-    source = f"read_parquet([{listed}], hive_partitioning = {bool(hive)}{hive})"
+    source = read_files(files, by_date=PARTITION in schema.names)
     connection.execute(f"CREATE VIEW {name} AS SELECT {columns} FROM {source}")
+
+
+def read_files(files: Sequence[str], *, by_date: bool) -> str:
+    """A table function of DuckDB that reads these files."""
+    listed = ", ".join(_quoted(file) for file in files)
+    hive = f", hive_types = {{'{PARTITION}': DATE}}" if by_date else ""
+    return f"read_parquet([{listed}], hive_partitioning = {by_date}{hive})"
 
 
 def _quoted(text: str) -> str:
