@@ -10,32 +10,16 @@ import pytest
 from penstock.engine.engine import Engine
 from penstock.limits import NEVER_NS
 from penstock.model.events import (
-    Completed,
+    EVENTS,
     Damaged,
-    DeadLettered,
-    Declined,
-    Deleted,
     Delivered,
     Event,
-    Expired,
-    Extended,
-    Failed,
-    FailedForAll,
     Fetched,
-    GivenBack,
     HandedOver,
-    HandedToReceiver,
-    Invalidated,
     Logged,
     MessageEvent,
-    Moved,
     QueueCreated,
     Queued,
-    Rescheduled,
-    Restored,
-    ResultStored,
-    Retried,
-    Succeeded,
     Unchanged,
 )
 from penstock.model.kinds import LETTERS, Kind, State
@@ -47,18 +31,9 @@ CREATED = 10
 NOW = 100
 RECEIVER = 3
 FACTS: dict[str, Any] = {"time": NOW, "queue": 1, "sequence": 1, "created": CREATED, "receives": 1, "consumer": 0}
-SIMPLE: dict[Kind, type[MessageEvent]] = {
-    Kind.HANDED_OVER: HandedOver,
-    Kind.FAILED: Failed,
-    Kind.FAILED_FOR_ALL: FailedForAll,
-    Kind.EXPIRED: Expired,
-    Kind.DELETED: Deleted,
-    Kind.HANDED_TO_RECEIVER: HandedToReceiver,
-    Kind.INVALID: Invalidated,
-    Kind.NOT_INTERESTED: Declined,
-    Kind.COMPLETED: Completed,
-    Kind.DAMAGED: Damaged,
-}
+STORED: dict[str, Any] = {"expires_at": NEVER_NS, "to_queue": 2, "to_sequence": 2, "result": b"done"}
+STORED |= {"complete": True, "fetched": False, "leased": False}
+UNTIL = {Kind.FETCHED: NOW + 50, Kind.DELIVERED: NOW + 50, Kind.EXTENDED: NOW + 60}
 MESSAGE_KINDS = [kind for kind in Kind if kind >= Kind.LOGGED]
 WITHOUT_A_LETTER = {Kind.EXTENDED, Kind.RESCHEDULED}
 BY_RECEIVERS_TOO = {Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXTENDED}
@@ -74,36 +49,16 @@ def logged(time: int, visible_at: int) -> Logged:
 
 
 def event_of(kind: Kind, visible_at: int = NOW, consumer: int = 0) -> Event:
-    about = FACTS | {"consumer": consumer}
     if kind is Kind.LOGGED:
         return logged(NOW, visible_at)
     if kind is Kind.QUEUED:
         return Queued(NOW, 1, 1, CREATED, visible_at, NEVER_NS, 0, 0, 0, 0, 0, 2, 1)
     if kind is Kind.UNCHANGED:
         return Unchanged(NOW, 1, 1, 0, 0, 0, 0, 0, 2, 1, b"")
-    if kind is Kind.EXTENDED:
-        return Extended(**about, visible_at=NOW + 60)
-    if kind is Kind.RESCHEDULED:
-        return Rescheduled(**FACTS, visible_at=visible_at)
-    if kind is Kind.MOVED:
-        return Moved(**FACTS, visible_at=NOW, expires_at=NEVER_NS, to_queue=2, to_sequence=2)
-    if kind is Kind.DELIVERED:
-        return Delivered(**FACTS, visible_at=NOW + 50)
-    if kind is Kind.RESULT_STORED:
-        return ResultStored(**FACTS, result=b"done")
-    if kind is Kind.FETCHED:
-        return Fetched(**FACTS, visible_at=NOW + 50)
-    if kind is Kind.RETRIED:
-        return Retried(**FACTS, visible_at=visible_at)
-    if kind is Kind.RESTORED:
-        return Restored(**FACTS, visible_at=visible_at)
-    if kind is Kind.GIVEN_BACK:
-        return GivenBack(**(FACTS | {"consumer": RECEIVER}), visible_at=visible_at)
-    if kind is Kind.SUCCEEDED:
-        return Succeeded(**FACTS, complete=True, result=b"")
-    if kind is Kind.DEAD_LETTERED:
-        return DeadLettered(**FACTS, fetched=False, visible_at=NOW, expires_at=NEVER_NS, to_queue=2, to_sequence=2)
-    return SIMPLE[kind](**about)
+    [made] = [event for event in EVENTS if event.kind is kind and issubclass(event, MessageEvent)]
+    stored = STORED | {"visible_at": UNTIL.get(kind, visible_at)}
+    about = FACTS | {"consumer": RECEIVER if kind is Kind.GIVEN_BACK else consumer}
+    return made(**about, **{name: stored[name] for name in kind.row.stores})
 
 
 def engine_with_a_message(state: State, keep: Literal["finished", "all"] = "all") -> Engine:
