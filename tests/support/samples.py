@@ -49,6 +49,7 @@ from penstock.model.events import (
     Retried,
     Staged,
     Succeeded,
+    TimedOut,
     Unchanged,
     Unstaged,
 )
@@ -125,6 +126,7 @@ every_kind: dict[type[Event], st.SearchStrategy[Event]] = {
     HandedOver: _about(HandedOver),
     Succeeded: _about(Succeeded, complete=st.booleans(), result=_bytes),
     Retried: _about(Retried, visible_at=_i64),
+    TimedOut: _about(TimedOut, visible_at=_i64),
     Failed: _about(Failed),
     DeadLettered: _about(
         DeadLettered, fetched=st.booleans(), visible_at=_i64, expires_at=_i64, to_queue=_u32, to_sequence=_u64

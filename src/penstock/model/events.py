@@ -228,10 +228,17 @@ class Succeeded(MessageEvent, frozen=True, gc=False):
 
 
 class Retried(MessageEvent, frozen=True, gc=False):
-    """The lease ran out or was given back (R); to be delivered again from `visible_at`."""
+    """Given back by its consumer (R); to be delivered again from `visible_at`. Earlier versions logged it for a lease
+    that ran out, too."""
 
     kind: ClassVar[Kind] = Kind.RETRIED
     visible_at: Nanos
+
+
+class TimedOut(Retried, frozen=True, gc=False):
+    """Its lease ran out (R); to be delivered again from `visible_at`."""
+
+    kind: ClassVar[Kind] = Kind.TIMED_OUT
 
 
 class Failed(MessageEvent, frozen=True, gc=False):

@@ -144,6 +144,7 @@ class Kind(IntEnum):
     FAILED_FOR_ALL = Row(37, "E", (), _from(_SOUND, _DONE), whose="any", notice="drop", ends=True)
     DAMAGED = Row(38, "B", (), _from(_SOUND, (_DAMAGED,)), clears=True)
     RESTORED = Row(39, "R", _LEASE, {_DAMAGED: (*_WAITING, _KEPT)}, reason="restored", wakes=True)
+    TIMED_OUT = Row(40, "R", _LEASE, {_LEASED: _WAITING}, reason="timed out", notice="retry", wakes=True)
 
 
 def kinds_where(is_meant: Callable[[Row], object]) -> frozenset[Kind]:

@@ -56,6 +56,7 @@ from penstock.model.events import (
     Retried,
     Staged,
     Succeeded,
+    TimedOut,
     Unchanged,
     Unstaged,
 )
@@ -346,6 +347,18 @@ NAMES_COMMITS: list[list[Event]] = [
     [Deleted(*about(50, 2, 11)), NameForgotten(at(51), 2, "shop")],
 ]
 
+TIMED_OUT_COMMITS: list[list[Event]] = [
+    [
+        QueueCreated(at(0), 1, "dead", QueueSettings()),
+        QueueCreated(at(1), 2, "orders", QueueSettings()),
+        logged(10, 1, b"slow", visible_at=at(10)),
+        logged(11, 2, b"slower", visible_at=at(11)),
+    ],
+    [Fetched(*about(20, 1, 10, 1), visible_at=at(30)), Fetched(*about(20, 2, 11, 1), visible_at=at(30))],
+    [TimedOut(*about(30, 1, 10, 1), visible_at=at(30)), TimedOut(*about(31, 2, 11, 1), visible_at=at(1031))],
+    [Fetched(*about(40, 1, 10, 2), visible_at=at(50)), Retried(*about(45, 1, 10, 2), visible_at=at(45))],
+]
+
 GOLDEN = {
     "format-1": COMMITS,
     "format-1-receivers": RECEIVERS_COMMITS,
@@ -354,6 +367,7 @@ GOLDEN = {
     "format-1-several": SEVERAL_COMMITS,
     "format-1-damaged": DAMAGED_COMMITS,
     "format-1-names": NAMES_COMMITS,
+    "format-1-timed-out": TIMED_OUT_COMMITS,
 }
 """Each directory beside this file, and the events it was made of, commit by commit."""
 

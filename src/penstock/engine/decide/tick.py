@@ -9,7 +9,7 @@ from penstock.engine.queue import Queue
 from penstock.limits import TICK_EVENTS_MAX
 from penstock.model.answers import Done
 from penstock.model.commands import Tick
-from penstock.model.events import Expired, GivenBack
+from penstock.model.events import Expired, GivenBack, TimedOut
 from penstock.model.lifecycle import LEASED
 
 
@@ -21,7 +21,7 @@ def tick(draft: Draft, _: Tick) -> Done:
             events.append(Expired(*facts_of(queue, sequence, row, now)))
         for sequence, row in queue.overdue_leases(TICK_EVENTS_MAX - len(events), now):
             if row.expires_at > now:  # Else it expires, now or with the next tick.
-                give_back(draft, queue, sequence, row, 0)
+                give_back(draft, queue, sequence, row, 0, TimedOut)
         _end_leases_alone(draft, queue)
         if len(events) >= TICK_EVENTS_MAX:
             break
