@@ -86,11 +86,14 @@ class GroupCommit:
         return held
 
     def _flush(self) -> None:
-        self.flush_is_due = False
-        if self.failure:
-            return
-        self.decide_collected()
-        if self.in_flight is not None or not self.collecting:
+        try:
+            if not self.failure:
+                self.decide_collected()
+        finally:
+            self.flush_is_due = False  # Only now: what is decided here is committed here.
+        if self._collected:
+            self.flush_soon()  # Those who were answered have submitted more.
+        if self.failure or self.in_flight is not None or not self.collecting:
             return
         self.in_flight = self.take_held()
         self._began = self._clock()
