@@ -38,7 +38,6 @@ _SNAPSHOTS_KEPT = 2  # The newest, and a spare in case it turns out damaged.
 class SegmentLog:
     def __init__(self, directory: DataDirectory, *, segment_bytes: int, shard: int = 0) -> None:
         self.directory = directory
-        self.shard = shard
         self.segments: list[Segment] = []
         self.snapshots: list[SnapshotFacts] = []  # Newest first.
         self.end = START  # Everything before it is on the disk.
