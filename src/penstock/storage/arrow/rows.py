@@ -11,18 +11,8 @@ from numpy.typing import NDArray
 from penstock.errors import DamagedLogError
 from penstock.limits import INT32_MAX
 from penstock.model.kinds import DEFINES, MOVES, Kind
+from penstock.storage.arrow import forms
 from penstock.storage.arrow.arrays import Array, Mask, bits, bounds_of, primitive
-from penstock.storage.arrow.forms import (
-    FIRST_FORM,
-    HAS_CONTENT,
-    IS_MOVED,
-    IS_OF_MESSAGE,
-    KEY_MASK,
-    OF_QUEUES,
-    ROWS_OF,
-    UNKNOWN,
-    WITH_RESULT,
-)
 from penstock.storage.arrow.names import Names
 from penstock.storage.log.batch import DIGEST_BYTES, HAS_DIGEST, RECORD_DTYPE, Batches, Header
 from penstock.storage.log.names import queue_name
@@ -38,10 +28,10 @@ class Rows:
         self.batches = batches
         self.names = names
         self.records = _join_records(batches)
-        keys = self.records.view("<u2")[:: self.records.dtype.itemsize // 2] & KEY_MASK
-        self._count = ROWS_OF[keys]
-        if len(keys) and self._count.max() == UNKNOWN:
-            unknown = int(keys[self._count == UNKNOWN][0]) & 0xFF
+        keys = self.records.view("<u2")[:: self.records.dtype.itemsize // 2] & forms.KEY_MASK
+        self._count = forms.ROWS_OF[keys]
+        if len(keys) and self._count.max() == forms.UNKNOWN:
+            unknown = int(keys[self._count == forms.UNKNOWN][0]) & 0xFF
             raise DamagedLogError(f"unknown event kind {unknown}: written by a newer version, or damaged")
         self.index = np.repeat(np.arange(len(keys)), self._count)  # The record of each row.
         self._keys = keys
@@ -73,7 +63,7 @@ class Rows:
     def form(self) -> Array:
         """The form of each row: a letter as part of a kind of record."""
         first_row = np.cumsum(self._count, dtype=np.int64) - self._count
-        base: Array = FIRST_FORM[self._keys] - first_row
+        base: Array = forms.FIRST_FORM[self._keys] - first_row
         form: Array = np.arange(len(self.index)) + base[self.index]
         return form
 
@@ -82,7 +72,7 @@ class Rows:
         """The rows of messages in the queues that they were moved to."""
         if not self._has(MOVES):
             return np.empty(0, dtype=np.int64)
-        return np.flatnonzero(self.are(IS_MOVED))
+        return np.flatnonzero(self.are(forms.IS_MOVED))
 
     @cached_property
     def offset(self) -> Array:
@@ -100,7 +90,7 @@ class Rows:
     @cached_property
     def of_messages(self) -> Mask | None:
         """Which rows are about a message, not about a queue. None: all of them."""
-        return self.are(IS_OF_MESSAGE) if self._has(OF_QUEUES) else None
+        return self.are(forms.IS_OF_MESSAGE) if self._has(forms.OF_QUEUES) else None
 
     @cached_property
     def queue(self) -> Array:
@@ -147,7 +137,7 @@ class Rows:
         return pa.Array.from_buffers(pa.binary(), len(self.records) * _SLOTS, buffers)
 
     def body(self) -> pa.Array:
-        has_body = self.are(HAS_CONTENT)
+        has_body = self.are(forms.HAS_CONTENT)
         bounds = bounds_of(self.column("body_bytes") * has_body)
         if bounds[-1] == len(self.heap):  # The heap is nothing but bodies: no copy.
             buffers = [bits(has_body), pa.py_buffer(bounds), pa.py_buffer(self.heap)]
@@ -156,7 +146,7 @@ class Rows:
 
     @property
     def result_bytes(self) -> Array:
-        sizes: Array = self.records["body_bytes"] * self._of_kinds(WITH_RESULT)
+        sizes: Array = self.records["body_bytes"] * self._of_kinds(forms.WITH_RESULT)
         return sizes
 
     def part(self, slot: int, sizes: Array, forms: Mask) -> pa.Array:
