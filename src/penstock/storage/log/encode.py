@@ -114,20 +114,22 @@ def _table(event: Event, names: Iterable[str]) -> np.ndarray:
     """The records of a run, with the columns that are named as the fields of the event."""
     table = np.zeros(event.records, dtype=RECORD_DTYPE)
     table["kind"] = event.kind
-    table["time"] = table["created"] = event.time
     for name in names:
         table[name] = getattr(event, name)
     return table
 
 
-def _consecutive(event: LoggedRun | UnchangedRun) -> np.ndarray:
-    return np.arange(event.sequence, event.sequence + event.records)
+def _table_of_new(event: LoggedRun | UnchangedRun, names: Iterable[str]) -> np.ndarray:
+    """As `_table`, for messages with consecutive sequences that are created now."""
+    table = _table(event, names)
+    table["created"] = event.time
+    table["sequence"] = np.arange(event.sequence, event.sequence + len(table))
+    return table
 
 
 def _encode_logged_run(event: LoggedRun, heap: bytearray, records: bytearray) -> None:
     """The same records as a `Logged` for each message."""
-    table = _table(event, _LOGGED_COLUMNS)
-    table["sequence"] = _consecutive(event)
+    table = _table_of_new(event, _LOGGED_COLUMNS)
     table["to_sequence"] = event.lease_ns
     table["body_bytes"] = np.fromiter(map(len, event.bodies), dtype=np.int64, count=len(table))
     if event.keys:
@@ -148,8 +150,7 @@ def _encode_queued_run(event: QueuedRun, _: bytearray, records: bytearray) -> No
 
 def _encode_unchanged_run(event: UnchangedRun, heap: bytearray, records: bytearray) -> None:
     """The same records as an `Unchanged` for each message."""
-    table = _table(event, UnchangedRun.__struct_fields__[:-1])
-    table["sequence"] = _consecutive(event)
+    table = _table_of_new(event, UnchangedRun.__struct_fields__[:-1])
     table["key_bytes"] = [len(key) for key in event.keys]
     heap += b"".join(event.keys)
     records += table.tobytes()
