@@ -26,7 +26,7 @@ class Refused(Struct, frozen=True):
 
 class Receipt(Struct, frozen=True, gc=False):
     """Where a published message is. Not `fresh`: it was there already and nothing was added. Sequence 0: it went
-    straight to a consumer and was stored nowhere."""
+    straight to a consumer and was not stored."""
 
     queue: int
     sequence: int
@@ -98,7 +98,7 @@ class WrongResult(Struct, frozen=True):
 
 
 class Pulled(Struct):
-    """What a pull has found. It has found something if it holds messages, or results that were wrong."""
+    """What a pull has found; true if there are messages, or results that were wrong."""
 
     drawn: list[Drawn] = []
     wrong: list[WrongResult] = []
@@ -110,7 +110,7 @@ class Pulled(Struct):
 
 
 class Received(Struct):
-    """What a consumer gets of a queue that asks for several confirmations."""
+    """What a consumer gets from a queue that asks for several confirmations."""
 
     deliveries: Sequence[Delivery] = ()
     due_at: Nanos = NEVER_NS  # When there is something to deliver again.
@@ -134,7 +134,7 @@ class Held(Struct, gc=False):
     queue: int
     sequence: int
     id: tuple[int, int]  # Queue and sequence of where it was published.
-    state: int  # As in `engine.lifecycle.State`.
+    state: int  # A `State`.
     receives: int
     consumer: str
     priority: int
@@ -156,7 +156,7 @@ class Held(Struct, gc=False):
 
 
 class Candidates(Struct, frozen=True, gc=False):
-    """Where messages are, and how large: columns. `after`: as in `Found`."""
+    """Places and sizes of messages, as columns. `after`: as in `Found`."""
 
     queues: list[int]
     sequences: list[int]
@@ -167,7 +167,7 @@ class Candidates(Struct, frozen=True, gc=False):
 
 
 class Found(Struct, gc=False):
-    """Messages in order. `after`: behind which place to go on; None if there is nothing behind it."""
+    """Messages in order. `after`: the place to go on after; None at the end."""
 
     messages: list[Held]
     after: tuple[int, int] | None
@@ -181,7 +181,7 @@ class Aside(Struct, frozen=True, gc=False):
 
 
 class Redriven(Struct, frozen=True, gc=False):
-    """How many messages were moved, and how many could not be: gone, taken, or with nowhere to go back to."""
+    """How many messages were moved, and how many could not be: gone, leased, or with no queue to go back to."""
 
     moved: int
     left: int
@@ -205,7 +205,7 @@ class QueueDescription(Struct, frozen=True):
     delayed: int
     oldest_age_ns: Nanos
     last_sequence: int
-    kept: int = 0  # Done with, and still there for receivers.
+    kept: int = 0  # Finished by workers, and still there for receivers.
     damaged: int = 0  # Set aside: their bytes cannot be read.
 
 
@@ -214,7 +214,7 @@ class ObjectDescription(Struct, frozen=True):
 
     newest: Version
     versions: Sequence[Version]
-    queues: dict[int, str]  # The names of those that are there.
+    queues: dict[int, str]  # The names of the queues that still exist.
 
 
 class QueueList(Struct, frozen=True):
@@ -224,15 +224,15 @@ class QueueList(Struct, frozen=True):
 
 
 class Claimed(Struct):
-    """Messages that a consumer has; and of those it asked for, how many it has not. The shell reads the bodies."""
+    """The messages that a consumer has, and how many of those it asked for it has not. The shell reads the bodies."""
 
     deliveries: list[Delivery]
     missing: int
-    following: tuple[int, int] | None = None  # The first that the answer had no room for: queue and sequence.
+    following: tuple[int, int] | None = None  # Queue and sequence of the first that the answer had no room for.
 
 
 class StagedDescription(Struct, frozen=True):
-    """How far a query has come: its last batch, if it has committed any, and what is staged for it."""
+    """How far a query has come: the last batch it has committed, and what is staged for it."""
 
     committed: int | None
     admitting: int  # Rows of committed batches that are not in their queues yet.
@@ -240,11 +240,11 @@ class StagedDescription(Struct, frozen=True):
 
 
 class Done(Struct, frozen=True):
-    """Nothing more to say."""
+    """The command was carried out."""
 
 
 class Discarded(Struct, frozen=True):
-    """It was said before what has become of the message: this changes nothing."""
+    """The outcome of the message was reported before: this one changes nothing."""
 
 
 class LeasedUntil(Struct, frozen=True):

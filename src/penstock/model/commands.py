@@ -23,7 +23,7 @@ class CreateQueue(Command, frozen=True):
 
 
 class UpdateQueue(Command, frozen=True):
-    """`fields`: those that change, so that a dialect leaves alone what it does not know. Absent: all."""
+    """`fields`: the settings to change, so that a dialect leaves those alone that it does not know. Absent: all."""
 
     name: str
     settings: QueueSettings
@@ -41,8 +41,8 @@ class DescribeQueue(Command, frozen=True):
 class ListQueues(Command, frozen=True):
     offset: int = 0
     limit: int | None = None
-    channels: bool = False  # Only those.
-    after: int = 0  # Only those with a larger number: a list is read part by part, whatever is removed meanwhile.
+    channels: bool = False  # Channels only.
+    after: int = 0  # Only queues with a larger number, so that a list can be read in parts while queues are removed.
 
 
 class DescribeObject(Command, frozen=True):
@@ -54,7 +54,7 @@ class DescribeObject(Command, frozen=True):
 
 
 class NewMessage(Struct, frozen=True, gc=False):
-    """A message as a producer hands it over. Times that are absent: what the queue says."""
+    """A message as a producer sends it. The queue's settings stand in for times that are absent."""
 
     body: bytes
     content_type: str = ""
@@ -66,12 +66,12 @@ class NewMessage(Struct, frozen=True, gc=False):
     headers: bytes = b""
     delay_ns: Nanos | None = None
     expires_ns: Nanos | None = None
-    lease_ns: Nanos | None = None  # How long a consumer has it that does not say how long it wants it.
+    lease_ns: Nanos | None = None  # The lease of a consumer that does not ask for another one.
 
 
 class Publish(Command, frozen=True, gc=False):
-    """`create`: make the queue if it is not there. `fleeting`: a message may go straight to a consumer that waits and
-    wants no confirmation, and be stored nowhere."""
+    """`create`: the settings to create the queue with if it does not exist. `fleeting`: a message may go straight to
+    a waiting consumer that confirms nothing, without being stored."""
 
     queue: str
     messages: Sequence[NewMessage]
@@ -82,7 +82,7 @@ class Publish(Command, frozen=True, gc=False):
 class PublishTopics(Command, frozen=True, gc=False):
     """Publish each message to the queues that the roots of its topics name, and to the channels that want one of its
     topics; without a topic to the queue of its object, else to `default`. `create`: the settings of queues that are
-    made for it. `queue`: to this one alone, which must be there. All of the messages, or none."""
+    created for it. `queue`: publish to this queue alone, which must exist. All of the messages, or none."""
 
     messages: Sequence[NewMessage]
     create: QueueSettings
@@ -105,8 +105,8 @@ class Fetch(Command, frozen=True, gc=False):
 
 
 class Finish(Command, frozen=True, gc=False):
-    """Confirm a message. With a `consumer`, only if it holds the lease; with a `delivery`, which is the number of
-    receives that the delivery told, only if that very lease still runs."""
+    """Confirm a message. With a `consumer`, only if it holds the lease; with a `delivery`, the `receives` of that
+    delivery, only if its lease has not ended."""
 
     queue: int
     sequence: int
@@ -116,13 +116,13 @@ class Finish(Command, frozen=True, gc=False):
 
 
 class FinishMany(Command, frozen=True, gc=False):
-    """Confirm several messages; each is answered for itself."""
+    """Confirm several messages, with an answer for each."""
 
     finishes: Sequence[Finish]
 
 
 class Release(Command, frozen=True, gc=False):
-    """Give a leased message back before its time, to be delivered again after `delay_ns`."""
+    """Give a leased message back before its lease ends, to be delivered again after `delay_ns`."""
 
     queue: int
     sequence: int
@@ -135,8 +135,8 @@ Outcome = Literal["success", "invalid", "not_interested", "retry"]
 
 
 class Settle(Command, frozen=True, gc=False):
-    """Say what has become of a message. Where several consumers have to confirm, for this one alone. The first word
-    counts, a later one is discarded. `delay_ns`: when a message is to be delivered again."""
+    """Report the outcome of a message; where several consumers have to confirm, for this one alone. The first outcome
+    counts, later ones are discarded. `delay_ns`: until it is delivered again, after a retry."""
 
     queue: int
     sequence: int
@@ -148,13 +148,13 @@ class Settle(Command, frozen=True, gc=False):
 
 
 class SettleMany(Command, frozen=True, gc=False):
-    """Settle several messages; each is answered for itself."""
+    """Settle several messages, with an answer for each."""
 
     settles: Sequence[Settle]
 
 
 class Extend(Command, frozen=True, gc=False):
-    """Have a message for so much longer, counted from now."""
+    """Extend the lease of a message to `lease_ns` from now."""
 
     queue: int
     sequence: int
@@ -164,11 +164,11 @@ class Extend(Command, frozen=True, gc=False):
 
 
 class PublishRun(Command, frozen=True, gc=False):
-    """As `Publish`, for many messages that are alike in all but their bodies, without an object for each. The answer
-    is `Receipts`, or what `Publish` answers."""
+    """As `Publish`, for many messages that differ only in their bodies, without an object for each. The answer is
+    `Receipts`, or that of `Publish`."""
 
     queue: str
-    template: NewMessage  # Its body, key and headers are of no account.
+    template: NewMessage  # Its body, key and headers are ignored.
     bodies: list[bytes]
     create: QueueSettings | None = None
 
@@ -179,7 +179,7 @@ class PublishRun(Command, frozen=True, gc=False):
 
 
 class PublishInTurn(Command, frozen=True, gc=False):
-    """Publish to one queue after the other until one refuses. The answers as far as that, the refusal among them."""
+    """Publish to one queue after the other until one refuses. The answer is a list, the refusal at its end."""
 
     publishes: Sequence[Publish | PublishRun]
 
@@ -191,24 +191,24 @@ class Draw(Struct, frozen=True, gc=False):
     start: int = 0  # 0: on from its cursor; N: from N on; `FROM_NEWEST`, `FROM_NEXT`.
     most: int = 1
     retries: int = 0  # How often a message without a result is delivered again.
-    fail_ns: Nanos = 0  # When it is.
-    only_new: bool = False  # Nothing again that was delivered before.
-    leases: bool = False  # Where the queue's messages leave: lease them, also if `retries` is 0.
-    queue_number: int = 0  # The queue that `start` counts in: another one of that name is read from its beginning.
+    fail_ns: Nanos = 0  # After how long.
+    only_new: bool = False  # No message that was delivered before.
+    leases: bool = False  # Lease messages even if `retries` is 0, where they leave the queue when finished.
+    queue_number: int = 0  # The queue that `start` refers to; a newer one of that name is read from its beginning.
 
     def key(self, receiver: str) -> Key:
-        """What a receiver waits for. Those who wait with the same key want the same messages."""
+        """What a receiver waits for. Receivers that wait with the same key want the same messages."""
         if self.start in (0, 1):
             return (self.queue, receiver)
         return (self.queue, receiver, self.start, self.queue_number)
 
 
 FROM_NEWEST = -1  # The newest message, if the receiver has not had it.
-FROM_NEXT = -2  # Nothing that is there already.
+FROM_NEXT = -2  # Only messages that are published from now on.
 
 
 class Pull(Command, frozen=True, gc=False):
-    """Store results, then deliver to a receiver what it has not had. One wrong result, and nothing is delivered."""
+    """Store results, then deliver to a receiver what it has not had. If one result is wrong, nothing is delivered."""
 
     receiver: str
     draws: Sequence[Draw] = ()
@@ -221,8 +221,8 @@ class Pull(Command, frozen=True, gc=False):
 
 
 class Receive(Command, frozen=True, gc=False):
-    """Deliver to one of several consumers what it has not had, of a queue that asks for more than one confirmation.
-    Of any other queue, as `Fetch`."""
+    """Deliver to one of several consumers what it has not had, from a queue that asks for more than one confirmation.
+    For any other queue, the same as `Fetch`."""
 
     queue: str
     consumer: str
@@ -236,7 +236,7 @@ class Receive(Command, frozen=True, gc=False):
 
 
 class AwaitResult(Command, frozen=True, gc=False):
-    """The result of a message. Without a `receiver`: of any."""
+    """The result that `receiver` has sent for a message; without one, that of any receiver."""
 
     queue: str
     sequence: int
@@ -251,20 +251,22 @@ class AwaitResult(Command, frozen=True, gc=False):
 class Carry(Command, frozen=True, gc=False):
     """Rewrite messages and results at the end of the log, so that the old segment that holds them can be removed."""
 
-    messages: Sequence[tuple[int, int, Position, bytes]]  # Queue, sequence, where it was read, the extent.
-    results: Sequence[tuple[int, int, int, Position, bytes]] = ()  # Queue, sequence, receiver, the same.
+    messages: Sequence[
+        tuple[int, int, Position, bytes]
+    ]  # Queue, sequence, the position it was read from, the extent.
+    results: Sequence[tuple[int, int, int, Position, bytes]] = ()  # Queue, sequence, receiver, position, result.
 
 
 class SetAside(Command, frozen=True, gc=False):
-    """Set aside the messages whose bytes lie in damaged parts of the log: of those after a place, as many as one turn
-    has time to look at. The answer is `Aside`."""
+    """Set aside the messages whose bytes lie in damaged parts of the log. Looks at as many messages after a place as
+    one turn has time for. The answer is `Aside`."""
 
     ranges: Sequence[tuple[Position, Position]]  # From and to, in order.
     after: tuple[int, int] = (0, 0)
 
 
 class Restore(Command, frozen=True, gc=False):
-    """Take messages back that were set aside: their bytes can be read again."""
+    """Restore messages that were set aside and whose bytes can be read again."""
 
     places: Sequence[tuple[int, int]]
 
@@ -277,31 +279,31 @@ class Delete(Command, frozen=True, gc=False):
 
 
 class Criteria(Struct, frozen=True, kw_only=True, gc=False):
-    """Which of the messages that queues hold are meant; what is absent does not matter. The engine knows no bodies:
-    `key` and `text` are for the shell to compare, and the engine only leaves out what cannot be meant."""
+    """Which of the messages in queues to find; an absent criterion matches all. The engine has no bodies: it leaves
+    out messages that cannot match, and the shell compares `key` and `text`."""
 
     queue: str = ""
-    topic: str = ""  # A name, or a beginning of names with a star at its end.
+    topic: str = ""  # A name, or a prefix that ends in a star.
     states: frozenset[str] = frozenset()  # "ready", "delayed", "leased", "kept", "damaged"; or letters.
     object: str = ""
     since: Nanos = 0
-    until: Nanos = NEVER_NS  # Both of when it was logged; this one is not part of the time.
+    until: Nanos = NEVER_NS  # Logged at `since` or later, and before `until`.
     key: bytes | None = None
     text: bytes = b""
 
     @property
     def reads(self) -> bool:
-        """Can it be decided only by who has read the message?"""
+        """Whether the message must be read to decide."""
         return self.key is not None or bool(self.text)
 
 
 class Search(Command, frozen=True, gc=False):
-    """Look at messages behind a place, without touching them: so many, or as many as one turn has time for."""
+    """Find up to `limit` messages after a place without changing them, in as many rows as one turn has time for."""
 
     criteria: Criteria
     after: tuple[int, int] = (0, 0)
     limit: int = 1
-    rows: int = SEARCH_ROWS_MAX  # To look at, about.
+    rows: int = SEARCH_ROWS_MAX  # About how many to look at.
 
 
 class ListCandidates(Command, frozen=True, gc=False):
@@ -313,38 +315,38 @@ class ListCandidates(Command, frozen=True, gc=False):
 
 
 class ListHeld(Command, frozen=True, gc=False):
-    """The messages at some places, as far as they are there."""
+    """The messages at these places that still exist."""
 
     places: Sequence[tuple[int, int]]
 
 
 class LookUp(Command, frozen=True, gc=False):
-    """One message, if a queue holds it. Refused if there never was one."""
+    """One message, if a queue holds it. Refused if it never existed."""
 
     queue: int
     sequence: int
 
 
 class ListScheduled(Command, frozen=True, gc=False):
-    """Of the delayed messages behind a place, as many as one turn has time for, those that become ready next."""
+    """The delayed messages that become ready next. Looks at as many after a place as one turn has time for."""
 
-    queue: str = ""  # Absent: of all.
-    after: tuple[Nanos, int, int] = (0, 0, 0)  # None that is ready before this: time, queue, sequence.
-    before: Nanos = NEVER_NS  # None that is ready later than this.
+    queue: str = ""  # Absent: all queues.
+    after: tuple[Nanos, int, int] = (0, 0, 0)  # Time, queue and sequence: only those that are ready later.
+    before: Nanos = NEVER_NS  # Only those that are ready before it.
     place: tuple[int, int] = (0, 0)
     limit: int = 1
     rows: int = SEARCH_ROWS_MAX  # As in `Search`.
 
 
 class Cancel(Command, frozen=True, gc=False):
-    """Take a message away that is still delayed."""
+    """Delete a message that is still delayed."""
 
     queue: int
     sequence: int
 
 
 class Reschedule(Command, frozen=True, gc=False):
-    """Let a message that is still delayed become ready at another time."""
+    """Change when a message that is still delayed becomes ready."""
 
     queue: int
     sequence: int
@@ -352,7 +354,7 @@ class Reschedule(Command, frozen=True, gc=False):
 
 
 class Redrive(Command, frozen=True, gc=False):
-    """Move messages of a queue that nobody has to another queue, or each back to where it came from."""
+    """Move messages that no consumer has to another queue, or each back to the queue it came from."""
 
     queue: str
     sequences: Sequence[int]
@@ -361,7 +363,7 @@ class Redrive(Command, frozen=True, gc=False):
 
 class Purge(Command, frozen=True, gc=False):
     """Delete the messages of a queue, one slice after the other. The first slice fixes what is meant: the queue with
-    this name now (`number`) and what it holds now (up to `last`)."""
+    this name now (`number`) and the messages it has now (up to `last`)."""
 
     queue: str
     number: int = 0  # 0, here and below: this is the first slice.
@@ -370,8 +372,8 @@ class Purge(Command, frozen=True, gc=False):
 
 
 class StageRows(Command, frozen=True, gc=False):
-    """Keep rows of a batch that may be committed later. Those of a part come in chunks, one after the other; one that
-    is there already is not kept again. What is not committed in time goes."""
+    """Store rows of a batch that may be committed later. The rows of a part come in chunks, one after the other; a
+    chunk that is there already is not stored again. A batch that is not committed in time is dropped."""
 
     query: str
     batch: int
@@ -379,34 +381,34 @@ class StageRows(Command, frozen=True, gc=False):
     chunk: int  # Counted from 0.
     rows: int
     data: bytes
-    queues: frozenset[str]  # That must be there.
+    queues: frozenset[str]  # These must exist.
     lifetime_ns: Nanos
-    bytes_max: int  # Of all that is staged.
-    roots: frozenset[str] = frozenset()  # Of the topics: none may be a channel.
+    bytes_max: int  # The limit for all staged rows together.
+    roots: frozenset[str] = frozenset()  # The first words of the topics: none may name a channel.
 
 
 class CommitBatch(Command, frozen=True, gc=False):
-    """Let the rows of these parts into their queues, and drop all others of the batch. A batch that is not newer than
+    """Admit the rows of these parts to their queues, and drop all others of the batch. A batch that is not newer than
     the last one of its query was committed before: nothing changes."""
 
     query: str
     batch: int
-    parts: Sequence[tuple[str, int]]  # And how many chunks each has.
+    parts: Sequence[tuple[str, int]]  # Each with the number of its chunks.
 
 
 class AdmitRows(Command, frozen=True, gc=False):
-    """Let some rows of a committed batch into their queue, and note how far it has come, in one step."""
+    """Publish some rows of a committed batch, and note how far it has come, in one step."""
 
     query: str
     batch: int
-    at: tuple[int, int]  # The chunk and the row that it stands at.
-    to: tuple[int, int]  # The same, after this step.
+    at: tuple[int, int]  # The chunk and the row of the first one.
+    to: tuple[int, int]  # The chunk and the row to go on from.
     publish: Publish | PublishRun | PublishTopics
 
 
 class ReadClaimed(Command, frozen=True, gc=False):
-    """Read messages that a consumer has leased before, and have them for so much longer. One whose lease has run out
-    is leased again, unless somebody else has it."""
+    """Read messages that a consumer has leased before, and extend their leases. A message whose lease has run out is
+    leased again, unless another consumer has it."""
 
     claimed: Sequence[tuple[int, int, int]]  # Queue, first and last sequence.
     consumer: str
@@ -414,15 +416,15 @@ class ReadClaimed(Command, frozen=True, gc=False):
 
 
 class FinishClaimed(Command, frozen=True, gc=False):
-    """Confirm messages that a consumer has leased before, also those whose lease has run out, unless somebody else
-    has them."""
+    """Confirm messages that a consumer has leased before, even if the lease has run out, unless another consumer has
+    them."""
 
     claimed: Sequence[tuple[int, int, int]]
     consumer: str
 
 
 class DropStaged(Command, frozen=True):
-    """Forget a batch that is not committed; without a name, all that nobody has committed in time."""
+    """Drop a batch that is not committed; without a name, all that were not committed in time."""
 
     query: str = ""
     batch: int = 0
@@ -439,9 +441,10 @@ class ForgetNames(Command, frozen=True):
 
 
 class Tick(Command, frozen=True):
-    """Settle the leases and the lifetimes that have run out."""
+    """End the leases and the lifetimes that have run out."""
 
 
-# Commands that wait if the answer is empty, `wait_ns` at most. Each says what it waits for: a message for the workers
-# of a queue (its name), for a receiver (queue and name, and where it starts), or a result (queue and sequence).
+# Commands that wait up to `wait_ns` if the answer is empty. `waits_for` is what they wait for: a message for the
+# workers of a queue (its name) or for a receiver (queue and name, and where it starts), or a result (queue and
+# sequence).
 Waiting = Fetch | Pull | Receive | AwaitResult

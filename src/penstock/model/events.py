@@ -36,8 +36,8 @@ class NameDefined(Event, frozen=True, gc=False):
 
 
 class NameForgotten(Event, frozen=True, gc=False):
-    """Nobody uses the name any more. The text is said once more, for whoever meets the number in older events after
-    the definition has left the log."""
+    """Nothing uses the name any more. The text is repeated for readers that meet the number in older events after the
+    definition has left the log."""
 
     kind: ClassVar[Kind] = Kind.NAME_FORGOTTEN
     number: int
@@ -263,33 +263,33 @@ class DeadLettered(MessageEvent, frozen=True, gc=False):
 
 
 class Invalidated(MessageEvent, frozen=True, gc=False):
-    """The consumer says that the message is invalid (I): it is done with it."""
+    """The consumer reports that the message is invalid (I), and is done with it."""
 
     kind: ClassVar[Kind] = Kind.INVALID
 
 
 class Declined(MessageEvent, frozen=True, gc=False):
-    """The consumer is not interested in the message (N): it is done with it."""
+    """The consumer is not interested in the message (N), and is done with it."""
 
     kind: ClassVar[Kind] = Kind.NOT_INTERESTED
 
 
 class Extended(MessageEvent, frozen=True, gc=False):
-    """The consumer has the message until `visible_at`: of no interest to a reader."""
+    """The consumer has the message until `visible_at`. Readers of the Event Log do not see it."""
 
     kind: ClassVar[Kind] = Kind.EXTENDED
     visible_at: Nanos
 
 
 class Rescheduled(MessageEvent, frozen=True, gc=False):
-    """A delayed message becomes ready at `visible_at`: of no interest to a reader."""
+    """A delayed message becomes ready at `visible_at`. Readers of the Event Log do not see it."""
 
     kind: ClassVar[Kind] = Kind.RESCHEDULED
     visible_at: Nanos
 
 
 class Moved(MessageEvent, frozen=True, gc=False):
-    """Taken to another queue by an operator (Q there), in one record."""
+    """Moved to another queue by an operator (Q there), in one record."""
 
     kind: ClassVar[Kind] = Kind.MOVED
     visible_at: Nanos
@@ -299,7 +299,7 @@ class Moved(MessageEvent, frozen=True, gc=False):
 
 
 class Completed(MessageEvent, frozen=True, gc=False):
-    """As many consumers as the queue asks for have confirmed (X)."""
+    """Confirmed by as many consumers as the queue asks for (X)."""
 
     kind: ClassVar[Kind] = Kind.COMPLETED
 
@@ -311,7 +311,7 @@ class Expired(MessageEvent, frozen=True, gc=False):
 
 
 class Deleted(MessageEvent, frozen=True, gc=False):
-    """Taken away by an operator (D)."""
+    """Deleted by an operator (D)."""
 
     kind: ClassVar[Kind] = Kind.DELETED
 
@@ -330,8 +330,8 @@ class Restored(Retried, frozen=True, gc=False):
 
 
 class Carried(MessageEvent, frozen=True, gc=False):
-    """Written again further up the log, unchanged: housekeeping, no event to a reader. A message that shares its
-    extent with one that has just been carried says where that is, and has no extent of its own."""
+    """Copied to the end of the log so that its old segment can be removed. A message that shares its extent with one
+    that was carried before refers to that one, and has no extent of its own."""
 
     kind: ClassVar[Kind] = Kind.CARRIED
     extent: bytes
@@ -339,13 +339,13 @@ class Carried(MessageEvent, frozen=True, gc=False):
     to_sequence: int = 0
 
 
-# Receivers have their own view of a queue that keeps everything: nothing here changes the message itself. `consumer`
-# is the receiver, `receives` counts the deliveries to it alone.
+# Each receiver has its own view of a queue that keeps everything: nothing here changes the message for others.
+# `consumer` is the receiver, and `receives` counts the deliveries to it alone.
 
 
 class Delivered(MessageEvent, frozen=True, gc=False):
-    """Delivered to a receiver that is to send a result (F); without one, again from `visible_at`. `leased`: to one of
-    several consumers that have to confirm it, which has it until then."""
+    """Delivered to a receiver that is to send a result (F), and again from `visible_at` if none comes. `leased`: to
+    one of several consumers that have to confirm it, which has it until `visible_at`."""
 
     kind: ClassVar[Kind] = Kind.DELIVERED
     visible_at: Nanos
@@ -373,14 +373,14 @@ class HandedToReceiverRun(MessageRun, frozen=True, gc=False):
 
 
 class GivenBack(Retried, frozen=True, gc=False):
-    """The lease of one of several consumers ran out, or it gave the message back (R); for it again from
+    """One of several consumers gave the message back, or its lease ran out (R); delivered to it again from
     `visible_at`."""
 
     kind: ClassVar[Kind] = Kind.GIVEN_BACK
 
 
 class FailedForAll(Failed, frozen=True, gc=False):
-    """One of several consumers has used up its deliveries; the message is dropped, for all of them (E)."""
+    """One of several consumers has used up its deliveries; the message is dropped for all of them (E)."""
 
     kind: ClassVar[Kind] = Kind.FAILED_FOR_ALL
 
@@ -393,14 +393,14 @@ class ResultStored(MessageEvent, frozen=True, gc=False):
 
 
 class ResultCarried(MessageEvent, frozen=True, gc=False):
-    """A result written again further up the log: housekeeping, no event to a reader."""
+    """A result was copied to the end of the log so that its old segment can be removed."""
 
     kind: ClassVar[Kind] = Kind.RESULT_CARRIED
     result: bytes
 
 
 class ReceiverMoved(Event, frozen=True, gc=False):
-    """A receiver has passed over everything up to `sequence`: of no interest to a reader."""
+    """A receiver has skipped everything up to `sequence`. No longer written."""
 
     kind: ClassVar[Kind] = Kind.RECEIVER_MOVED
     queue: int
@@ -408,12 +408,12 @@ class ReceiverMoved(Event, frozen=True, gc=False):
     consumer: int
 
 
-# Batches of a stream processor, which are to count once and whole. None of this is of interest to a reader: what
-# comes of it are messages, logged as all others.
+# Batches of a stream processor, each counted once and as a whole. Readers of the Event Log do not see them, only the
+# messages that are logged from them.
 
 
 class Staged(Event, frozen=True, gc=False):
-    """Rows were received and saved. They are nobody's messages yet."""
+    """Rows were received and saved. They are not messages yet."""
 
     kind: ClassVar[Kind] = Kind.STAGED
     query: str
@@ -426,7 +426,7 @@ class Staged(Event, frozen=True, gc=False):
 
 
 class BatchCommitted(Event, frozen=True, gc=False):
-    """What is staged in these parts counts, and all else of the batch does not."""
+    """The rows staged in these parts are committed, and all others of the batch are dropped."""
 
     kind: ClassVar[Kind] = Kind.BATCH_COMMITTED
     query: str
@@ -435,7 +435,7 @@ class BatchCommitted(Event, frozen=True, gc=False):
 
 
 class Admitted(Event, frozen=True, gc=False):
-    """The rows of a committed batch before this one of this chunk are in their queues."""
+    """The rows of a committed batch before this chunk and row are in their queues."""
 
     kind: ClassVar[Kind] = Kind.ADMITTED
     query: str
@@ -445,7 +445,7 @@ class Admitted(Event, frozen=True, gc=False):
 
 
 class Unstaged(Event, frozen=True, gc=False):
-    """A batch that was not committed is forgotten."""
+    """A batch that was not committed was dropped."""
 
     kind: ClassVar[Kind] = Kind.UNSTAGED
     query: str
@@ -453,7 +453,7 @@ class Unstaged(Event, frozen=True, gc=False):
 
 
 def _concrete(base: type[Event]) -> Iterator[type[Event]]:
-    """The classes that have a kind, of all that are derived from one."""
+    """The classes derived from `base` that have a kind."""
     for event in base.__subclasses__():
         if "kind" in vars(event):
             yield event
@@ -466,4 +466,4 @@ _SINGLE = {event.kind: event for event in EVENTS if not issubclass(event, RUNS)}
 assert _SINGLE.keys() == set(Kind)
 for _kind, _event in _SINGLE.items():
     _stored = MESSAGE_FIELDS + _kind.row.stores if issubclass(_event, MessageEvent) else _kind.row.stores
-    assert _event.__struct_fields__ == ("time", *_stored), f"{_event.__name__} is not what the table of kinds says"
+    assert _event.__struct_fields__ == ("time", *_stored), f"{_event.__name__} does not have the fields of its row"

@@ -1,4 +1,4 @@
-"""The table of event kinds: one row a kind, with all that other rooms need to know of it.
+"""The table of event kinds: one row a kind, with everything that other rooms need to know about it.
 
 Encoders, Arrow columns, the writer's sets, followers, notices, traces, the message document, the lake's SQL, the
 picture in `docs/architecture.md` and the table in `docs/log-format.md` are derived from these rows or checked against
@@ -54,9 +54,7 @@ class Row(Struct, frozen=True):
 
     number: int
     letters: str = ""  # What a reader of the Event Log sees: one letter, or several that happen together.
-    stores: tuple[
-        str, ...
-    ] = ()  # The fields of its event; after `MESSAGE_FIELDS` if the message is in a queue already.
+    stores: tuple[str, ...] = ()  # The fields of its event; for a message in a queue, those after `MESSAGE_FIELDS`.
     states: States = {}  # For each state that a message may be in before it: those that it may be in after it.
     about: Literal["message", "receiver", "queue", "name", "batch"] = "message"
     whose: Literal["workers", "receivers", "any"] = "workers"  # Whose deliveries `receives` and `consumer` are about.

@@ -19,11 +19,11 @@ class Stage(IntEnum):
     SYNC = 2
 
 
-Place = tuple[int, int]  # Of a message: queue number and sequence.
+Place = tuple[int, int]  # Queue number and sequence of a message.
 
 
 class Version(NamedTuple):
-    """What is known of an object and a key: a content, by its digest, and the message that brought it."""
+    """A version of an object and a key: the digest of its content, and the message that brought it."""
 
     digest: bytes
     queue: int
@@ -36,19 +36,19 @@ class Version(NamedTuple):
 class Compared(NamedTuple):
     """Contents, compared with the newest versions of their keys."""
 
-    places: list[Place | None]  # Of versions that say the same.
+    places: list[Place | None]  # The places of equal versions.
     unknown: int  # Keys that have no version.
-    seen: Sequence[bytes | None]  # What was read for this, each in the form of the history: to note them asks for it.
+    seen: Sequence[bytes | None]  # The versions that were read for it, as the history stores them: `note` needs them.
 
 
 class KeyedRun(NamedTuple):
-    """Messages with following sequences, about one object: what an Object History wants to know of them."""
+    """Messages with consecutive sequences about one object: what an Object History stores of them."""
 
     about: str
     keys: Sequence[bytes]
     digests: Sequence[bytes]
     queue: int
-    sequence: int  # Of the first.
+    sequence: int  # The first one.
     time: Nanos
     positions: Sequence[Position]
-    seen: Sequence[bytes | None] = ()  # What it has read to compare them just before, if it has.
+    seen: Sequence[bytes | None] = ()  # As in `Compared`, if they were just compared.
