@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+from collections.abc import Callable
 
 import pytest
 
-from penstock.dialects.wire.http import Response
+from penstock.dialects.wire.http import Call, Request, Response
+from penstock.model.answers import Answer, Done
+from penstock.model.commands import Command, DescribeQueue
 from penstock.server.config import HttpConfig
 from penstock.server.shells.http import HttpConnection, HttpServer
+from penstock.server.shells.worker import Worker
 from tests.support.live_loop import until
 from tests.support.shells import Wire, Witness
 
@@ -108,6 +113,64 @@ def test_nothing_more_is_made_of_a_long_answer_when_the_client_has_gone() -> Non
         assert witness.steps == 100
 
     asyncio.run(story())
+
+
+class Poll:
+    """A command that waits."""
+
+    def __init__(self, reply: Callable[[Answer], None]) -> None:
+        self.reply = reply
+
+    def cancel(self) -> None: ...
+    def give_up(self) -> None: ...
+
+
+class Waits(Witness):
+    """Answers every request when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.polls: list[Poll] = []
+
+    def handle(self, request: Request) -> Response | Call:  # type: ignore[override]
+        return Call(DescribeQueue("any"), lambda _: Response(200))
+
+    def submit(self, command: Command, reply: Callable[[Answer], None]) -> Poll:  # type: ignore[override]
+        self.polls.append(Poll(reply))
+        return self.polls[-1]
+
+
+def left(*kinds: type) -> list[object]:
+    gc.collect()
+    return [found for found in gc.get_objects() if type(found) in kinds]
+
+
+@pytest.mark.parametrize("sent", [get("/a") * 500, get("/long"), get("/long") * 2 + get("/a")], ids=len)
+def test_nothing_is_left_of_a_connection_that_is_gone(sent: bytes) -> None:
+    async def story() -> None:
+        server = HttpServer(Witness(), HttpConfig())
+        connection, wire = connected(server)
+        connection.data_received(sent)
+        await until(lambda: wire.written.count(b"HTTP/1.1 200") == sent.count(b"GET"))
+        connection.connection_lost(None)
+
+    before = left(HttpConnection, Worker)
+    asyncio.run(story())
+    assert len(left(HttpConnection, Worker)) == len(before)
+
+
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_nothing_is_left_of_a_request_that_waited(is_answered: bool) -> None:
+    handler = Waits()
+    connection, wire = connected(HttpServer(handler, HttpConfig()))
+    for _ in range(10):
+        connection.data_received(get("/a"))
+        if is_answered:
+            handler.polls.pop().reply(Done())
+    connection.connection_lost(None)
+    handler.polls.clear()
+    assert wire.written.count(b"HTTP/1.1 200") == (10 if is_answered else 0)
+    assert not left(Poll)
 
 
 def test_a_request_without_a_valid_token_is_the_last_of_its_connection() -> None:

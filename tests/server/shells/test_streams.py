@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -16,6 +17,7 @@ from penstock.model.commands import Command
 from penstock.server.config import HttpConfig
 from penstock.server.shells.exchanges import Route
 from penstock.server.shells.http import HttpServer
+from penstock.server.shells.streams import Flow
 
 PIECES = [b"one\n", b"", b"two\n", b"x" * 70_000]
 WHOLE = b"".join(PIECES)
@@ -384,3 +386,22 @@ def test_a_stop_ends_what_would_go_on_for_ever_cleanly() -> None:
             assert handler.source.closed == 1
 
     told(story)
+
+
+def flows_left() -> int:
+    gc.collect()
+    return sum(type(found) is Flow for found in gc.get_objects())
+
+
+def test_nothing_is_left_of_a_stream_that_has_ended() -> None:
+    async def story() -> None:
+        handler = Streams(Pieces(PIECES))
+        async with connected(handler) as (_, reader, writer):
+            writer.write(GET)
+            await head_of(reader)
+            del handler.stream, handler.source  # A handler does not keep what it has answered with.
+            assert await chunks_of(reader) == WHOLE
+
+    before = flows_left()
+    told(story)
+    assert flows_left() == before

@@ -54,7 +54,11 @@ class Drain(Protocol):
 
 
 class Exchange(Request, gc=False, kw_only=False):
-    """One request and the answer to it."""
+    """One request and the answer to it.
+
+    The garbage collector does not look into it, which would cost time for each request. So nothing that it holds may
+    lead back to it once it is answered: `pending` and streams do, and are let go.
+    """
 
     connection: Drain | None = None  # None: nobody waits for the answer.
     keep_alive: bool = False
@@ -67,6 +71,7 @@ class Exchange(Request, gc=False, kw_only=False):
 
     def answer(self, answer: Answer | Sequence[Answer]) -> None:
         assert self.tell is not None
+        self.pending = None
         try:
             self.response = self.tell(answer)
         except Exception:
@@ -76,6 +81,7 @@ class Exchange(Request, gc=False, kw_only=False):
             self.connection.drain()
 
     def respond(self, response: Response | Stream) -> None:
+        self.pending = None
         self.response = response
         if self.connection:
             self.connection.drain()
@@ -85,8 +91,9 @@ class Exchange(Request, gc=False, kw_only=False):
     def drop(self) -> None:
         """Nobody waits for the answer any more."""
         self.connection = None
-        if self.pending:
-            self.pending.cancel()
+        pending, self.pending = self.pending, None
+        if pending:
+            pending.cancel()
         if type(self.response) is Stream:
             self.response.source.close()
 

@@ -159,11 +159,12 @@ class HttpConnection(Connection):
         if self._flow:
             self._flow.close()
             self._flow = None
-            self._exchanges.popleft()
+            self._exchanges.popleft().connection = None
         for exchange in self._exchanges:
             exchange.drop()
         self._exchanges.clear()
         self._backlog.clear()
+        self._reader.latest = None  # It knows this connection, and the garbage collector does not see it.
 
     # ── Requests in ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -260,8 +261,8 @@ class HttpConnection(Connection):
         self._ended = True
         if self._exchanges:
             self._end_after_last()
-        if self._flow and self._flow.stream.endless:
-            self._flow.stream.source.finish()
+        if self._flow and self._flow.endless:
+            self._flow.source.finish()
         for exchange in list(self._exchanges):
             exchange.give_up()
         return bool(self._exchanges)
@@ -287,7 +288,8 @@ class HttpConnection(Connection):
                 exchange.tell = result.tell
                 if len(self._exchanges) > 1:
                     self._server.handler.decide_collected()
-                exchange.pending = Several(result, exchange.answer, self._server.submit)
+                several = Several(result, exchange.answer, self._server.submit)
+                exchange.pending = several if exchange.response is None else None
             elif type(result) is Work:  # Later requests wait: a connection has one long answer made at a time.
                 self._working = True
                 done = partial(self._end_work, exchange)
@@ -357,7 +359,7 @@ class HttpConnection(Connection):
                 self.disconnect()
             return
         self.transport = None
-        self._exchanges.clear()
+        self._leave()
         server.connections.discard(self)
         server.responses_by_status[101] += 1
         transport.write(_STATUS_LINES[101] + server.date + upgrade.headers + b"\r\n")
@@ -408,6 +410,7 @@ class HttpConnection(Connection):
         server = self._server
         server.responses_by_status[stream.status] += 1
         self._flow = flow = Flow(self, exchange, stream)
+        exchange.response = None  # The stream's source knows the flow, and so the exchange.
         head = _STATUS_LINES[stream.status] + server.date + stream.headers
         self.transport.write(head + flow.framing() + b"\r\n")
         flow.begin(finish=server.stopping or self._ended)
@@ -415,6 +418,7 @@ class HttpConnection(Connection):
     def end_stream(self) -> None:
         self._flow = None
         exchange = self._exchanges.popleft()
+        exchange.connection = None
         self._since = self._server.sweeps
         if self.transport is None:
             return
@@ -447,7 +451,7 @@ class HttpConnection(Connection):
         if self._exchanges:
             self._end_after_last()
             if self._flow:
-                self._flow.stream.source.finish()
+                self._flow.source.finish()
         elif not self.begun_at:
             self.disconnect()
 

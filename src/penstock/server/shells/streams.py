@@ -27,18 +27,20 @@ class Flow:
     """A stream whose turn it is. It is asked for one piece at a time, and for the next when the client has taken that
     one."""
 
-    __slots__ = ("_asked", "_connection", "_exchange", "_over", "stream")
+    __slots__ = ("_asked", "_connection", "_exchange", "_length", "_over", "endless", "source")
 
     def __init__(self, connection: Outlet, exchange: Exchange, stream: Stream) -> None:
         self._connection = connection
         self._exchange = exchange
-        self.stream = stream
+        self.source = stream.source
+        self.endless = stream.endless
+        self._length = stream.length
         self._asked = False
         self._over = False
 
     def framing(self) -> bytes:
         """The header lines that say how the body ends."""
-        exchange, length = self._exchange, self.stream.length
+        exchange, length = self._exchange, self._length
         if length is not None:
             framing = b"Content-Length: %d\r\n" % length
         elif exchange.chunked:
@@ -55,16 +57,16 @@ class Flow:
             self._exchange.chunked = False
             self.end()
             return
-        ending = finish and self.stream.endless
+        ending = finish and self.endless
         if ending:
-            self.stream.source.finish()
+            self.source.finish()
         if ending or not self._connection.choked:
             self.pull()
 
     def pull(self) -> None:
         if not self._asked and not self._over:
             self._asked = True
-            self.stream.source.pull(self)
+            self.source.pull(self)
 
     def give(self, data: bytes) -> None:
         self._asked = False
@@ -90,7 +92,7 @@ class Flow:
         transport = self._connection.transport
         if self._over or transport is None:
             return
-        if self._exchange.chunked or self.stream.length is not None:
+        if self._exchange.chunked or self._length is not None:
             transport.close()
         else:
             # Where the end of the connection is the end of the body, only a reset shows that it is not.
@@ -100,4 +102,4 @@ class Flow:
 
     def close(self) -> None:
         self._over = True
-        self.stream.source.close()
+        self.source.close()
