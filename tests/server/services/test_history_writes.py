@@ -10,7 +10,7 @@ from penstock.limits import HISTORY_BATCH_KEYS
 from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.history.stored import StoredVersions
 from penstock.storage.log.segments import SegmentLog
-from tests.support.live_loop import Remembered, until
+from tests.support.live_loop import Remembered
 
 
 def test_versions_are_written_when_there_are_enough(log: SegmentLog) -> None:
@@ -20,7 +20,7 @@ def test_versions_are_written_when_there_are_enough(log: SegmentLog) -> None:
         while count < HISTORY_BATCH_KEYS:
             await rig.publish(*[(count + number, b"a") for number in range(4000)])
             count += 4000
-        await until(lambda: rig.history.reached > 0)
+        await rig.history_writes.reach(1)
         assert rig.history.keys == count
         await rig.close()
         stored = StoredVersions(log.directory.history)
@@ -39,7 +39,9 @@ def test_a_snapshot_counts_when_the_history_has_reached_it(log: SegmentLog) -> N
         assert rig.history.reached == 0
         noted = rig.history.noted
         rig.snapshots.start()  # The log has grown enough for one.
-        await until(lambda: bool(log.snapshots))
+        await asyncio.sleep(0)
+        await rig.snapshots.idle.wait()
+        assert log.snapshots
         assert rig.history.reached >= noted > 0
         await rig.close()
 
@@ -53,11 +55,14 @@ def test_no_snapshot_counts_while_the_history_cannot_be_written(log: SegmentLog)
         for number in range(100):
             await rig.publish((number % 7, b"%d" % number * 300))
         rig.snapshots.start()
-        await until(lambda: rig.history_writes.failure is not None)
+        await rig.history_writes._next_try()
+        failure = rig.history_writes.failure
+        assert failure is not None
         assert not log.snapshots
         assert rig.known(1).versions == 15, "what is not written is known all the same"
         log.directory.history.unlink()
-        await until(lambda: bool(log.snapshots))
+        await rig.snapshots.idle.wait()
+        assert log.snapshots
         assert rig.history_writes.failure is None
         await rig.close()
 
@@ -91,7 +96,7 @@ def test_the_process_that_writes_ends_when_there_is_nothing_to_write(
         assert process is not None, "there may soon be more to write"
         monkeypatch.setattr("penstock.server.services.history_writes._IDLE_SECONDS", 0.001)
         rig.history_writes.wake()
-        await until(lambda: process.poll() is not None)
+        await asyncio.to_thread(process.wait)
         await rig.publish((1, b"b"))
         await rig.history_writes.stop()
         assert rig.history.reached == rig.history.noted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from typing import Any, cast
 
 import pytest
 
@@ -28,7 +29,7 @@ from penstock.server.services.snapshots import Snapshots
 from penstock.server.writer.loop import Loop
 from penstock.storage.log import segments as storage
 from penstock.storage.log.segments import SegmentLog
-from tests.support.live_loop import a_loop, ask, until
+from tests.support.live_loop import a_loop, ask
 
 FORGETFUL = LogConfig(snapshot_bytes=64 << 10, retention_seconds=0)
 BODY = b"x" * 1000
@@ -46,9 +47,23 @@ async def come_and_go(loop: Loop, count: int, *, keep: int = 0) -> None:
 async def snapshots(loop: Loop, keeper: Snapshots, count: int, *, keep: int = 0) -> None:
     """Let messages come and go until so many snapshots were taken."""
     for _ in range(count):
-        known = keeper.newest
+        taken = published(loop)
         await come_and_go(loop, 80, keep=keep)
-        await until(lambda known=known: keeper.newest is not known)  # type: ignore[misc]
+        await taken.wait()
+
+
+def published(loop: Loop) -> asyncio.Event:
+    """Set when the next snapshot counts."""
+    log, happened = cast("Any", loop.log), asyncio.Event()
+    publish = log.publish_snapshot
+
+    def publish_and_say_so(offset: int) -> None:
+        publish(offset)
+        log.publish_snapshot = publish
+        happened.set()
+
+    log.publish_snapshot = publish_and_say_so
+    return happened
 
 
 def test_a_broker_at_rest_takes_a_snapshot_of_its_last_burst(
@@ -59,8 +74,9 @@ def test_a_broker_at_rest_takes_a_snapshot_of_its_last_burst(
         keeper = Snapshots(loop, FORGETFUL)
         await ask(loop, CreateQueue("work", QueueSettings()))
         await come_and_go(loop, 10)
+        taken = published(loop)
         keeper.start()
-        await until(lambda: bool(log.snapshots))
+        await taken.wait()
         newest = log.snapshots[0]
         assert newest.offset == log.end.offset
         await asyncio.sleep(0.05)
@@ -90,10 +106,10 @@ def test_a_snapshot_that_is_given_up_leaves_no_child(log: SegmentLog) -> None:
         keeper = Snapshots(loop, FORGETFUL)
         keeper.start()
         await ask(loop, CreateQueue("work", QueueSettings()))
-        await come_and_go(loop, 80)
-        await until(lambda: keeper.under_way)
+        while keeper.idle.is_set():
+            await come_and_go(loop, 1)
         await keeper.close()
-        assert not keeper.under_way
+        assert keeper.idle.is_set()
 
     asyncio.run(story())
     with pytest.raises(ChildProcessError):
@@ -111,7 +127,7 @@ def test_a_log_that_nobody_wants_is_worth_a_snapshot_earlier(
         await ask(loop, CreateQueue("work", QueueSettings()))
         for _ in range(25):
             await ask(loop, Publish("work", [NewMessage(bytes(1 << 20))]))
-        await until(lambda: not keeper.under_way)
+        await keeper.idle.wait()
         assert len(log.snapshots) == expected
 
     asyncio.run(story())
@@ -124,7 +140,7 @@ def test_segments_without_living_messages_are_given_back(log: SegmentLog) -> Non
         keeper.start()
         await ask(loop, CreateQueue("work", QueueSettings()))
         await snapshots(loop, keeper, 4)
-        await until(lambda: not keeper.under_way)
+        await keeper.idle.wait()
         await keeper.close()
         assert log.segments[0].base_offset > 0
         assert len(log.segments) < 6
@@ -142,7 +158,7 @@ def test_the_living_messages_of_a_mostly_dead_segment_are_carried_forward(log: S
         await ask(loop, Publish("work", [NewMessage(b"the first of all")]))
         (survivor,) = await ask(loop, Fetch("work"))
         await snapshots(loop, keeper, 8, keep=50)
-        await until(lambda: not keeper.under_way)
+        await keeper.idle.wait()
         await keeper.close()
         assert log.segments[0].base_offset > 0
         row = loop.engine.queues[1].rows.get(survivor.sequence)
@@ -169,7 +185,7 @@ def test_damage_does_not_keep_other_messages_from_being_carried_forward(
         content = oldest.read_bytes()
         oldest.write_bytes(content.replace(b"damaged on the disk", b"damaged On the disk"))
         await snapshots(loop, keeper, 8, keep=50)
-        await until(lambda: not keeper.under_way)
+        await keeper.idle.wait()
         await keeper.close()
         rows = loop.engine.queues[1].rows
         lost, carried = rows.get(damaged.sequence), rows.get(whole.sequence)
@@ -197,7 +213,7 @@ def test_results_are_carried_forward_like_messages(log: SegmentLog) -> None:
         await ask(loop, Pull("s", results=[("kept", 1, b"")]))
         before = loop.engine.queues[2].groups.result(1)
         await snapshots(loop, keeper, 8)
-        await until(lambda: not keeper.under_way)
+        await keeper.idle.wait()
         await keeper.close()
         assert log.segments[0].base_offset > 0
         after = loop.engine.queues[2].groups.result(1)
@@ -222,7 +238,7 @@ def test_a_body_that_many_queues_share_is_carried_once(log: SegmentLog) -> None:
         sharing = [loop.engine.queues[number] for number in [*range(2, 42), 42]]
         (before,) = {row.position for queue in sharing if (row := queue.rows.get(1))}
         await snapshots(loop, keeper, 8)
-        await until(lambda: not keeper.under_way)
+        await keeper.idle.wait()
         await keeper.close()
         assert log.segments[0].base_offset > 0
         (after,) = {row.position for queue in sharing if (row := queue.rows.get(1))}
@@ -243,7 +259,7 @@ def test_what_workers_have_confirmed_of_several_is_carried_forward(log: SegmentL
         await ask(loop, Fetch("several"))
         await ask(loop, Finish(2, 1, result=b"done"))
         await snapshots(loop, keeper, 8)
-        await until(lambda: not keeper.under_way)
+        await keeper.idle.wait()
         await keeper.close()
         assert log.segments[0].base_offset > 0
         slot = loop.engine.queues[2].groups.slot(WORKERS, 1)

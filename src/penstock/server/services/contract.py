@@ -124,6 +124,6 @@ def unrefused(answer: Any) -> Any:
 
 
 def resolve(future: asyncio.Future[Any], answer: Answer) -> None:
-    """Give an answer to whoever awaits the future."""
-    if not future.done():  # It is done if whoever waited was cancelled.
+    """Give an answer to the coroutine that awaits the future."""
+    if not future.done():  # It is done if the waiting coroutine was cancelled.
         future.set_result(answer)

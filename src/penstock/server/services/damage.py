@@ -1,8 +1,8 @@
 """Sets aside the messages in damaged parts of the log.
 
-Whoever reads a message finds the damage, and sets aside the messages that it has just come across. This service finds
-all others in the same damaged batches, in all queues. At a start it reads the messages that were set aside before: if
-somebody has restored the damaged file, they are delivered again.
+A command that reads a message finds the damage, and sets aside the messages that it has just come across. This
+service finds all others in the same damaged batches, in all queues. At a start it reads the messages that were set
+aside before: if the damaged file was restored from a backup, they are delivered again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes the Object History to the disk, behind the log.
+"""Writes the Object History to the disk, after the log.
 
 When enough versions were noted, or a snapshot waits for them, the service cuts off what was noted so far. As soon as
 that is durable in the log, it is written in a thread beside the event loop: one write at a time, tried again until it
@@ -88,7 +88,8 @@ class HistoryWrites(Service):
             self.wake()
 
     async def _write(self) -> None:
-        self.history.cut(self.writer.log.start.position)
+        if not self.history.is_cut:
+            self.history.cut(self.writer.log.start.position)
         if isinstance(await durable(self.writer), Refused):
             return  # The log has failed. With the next one the service starts again.
         while True:
@@ -104,9 +105,10 @@ class HistoryWrites(Service):
             await running.run_in_executor(self._threads, self.history.write)
             self.history.written()
             self.failure = None
-        except HistoryError as error:
-            self.failure = str(error)
-            logger.error("history_failed", extra={"reason": self.failure})
+        except Exception as error:
+            self.failure = str(error) or repr(error)
+            defect = None if isinstance(error, HistoryError) else error
+            logger.error("history_failed", extra={"reason": self.failure}, exc_info=defect)
         self._last_seconds = running.time() - began
         self._tried.set()
 

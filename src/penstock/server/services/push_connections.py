@@ -19,7 +19,7 @@ _JOINED_BYTES_MAX = 64 << 10  # A larger body is written by itself: copying it w
 
 
 class Exchange(Protocol):
-    """Whoever has sent a request. One of the two is called, once."""
+    """The sender of a request. One of the two methods is called, once."""
 
     def answered(self, reply: Reply) -> None: ...
 

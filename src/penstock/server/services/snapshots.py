@@ -75,7 +75,8 @@ class Snapshots(Service):
         self._history = history
         self._failed_at: Position | None = None  # Where the log ended when the last snapshot failed.
         self._last_seconds = 0.0  # How long the last snapshot took.
-        self.under_way = False  # A snapshot is being taken, or its messages are being carried forward.
+        self.idle = asyncio.Event()  # No snapshot is being taken, and no messages are being carried forward.
+        self.idle.set()
         writer.on_commit.append(self._after_commit)
 
     def start(self) -> None:
@@ -112,7 +113,7 @@ class Snapshots(Service):
         return snapshots[0] if snapshots else None
 
     def _after_commit(self) -> None:
-        if not self.under_way and self._grown() >= self._interval():
+        if self.idle.is_set() and self._grown() >= self._interval():
             self.wake()
 
     def _grown(self) -> int:
@@ -131,11 +132,14 @@ class Snapshots(Service):
     # ── A snapshot ──────────────────────────────────────────────────────────────────────────────────────────
 
     async def _take(self) -> None:
-        self.under_way = True
+        self.idle.clear()
         try:
             await self._snapshot()
+        except Exception:
+            self._failed_at = self.writer.log.end.position  # Do not try again before the log has grown.
+            raise
         finally:
-            self.under_way = False
+            self.idle.set()
 
     async def _snapshot(self) -> None:
         """One snapshot, from the fork to the space that it gives back."""
