@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.limits import NAME_NUMBER_MAX
@@ -13,6 +13,7 @@ numbers = st.one_of(st.integers(0, 5000), st.integers(0, NAME_NUMBER_MAX))
 
 
 @given(st.lists(st.lists(numbers, max_size=10), max_size=6))
+@example([[1 << 21], [(1 << 21) + 1]])
 def test_each_number_is_looked_up_once_and_found_again(columns: list[list[int]]) -> None:
     asked: list[int] = []
 

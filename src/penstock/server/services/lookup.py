@@ -29,7 +29,8 @@ class Lookup:
         if top >= _TABLE_SIZE_MAX:
             return self._look_far(numbers)
         if top >= len(self._table):
-            grown = np.full(max(top + 1, 2 * len(self._table)), _UNSEEN, dtype=np.int32)
+            size = min(max(top + 1, 2 * len(self._table)), _TABLE_SIZE_MAX)
+            grown = np.full(size, _UNSEEN, dtype=np.int32)
             grown[: len(self._table)] = self._table
             self._table = grown
         found: Array = self._table.take(numbers)
