@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from penstock.errors import EventsRemovedError
 from penstock.limits import FOLLOWED_MAX, READ_BYTES, SEQUENCE_MAX
-from penstock.model.kinds import Kind
+from penstock.model.kinds import kinds_where
 from penstock.model.values import Nanos
 from penstock.storage.arrow.columns import decode
 from penstock.storage.log.batch import Header
@@ -147,13 +147,18 @@ def _places(rows: pa.RecordBatch) -> _Array:
     return np.where(sequences < 0, -1, places)
 
 
+_MOVES_ON_FAILURE = [*kinds_where(lambda row: row.moves and "E" in row.letters)]
+_MOVES_BY_HAND = [*kinds_where(lambda row: row.moves and "E" not in row.letters)]
+
+
 def _moves(rows: pa.RecordBatch, places: _Array) -> tuple[_Array, _Array]:
     """From where and to where messages were moved. The E of a dead letter has the place where it goes, the Q of a
     message that an operator moved has the place where it was."""
     kinds = rows.column("kind").to_numpy()
-    if not ((kinds == Kind.DEAD_LETTERED) | (kinds == Kind.MOVED)).any():
+    dead, moved = np.isin(kinds, _MOVES_ON_FAILURE), np.isin(kinds, _MOVES_BY_HAND)
+    if not (dead | moved).any():
         return _NOTHING, _NOTHING
     queues = rows.column("to_queue").fill_null(-1).to_numpy().astype(np.int64)
     others = (queues << _SEQUENCE_BITS) | rows.column("to_sequence").fill_null(0).to_numpy()
-    dead, moved = (queues >= 0) & (kinds == Kind.DEAD_LETTERED), (queues >= 0) & (kinds == Kind.MOVED)
+    dead, moved = dead & (queues >= 0), moved & (queues >= 0)
     return np.concatenate((places[dead], others[moved])), np.concatenate((others[dead], places[moved]))
