@@ -16,7 +16,7 @@ from schemathesis.checks import CHECKS, load_all_checks
 from schemathesis.schemas import BaseSchema
 
 import penstock
-from penstock.dialects.native.queue_documents import describe as describe_settings
+from penstock.dialects.native.queue_document import describe as describe_settings
 from tests.support.broker import Broker, StartBroker
 from tests.support.effort import LONG
 from tests.support.event_history import events, make_history

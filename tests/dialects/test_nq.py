@@ -50,7 +50,7 @@ def pull(value: object, nq: Nq = NQ) -> Any:
 
 def told(result: Any, *answers: Answer) -> tuple[int, Any]:
     if isinstance(result, Call):
-        result = result.tell(*answers)
+        result = result.render(*answers)
     assert isinstance(result, Response)
     return result.status, json.loads(result.body) if result.body else None
 

@@ -102,8 +102,10 @@ class Mqs:
         self._deleted = Response(delete_status)
         self._message_rule = BodyRule(BODY_BYTES_MAX, cut=oversize == "cut")
         self._batch_rule = BodyRule(batch_bytes_max)
-        # Asked for without any wish, a receive is the same call each time.
-        self._plain_receive = lru_cache(maxsize=1024)(lambda name: Call(Fetch(queue_name(name)), self._tell_receive))
+        # A receive without options is the same call each time.
+        self._plain_receive = lru_cache(maxsize=1024)(
+            lambda name: Call(Fetch(queue_name(name)), self._render_receive)
+        )
         self.routes: Routes = {
             (b"messages", 2): {b"GET": self._receive, b"POST": self._publish, b"DELETE": self._delete_message},
             (b"queues", 2): {
@@ -136,10 +138,10 @@ class Mqs:
                 if len(message.body) > BODY_BYTES_MAX:
                     raise ProtocolError(f"a message has at most {BODY_BYTES_MAX} bytes", Fault.TOO_LARGE)
         if request.cut:
-            return Call(Publish(queue, messages), self._tell_cut_publish)
-        return Call(Publish(queue, messages), self._tell_publish)
+            return Call(Publish(queue, messages), self._render_cut_publish)
+        return Call(Publish(queue, messages), self._render_publish)
 
-    def _tell_publish(self, answer: Answer) -> Response:
+    def _render_publish(self, answer: Answer) -> Response:
         if isinstance(answer, Refused):
             return refusal(answer)
         receipts: Sequence[Receipt] = answer  # type: ignore[assignment]
@@ -153,8 +155,8 @@ class Mqs:
             status, {"ids": [make(receipt.queue, receipt.sequence).decode() for receipt in receipts]}
         )
 
-    def _tell_cut_publish(self, answer: Answer) -> Response:
-        response = self._tell_publish(answer)
+    def _render_cut_publish(self, answer: Answer) -> Response:
+        response = self._render_publish(answer)
         response.headers += f"X-MQS-TRUNCATED-TO: {BODY_BYTES_MAX}\r\n".encode()
         return response
 
@@ -170,9 +172,9 @@ class Mqs:
             if wait is None
             else whole_number(wait, "X-MQS-MAX-WAIT-TIME", 1, LONG_POLL_SECONDS_MAX) * SECOND_NS,
         )
-        return Call(command, self._tell_receive)
+        return Call(command, self._render_receive)
 
-    def _tell_receive(self, answer: Answer) -> Response:
+    def _render_receive(self, answer: Answer) -> Response:
         if isinstance(answer, Refused):
             return refusal(answer)
         deliveries: Sequence[Delivery] = answer  # type: ignore[assignment]
@@ -199,33 +201,33 @@ class Mqs:
     def _delete_message(self, _: Request, segment: bytes) -> Response | Call:
         place = self._ids.find(segment)
         if place is not None:
-            return Call(Finish(*place), self._tell_delete)
+            return Call(Finish(*place), self._render_delete)
         if not is_uuid(segment):
-            raise ProtocolError("the message id is not a UUID")
+            raise ProtocolError("a message id is a UUID")
         return error_response(Reason.NO_MESSAGE)
 
-    def _tell_delete(self, answer: Answer) -> Response:
+    def _render_delete(self, answer: Answer) -> Response:
         return refusal(answer) if type(answer) is Refused else self._deleted
 
     # ── Queues ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _put_queue(self, request: Request, segment: bytes) -> Response | Call:
-        return _set_queue(queue_name(segment), request.body, CreateQueue, 201, _tell_bad_put)
+        return _set_queue(queue_name(segment), request.body, CreateQueue, 201, _render_bad_put)
 
     def _post_queue(self, request: Request, segment: bytes) -> Response | Call:
-        return _set_queue(queue_name(segment), request.body, UpdateQueue, 200, _tell_bad_post)
+        return _set_queue(queue_name(segment), request.body, UpdateQueue, 200, _render_bad_post)
 
     def _delete_queue(self, _: Request, segment: bytes) -> Response | Call:
-        return Call(DeleteQueue(queue_name(segment)), lambda answer: _tell_queue(answer, 200))
+        return Call(DeleteQueue(queue_name(segment)), lambda answer: _render_queue(answer, 200))
 
     def _get_queue(self, _: Request, segment: bytes) -> Response | Call:
-        return Call(DescribeQueue(queue_name(segment)), _tell_described)
+        return Call(DescribeQueue(queue_name(segment)), _render_described)
 
     def _list_queues(self, request: Request, _: bytes) -> Work:
         try:
             query = dict(parse_qsl(request.query.decode("ascii"), keep_blank_values=True, errors="strict"))
         except ValueError:
-            raise ProtocolError("the query string cannot be read") from None
+            raise ProtocolError("the query string is not percent-encoded ASCII") from None
         numbers = {
             name: whole_number(query[name].encode(), name, 0, INT32_MAX)
             for name in ("offset", "limit")
@@ -255,7 +257,7 @@ def _kept_headers(headers: Headers) -> bytes:
         if name in headers
     }
     if b"x-trace-id" in kept and not is_uuid(kept[b"x-trace-id"]):
-        raise ProtocolError("X-TRACE-ID is a UUID")
+        raise ProtocolError("X-TRACE-ID must be a UUID")
     return encode_headers(kept)
 
 
@@ -264,19 +266,19 @@ def _set_queue(
     body: bytes,
     command: type[CreateQueue] | type[UpdateQueue],
     status: int,
-    tell_bad: Callable[[Answer, ProtocolError], Response],
+    render_bad: Callable[[Answer, ProtocolError], Response],
 ) -> Response | Call:
-    """The document checks that the queue is there before it looks at the body; so a bad body asks for it first."""
+    """The protocol looks for the queue before it looks at the body, and so does the answer to a bad body."""
     try:
         settings = QueueSettings(**settings_in(decoded(_decode_queue, body), QueueSettings))
     except ProtocolError as error:
         problem = error
-        return Call(DescribeQueue(name), lambda answer: tell_bad(answer, problem))
+        return Call(DescribeQueue(name), lambda answer: render_bad(answer, problem))
     change = UpdateQueue(name, settings, _SETTINGS) if command is UpdateQueue else command(name, settings)
-    return Call(change, lambda answer: _tell_queue(answer, status))
+    return Call(change, lambda answer: _render_queue(answer, status))
 
 
-def _tell_bad_put(answer: Answer, problem: ProtocolError) -> Response:
+def _render_bad_put(answer: Answer, problem: ProtocolError) -> Response:
     if isinstance(answer, QueueDescription):
         return error_response(Reason.QUEUE_EXISTS, answer.name)
     if isinstance(answer, Refused) and answer.reason is not Reason.NO_QUEUE:
@@ -284,7 +286,7 @@ def _tell_bad_put(answer: Answer, problem: ProtocolError) -> Response:
     return bad_request(problem)
 
 
-def _tell_bad_post(answer: Answer, problem: ProtocolError) -> Response:
+def _render_bad_post(answer: Answer, problem: ProtocolError) -> Response:
     return refusal(answer) if isinstance(answer, Refused) else bad_request(problem)
 
 
@@ -300,14 +302,14 @@ def _view(queue: QueueDescription) -> _QueueView:
     )
 
 
-def _tell_queue(answer: Answer, status: int) -> Response:
+def _render_queue(answer: Answer, status: int) -> Response:
     if isinstance(answer, Refused):
         return refusal(answer)
     assert isinstance(answer, QueueDescription)
     return json_response(status, _view(answer))
 
 
-def _tell_described(answer: Answer) -> Response:
+def _render_described(answer: Answer) -> Response:
     if isinstance(answer, Refused):
         return refusal(answer)
     assert isinstance(answer, QueueDescription)
@@ -317,7 +319,7 @@ def _tell_described(answer: Answer) -> Response:
 
 
 def _seconds(nanos: Nanos) -> int:
-    """Whole seconds, rounded up; what has no end, as the largest that the protocol knows."""
+    """Whole seconds, rounded up; no end is the largest number that the protocol knows."""
     return min(-(-nanos // SECOND_NS), INT32_MAX)
 
 

@@ -56,13 +56,13 @@ _RESULT_SECONDS = 60.0
 _NO_BODY = BodyRule(0)
 _DIGITS = tuple(b"%d" % digit for digit in range(10))
 
-# ── What comes in ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── Requests ─────────────────────────────────────────────────────────────────────────────────────────────
 
 _Wait = Annotated[float, Meta(ge=0, le=PULL_SECONDS_MAX)]
 
 
 class _Post(Struct, forbid_unknown_fields=True):
-    """A post as most are: nothing but strings."""
+    """Most posts: only strings."""
 
     messages: dict[str, list[str]]
     sender: str = ""
@@ -103,11 +103,11 @@ _decode_tag = msgspec.json.Decoder(str).decode
 _convert_wait = partial(msgspec.convert, type=_Wait, strict=False)
 _encode_line = msgspec.json.Encoder().encode_lines
 
-# ── What goes out ─────────────────────────────────────────────────────────────────────────────────────────────
+# ── Answers ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Plain(Struct, gc=False):
-    """A message as most are: text without a tag."""
+    """Most messages: text without a tag."""
 
     id: int
     sender: str
@@ -116,7 +116,7 @@ class _Plain(Struct, gc=False):
 
 
 class PullDefaults(Struct, frozen=True):
-    """What holds where a pull does not say otherwise."""
+    """What a pull that does not say otherwise gets."""
 
     retry_num: int = 0
     fail_timeout: float = 120.0
@@ -129,7 +129,7 @@ class Nq:
     def __init__(
         self, *, settings: QueueSettings, defaults: PullDefaults, empty_status: int, request_bytes_max: int
     ) -> None:
-        self._settings = settings  # Of queues that a post makes.
+        self._settings = settings  # A post makes queues with these.
         self._defaults = defaults
         self._empty_status = empty_status
         self._body_rule = BodyRule(request_bytes_max)
@@ -158,8 +158,9 @@ class Nq:
         except msgspec.ValidationError:
             post = _decode_mixed_post(body)
         _check_name(post.sender, "sender", bytes_min=0)
-        if sum(map(len, post.messages.values())) > POST_MESSAGES_MAX:
-            raise ProtocolError(f"messages: a post has at most {POST_MESSAGES_MAX} messages")
+        count = sum(map(len, post.messages.values()))
+        if count > POST_MESSAGES_MAX:
+            raise ProtocolError(f"messages: at most {POST_MESSAGES_MAX} messages per post, got {count}")
         names = list(post.messages)
         commands: list[Publish | PublishRun] = []
         for name, messages in post.messages.items():
@@ -172,8 +173,8 @@ class Nq:
         if not commands:
             raise ProtocolError("messages: a post needs at least one message")
         if len(commands) == 1:
-            return Call(commands[0], lambda answer: _tell_post(names, commands, (answer,)))
-        return Call(PublishInTurn(commands), lambda answer: _tell_posts(names, commands, answer))
+            return Call(commands[0], lambda answer: _render_post(names, commands, (answer,)))
+        return Call(PublishInTurn(commands), lambda answer: _render_posts(names, commands, answer))
 
     def _publish_plain(self, name: str, messages: list[str], sender: str) -> Publish | PublishRun:
         bodies = [message.encode() for message in messages]
@@ -195,7 +196,7 @@ class Nq:
     def _pulled(self, pull: _Pull) -> Call:
         _check_name(pull.receiver, "receiver", bytes_min=1)
         if not pull.queues and not pull.results:
-            raise ProtocolError("queues: a pull names a queue, or has results, or both")
+            raise ProtocolError("queues: name a queue, or send results, or both")
         draws, defaults = [], self._defaults
         for name, wanted in pull.queues.items():
             _check_queue(name, "queues")
@@ -209,21 +210,21 @@ class Nq:
             for key, result in by_id.items()
         ]
         if len(results) > RESULTS_MAX:
-            raise ProtocolError(f"results: a pull has at most {RESULTS_MAX} results")
+            raise ProtocolError(f"results: at most {RESULTS_MAX} results per pull, got {len(results)}")
         timeout = defaults.timeout if pull.timeout is UNSET else pull.timeout
         wait_ns = nanos_of(timeout) if draws else 0
         command = Pull(pull.receiver, draws, results, wait_ns)
-        return Call(command, self._tell_pull if draws else _tell_results)
+        return Call(command, self._render_pull if draws else _render_results)
 
-    def _tell_pull(self, answer: Answer) -> Response:
+    def _render_pull(self, answer: Answer) -> Response:
         if isinstance(answer, Refused):
-            return _tell_refused_pull(answer)
+            return _render_refused_pull(answer)
         assert isinstance(answer, Pulled)
         if answer.drawn:
             body = _encode_line([{"messages": {drawn.queue: _messages(drawn) for drawn in answer.drawn}}])
             return Response(200, body, JSON)
         if answer.wrong:
-            return _tell_wrong(answer.wrong)
+            return _render_wrong(answer.wrong)
         return Response(204) if self._empty_status == 204 else json_response(404, answer.last)
 
     # ── Results ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -235,27 +236,27 @@ class Nq:
             receiver, wait_ns = _result_query(request.query)
         except (ProtocolError, UnicodeError) as error:
             return _bad_request(unreadable(error))
-        return Call(AwaitResult(name, sequence, receiver, wait_ns), partial(_tell_result, sequence))
+        return Call(AwaitResult(name, sequence, receiver, wait_ns), partial(_render_result, sequence))
 
 
-def _tell_post(names: list[str], commands: Sequence[Publish | PublishRun], answers: Sequence[Answer]) -> Response:
-    """The ids by queue; with an error, of what was stored before it."""
-    told: dict[str, object] = {name: [] for name in names}
+def _render_post(names: list[str], commands: Sequence[Publish | PublishRun], answers: Sequence[Answer]) -> Response:
+    """The ids by queue. With an error: the ids of what was stored before it."""
+    ids: dict[str, object] = {name: [] for name in names}
     for command, answer in zip(commands, answers, strict=False):
         if isinstance(answer, Refused):
-            stored = {name: told[name] for name in names if told[name]}
+            stored = {name: ids[name] for name in names if ids[name]}
             return _error(answer.reason, f"messages.{command.queue}: {answer.sentence}", stored)
         if isinstance(answer, Receipts):
-            told[command.queue] = list(range(answer.first, answer.first + answer.count))
+            ids[command.queue] = list(range(answer.first, answer.first + answer.count))
         else:
             receipts: Sequence[Receipt] = answer  # type: ignore[assignment]
-            told[command.queue] = [receipt.sequence for receipt in receipts]
-    return json_response(200, told)
+            ids[command.queue] = [receipt.sequence for receipt in receipts]
+    return json_response(200, ids)
 
 
-def _tell_posts(names: list[str], commands: Sequence[Publish | PublishRun], answer: Answer) -> Response:
+def _render_posts(names: list[str], commands: Sequence[Publish | PublishRun], answer: Answer) -> Response:
     answers: Sequence[Answer] = (answer,) if isinstance(answer, Refused) else answer  # type: ignore[assignment]
-    return _tell_post(names, commands, answers)
+    return _render_post(names, commands, answers)
 
 
 def _messages(drawn: Drawn) -> list[_Plain] | list[dict[str, Any]]:
@@ -289,31 +290,30 @@ def _time(nanos: Nanos) -> str:
     return rfc3339(nanos).decode()
 
 
-def _tell_results(answer: Answer) -> Response:
+def _render_results(answer: Answer) -> Response:
     if isinstance(answer, Refused):
-        return _tell_refused_pull(answer)
+        return _render_refused_pull(answer)
     assert isinstance(answer, Pulled)
-    return _tell_wrong(answer.wrong) if answer.wrong else json_response(200, {})
+    return _render_wrong(answer.wrong) if answer.wrong else json_response(200, {})
 
 
-def _tell_wrong(wrong: Sequence[WrongResult]) -> Response:
-    told = [f"results.{each.queue}.{each.sequence}: {each.refused.reason.sentence}" for each in wrong]
-    return _error(Fault.BAD_REQUEST, "; ".join(told))
+def _render_wrong(wrong: Sequence[WrongResult]) -> Response:
+    problems = [f"results.{each.queue}.{each.sequence}: {each.refused.reason.sentence}" for each in wrong]
+    return _error(Fault.BAD_REQUEST, "; ".join(problems))
 
 
-def _tell_refused_pull(refused: Refused) -> Response:
+def _render_refused_pull(refused: Refused) -> Response:
     if refused.reason is Reason.NO_CURSOR:
         return _error(refused.reason, f"queues.{refused.detail}.start: {refused.reason.sentence}")
     return _refusal(refused)
 
 
-def _tell_result(sequence: int, answer: Answer) -> Response:
+def _render_result(sequence: int, answer: Answer) -> Response:
     if isinstance(answer, Refused):
         return _refusal(answer)
     if not isinstance(answer, StoredResult):
         return _error(Fault.NO_RESULT, Fault.NO_RESULT.sentence)
-    told = {"id": sequence, "receiver": answer.receiver, "result": answer.result.decode()}
-    return json_response(200, told)
+    return json_response(200, {"id": sequence, "receiver": answer.receiver, "result": answer.result.decode()})
 
 
 # ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -327,7 +327,7 @@ def _check_name(name: str, field: str, *, bytes_min: int) -> None:
 @lru_cache(maxsize=4096)
 def _check_queue(name: str, field: str) -> None:
     if name == "_error":
-        raise ProtocolError(f"{field}: a queue cannot be named _error here: that is the field of errors")
+        raise ProtocolError(f"{field}: a queue cannot be named _error; that field is for errors")
     _check_name(name, field, bytes_min=1)
 
 
@@ -345,7 +345,7 @@ def _new_message(queue: str, index: int, message: str | _Special, sender: str) -
 
 
 def _checked_tag(written: bytes, field: str) -> bytes:
-    """A string, or a number: as the digits that the sender wrote."""
+    """A string, or the digits of a number as the sender wrote them."""
     if not written.startswith((b'"', b"-", *_DIGITS)):
         raise ProtocolError(f"{field}: a string or a number")
     tag = _decode_tag(written) if written.startswith(b'"') else written.decode()
@@ -375,10 +375,10 @@ def _result_query(query: bytes) -> tuple[str, Nanos]:
     try:
         given = dict(parse_qsl(query.decode("ascii"), keep_blank_values=True, errors="strict"))
     except ValueError:
-        raise ProtocolError("the query string cannot be read") from None
+        raise ProtocolError("the query string is not percent-encoded ASCII") from None
     receiver, timeout = given.pop("receiver", ""), given.pop("timeout", _RESULT_SECONDS)
     if given:
-        raise ProtocolError(f"{next(iter(given))}: there is no such parameter")
+        raise ProtocolError(f"{next(iter(given))}: unknown parameter; this path takes receiver, timeout")
     _check_name(receiver, "receiver", bytes_min=0)
     try:
         return receiver, nanos_of(_convert_wait(timeout))

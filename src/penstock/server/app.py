@@ -15,7 +15,7 @@ from penstock.dialects.native.consume import Consuming
 from penstock.dialects.native.event_log import EventLog
 from penstock.dialects.native.objects import Objects
 from penstock.dialects.native.publish import Topics
-from penstock.dialects.native.purging import Purges
+from penstock.dialects.native.purge import Purges
 from penstock.dialects.native.queues import Native
 from penstock.dialects.native.search import Search
 from penstock.dialects.native.spark.claims import Claims

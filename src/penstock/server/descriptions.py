@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from penstock import __version__
-from penstock.dialects.native.queue_documents import describe as describe_settings
+from penstock.dialects.native.queue_document import describe as describe_settings
 
 _ASYNCAPI_INTRODUCTION = "Protocols of connections that stay open. For HTTP requests see /openapi.json."
 

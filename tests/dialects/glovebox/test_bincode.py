@@ -112,8 +112,8 @@ def test_what_may_be_left_off_is_as_if_it_were_none() -> None:
 @pytest.mark.parametrize(
     ("data", "problem"),
     [
-        (pack_u32(1), "version 1 is not known"),
-        (pack_u32(0) + pack_u32(5), "there is no request of kind 5"),
+        (pack_u32(1), "unknown version: 1"),
+        (pack_u32(0) + pack_u32(5), "unknown kind of request: 5"),
         (pack_u32(0) + pack_u32(3) + pack_bytes(b"\xff") + bytes(9), "queue is not UTF-8"),
         (
             pack_u32(0) + pack_u32(3) + pack_bytes(b"q") + b"\2" + bytes(8),
@@ -121,12 +121,12 @@ def test_what_may_be_left_off_is_as_if_it_were_none() -> None:
         ),
         (
             pack_u32(0) + pack_u32(3) + pack_bytes(b"q") + b"\1" + pack_f32(float("nan")) + bytes(8),
-            "timeout is from 0",
+            "timeout must be from 0",
         ),
-        (pack_u32(0) + pack_u32(3) + pack_bytes(b"q") + b"\1" + pack_f32(-1) + bytes(8), "timeout is from 0"),
+        (pack_u32(0) + pack_u32(3) + pack_bytes(b"q") + b"\1" + pack_f32(-1) + bytes(8), "timeout must be from 0"),
         (
             pack_u32(0) + pack_u32(3) + pack_bytes(b"q") + b"\1" + pack_f32(float("inf")) + bytes(8),
-            "timeout is from 0",
+            "timeout must be from 0",
         ),
         (
             bytes(8) + pack_bytes(b"q") + pack_bytes(b"") + bytes(12) + pack_u64(64) + bytes(4 * 63),
@@ -137,14 +137,14 @@ def test_what_may_be_left_off_is_as_if_it_were_none() -> None:
             "notify lists at most 64 stages",
         ),
         (bytes(8) + pack_u64((1 << 64) - 1) + b"q", "the bytes end within queue"),
-        (bytes(8) + pack_bytes(b"q") + bytes(8 + 12) + pack_u64(1) + pack_u32(7), "there is no stage 7 - at notify"),
+        (bytes(8) + pack_bytes(b"q") + bytes(8 + 12) + pack_u64(1) + pack_u32(7), "unknown stage 7 - at notify"),
         (
             pack_u32(0) + pack_u32(1) + pack_bytes(b"q") + b"\0" + pack_f32(1) + pack_u32(3) + bytes(8),
-            "there is no stage 3 - at sync",
+            "unknown stage 3 - at sync",
         ),
         (
             pack_u32(0) + pack_u32(4) + pack_bytes(b"q") + bytes(8) + b"\0\0\1" + pack_f32(0),
-            "retention_timeout is above 0",
+            "retention_timeout must be above 0",
         ),
     ],
 )

@@ -230,7 +230,7 @@ async def test_no_queue_is_made_where_that_is_not_allowed(house: House) -> None:
         ('{"type":"finish","queue":"work","label":7}', 7, "missing required field `sequence`"),
         ('{"type":"create","queue":"new","retry":3,"label":7}', 7, "unknown field `retry`"),
         ('{"type":"create","queue":"","label":7}', 7, "1 to 250 bytes"),
-        ('{"type":"create","queue":"a\\u0000b","label":7}', 7, "no control characters"),
+        ('{"type":"create","queue":"a\\u0000b","label":7}', 7, "must not have control characters"),
         ('{"type":"create","queue":"%2F","label":7}', 7, None),
     ],
 )

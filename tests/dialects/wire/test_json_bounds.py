@@ -95,7 +95,7 @@ def a_post(count: int, stages: int) -> bytes:
 
 def test_a_bincode_post_lists_at_most_64_stages() -> None:
     assert decode_bincode(a_post(64, 64)).notify == ["ready"] * 64  # type: ignore[union-attr]
-    with pytest.raises(ProtocolError, match="notify lists at most 64 stages, this one lists 2000000"):
+    with pytest.raises(ProtocolError, match="notify lists at most 64 stages, got 2000000"):
         decode_bincode(a_post(2_000_000, 2_000_000))
 
 

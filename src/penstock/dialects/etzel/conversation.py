@@ -63,14 +63,14 @@ _CONTENT_TYPE = "text/plain; charset=utf-8"
 
 
 class _Fetches(Struct):
-    """Fetches from one queue, to be carried out together."""
+    """Fetches from one queue, carried out together."""
 
     shown: bytes  # The queue's name in JSON.
-    numbers: list[int]  # Of the commands.
+    numbers: list[int]  # The numbers of the commands.
 
 
 class _Publishes(Struct):
-    """Publishes to one queue, to be carried out together: of messages that are alike in all but their bodies."""
+    """Publishes to one queue, carried out together: the messages differ only in their bodies."""
 
     shown: bytes
     template: NewMessage
@@ -86,7 +86,7 @@ class Etzel:
         self.create = create
 
     def converse(self, peer: Peer, admits: Callable[[str], bool] | None = None) -> EtzelConversation:
-        """`admits`: tells whether a token opens the door; None: it stands open."""
+        """`admits`: whether a token grants access; None: no token is needed."""
         return EtzelConversation(self, peer, admits)
 
 
@@ -124,9 +124,9 @@ class EtzelConversation(Gathering):
         self._find = etzel.ids.find
         self._create = etzel.create
         self._admits = admits
-        self.guest = admits is not None  # Has not shown yet that it may come in.
+        self.guest = admits is not None  # It has not shown a valid token yet.
         self._over = False  # The connection is gone.
-        self._asked = 0  # Commands that have come,
+        self._asked = 0  # Commands that have arrived,
         self._answered = 0  # and how many of them are answered.
         self._early: dict[int, bytes] = {}  # Replies that wait for those before them, by the command's number.
         self._drowsy: dict[int, str] = {}  # Queues to sleep for once the reply to this command is out.
@@ -317,9 +317,9 @@ class EtzelConversation(Gathering):
         self._answer(number, MAY_SLEEP % shown)
 
     def _fall_asleep(self, qname: str) -> None:
-        """Only when the client was told that it may: the wake-up can come at once, and must not come first."""
+        """Only after the reply that allows it: the wake-up may come at once, and must not come first."""
         if qname in self._asleep:
-            return  # It will be woken once, however often it said so.
+            return  # It is woken once, however often it asked.
         self._asleep[qname] = None
         sleep = self._peer.watch(qname, partial(self._awake, qname))
         if qname in self._asleep:

@@ -112,10 +112,10 @@ def label_in(frame: bytes) -> int:
 def decode_bincode(frame: bytes) -> Request:
     reader = Reader(frame)
     if version := reader.u32("the version"):
-        raise ProtocolError(f"version {version} is not known")
+        raise ProtocolError(f"unknown version: {version}")
     kind = reader.u32("the kind of request")
     if kind >= len(_READERS):
-        raise ProtocolError(f"there is no request of kind {kind}")
+        raise ProtocolError(f"unknown kind of request: {kind}")
     request = _READERS[kind](reader)
     reader.end()
     return request
@@ -129,7 +129,7 @@ def _read_post(reader: Reader) -> Post:
     label = reader.u64("label")
     count = reader.u64("notify")
     if count > NOTIFY_MAX:
-        raise ProtocolError(f"notify lists at most {NOTIFY_MAX} stages, this one lists {count}")
+        raise ProtocolError(f"notify lists at most {NOTIFY_MAX} stages, got {count}")
     return Post(queue, body, priority, label, [_notice(reader) for _ in range(count)])
 
 
@@ -193,7 +193,7 @@ def _read_create(reader: Reader) -> Create:
     if reader.left:
         retention = reader.option(reader.f32, "retention_timeout")
         if retention == 0:
-            raise ProtocolError("retention_timeout is above 0")
+            raise ProtocolError("retention_timeout must be above 0")
         request.retention_timeout = _seconds(retention, INT32_MAX, "retention_timeout")
     if reader.left:
         delay = reader.option(reader.f32, "message_delay")
@@ -209,7 +209,7 @@ _READERS = (_read_post, _read_fetch, _read_finish, _read_pop, _read_create)
 def _notice(reader: Reader) -> Notice:
     number = reader.u32("notify")
     if number >= len(_NOTICES):
-        raise ProtocolError(f"there is no stage {number} - at notify")
+        raise ProtocolError(f"unknown stage {number} - at notify")
     return _NOTICES[number]
 
 
@@ -217,13 +217,13 @@ def _firmness(number: int | None, what: str) -> Firmness | None:
     if number is None:
         return None
     if number >= len(_FIRMNESSES):
-        raise ProtocolError(f"there is no stage {number} - at {what}")
+        raise ProtocolError(f"unknown stage {number} - at {what}")
     return _FIRMNESSES[number]
 
 
 def _seconds(seconds: float | None, most: int, what: str) -> float | None:
     if seconds is not None and not 0 <= seconds <= most:  # Not a number is neither.
-        raise ProtocolError(f"{what} is from 0 to {most} seconds")
+        raise ProtocolError(f"{what} must be from 0 to {most} seconds")
     return seconds
 
 

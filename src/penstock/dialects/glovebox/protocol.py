@@ -46,9 +46,9 @@ class Glovebox:
             name = queue_name(segment)
         except ProtocolError:
             return _status_error(400, segment.decode("latin-1"), "BadRequest")
-        return Call(DescribeQueue(name), lambda answer: self._tell_status(name, answer))
+        return Call(DescribeQueue(name), lambda answer: self._render_status(name, answer))
 
-    def _tell_status(self, name: str, answer: Answer) -> Response:
+    def _render_status(self, name: str, answer: Answer) -> Response:
         if isinstance(answer, Refused):
             missing = answer.reason is Reason.NO_QUEUE
             return _status_error(404 if missing else 503, name, CODES[answer.reason])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.dialects.native.queue_documents import ChannelDocument, changed, listed, view
+from penstock.dialects.native.queue_document import ChannelDocument, changed, listed, view
 from penstock.dialects.native.queues import Submit
 from penstock.dialects.wire.http import (
     Awaited,
@@ -28,8 +28,8 @@ from penstock.model.values import Stage
 
 _NEW = QueueSettings(retries=CHANNEL_RETRIES_MAX)
 
-CheckPush = Callable[[str, Push], None]  # Raises `ProtocolError` for a channel that could not be pushed so.
-PushState = Callable[[str], dict[str, Any]]  # How it goes with a channel that is pushed.
+CheckPush = Callable[[str, Push], None]  # Raises `ProtocolError` if the channel cannot be pushed like this.
+PushState = Callable[[str], dict[str, Any]]  # How pushing a channel goes.
 
 
 class Channels:
@@ -58,24 +58,24 @@ class Channels:
         return listed(request, "channels", self._view, channels=True)
 
     def _get(self, _: Request, segment: bytes) -> Call:
-        return Call(DescribeQueue(queue_name(segment)), lambda answer: self._tell(answer, 200))
+        return Call(DescribeQueue(queue_name(segment)), lambda answer: self._render(answer, 200))
 
     def _put(self, request: Request, segment: bytes) -> Awaited:
-        """Make a channel, or give one that is there just these settings."""
+        """Create a channel, or give an existing one exactly these settings."""
         name = queue_name(segment)
         wanted = changed(_NEW, request.body, ChannelDocument)
         if not wanted.topics:
-            raise ProtocolError("topics is missing: a channel wants at least one")
+            raise ProtocolError("topics is missing; a channel needs at least one")
         if wanted.push:
             self._check_push(name, wanted.push)
 
         def make(found: QueueDescription | None, respond: Callable[[Response], None]) -> None:
             if found is None:
-                self._submit(CreateQueue(name, wanted), lambda answer: respond(self._tell(answer, 201)))
+                self._submit(CreateQueue(name, wanted), lambda answer: respond(self._render(answer, 201)))
             elif not found.settings.topics:
                 respond(error_response(Reason.QUEUE_EXISTS, f"{name}; it is not a channel"))
             else:
-                self._submit(UpdateQueue(name, wanted), lambda answer: respond(self._tell(answer, 200)))
+                self._submit(UpdateQueue(name, wanted), lambda answer: respond(self._render(answer, 200)))
 
         return self._looked_at(name, make)
 
@@ -96,20 +96,20 @@ class Channels:
     def _looked_at(
         self, name: str, act: Callable[[QueueDescription | None, Callable[[Response], None]], None]
     ) -> Awaited:
-        """What is there, and what is done about it, in one turn."""
+        """Look at the queue and act on it in one turn, so that nothing changes in between."""
 
         def look(respond: Callable[[Response], None]) -> None:
-            def tell(found: Answer) -> None:
+            def render(found: Answer) -> None:
                 if isinstance(found, Refused) and found.reason is not Reason.NO_QUEUE:
                     respond(refusal(found))
                 else:
                     act(found if isinstance(found, QueueDescription) else None, respond)
 
-            self._submit(DescribeQueue(name), tell, Stage.READY)
+            self._submit(DescribeQueue(name), render, Stage.READY)
 
         return Awaited(look)
 
-    def _tell(self, answer: Answer, status: int) -> Response:
+    def _render(self, answer: Answer, status: int) -> Response:
         if isinstance(answer, Refused):
             return _no_channel(answer.detail) if answer.reason is Reason.NO_QUEUE else refusal(answer)
         assert isinstance(answer, QueueDescription)

@@ -47,7 +47,7 @@ from penstock.model.answers import Answer, Delivery, Discarded, LeasedUntil, Rec
 from penstock.model.commands import Extend, Fetch, Outcome, Receive, Settle
 from penstock.model.settings import QueueSettings
 
-SettingsOf = Callable[[str], QueueSettings | None]  # Of a queue, if it is there.
+SettingsOf = Callable[[str], QueueSettings | None]  # The settings of a queue, if it exists.
 
 _Seconds = Annotated[float, Meta(ge=0, le=INT32_MAX)]
 _Delivery = Annotated[int, Meta(ge=1, le=INT32_MAX)]
@@ -119,9 +119,9 @@ class Consuming:
         fetch: Fetch | Receive = Fetch(name, most, wait_ns, consumer=consumer)
         if consumer and settings and settings.confirmations > 1:
             fetch = Receive(name, consumer, most, wait_ns)
-        return Call(fetch, lambda answer: self._tell_messages(name, answer, raw=raw))
+        return Call(fetch, lambda answer: self._render_messages(name, answer, raw=raw))
 
-    def _tell_messages(self, name: str, answer: Answer, *, raw: bool) -> Response | Stream:
+    def _render_messages(self, name: str, answer: Answer, *, raw: bool) -> Response | Stream:
         if isinstance(answer, Refused):
             return refusal(answer)
         deliveries = answer.deliveries if isinstance(answer, Received) else cast("Sequence[Delivery]", answer)
@@ -163,18 +163,18 @@ class Consuming:
             command = self._settle(confirmation)
             if command is None:
                 return error_response(Reason.NO_MESSAGE)
-            return Call(command, lambda answer: _tell_one(confirmation, answer))
+            return Call(command, lambda answer: _render_one(confirmation, answer))
         found = [(confirmation, self._settle_of_many(confirmation)) for confirmation in given]
         commands = [command for _, command in found if isinstance(command, Settle)]
         if not commands:
-            return json_response(200, _tell_all(found, ()))
-        return Calls(commands, lambda answers: json_response(200, _tell_all(found, answers)))
+            return json_response(200, _render_all(found, ()))
+        return Calls(commands, lambda answers: json_response(200, _render_all(found, answers)))
 
     def _settle(self, confirmation: _Confirmation) -> Settle | None:
         place = self._place(confirmation.id)
         result = confirmation.result.encode()
         if len(result) > RESULT_BYTES_MAX:
-            raise ProtocolError(f"a result has at most {RESULT_BYTES_MAX} bytes")
+            raise ProtocolError(f"a result has at most {RESULT_BYTES_MAX} bytes, got {len(result)}")
         consumer = None if confirmation.consumer is None else _consumer(confirmation.consumer)
         delay_ns = nanos_of(confirmation.delay)
         if place is None:
@@ -196,13 +196,13 @@ class Consuming:
             return error_response(Reason.NO_MESSAGE)
         command = Extend(*place, nanos_of(extension.seconds), consumer, extension.delivery)
 
-        def tell(answer: Answer) -> Response:
+        def render(answer: Answer) -> Response:
             if isinstance(answer, Refused):
                 return refusal(answer)
             assert isinstance(answer, LeasedUntil)
             return json_response(200, {"id": extension.id, "visible_at": rfc3339_nanos(answer.visible_at).decode()})
 
-        return Call(command, tell)
+        return Call(command, render)
 
     def _place(self, text: str) -> tuple[int, int] | None:
         """None for an id that was never given out."""
@@ -213,13 +213,13 @@ class Consuming:
         return place
 
 
-def _tell_one(confirmation: _Confirmation, answer: Answer) -> Response:
+def _render_one(confirmation: _Confirmation, answer: Answer) -> Response:
     if isinstance(answer, Refused):
         return refusal(answer)
     return json_response(200, _settled(confirmation, answer))
 
 
-def _tell_all(
+def _render_all(
     found: Sequence[tuple[_Confirmation, Settle | dict[str, Any]]], answers: Sequence[Answer]
 ) -> list[dict[str, Any]]:
     remaining = iter(answers)

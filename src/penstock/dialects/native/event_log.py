@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from penstock.dialects.native.events import WORDS
+from penstock.dialects.native.event_text import WORDS
 from penstock.dialects.native.parameters import flag, moment, number, parameters
 from penstock.dialects.wire.http import (
     Awaited,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from penstock.dialects.native.document import said
+from penstock.dialects.native.message_document import time_text
 from penstock.dialects.native.parameters import number, parameters
 from penstock.dialects.wire.http import (
     Call,
@@ -36,7 +36,7 @@ class Objects:
         limit = number(given, "limit", 1, VERSIONS_SHOWN_MAX, VERSIONS_SHOWN_DEFAULT)
         about, key = _object(segments_of(request.target)[2]), _key(segment)
 
-        def tell(answer: Answer) -> Response:
+        def render(answer: Answer) -> Response:
             if isinstance(answer, Refused):
                 return refusal(answer)
             assert isinstance(answer, ObjectDescription)
@@ -45,7 +45,7 @@ class Objects:
             newest["versions"] = newest.pop("version")
             return json_response(200, {"object": about, **text_or_base64("key", key), **newest, "history": shown})
 
-        return Call(DescribeObject(about, key, limit), tell)
+        return Call(DescribeObject(about, key, limit), render)
 
     def _shown(self, version: Version, queues: dict[int, str]) -> dict[str, Any]:
         return {
@@ -53,25 +53,25 @@ class Objects:
             "id": self._ids.make(version.queue, version.sequence).decode(),
             "queue": queues.get(version.queue),
             "digest": version.digest.hex(),
-            "changed": said(version.changed),
+            "changed": time_text(version.changed),
         }
 
 
 def _object(segment: bytes) -> str:
     raw = unquote_to_bytes(segment)
     if not 1 <= len(raw) <= NAME_BYTES_MAX:
-        raise ProtocolError(f"an object has 1 to {NAME_BYTES_MAX} bytes, this one has {len(raw)}")
+        raise ProtocolError(f"an object has 1 to {NAME_BYTES_MAX} bytes, got {len(raw)}")
     try:
         about = raw.decode()
     except UnicodeDecodeError:
-        raise ProtocolError("an object is UTF-8") from None
+        raise ProtocolError("an object must be UTF-8") from None
     if has_control_characters(about):
-        raise ProtocolError("an object has no control characters")
+        raise ProtocolError("an object must not have control characters")
     return about
 
 
 def _key(segment: bytes) -> bytes:
     key = unquote_to_bytes(segment)
     if not 1 <= len(key) <= KEY_BYTES_MAX:
-        raise ProtocolError(f"a key has 1 to {KEY_BYTES_MAX} bytes, this one has {len(key)}")
+        raise ProtocolError(f"a key has 1 to {KEY_BYTES_MAX} bytes, got {len(key)}")
     return key

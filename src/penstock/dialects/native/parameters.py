@@ -17,18 +17,18 @@ _REPEATED = ("queue", "topic")
 
 
 def parameters(request: Request, *known: str) -> Given:
-    """The parameters of a request by name. One that nobody knows, or that is there twice, is refused."""
+    """The parameters of a request by name. An unknown or repeated one is refused."""
     try:
         pairs = parse_qsl(request.query.decode("ascii"), keep_blank_values=True, errors="strict")
     except ValueError:
-        raise ProtocolError("the query string cannot be read") from None
+        raise ProtocolError("the query string is not percent-encoded ASCII") from None
     given: Given = {}
     for name, value in pairs:
         if name not in known:
             raise ProtocolError(f"unknown parameter {name!r}; this path takes {', '.join(known) or 'none'}")
         given.setdefault(name, []).append(value)
         if len(given[name]) > 1 and name not in _REPEATED:
-            raise ProtocolError(f"{name} is given twice")
+            raise ProtocolError(f"{name} is given more than once")
     return given
 
 
@@ -40,7 +40,7 @@ def flag(given: Given, name: str, *, default: bool) -> bool:
     if name not in given:
         return default
     if given[name][0] not in ("true", "false"):
-        raise ProtocolError(f"{name} is true or false")
+        raise ProtocolError(f"{name} must be true or false")
     return given[name][0] == "true"
 
 
@@ -56,9 +56,9 @@ def time_of(text: str, what: str) -> Nanos:
         # In a query string a plus sign is a blank, unless it was escaped.
         time = datetime.fromisoformat(text[:11] + text[11:].replace(" ", "+"))
         if time.tzinfo is None:
-            raise ProtocolError(f"{what} is a time of RFC 3339 with its zone, such as Z, or seconds since the epoch")
+            raise ProtocolError(f"{what} has no time zone; add one such as Z, or give seconds since the epoch")
         passed = time - datetime(1970, 1, 1, tzinfo=UTC)
     except (ValueError, OverflowError):
-        raise ProtocolError(f"{what} is a time of RFC 3339, or seconds since the epoch") from None
+        raise ProtocolError(f"{what} must be a time of RFC 3339 or seconds since the epoch") from None
     nanos = (passed.days * 86_400 + passed.seconds) * SECOND_NS + passed.microseconds * 1000
     return min(max(nanos, 0), NEVER_NS)

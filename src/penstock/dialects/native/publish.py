@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from penstock.dialects.native.parameters import Given, number, parameters
-from penstock.dialects.native.queue_documents import checked_topic
+from penstock.dialects.native.queue_document import checked_topic
 from penstock.dialects.wire.header_values import OCTETS, checked_media_type, content_type_of
 from penstock.dialects.wire.http import (
     JSON,
@@ -50,7 +50,7 @@ from penstock.model.settings import QueueSettings
 
 _TEXT = "text/plain; charset=utf-8"
 _JSON = "application/json"
-# What a body is taken for a document with, if nothing is said in the query; the last is what curl sends unasked.
+# With these content types and no query, a body is a document. curl sends the last one by itself.
 _DOCUMENTS = (b"", b"application/json", b"application/x-www-form-urlencoded")
 
 _Delay = Annotated[float, Meta(ge=0, le=INT32_MAX)]
@@ -90,7 +90,7 @@ class Topics:
 
     def __init__(self, ids: MessageIds, settings: QueueSettings, request_bytes_max: int) -> None:
         self._ids = ids
-        self._settings = settings  # Of queues that a publish makes.
+        self._settings = settings  # A publish makes queues with these.
         self._body_rule = BodyRule(request_bytes_max)
         self.routes: Routes = {
             (b"v1/publish", 2): {b"POST": self._publish},
@@ -110,7 +110,7 @@ class Topics:
         content_type = request.headers.get(b"content-type", b"")
         if request.query or content_type.partition(b";")[0].strip().lower() not in _DOCUMENTS:
             message = _without_topics(_from_parameters(request, content_type), queue)
-            return Call(PublishTopics((message,), self._settings, queue), self._tell(alone=True))
+            return Call(PublishTopics((message,), self._settings, queue), self._render(alone=True))
         alone = not request.body.lstrip().startswith(b"[")
         if not alone and _are_too_many(request.body):
             raise too_many_messages()
@@ -123,10 +123,10 @@ class Topics:
         ]
         if not messages:
             return json_response(201, [])
-        return Call(PublishTopics(messages, self._settings, queue), self._tell(alone=alone))
+        return Call(PublishTopics(messages, self._settings, queue), self._render(alone=alone))
 
-    def _tell(self, *, alone: bool) -> Callable[[Answer], Response]:
-        def tell(answer: Answer) -> Response:
+    def _render(self, *, alone: bool) -> Callable[[Answer], Response]:
+        def render(answer: Answer) -> Response:
             if isinstance(answer, Refused):
                 return refusal(answer)
             make = self._ids.make
@@ -136,12 +136,12 @@ class Topics:
             ]
             return Response(201, _encode_line(receipts if alone else [receipts]), JSON)
 
-        return tell
+        return render
 
 
 def _without_topics(message: NewMessage, queue: str) -> NewMessage:
     if queue and message.topics:
-        raise ProtocolError("topics name queues; publish to them at /v1/publish, or leave them out")
+        raise ProtocolError("topics are not allowed here; leave them out, or publish to /v1/publish")
     return message
 
 
@@ -169,7 +169,7 @@ def _body_of(document: _Message) -> tuple[bytes, str]:
     raw = bytes(document.message)
     if document.message_base64 is not UNSET:
         if raw:
-            raise ProtocolError("either message or message_base64, not both")
+            raise ProtocolError("message and message_base64 are both given; give one")
         try:
             return b64decode(document.message_base64, validate=True), OCTETS
         except ValueError:
@@ -210,7 +210,7 @@ def _seconds(given: Given, name: str) -> float | None:
     try:
         return msgspec.convert(given[name][0], kind, strict=False)
     except msgspec.ValidationError:
-        raise ProtocolError(f"{name} is a number of seconds up to {INT32_MAX}") from None
+        raise ProtocolError(f"{name} must be a number of seconds up to {INT32_MAX}") from None
 
 
 def _new_message(
@@ -226,12 +226,12 @@ def _new_message(
     expires: float | None,
 ) -> NewMessage:
     if len(body) > BODY_BYTES_MAX:
-        raise ProtocolError(f"a message has at most {BODY_BYTES_MAX} bytes")
+        raise ProtocolError(f"a message has at most {BODY_BYTES_MAX} bytes, got {len(body)}")
     if len(topics) > TOPICS_MAX:
-        raise ProtocolError(f"a message has at most {TOPICS_MAX} topics")
+        raise ProtocolError(f"a message has at most {TOPICS_MAX} topics, got {len(topics)}")
     raw_key = key.encode()
     if len(raw_key) > KEY_BYTES_MAX:
-        raise ProtocolError(f"key has at most {KEY_BYTES_MAX} bytes")
+        raise ProtocolError(f"key has at most {KEY_BYTES_MAX} bytes, got {len(raw_key)}")
     names = tuple(dict.fromkeys(map(checked_topic, topics)))
     if about:
         checked_object(about)

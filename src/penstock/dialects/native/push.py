@@ -140,7 +140,7 @@ _SAFE = "!#$&'()*+-./:;=?@[]^_`{|}~ "
 
 @lru_cache(maxsize=1024)
 def _escaped(text: str) -> str:
-    """As in a URL: so nothing that a producer has said can end a header line."""
+    """Percent-encoded: so nothing that a producer sends can end a header line."""
     return quote(text, _SAFE)
 
 
@@ -256,9 +256,9 @@ class ResponseReader:
         return Reply(self._reply.status, self._reply.outcome, False, self._reply.retry_after)
 
 
-def outcome_of(status: int, said: bytes) -> Outcome:
+def outcome_of(status: int, header: bytes) -> Outcome:
     """What becomes of a message that was answered so. Redirects are not followed."""
-    if status == _NO_CONTENT and said.strip().lower() == b"not-interested":
+    if status == _NO_CONTENT and header.strip().lower() == b"not-interested":
         return "not_interested"
     if 200 <= status < 300:
         return "success"

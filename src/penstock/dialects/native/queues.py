@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from penstock.dialects.native.queue_documents import ChannelDocument, QueueDocument, changed, listed, view
+from penstock.dialects.native.queue_document import ChannelDocument, QueueDocument, changed, listed, view
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.dialects.wire.http import (
     Awaited,
@@ -55,7 +55,7 @@ class Native:
         return listed(request, "queues", view)
 
     def _get_queue(self, _: Request, segment: bytes) -> Call:
-        return Call(DescribeQueue(queue_name(segment)), lambda answer: _tell_queue(answer, 200))
+        return Call(DescribeQueue(queue_name(segment)), lambda answer: _render_queue(answer, 200))
 
     def _delete_queue(self, _: Request, segment: bytes) -> Call:
         return Call(
@@ -72,12 +72,12 @@ class Native:
             def act(found: Answer) -> None:
                 if isinstance(found, QueueDescription):
                     if found.settings == wanted:
-                        self._submit(DescribeQueue(name), lambda answer: respond(_tell_queue(answer, 200)))
+                        self._submit(DescribeQueue(name), lambda answer: respond(_render_queue(answer, 200)))
                     else:
                         why = "it is a channel" if found.settings.topics else "its settings differ"
                         respond(error_response(Reason.QUEUE_EXISTS, f"{name}; {why}"))
                 else:
-                    self._submit(CreateQueue(name, wanted), lambda answer: respond(_tell_queue(answer, 201)))
+                    self._submit(CreateQueue(name, wanted), lambda answer: respond(_render_queue(answer, 201)))
 
             self._submit(DescribeQueue(name), act, Stage.READY)
 
@@ -92,7 +92,7 @@ class Native:
         def look(respond: Callable[[Response], None]) -> None:
             def act(found: Answer) -> None:
                 if not isinstance(found, QueueDescription):
-                    respond(_tell_queue(found, 200))
+                    respond(_render_queue(found, 200))
                     return
                 rules = ChannelDocument if found.settings.topics else QueueDocument
                 try:
@@ -100,14 +100,14 @@ class Native:
                 except ProtocolError as error:
                     respond(bad_request(error))
                     return
-                self._submit(command, lambda answer: respond(_tell_queue(answer, 200)))
+                self._submit(command, lambda answer: respond(_render_queue(answer, 200)))
 
             self._submit(DescribeQueue(name), act, Stage.READY)
 
         return Awaited(look)
 
 
-def _tell_queue(answer: Answer, status: int) -> Response:
+def _render_queue(answer: Answer, status: int) -> Response:
     if isinstance(answer, Refused):
         return refusal(answer)
     assert isinstance(answer, QueueDescription)

@@ -14,8 +14,8 @@ from typing import Annotated, NamedTuple, Protocol
 import msgspec
 from msgspec import Meta, Struct, field
 
-from penstock.dialects.native.document import Traced, held_document, said, traced_document
 from penstock.dialects.native.jobs import Job, JobRoutes, Jobs
+from penstock.dialects.native.message_document import Traced, held_document, time_text, traced_document
 from penstock.dialects.native.parameters import Given, flag, moment, number, parameters, time_of
 from penstock.dialects.wire.http import (
     Awaited,
@@ -143,12 +143,12 @@ class Search:
         place = self._ids.find(segment)
         nanos = time_of(_time_text(decoded(_decode_move, request.body).visible_at), "visible_at")
 
-        def tell(answer: Answer) -> Response:
+        def render(answer: Answer) -> Response:
             assert isinstance(answer, ScheduledAt)
-            document = {"id": segment.decode("latin-1").lower(), "visible_at": said(answer.visible_at)}
+            document = {"id": segment.decode("latin-1").lower(), "visible_at": time_text(answer.visible_at)}
             return json_response(200, document)
 
-        return _settled(place and Reschedule(*place, nanos), tell)
+        return _settled(place and Reschedule(*place, nanos), render)
 
     def _cancel(self, _: Request, segment: bytes) -> Response | Call:
         place = self._ids.find(segment)
@@ -189,7 +189,7 @@ def _one(given: Given, name: str, bytes_max: int) -> str:
     """A parameter that is there once, if it is there."""
     values = given.get(name, [""])
     if len(values) > 1:
-        raise ProtocolError(f"{name} is given twice")
+        raise ProtocolError(f"{name} is given more than once")
     if len(values[0].encode()) > bytes_max:
         raise ProtocolError(f"{name} has {bytes_max} bytes at most")
     return values[0]
@@ -258,14 +258,14 @@ def _as_given(criteria: dict[str, str | float]) -> Given:
     """A filter in JSON, as parameters."""
     known = CRITERIA[1:]
     if unknown := criteria.keys() - set(known):
-        raise ProtocolError(f"there is no filter {min(unknown)!r}; known are {', '.join(known)}")
+        raise ProtocolError(f"unknown filter {min(unknown)!r}; the filters are {', '.join(known)}")
     for name in criteria.keys() - {"since", "until"}:
         if not isinstance(criteria[name], str):
             raise ProtocolError(f"{name} is text")
     return {name: [_time_text(value)] for name, value in criteria.items()}
 
 
-def _settled(command: Command | None, tell: Callable[[Answer], Response]) -> Response | Call:
+def _settled(command: Command | None, render: Callable[[Answer], Response]) -> Response | Call:
     if command is None:
         return error_response(Reason.NO_MESSAGE)
-    return Call(command, lambda answer: refusal(answer) if isinstance(answer, Refused) else tell(answer))
+    return Call(command, lambda answer: refusal(answer) if isinstance(answer, Refused) else render(answer))

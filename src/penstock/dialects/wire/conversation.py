@@ -26,7 +26,7 @@ class Peer(Protocol):
         """Send one frame, or one line without its end. Text is UTF-8."""
 
     def close(self, reason: str) -> None:
-        """End the connection, telling the client why if there is a way to."""
+        """End the connection. The client gets the reason if the protocol has room for it."""
 
     def submit(
         self, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC

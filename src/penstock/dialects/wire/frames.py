@@ -100,7 +100,7 @@ class FrameReader:
             at = end
         if at < size:
             if size - at > 1:
-                self._check(data[at], data[at + 1], 0)  # So that a fault is told however little follows it.
+                self._check(data[at], data[at + 1], 0)  # A fault is noticed however little follows it.
             self._partial = bytearray(data[at:])
 
     def _check(self, first: int, second: int, length: int) -> None:

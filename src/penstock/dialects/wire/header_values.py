@@ -1,6 +1,5 @@
-"""Values that a client sends and that go out again as HTTP headers. They are checked in both directions.
-
-Messages of earlier versions were stored unchecked, so a value that is no header value is left out on its way out.
+"""Values that a client sends and that are sent on as HTTP headers. They are checked in both directions: earlier
+versions stored them unchecked, so what cannot be a header value is left out.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ def is_header_value(value: bytes) -> bool:
 def checked_header_value(value: bytes, name: str, bytes_max: int = HEADER_VALUE_BYTES_MAX) -> bytes:
     """Raises `ProtocolError` for a value that cannot come back as a header."""
     if len(value) > bytes_max:
-        raise ProtocolError(f"{name} has at most {bytes_max} bytes, this one has {len(value)}")
+        raise ProtocolError(f"{name} has at most {bytes_max} bytes, got {len(value)}")
     if not is_header_value(value):
-        raise ProtocolError(f"{name} has no control characters")
+        raise ProtocolError(f"{name} must not have control characters")
     return value
 
 
@@ -38,11 +37,11 @@ def content_type_of(header: bytes) -> str:
 def checked_media_type(text: str, field: str) -> str:
     """A content type in a document. Raises `ProtocolError` for what cannot be a header in other dialects."""
     if not text.isascii():
-        raise ProtocolError(f"{field} is ASCII")
+        raise ProtocolError(f"{field} must be ASCII")
     if len(text) > CONTENT_TYPE_BYTES_MAX:
-        raise ProtocolError(f"{field} has at most {CONTENT_TYPE_BYTES_MAX} bytes, this one has {len(text)}")
+        raise ProtocolError(f"{field} has at most {CONTENT_TYPE_BYTES_MAX} bytes, got {len(text)}")
     if not text.isprintable():
-        raise ProtocolError(f"{field} has no control characters")
+        raise ProtocolError(f"{field} must not have control characters")
     return text
 
 

@@ -38,17 +38,17 @@ class Response(Struct, gc=False):
 
 
 class Call(Struct, gc=False):
-    """A command for the engine, and how to tell its answer."""
+    """A command for the engine, and how to render its answer."""
 
     command: Command
-    tell: Callable[[Answer], Response | Stream]
+    render: Callable[[Answer], Response | Stream]
 
 
 class Calls(Struct, gc=False):
-    """Several commands, and how to tell their answers, which come in the same order."""
+    """Several commands, and how to render their answers, which come in the same order."""
 
     commands: Sequence[Command]
-    tell: Callable[[Sequence[Answer]], Response]
+    render: Callable[[Sequence[Answer]], Response]
 
 
 class Sink(Protocol):
@@ -208,13 +208,13 @@ def queue_name(segment: bytes) -> str:
 def checked_name(raw: bytes) -> str:
     """A queue's name from its bytes. Raises `ProtocolError` for what cannot be one."""
     if not 1 <= len(raw) <= NAME_BYTES_MAX:
-        raise ProtocolError(f"a queue name has 1 to {NAME_BYTES_MAX} bytes, this one has {len(raw)}")
+        raise ProtocolError(f"a queue name has 1 to {NAME_BYTES_MAX} bytes, got {len(raw)}")
     try:
         name = raw.decode()
     except UnicodeDecodeError:
-        raise ProtocolError("a queue name is UTF-8") from None
+        raise ProtocolError("a queue name must be UTF-8") from None
     if has_control_characters(name):
-        raise ProtocolError("a queue name has no control characters")
+        raise ProtocolError("a queue name must not have control characters")
     return name
 
 
@@ -229,5 +229,12 @@ def whole_number(text: bytes, what: str, low: int, high: int) -> int:
     """A number within bounds, written in ASCII digits."""
     number = int(text) if text.isdigit() and len(text) <= 19 else -1
     if not low <= number <= high:
-        raise ProtocolError(f"{what} is a whole number from {low} to {high}")
+        raise ProtocolError(f"{what} must be a whole number from {low} to {high}, got {_shown(text)}")
     return number
+
+
+def _shown(text: bytes) -> str:
+    return repr(text[:_SHOWN_BYTES].decode("latin-1"))
+
+
+_SHOWN_BYTES = 50

@@ -22,7 +22,7 @@ _strings = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?', re.DOTALL).finditer
 
 
 def longer_than(most: int) -> Callable[[bytes], bool]:
-    """Tells whether a JSON list, if it is one, has more than so many elements. Short texts always pass.
+    """A check whether a JSON list has more than so many elements. Short texts always pass.
 
     To the decoder, the elements are the fields of one object. It counts these as it reads."""
     fields = [(f"element_{index}", Raw | UnsetType, UNSET) for index in range(most)]
@@ -49,4 +49,4 @@ def check_keys(body: bytes, most: int) -> None:
         return  # Nearly always. What has many colons has them in texts, or has too many keys.
     keys = (found for found in _strings(body) if found[1])
     if next(islice(keys, most, None), None):
-        raise ProtocolError(f"the JSON objects of a request have at most {most} keys")
+        raise ProtocolError(f"the JSON objects of a request have at most {most} keys in all")

@@ -31,7 +31,7 @@ def split_parts(body: bytes, boundary: bytes, most: int) -> list[tuple[Headers, 
     delimiter = b"\r\n--" + boundary
     pieces = (b"\r\n" + body).split(delimiter, most + 2)
     if len(pieces) - 2 > most:
-        raise ProtocolError(f"a batch has at most {most} messages, this one has more")
+        raise ProtocolError(f"at most {most} messages per request, got more")
     if len(pieces) < 3 or pieces[-1][:2] != b"--":
         raise ProtocolError("the multipart body has no parts, or its closing boundary is missing")
     return [_part(piece) for piece in pieces[1:-1]]
@@ -40,7 +40,7 @@ def split_parts(body: bytes, boundary: bytes, most: int) -> list[tuple[Headers, 
 def _part(piece: bytes) -> tuple[Headers, bytes]:
     start = piece.find(b"\r\n")
     if start < 0 or piece[:start].strip(b" \t"):
-        raise ProtocolError("a multipart boundary is followed by something else than a new line")
+        raise ProtocolError("a multipart boundary must be followed by a new line")
     if piece[start : start + 4] == b"\r\n\r\n":
         return {}, piece[start + 4 :]
     end = piece.find(b"\r\n\r\n", start)

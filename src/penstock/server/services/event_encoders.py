@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.dialects.native.event_log import From
-from penstock.dialects.native.events import Event, EventWriter
+from penstock.dialects.native.event_text import Event, EventWriter
 from penstock.limits import NAMES_FOUND_MAX, PIECE_BYTES
 from penstock.server.services.lookup import Array, Lookup
 from penstock.storage.arrow.columns import COLUMNS, FIXED_COLUMNS, HEAP_COLUMNS, TYPES, schema

@@ -14,7 +14,7 @@ from contextlib import aclosing, closing, contextmanager
 from functools import partial
 
 from penstock.dialects.native.event_log import EventQuery, From, LogDescription, LogRange, RangeQuery
-from penstock.dialects.native.events import EventWriter
+from penstock.dialects.native.event_text import EventWriter
 from penstock.dialects.wire.http import Sink
 from penstock.errors import DamagedLogError, EventsRemovedError, Fault, RequestError
 from penstock.ids import MessageIds

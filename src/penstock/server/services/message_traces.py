@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
-from penstock.dialects.native.document import Traced, is_queued
-from penstock.dialects.native.events import Event
+from penstock.dialects.native.event_text import Event
+from penstock.dialects.native.message_document import Traced, is_queued
 from penstock.errors import Fault, RequestError
 from penstock.limits import TRACES_MAX
 from penstock.model.answers import Found, Held

@@ -64,16 +64,16 @@ class Exchange(Request, gc=False, kw_only=False):
     keep_alive: bool = False
     route: Route | None = None
     call: Call | None = None
-    tell: Callable[[Any], Response | Stream] | None = None
+    render: Callable[[Any], Response | Stream] | None = None
     pending: Pending | None = None
     response: Response | Stream | None = None
     chunked: bool = True  # The client understands chunks, as every client of HTTP/1.1 does.
 
     def answer(self, answer: Answer | Sequence[Answer]) -> None:
-        assert self.tell is not None
+        assert self.render is not None
         self.pending = None
         try:
-            self.response = self.tell(answer)
+            self.response = self.render(answer)
         except Exception:
             logger.exception("answer_failed")
             self.response = error_response(Fault.INTERNAL)

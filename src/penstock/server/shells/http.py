@@ -276,7 +276,7 @@ class HttpConnection(Connection):
                 route = exchange.route = self._server.handler.route(exchange)
             result = route(exchange)
             if type(result) is Call:
-                exchange.call, exchange.tell = result, result.tell
+                exchange.call, exchange.render = result, result.render
                 if len(self._exchanges) > 1:
                     self._server.handler.decide_collected()
                 exchange.pending = self._server.submit(result.command, exchange.answer)
@@ -285,7 +285,7 @@ class HttpConnection(Connection):
                     self._end_after(exchange)
                 exchange.respond(result)
             elif type(result) is Calls:
-                exchange.tell = result.tell
+                exchange.render = result.render
                 if len(self._exchanges) > 1:
                     self._server.handler.decide_collected()
                 several = Several(result, exchange.answer, self._server.submit)

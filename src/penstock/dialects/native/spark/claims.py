@@ -1,6 +1,6 @@
-"""Messages for a stream processor: leased many at once and told by their places, read as Arrow, finished together.
+"""Messages for a stream processor: leased many at once, named by ranges, read as Arrow, finished together.
 
-`docs/pipeline.md` has it in prose. What it has leased, the processor notes in its own checkpoint.
+`docs/pipeline.md` has it in prose. The processor notes in its own checkpoint what it has leased.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Claims:
     def _claim(self, request: Request, segment: bytes) -> Call:
         wish = decoded(_decode_wish, request.body)
         lease_ns = nanos_of(wish.lease)
-        return Call(Fetch(queue_name(segment), wish.count, 0, lease_ns, _name(wish.consumer)), _tell_claim)
+        return Call(Fetch(queue_name(segment), wish.count, 0, lease_ns, _name(wish.consumer)), _render_claim)
 
     def _act(self, request: Request, segment: bytes) -> Response | Call:
         if segment not in (b"read", b"finish"):
@@ -109,12 +109,12 @@ class Claims:
         if count > CLAIMED_MAX:
             raise ProtocolError(f"at most {CLAIMED_MAX} messages per request, got {count}")
         if segment == b"finish":
-            return Call(FinishClaimed(known.claimed, consumer), lambda answer: _tell_finish(answer, count))
+            return Call(FinishClaimed(known.claimed, consumer), lambda answer: _render_finish(answer, count))
         if known.lease is None:
-            raise ProtocolError("lease is missing: for how many seconds the messages are wanted")
-        return Call(ReadClaimed(known.claimed, consumer, nanos_of(known.lease)), self._tell_read)
+            raise ProtocolError("lease is missing; give the seconds for which the messages are needed")
+        return Call(ReadClaimed(known.claimed, consumer, nanos_of(known.lease)), self._render_read)
 
-    def _tell_read(self, answer: Answer) -> Response:
+    def _render_read(self, answer: Answer) -> Response:
         if isinstance(answer, Refused):
             return refusal(answer)
         assert isinstance(answer, Claimed)
@@ -146,14 +146,14 @@ class Claims:
         return buffer.getvalue()
 
 
-def _tell_claim(answer: Answer) -> Response:
+def _render_claim(answer: Answer) -> Response:
     if isinstance(answer, Refused):
         return refusal(answer)
     deliveries = cast("Sequence[Delivery]", answer)
     return json_response(200, {"claimed": _ranges(deliveries), "count": len(deliveries)})
 
 
-def _tell_finish(answer: Answer, count: int) -> Response:
+def _render_finish(answer: Answer, count: int) -> Response:
     if isinstance(answer, Refused):
         return refusal(answer)
     assert isinstance(answer, Claimed)
@@ -161,7 +161,7 @@ def _tell_finish(answer: Answer, count: int) -> Response:
 
 
 def _ranges(deliveries: Sequence[Delivery]) -> list[list[int]]:
-    """Following sequences of one queue are one range."""
+    """Consecutive sequences of one queue are one range."""
     ranges: list[list[int]] = []
     for each in deliveries:
         if ranges and ranges[-1][0] == each.queue and ranges[-1][2] + 1 == each.sequence:

@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
 from penstock.dialects.native.parameters import number, parameters
-from penstock.dialects.native.queue_documents import checked_topic
+from penstock.dialects.native.queue_document import checked_topic
 from penstock.dialects.wire.header_values import checked_media_type
 from penstock.dialects.wire.http import (
     Awaited,
@@ -91,7 +91,7 @@ class StagedRows:
     """Rows as they were sent: an Arrow stream. Each is a message, and has its queue, or its topics in lines."""
 
     def __init__(self, data: bytes) -> None:
-        """Raises `ProtocolError` for what cannot be read. What is in it, `check` looks at."""
+        """Raises `ProtocolError` for bytes that cannot be read. `check` looks at the rows."""
         self._columns = _read(data)
         self.count = len(self._columns["body"])
 
@@ -111,14 +111,14 @@ class StagedRows:
         """Raises `ProtocolError` for rows that cannot become messages."""
         columns = self._columns
         if not 1 <= self.count <= STAGED_CHUNK_ROWS_MAX:
-            raise ProtocolError(f"a chunk has 1 to {STAGED_CHUNK_ROWS_MAX} rows, this one has {self.count}")
+            raise ProtocolError(f"a chunk has 1 to {STAGED_CHUNK_ROWS_MAX} rows, got {self.count}")
         if columns["body"].null_count:
             raise ProtocolError("a row has no body")
         self._check_targets()
         for name, most in (("body", BODY_BYTES_MAX), ("key", KEY_BYTES_MAX)):
             longest = pc.max(pc.binary_length(columns[name])).as_py() if name in columns else None
             if longest is not None and longest > most:
-                raise ProtocolError(f"a {name} has at most {most} bytes, one has {longest}")
+                raise ProtocolError(f"a {name} has at most {most} bytes, got {longest}")
         for queue in self.queues:
             checked_name(queue.encode())
         for about in columns["object"].unique().to_pylist() if "object" in columns else ():
@@ -143,14 +143,15 @@ class StagedRows:
         for topics in self._columns["topics"].unique().to_pylist() if "topics" in self._columns else ():
             names = topics.split("\n") if topics is not None else []
             if len(names) > TOPICS_MAX:
-                raise ProtocolError(f"a row has at most {TOPICS_MAX} topics, one has {len(names)}")
+                raise ProtocolError(f"a row has at most {TOPICS_MAX} topics, got {len(names)}")
             for name in names:
                 checked_topic(name)
 
     def publish_from(
         self, row: int, most: int, create: QueueSettings
     ) -> tuple[Publish | PublishRun | PublishTopics, int]:
-        """What lets the next rows into their queue, and the row behind them. `create`: queues that topics name."""
+        """The command that publishes the next rows, and the row after them. `create`: settings of queues that topics
+        make."""
         following = int(self._bounds[np.searchsorted(self._bounds, row, side="right")])
         queue = self._columns["queue"][row].as_py() if "queue" in self._columns else None
         if queue is not None and self._alike:
@@ -212,12 +213,12 @@ def _read(data: bytes) -> dict[str, pa.Array]:
         table.validate(full=True)
         unknown = [name for name in table.column_names if name not in TYPES]
         if unknown or len(set(table.column_names)) < table.num_columns:
-            raise ProtocolError(f"there is no column {', '.join(unknown)}; known are {', '.join(TYPES)}")
+            raise ProtocolError(f"unknown column {', '.join(unknown)}; the columns are {', '.join(TYPES)}")
         if "body" not in table.column_names:
             raise ProtocolError("the column body is missing")
         return {name: _plain(table.column(name), TYPES[name]) for name in table.column_names}
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise ProtocolError(f"not a stream of Arrow with rows of messages: {error}") from None
+        raise ProtocolError(f"the body is not an Arrow stream of messages: {error}") from None
 
 
 def _plain(column: pa.ChunkedArray, kind: Any) -> pa.Array:
@@ -242,7 +243,7 @@ def _check_range(columns: dict[str, pa.Array], name: str, high: int) -> None:
     if name in columns and columns[name].null_count < len(columns[name]):
         values = columns[name].drop_null().to_numpy()
         if not ((values >= 0) & (values <= high)).all():
-            raise ProtocolError(f"{name} is a number from 0 to {high}")
+            raise ProtocolError(f"{name} must be a number from 0 to {high}")
 
 
 def _packed(pairs: list[tuple[str, str | None]]) -> bytes:
@@ -251,7 +252,7 @@ def _packed(pairs: list[tuple[str, str | None]]) -> bytes:
         raise ProtocolError("headers have no control characters")
     packed = encode_headers({name.lower().encode(): (value or "").encode() for name, value in pairs})
     if len(packed) > HEADERS_BYTES_MAX:
-        raise ProtocolError(f"headers have at most {HEADERS_BYTES_MAX} bytes, these have {len(packed)}")
+        raise ProtocolError(f"headers have at most {HEADERS_BYTES_MAX} bytes, got {len(packed)}")
     return packed
 
 
@@ -306,7 +307,7 @@ class Staging:
                 *(query, batch, part, chunk, rows.count, request.body),
                 *(rows.queues, self._lifetime_ns, self._bytes_max, rows.roots),
             ),
-            lambda answer: _tell(answer, 201, {"rows": rows.count}),
+            lambda answer: _render(answer, 201, {"rows": rows.count}),
         )
 
     def _commit(self, request: Request, query: str, batch: int) -> Awaited:
@@ -314,8 +315,10 @@ class Staging:
         command = CommitBatch(query, batch, [(each.part, each.chunks) for each in parts])
         if len({part for part, _ in command.parts}) < len(parts):
             raise ProtocolError("a part is named twice")
-        told = {"query": query, "batch": batch}
-        return Awaited(lambda respond: self._commit_batch(command, lambda answer: respond(_tell(answer, 200, told))))
+        committed = {"query": query, "batch": batch}
+        return Awaited(
+            lambda respond: self._commit_batch(command, lambda answer: respond(_render(answer, 200, committed)))
+        )
 
     def _drop(self, request: Request, _: bytes) -> Call:
         return Call(
@@ -325,7 +328,7 @@ class Staging:
 
     def _describe(self, _: Request, segment: bytes) -> Call:
         query = _name(segment, "query")
-        return Call(DescribeStaged(query), lambda answer: _tell_described(answer, query))
+        return Call(DescribeStaged(query), lambda answer: _render_described(answer, query))
 
 
 def _query_and_batch(request: Request) -> tuple[str, int]:
@@ -337,17 +340,17 @@ def _name(segment: bytes, what: str) -> str:
     try:
         name = unquote_to_bytes(segment).decode()
     except UnicodeDecodeError:
-        raise ProtocolError(f"the name of a {what} is UTF-8") from None
+        raise ProtocolError(f"the name of a {what} must be UTF-8") from None
     if not 1 <= len(name.encode()) <= NAME_BYTES_MAX or has_control_characters(name):
         raise ProtocolError(f"the name of a {what} has 1 to {NAME_BYTES_MAX} bytes and no control characters")
     return name
 
 
-def _tell(answer: Answer, status: int, told: object) -> Response:
-    return refusal(answer) if isinstance(answer, Refused) else json_response(status, told)
+def _render(answer: Answer, status: int, document: object) -> Response:
+    return refusal(answer) if isinstance(answer, Refused) else json_response(status, document)
 
 
-def _tell_described(answer: Answer, query: str) -> Response:
+def _render_described(answer: Answer, query: str) -> Response:
     if isinstance(answer, Refused):
         return refusal(answer)
     assert isinstance(answer, StagedDescription)

@@ -109,15 +109,15 @@ class EventWriter:
 
     def _object(self, event: Event, following: bytes) -> bytes:
         queue, sequence, time, created = event.queue, event.sequence, event.time, event.created
-        said_time = rfc3339_nanos(time)
-        where = (event.offset, following, *_LETTERS[event.letter], said_time, self._queues[queue], queue)
+        time_text = rfc3339_nanos(time)
+        where = (event.offset, following, *_LETTERS[event.letter], time_text, self._queues[queue], queue)
         if sequence is None or created is None:
             return _WHERE % where + b"}"
-        said_created = said_time if created == time else rfc3339_nanos(created)
-        text = _EVENT % (*where, sequence, self._ids.make(queue, sequence), said_created, event.receives)
+        created_text = time_text if created == time else rfc3339_nanos(created)
+        text = _EVENT % (*where, sequence, self._ids.make(queue, sequence), created_text, event.receives)
         visible_at = event.visible_at
         if visible_at is not None:
-            text += b',"visible_at":"%b"' % (said_time if visible_at == time else rfc3339_nanos(visible_at))
+            text += b',"visible_at":"%b"' % (time_text if visible_at == time else rfc3339_nanos(visible_at))
         if event.expires_at is not None:
             text += b',"expires_at":"%b"' % rfc3339_nanos(event.expires_at)
         if event.consumer:

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from msgspec import Raw
 
-from penstock.dialects.native.events import Event, EventWriter, TextOf, headers_by_name
+from penstock.dialects.native.event_text import Event, EventWriter, TextOf, headers_by_name
 from penstock.dialects.wire.json_bodies import message_field, text_or_base64
 from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.ids import MessageIds
 from penstock.limits import NEVER_NS
 from penstock.model.answers import Held
-from penstock.model.events import Logged, Queued, Unchanged
+from penstock.model.events import Logged, Unchanged
 from penstock.model.kinds import State
 from penstock.model.letters import SETTLES
 from penstock.model.story import Consumption, Stay, Story
@@ -36,9 +36,9 @@ def held_document(message: Held, queue: str, ids: MessageIds, *, bodies: bool, r
         "state": _letter(status, message.receives),
         "queued": is_queued(message),
         **payload(message.topics, message.object, message.content_type, message.sender, message.priority),
-        "created": said(message.created),
-        "visible_at": said(message.visible_at),
-        "expires_at": said(message.expires_at),
+        "created": time_text(message.created),
+        "visible_at": time_text(message.visible_at),
+        "expires_at": time_text(message.expires_at),
         "receives": message.receives,
         "consumer": message.consumer or None,
     }
@@ -67,7 +67,7 @@ def _letter(status: str, receives: int) -> str | None:
 
 
 def payload(topics: str, about: str, content_type: str, sender: str, priority: int) -> Document:
-    """What a producer has said of a message, but for the message itself."""
+    """What a producer sent with a message, except its body."""
     names = topics.split("\n") if topics else []
     return {
         "topics": names,
@@ -79,7 +79,7 @@ def payload(topics: str, about: str, content_type: str, sender: str, priority: i
     }
 
 
-def said(time: Nanos | None) -> str | None:
+def time_text(time: Nanos | None) -> str | None:
     return None if time is None or time == NEVER_NS else rfc3339_nanos(time).decode()
 
 
@@ -100,69 +100,55 @@ class Traced(NamedTuple):
 
 
 def traced_document(traced: Traced, ids: MessageIds, *, raw: bool) -> Document:
-    place, story, content, held, events, whole, name, queue = traced
+    """All there is to know about a message."""
+    place, story, _, held_by_place, events, whole, name, queue = traced
     # The removal of a queue is an event of the messages that were still in it.
     left = {stay.changed for stay in story.stays.values() if stay.letter == "D"}
     shown = (event for event in events if event.sequence is not None or event.time in left)
     lines = [Raw(line) for line in EventWriter(ids, name, queue, raw=raw).lines(shown)]
-    return document(story, Told(place, content, held, lines, whole, raw), ids, name, queue)
-
-
-class Told(NamedTuple):
-    """What is known of a message beside its story."""
-
-    place: Place
-    content: Logged | None  # Where it is not in the story: the message whose content it shares.
-    held: Mapping[Place, Held]  # By the places that have it.
-    events: list[Raw]
-    whole: bool
-    raw: bool = False  # JSON as text too.
-
-
-def document(story: Story, told: Told, ids: MessageIds, name: TextOf, queue: TextOf) -> Document:
-    """All there is to know of a message."""
     stays = story.places
     settled = [delivery for delivery in story.consumptions if delivery.letter in _SETTLED]
     confirmed = [delivery for delivery in story.consumptions if delivery.letter == "S"]
     current = stays[story.current] if story.current else None
-    held = told.held.get(story.current) if story.current else next(iter(told.held.values()), None)
+    held = held_by_place.get(story.current) if story.current else next(iter(held_by_place.values()), None)
     fetched = [delivery.fetched for delivery in story.consumptions if delivery.fetched is not None]
     ended = all(stay.ended for stay in stays.values())
     return {
-        "id": ids.make(*told.place).decode(),
-        "queue": queue(told.place[0]),
-        "sequence": told.place[1],
+        "id": ids.make(*place).decode(),
+        "queue": queue(place[0]),
+        "sequence": place[1],
         "state": current.letter if current else None,
         "status": STATUS[held.state] if held else "gone",
         "queued": not ended,
         "delivered": bool(settled),
         "success": bool(confirmed),
-        "archived": ended and not told.held,
+        "archived": ended and not held_by_place,
         "confirmed": bool(confirmed),
         "confirmedCount": len(confirmed),
-        **_content(story.content, told, name),
-        "created": said(story.created),
-        "modified": said(story.modified),
-        "processed": said(story.processed),
-        "completed": said(story.completed),
-        "failed": said(story.failed),
-        "timestamps": {"consumed": said(min(fetched, default=None))},  # The name is that of the deliveries.
-        "visible_at": said(current.visible_at if current else None),
-        "expires_at": said(current.expires_at if current else None),
+        **_content(traced, raw=raw),
+        "created": time_text(story.created),
+        "modified": time_text(story.modified),
+        "processed": time_text(story.processed),
+        "completed": time_text(story.completed),
+        "failed": time_text(story.failed),
+        "timestamps": {"consumed": time_text(min(fetched, default=None))},  # The name is that of the deliveries.
+        "visible_at": time_text(current.visible_at if current else None),
+        "expires_at": time_text(current.expires_at if current else None),
         "receives": current.receives if current else 0,
         "consumed": [_consumption(delivery, name, queue) for delivery in story.consumptions],
         "places": [_place(place, stay, ids, queue) for place, stay in stays.items()],
-        "complete": told.whole,
-        "events": told.events,
+        "complete": whole,
+        "events": lines,
     }
 
 
 _SETTLED = (*SETTLES, "K")
 
 
-def _content(content: Logged | Unchanged | Queued | None, told: Told, name: TextOf) -> Document:
+def _content(traced: Traced, *, raw: bool) -> Document:
     """The payload, from the record that has it, or else from what the queue holds."""
-    source, held = told.content or content, next(iter(told.held.values()), None)
+    content, held, name = traced.story.content, next(iter(traced.held.values()), None), traced.name
+    source = traced.content or content
     if content is None:
         facts = payload(held.topics, held.object, held.content_type, held.sender, held.priority) if held else {}
     else:
@@ -170,13 +156,13 @@ def _content(content: Logged | Unchanged | Queued | None, told: Told, name: Text
             name(number) or "" for number in (content.topics, content.object, content.content_type, content.sender)
         ]
         facts = payload(texts[0], texts[1], texts[2], texts[3], content.priority)
-    parts = partial(_parts, content_type=facts.get("mimeType") or "", raw=told.raw)
+    parts = partial(_parts, content_type=facts.get("mimeType") or "", raw=raw)
     if isinstance(content, Unchanged):  # Only the body is the same as that of the version it equals.
         body = source.body if isinstance(source, Logged) else None
         return facts | parts(body, key=content.key, headers=content.headers)
     if isinstance(source, Logged):
         return facts | parts(source.body, key=source.key, headers=source.headers)
-    return facts | (_held_parts(held, raw=told.raw) if held else {})
+    return facts | (_held_parts(held, raw=raw) if held else {})
 
 
 def _parts(body: bytes | None, content_type: str, key: bytes, headers: bytes, *, raw: bool) -> Document:
@@ -195,8 +181,8 @@ def _consumption(delivery: Consumption, name: TextOf, queue: TextOf) -> Document
     return {
         "consumerId": name(delivery.consumer) if delivery.consumer else None,
         "queue": queue(delivery.queue),
-        "fetchedTS": said(delivery.fetched),
-        "confirmedTS": said(delivery.settled) if delivery.letter and delivery.letter in SETTLES else None,
+        "fetchedTS": time_text(delivery.fetched),
+        "confirmedTS": time_text(delivery.settled) if delivery.letter and delivery.letter in SETTLES else None,
         "durationMS": ((delivery.settled or 0) - (delivery.fetched or 0)) // 1_000_000 if both else None,
         "state": delivery.letter or "F",
     }

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.dialects.native.document import Told, document
+from penstock.dialects.native.message_document import Traced, traced_document
 from penstock.ids import MessageIds
 from penstock.limits import NEVER_NS
 from penstock.model.events import (
@@ -59,8 +59,8 @@ def about(time: int, consumer: int = 0, queue: int = 1, sequence: int = 1, recei
 
 def told(*events: Event, queued: tuple[tuple[int, int], ...] = ()) -> dict[str, Any]:
     story = fold(events, queued)
-    facts = Told((1, 1), None, {}, [], True)
-    return document(story, facts, MessageIds(bytes(16)), lambda number: NAMES[number], lambda number: f"q{number}")
+    traced = Traced((1, 1), story, None, {}, [], True, lambda number: NAMES[number], lambda number: f"q{number}")
+    return traced_document(traced, MessageIds(bytes(16)), raw=False)
 
 
 def flags(found: dict[str, Any]) -> str:

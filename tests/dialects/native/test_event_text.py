@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock.dialects.native.events import Event, EventWriter
+from penstock.dialects.native.event_text import Event, EventWriter
 from penstock.ids import MessageIds
 from penstock.model.kinds import Kind
 
