@@ -59,6 +59,7 @@ def test_requests_end_with_the_broker() -> None:
             return Response(204)
 
         requests.later(wait()).when_ready(lambda _: never.set())
+        await asyncio.sleep(0)
         (task,) = requests._tasks
         await requests.close()
         await asyncio.wait([task])
