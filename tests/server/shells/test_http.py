@@ -131,6 +131,10 @@ class Waits(Witness):
     def __init__(self) -> None:
         super().__init__()
         self.polls: list[Poll] = []
+        self.decisions = 0
+
+    def decide_collected(self) -> None:
+        self.decisions += 1
 
     def handle(self, request: Request) -> Response | Call:  # type: ignore[override]
         return Call(DescribeQueue("any"), lambda _: Response(200))
@@ -138,6 +142,19 @@ class Waits(Witness):
     def submit(self, command: Command, reply: Callable[[Answer], None]) -> Poll:  # type: ignore[override]
         self.polls.append(Poll(reply))
         return self.polls[-1]
+
+
+def test_the_writer_decides_between_two_requests_only_if_the_second_did_not_wait_for_the_first() -> None:
+    handler = Waits()
+    connection, _ = connected(HttpServer(handler, HttpConfig()))
+    for _ in range(3):
+        connection.data_received(get("/a"))
+        handler.polls.pop().reply(Done())
+    assert handler.decisions == 0
+    connection.data_received(get("/a") * 3)
+    assert handler.decisions == 2
+    connection.connection_lost(None)
+    handler.polls.clear()
 
 
 def left(*kinds: type) -> list[object]:

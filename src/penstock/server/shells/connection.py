@@ -94,7 +94,7 @@ class Server:
 
 class Flushable(Protocol):
     def flush(self) -> None:
-        """Send everything that was said in this turn, in one write."""
+        """Send all frames of this turn in one write."""
 
 
 class Connection(asyncio.Protocol):
@@ -288,7 +288,7 @@ class Connection(asyncio.Protocol):
         raise NotImplementedError
 
     def disconnect(self) -> None:
-        """Close the connection when what was said is sent."""
+        """Close the connection when everything is sent."""
         if self.transport:
             self.transport.close()
 

@@ -259,7 +259,7 @@ class LineConnection(PeerConnection):
         conversation = self._conversation
         assert conversation is not None
         received = conversation.received
-        self._taken = lines  # Whoever ends the connection clears it, and so this loop.
+        self._taken = lines  # Ending the connection clears it, and so ends this loop.
         try:
             for line in lines:
                 if type(line) is bytes:

@@ -75,7 +75,7 @@ class PeerConnection(Connection, LoopPeer):
         self._server.flush_soon(self)
 
     def flush(self) -> None:
-        """Send everything that was said in this turn, in one write."""
+        """Send all frames of this turn in one write."""
         raise NotImplementedError
 
     def _write(self, data: bytes, unsent_bytes_max: int) -> None:

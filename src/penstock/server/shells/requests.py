@@ -193,7 +193,7 @@ class RequestReader:
     # ── Bodies ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _check_unfinished(self, *, same_head: bool) -> None:
-        """Check a request of which more must come: is there too much of it, and does the client wait to be asked?"""
+        """Check an incomplete request: is it too large already, and does the client wait for 100 Continue?"""
         # How much of a read in which another head ended belongs to this one is not known, nor worth knowing. A read
         # that brings nothing of a chunked body is all sizes of chunks, their extensions, and trailers.
         same_part = same_head and not self._has_moved
