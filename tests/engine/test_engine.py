@@ -217,7 +217,7 @@ def test_queues_are_listed_oldest_first_in_pages(rig: Rig) -> None:
 
 def test_there_are_no_more_queues_than_the_limit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     assert QUEUES_MAX == 100_000
-    monkeypatch.setattr("penstock.engine.decide.queues.QUEUES_MAX", 2)
+    monkeypatch.setattr("penstock.engine.decide.administer.QUEUES_MAX", 2)
     rig.create("one")
     rig.create("two")
     assert rig.do(CreateQueue("three", QueueSettings())) == Refused(Reason.TOO_MANY_QUEUES, "2")

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from penstock.engine.decide import pull as pull_module
 from penstock.engine.engine import Engine
-from penstock.engine.groups import AWAITED, STORED
+from penstock.engine.slots import AWAITED, STORED
 from penstock.errors import Reason
 from penstock.limits import FETCH_BYTES_MAX, NEVER_NS, RUN_MESSAGES_MIN, SECOND_NS
 from penstock.model.answers import Answer, Pulled, Receipts, Refused, StoredResult, WrongResult

@@ -91,12 +91,16 @@ class RowsMachine(RuleBasedStateMachine):
             row = self.model.get(sequence)
             assert self.rows.get(sequence) == row
             if row:
-                assert self.rows.holds(sequence, row.state, row.visible_at)
-                assert not self.rows.holds(sequence, row.state % 3 + 1, row.visible_at)
-                assert not self.rows.holds(sequence, row.state, row.visible_at ^ 1)
-                assert self.rows.expires(sequence, row.expires_at)
-                assert not self.rows.expires(sequence, row.expires_at ^ 1)
+                assert self.states_at(row.visible_at, sequence) == [row.state]
+                assert self.states_at(row.visible_at ^ 1, sequence) == []
+                assert self.rows.is_alive(row.expires_at, sequence)
+                assert not self.rows.is_alive(row.expires_at ^ 1, sequence)
         assert self.rows.oldest() == (self.model[min(self.model)] if self.model else None)
+
+    def states_at(self, time: int, sequence: int) -> list[int]:
+        rows = self.rows
+        are_in = {State.READY: rows.is_ready, State.DELAYED: rows.is_delayed, State.LEASED: rows.is_leased}
+        return [state for state, is_in in are_in.items() if is_in(time, sequence)]
 
     @invariant()
     def neighbours_agree(self) -> None:
@@ -136,8 +140,8 @@ def test_a_removed_message_neither_holds_nor_expires() -> None:
     table.add(2, row)
     table.remove(1)
     assert table.get(1) is None
-    assert not table.holds(1, State.READY, 10)
-    assert not table.expires(1, 99)
+    assert not table.is_ready(10, 1)
+    assert not table.is_alive(99, 1)
 
 
 def test_a_snapshot_of_many_rows_comes_in_bounded_pieces() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from penstock.engine.engine import Engine
-from penstock.engine.groups import STORED
+from penstock.engine.slots import STORED
 from penstock.limits import NEVER_NS
 from penstock.model.answers import Delivery, Drawn, Receipt
 from penstock.model.commands import Fetch

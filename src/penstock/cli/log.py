@@ -23,8 +23,8 @@ from rich.table import Table
 from penstock.cli.rebuild import rebuild_history
 from penstock.dialects.wire.times import in_seconds
 from penstock.engine.engine import Engine
-from penstock.engine.groups import STORED
 from penstock.engine.history import NoHistory
+from penstock.engine.slots import STORED
 from penstock.errors import DataDirectoryError
 from penstock.limits import NEVER_NS
 from penstock.model.settings import QueueSettings

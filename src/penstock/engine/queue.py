@@ -4,31 +4,27 @@ from __future__ import annotations
 
 from array import array
 from bisect import insort
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from penstock.engine.digests import Digests
 from penstock.engine.groups import Groups
 from penstock.engine.line import Holds, Line
-from penstock.engine.rows import Columns, Row, Rows
+from penstock.engine.rows import Row, Rows
 from penstock.engine.topics import TopicIndex
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
 from penstock.model.lifecycle import DAMAGED, DELAYED, KEPT, LEASED, READY
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 
-DIGEST_BYTES = 32
 _LINED_UP_BY = ("state", "priority", "visible_at", "expires_at", "topics")
-
-Section = tuple[str, bytes, Columns]  # A piece of a snapshot: kind, facts as JSON, columns.
 
 
 class Queue:
     __slots__ = (
-        "_digest_of",
         "_priorities",
         "_ready",
         "armed",
@@ -61,9 +57,8 @@ class Queue:
         self.kept = 0
         self.damaged = 0
         self.groups = Groups()
-        self.digests: dict[bytes, int] = {}  # Content to sequence, for the messages present.
-        self._digest_of: dict[int, bytes] = {}
-        self.topics: TopicIndex | None = None  # There once a message has some.
+        self.digests = Digests()
+        self.topics: TopicIndex | None = None  # Made for the first message that has topics.
         self.armed: Nanos = NEVER_NS  # When the engine looks at this queue's deadlines next.
 
     # Views
@@ -117,10 +112,10 @@ class Queue:
         return self._rows_of(sequence for _, sequence in line.peek(count, holds))
 
     def overdue_leases(self, count: int, now: Nanos) -> list[tuple[int, Row]]:
-        return self._overdue(self.leases, count, now, self._is_leased)
+        return self._overdue(self.leases, count, now, self.rows.is_leased)
 
     def overdue_lifetimes(self, count: int, now: Nanos) -> list[tuple[int, Row]]:
-        return self._overdue(self.lifetimes, count, now, self._is_alive)
+        return self._overdue(self.lifetimes, count, now, self.rows.is_alive)
 
     def _overdue(self, line: Line, count: int, now: Nanos, holds: Holds) -> list[tuple[int, Row]]:
         head = line.first()
@@ -146,9 +141,6 @@ class Queue:
             return False
         confirmed = self.groups.results(sequence) + besides + 1
         return confirmed == needed if self.settings.keep == "all" else confirmed >= needed
-
-    def digest_of(self, sequence: int) -> bytes | None:
-        return self._digest_of.get(sequence)
 
     # Changes
 
@@ -183,10 +175,6 @@ class Queue:
         else:
             self.topics.add_all(number, array("q", range(first, first + count)))
 
-    def remember(self, digest: bytes, sequence: int) -> None:
-        self.digests[digest] = sequence
-        self._digest_of[sequence] = digest
-
     def change(self, sequence: int, row: Row, state: int, visible_at: Nanos, receives: int, consumer: int) -> None:
         self.rows.change(sequence, visible_at, receives, consumer, state)
         self._leave(row, sequence)
@@ -219,14 +207,14 @@ class Queue:
         """As `remove`, for leased messages."""
         ordered = sorted(sequences)
         mortal = self.rows.remove_many(ordered)
-        self.leases.leave_many(ordered, self._is_leased)
+        self.leases.leave_many(ordered, self.rows.is_leased)
         self._end_many(ordered, mortal)
 
     def _end_many(self, sequences: list[int], mortal: list[int]) -> None:
-        self.lifetimes.leave_many(mortal, self._is_alive)
-        if self._digest_of:
+        self.lifetimes.leave_many(mortal, self.rows.is_alive)
+        if self.digests.by_sequence:
             for sequence in sequences:
-                self._forget(sequence)
+                self.digests.forget(sequence)
         if self.groups.slots:
             for sequence in sequences:
                 self.groups.forget(sequence)
@@ -245,19 +233,19 @@ class Queue:
         self.rows.change(sequence, visible_at, row.receives, consumer, DAMAGED)
         self._leave(row, sequence)
         self.damaged += 1
-        self._forget(sequence)
+        self.digests.forget(sequence)
         self.groups.release(sequence)
 
     def remove(self, sequence: int, row: Row) -> None:
         self.rows.remove(sequence)
         if row.state == LEASED:
-            self.leases.leave(row.visible_at, sequence, self._is_leased)
+            self.leases.leave(row.visible_at, sequence, self.rows.is_leased)
         else:
             self._leave(row, sequence)
         if row.expires_at != NEVER_NS:
-            self.lifetimes.leave(row.expires_at, sequence, self._is_alive)
-        if self._digest_of:
-            self._forget(sequence)
+            self.lifetimes.leave(row.expires_at, sequence, self.rows.is_alive)
+        if self.digests.by_sequence:
+            self.digests.forget(sequence)
         if self.groups.slots:
             self.groups.forget(sequence)
         if self.topics is not None:
@@ -274,15 +262,10 @@ class Queue:
             row = self.rows.get(sequence)
             assert row is not None
             self.rows.change(sequence, time, row.receives, 0, READY)
-            self.delayed.leave(time, sequence, self._is_delayed)
+            self.delayed.leave(time, sequence, self.rows.is_delayed)
             self._enter(READY, time, row.priority, sequence)
             matured = True
         return matured
-
-    def _forget(self, sequence: int) -> None:
-        digest = self._digest_of.pop(sequence, None)
-        if digest is not None and self.digests.get(digest) == sequence:
-            del self.digests[digest]
 
     def _enter(self, state: int, visible_at: Nanos, priority: int, sequence: int) -> None:
         if state == READY:
@@ -300,21 +283,21 @@ class Queue:
         """Leave the line of the state in `row`, which the message is no longer in."""
         if row.state == READY:
             line = self._ready[row.priority]
-            line.leave(row.visible_at, sequence, self._is_ready)
+            line.leave(row.visible_at, sequence, self.rows.is_ready)
             if not line.live:
                 self._close(row.priority)
         elif row.state == LEASED:
-            self.leases.leave(row.visible_at, sequence, self._is_leased)
+            self.leases.leave(row.visible_at, sequence, self.rows.is_leased)
         elif row.state == KEPT:
             self.kept -= 1
         elif row.state == DAMAGED:
             self.damaged -= 1
         else:
-            self.delayed.leave(row.visible_at, sequence, self._is_delayed)
+            self.delayed.leave(row.visible_at, sequence, self.rows.is_delayed)
 
     def _leave_run(self, priority: int, sequences: list[int]) -> None:
         line = self._ready[priority]
-        line.leave_many(sequences, self._is_ready)
+        line.leave_many(sequences, self.rows.is_ready)
         if not line.live:
             self._close(priority)
 
@@ -323,48 +306,6 @@ class Queue:
         if len(self._priorities) > 1:
             del self._ready[priority]
             self._priorities.remove(-priority)
-
-    def _is_ready(self, time: Nanos, sequence: int) -> bool:
-        return self.rows.holds(sequence, READY, time)
-
-    def _is_leased(self, time: Nanos, sequence: int) -> bool:
-        return self.rows.holds(sequence, LEASED, time)
-
-    def _is_delayed(self, time: Nanos, sequence: int) -> bool:
-        return self.rows.holds(sequence, DELAYED, time)
-
-    def _is_alive(self, time: Nanos, sequence: int) -> bool:
-        return self.rows.expires(sequence, time)
-
-    # Snapshots
-
-    def sections(self) -> Iterator[Section]:
-        facts = (self.number, self.name, self.settings.to_store(), self.last_sequence)
-        yield "queue", msgspec.json.encode(dict(zip(_Facts.__struct_fields__, facts, strict=True))), ()
-        for columns in self.rows.tables():
-            yield "rows", b"", columns
-        if self._digest_of:
-            sequences = np.fromiter(self._digest_of, dtype=np.int64, count=len(self._digest_of))
-            digests = np.frombuffer(b"".join(self._digest_of.values()), dtype=np.uint8)
-            yield "digests", b"", (sequences, digests)
-        yield from self.groups.sections()
-
-    @classmethod
-    def from_section(cls, facts: bytes) -> Queue:
-        decoded = msgspec.json.decode(facts, type=_Facts)
-        queue = cls(decoded.number, decoded.name, decoded.settings)
-        queue.last_sequence = decoded.last_sequence
-        return queue
-
-    def restore(self, kind: str, columns: Columns) -> None:
-        if kind == "rows":
-            self.rows.restore(columns)
-        elif kind != "digests":
-            self.groups.restore(kind, columns)
-        else:
-            sequences, digests = columns[0].view(np.int64), columns[1].tobytes()
-            for index, sequence in enumerate(sequences.tolist()):
-                self.remember(digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES], sequence)
 
     def line_up(self) -> None:
         """Line restored messages up again: every line is a function of the rows."""
@@ -388,21 +329,4 @@ class Queue:
         self.damaged = int(np.count_nonzero(state == DAMAGED))
         mortal = expires_at != NEVER_NS
         self.lifetimes.extend(expires_at[mortal], sequences[mortal])
-        self._index_all(topics, sequences)
-
-    def _index_all(self, topics: NDArray[np.uint32], sequences: NDArray[np.int64]) -> None:
-        if not topics.any():
-            return
-        self.topics = TopicIndex()
-        order = np.argsort(topics, kind="stable")
-        numbers, first = np.unique(topics[order], return_index=True)
-        for number, chosen in zip(numbers.tolist(), np.split(sequences[order], first[1:]), strict=True):
-            if number:
-                self.topics.add_all(number, array("q", chosen.tobytes()))
-
-
-class _Facts(msgspec.Struct):
-    number: int
-    name: str
-    settings: QueueSettings
-    last_sequence: int
+        self.topics = TopicIndex.of(topics, sequences) if topics.any() else None

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.limits import NEVER_NS, ROWS_PER_CHUNK
-from penstock.model.lifecycle import GONE
+from penstock.model.lifecycle import DELAYED, GONE, LEASED, READY
 
 _ROW = Struct("<qIIBxHIQqqIIIIqII")
 _LEASE = Struct("<qIIB")  # The part of a row that changes; it stands first.
@@ -163,23 +163,32 @@ class Rows:
         at = (sequence & _MASK) * ROW_BYTES
         return chunk[at : at + ROW_BYTES] if chunk is not None else b""
 
-    def holds(self, sequence: int, state: int, visible_at: int) -> bool:
-        """Is the message in this very state until this very time?"""
+    # The four below say whether an entry of a line still holds: see `Line`.
+
+    def is_ready(self, time: int, sequence: int) -> bool:
+        return self._holds(sequence, READY, time)
+
+    def is_leased(self, time: int, sequence: int) -> bool:
+        return self._holds(sequence, LEASED, time)
+
+    def is_delayed(self, time: int, sequence: int) -> bool:
+        return self._holds(sequence, DELAYED, time)
+
+    def _holds(self, sequence: int, state: int, visible_at: int) -> bool:
         chunk = self._chunks.get(sequence >> _SHIFT)
         if chunk is None:
             return False
         now_visible_at, _, _, now_state = _LEASE.unpack_from(chunk, (sequence & _MASK) * ROW_BYTES)
         return bool(now_state == state and now_visible_at == visible_at)
 
-    def expires(self, sequence: int, expires_at: int) -> bool:
-        """Is the message there, and is this its last moment?"""
+    def is_alive(self, time: int, sequence: int) -> bool:
+        """Does the message exist, and does it expire at this time?"""
         chunk = self._chunks.get(sequence >> _SHIFT)
         if chunk is None:
             return False
         at = (sequence & _MASK) * ROW_BYTES
         return bool(
-            chunk[at + _STATE_OFFSET] != GONE
-            and _EXPIRES_AT.unpack_from(chunk, at + _EXPIRES_AT_OFFSET)[0] == expires_at
+            chunk[at + _STATE_OFFSET] != GONE and _EXPIRES_AT.unpack_from(chunk, at + _EXPIRES_AT_OFFSET)[0] == time
         )
 
     def change(self, sequence: int, visible_at: int, receives: int, consumer: int, state: int) -> None:

@@ -8,9 +8,13 @@ import msgspec
 import numpy as np
 
 from penstock.engine.names import StoredNames
-from penstock.engine.queue import Queue, Section
+from penstock.engine.queue import Queue
+from penstock.engine.rows import Columns
 from penstock.engine.state import EngineState
+from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
+
+Section = tuple[str, bytes, Columns]  # A piece of a snapshot: kind, facts as JSON, columns.
 
 
 class _Head(msgspec.Struct, omit_defaults=True):
@@ -21,17 +25,33 @@ class _Head(msgspec.Struct, omit_defaults=True):
     last_name: int = 0
 
 
+class _QueueFacts(msgspec.Struct):
+    number: int
+    name: str
+    settings: QueueSettings
+    last_sequence: int
+
+
 def sections_of(state: EngineState) -> Iterator[Section]:
     """The state in pieces of bounded size: what `restore` takes."""
     names = state.names.stored()
     head = _Head(state.time, state.last_queue, names.names, names.numbers, names.last_name)
     yield "engine", msgspec.json.encode(head), ()
     for queue in state.queues.values():
-        yield from queue.sections()
+        yield from _queue_sections(queue)
     yield from state.history.sections()
     moved = np.array([(*origin, *place) for origin, place in state.moved.items()], dtype=np.int64)
     yield "moved", b"", (moved,)
     yield from state.staging.sections()
+
+
+def _queue_sections(queue: Queue) -> Iterator[Section]:
+    facts = (queue.number, queue.name, queue.settings.to_store(), queue.last_sequence)
+    yield "queue", msgspec.json.encode(dict(zip(_QueueFacts.__struct_fields__, facts, strict=True))), ()
+    for columns in queue.rows.tables():
+        yield "rows", b"", columns
+    yield from queue.digests.sections()
+    yield from queue.groups.sections()
 
 
 def restore(state: EngineState, sections: Iterable[Section]) -> None:
@@ -46,7 +66,9 @@ def restore(state: EngineState, sections: Iterable[Section]) -> None:
         elif kind == "staging":
             state.staging.restore(facts)
         elif kind == "queue":
-            queue = Queue.from_section(facts)
+            stored = msgspec.json.decode(facts, type=_QueueFacts)
+            queue = Queue(stored.number, stored.name, stored.settings)
+            queue.last_sequence = stored.last_sequence
             state.queues[queue.number] = queue
             state.numbers[queue.name] = queue.number
             state.routing.assign(queue.number, queue.settings.topics)
@@ -58,8 +80,17 @@ def restore(state: EngineState, sections: Iterable[Section]) -> None:
                 state.origins[c, d] = (a, b)
         else:
             assert queue is not None
-            queue.restore(kind, columns)
+            _restore_part(queue, kind, columns)
     _derive(state)
+
+
+def _restore_part(queue: Queue, kind: str, columns: Columns) -> None:
+    if kind == "rows":
+        queue.rows.restore(columns)
+    elif kind == "digests":
+        queue.digests.restore(columns)
+    else:
+        queue.groups.restore(kind, columns)
 
 
 def _derive(state: EngineState) -> None:

@@ -35,6 +35,17 @@ class TopicIndex:
         self._unswept: list[array[int]] = []
         self.entries = 0
 
+    @classmethod
+    def of(cls, topics: NDArray[np.uint32], sequences: NDArray[np.int64]) -> TopicIndex:
+        """An index of messages, each given by the number of its topics (0: none) and its sequence."""
+        index = cls()
+        order = np.argsort(topics, kind="stable")
+        numbers, first = np.unique(topics[order], return_index=True)
+        for number, chosen in zip(numbers.tolist(), np.split(sequences[order], first[1:]), strict=True):
+            if number:
+                index.add_all(number, array("q", chosen.tobytes()))
+        return index
+
     @property
     def numbers(self) -> Iterable[int]:
         return self._chunks.keys()

@@ -45,7 +45,7 @@ def fetch(draft: Draft, command: Fetch) -> Sequence[Delivery] | Refused:
         if room < 0 and deliveries:
             break
         visible_at = now + (row.lease_ns or settings.visibility_ns if lease_ns is None else lease_ns)
-        visible_at = min(visible_at, NEVER_NS)
+        visible_at = visible_at if visible_at < NEVER_NS else NEVER_NS
         if not confirm:
             events.append(HandedOver(now, number, sequence, row.created, receives, consumer))
         elif moves_at and receives >= moves_at:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 
+from penstock.engine.decide.administer import make_queue
 from penstock.engine.decide.draft import Draft
-from penstock.engine.decide.queues import make_queue
 from penstock.engine.queue import Queue
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from penstock.engine.decide.administer import make_queue
 from penstock.engine.decide.draft import Draft, RefusedError
 from penstock.engine.decide.publish import log, numbers_of, run_of, runs_of
-from penstock.engine.decide.queues import make_queue
 from penstock.engine.history import content_digests
 from penstock.engine.queue import Queue
 from penstock.engine.routing import roots

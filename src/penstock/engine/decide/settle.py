@@ -14,9 +14,9 @@ from penstock.engine.decide.draft import Draft
 from penstock.engine.decide.facts import Facts
 from penstock.engine.decide.finish import finish_run, is_done_with, is_held, may_settle
 from penstock.engine.decide.retry import give_back
-from penstock.engine.groups import AWAITED, HELD, Slot
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
+from penstock.engine.slots import AWAITED, HELD, Slot
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
 from penstock.model.answers import Discarded, Done, LeasedUntil, Refused, Settled

@@ -25,7 +25,7 @@ def logged(state: EngineState, event: Logged, position: Position) -> None:
     queue.rows.add(sequence, row + sizes + names)
     queue.enter(sequence, row_state, visible_at, priority, expires_at)
     if event.digest:
-        queue.remember(event.digest, sequence)
+        queue.digests.remember(event.digest, sequence)
     if key and event.object:
         about, digest = state.names.texts[event.object], content_digest(event.body)
         note(state.history, about, key, digest, event.queue, sequence, event.time, position)
@@ -115,9 +115,9 @@ def _refer(
     queue.rows.add(sequence, facts + sizes + (content_type, sender, row.lease_ns, about, topics))
     queue.enter(sequence, row_state, visible_at, priority, expires_at)
     if queue.settings.deduplication:
-        digest = original.digest_of(to_sequence)
+        digest = original.digests.by_sequence.get(to_sequence)
         if digest and digest not in queue.digests:
-            queue.remember(digest, sequence)
+            queue.digests.remember(digest, sequence)
     if topics:
         state.index_topics(queue, topics, sequence)
     deadline = expires_at if row_state == READY else min(visible_at, expires_at)

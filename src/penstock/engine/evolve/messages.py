@@ -151,7 +151,7 @@ def _move(state: EngineState, event: DeadLettered | Moved, consumer: int) -> Non
     queue, row = state.message(event)
     if state.names.are_swept:
         state.names.keep(row.names)  # The sweep may have passed the new queue already, and not yet the old one.
-    digest = queue.digest_of(event.sequence)
+    digest = queue.digests.by_sequence.get(event.sequence)
     origin = state.remove(queue, event.sequence, row)
     target = state.queues[event.to_queue]
     assert event.to_sequence == target.last_sequence + 1, "sequences have no gaps"
@@ -162,7 +162,7 @@ def _move(state: EngineState, event: DeadLettered | Moved, consumer: int) -> Non
     target.rows.add(event.to_sequence, moved)
     target.enter(event.to_sequence, row_state, event.visible_at, row.priority, event.expires_at)
     if digest and target.settings.deduplication and digest not in target.digests:
-        target.remember(digest, event.to_sequence)
+        target.digests.remember(digest, event.to_sequence)
     if row.topics:
         target.index_topics(row.topics, event.to_sequence)
     state.moved[origin] = (event.to_queue, event.to_sequence)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
-from penstock.engine.groups import STORED
+from penstock.engine.slots import STORED
 from penstock.model.lifecycle import DAMAGED
 from penstock.model.values import Position
 from penstock.storage.port import Section
