@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from penstock.storage.directory import DataDirectory
-from penstock.storage.port import Log
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # Whoever needs only a small module of storage does not pay for numpy.
+    from penstock.storage.directory import DataDirectory
+    from penstock.storage.port import Log
 
 
 def open_log(directory: DataDirectory, *, segment_bytes: int) -> Log:
