@@ -18,7 +18,7 @@ from penstock.dialects.wire.http import (
     Request,
     Response,
     Routes,
-    has_control_characters,
+    checked_text,
     json_response,
     queue_name,
     segments_of,
@@ -35,7 +35,6 @@ from penstock.limits import (
     BODY_BYTES_MAX,
     DELAY_SECONDS_MAX,
     FAIL_SECONDS_MAX,
-    NAME_BYTES_MAX,
     POST_MESSAGES_MAX,
     PULL_QUEUES_MAX,
     PULL_SECONDS_MAX,
@@ -157,7 +156,7 @@ class Nq:
             post = _decode_post(body)
         except msgspec.ValidationError:
             post = _decode_mixed_post(body)
-        _check_name(post.sender, "sender", bytes_min=0)
+        checked_text(post.sender, "sender: a name", 0)
         count = sum(map(len, post.messages.values()))
         if count > POST_MESSAGES_MAX:
             raise ProtocolError(f"messages: at most {POST_MESSAGES_MAX} messages per post, got {count}")
@@ -194,7 +193,7 @@ class Nq:
             return _bad_request(unreadable(error))
 
     def _pulled(self, pull: _Pull) -> Call:
-        _check_name(pull.receiver, "receiver", bytes_min=1)
+        checked_text(pull.receiver, "receiver: a name")
         if not pull.queues and not pull.results:
             raise ProtocolError("queues: name a queue, or send results, or both")
         draws, defaults = [], self._defaults
@@ -319,16 +318,11 @@ def _render_result(sequence: int, answer: Answer) -> Response:
 # ── Checks ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _check_name(name: str, field: str, *, bytes_min: int) -> None:
-    if not bytes_min <= len(name.encode()) <= NAME_BYTES_MAX or has_control_characters(name):
-        raise ProtocolError(f"{field}: {bytes_min} to {NAME_BYTES_MAX} bytes without control characters")
-
-
 @lru_cache(maxsize=4096)
 def _check_queue(name: str, field: str) -> None:
     if name == "_error":
         raise ProtocolError(f"{field}: a queue cannot be named _error; that field is for errors")
-    _check_name(name, field, bytes_min=1)
+    checked_text(name, f"{field}: a queue name")
 
 
 def _new_message(queue: str, index: int, message: str | _Special, sender: str) -> NewMessage:
@@ -349,7 +343,7 @@ def _checked_tag(written: bytes, field: str) -> bytes:
     if not written.startswith((b'"', b"-", *_DIGITS)):
         raise ProtocolError(f"{field}: a string or a number")
     tag = _decode_tag(written) if written.startswith(b'"') else written.decode()
-    _check_name(tag, field, bytes_min=0)
+    checked_text(tag, f"{field}: a tag", 0)
     return tag.encode()
 
 
@@ -379,7 +373,7 @@ def _result_query(query: bytes) -> tuple[str, Nanos]:
     receiver, timeout = given.pop("receiver", ""), given.pop("timeout", _RESULT_SECONDS)
     if given:
         raise ProtocolError(f"{next(iter(given))}: unknown parameter; this path takes receiver, timeout")
-    _check_name(receiver, "receiver", bytes_min=0)
+    checked_text(receiver, "receiver: a name", 0)
     try:
         return receiver, nanos_of(_convert_wait(timeout))
     except msgspec.ValidationError:

@@ -14,9 +14,9 @@ from penstock.dialects.native.channels import Channels
 from penstock.dialects.native.consume import Consuming
 from penstock.dialects.native.event_log import EventLog
 from penstock.dialects.native.objects import Objects
-from penstock.dialects.native.publish import Topics
+from penstock.dialects.native.publish import Publishing
 from penstock.dialects.native.purge import Purges
-from penstock.dialects.native.queues import Native
+from penstock.dialects.native.queues import Queues
 from penstock.dialects.native.search import Search
 from penstock.dialects.native.spark.claims import Claims
 from penstock.dialects.native.spark.staging import Staging
@@ -90,11 +90,11 @@ class Application:
             bytes_max=config.staging.bytes_max,
             lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
         )
-        topics = Topics(ids, config.topics.new_queue, config.http.body_bytes_max)
+        publishing = Publishing(ids, config.topics.new_queue, config.http.body_bytes_max)
         consuming = Consuming(ids, self._settings_of, config.http.body_bytes_max, _soon)
         self._mqs = mqs
         self._body_rules = {
-            route: dialect.body_rule for dialect in (nq, staging, topics, consuming) for route in dialect.routes
+            route: dialect.body_rule for dialect in (nq, staging, publishing, consuming) for route in dialect.routes
         }
         push, later = services.push, services.requests.later
         search = Search(services.searches, services.traces, services.redrives, ids, later, _soon)
@@ -102,14 +102,14 @@ class Application:
             **mqs.routes,
             **nq.routes,
             **glovebox.routes,
-            **Native(writer.submit).routes,
+            **Queues(writer.submit).routes,
             **EventLog(services.event_streams, later, ids).routes,
             **Objects(ids).routes,
             **search.routes,
             **staging.routes,
             **Claims(ids).routes,
             **Channels(writer.submit, push.check, push.describe).routes,
-            **_joined(topics.routes, consuming.routes, Purges(services.purges, later).routes),
+            **_joined(publishing.routes, consuming.routes, Purges(services.purges, later).routes),
             (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
             (b"metrics", 1): {b"GET": self._metrics, b"HEAD": self._metrics},
             (b"openapi.json", 1): {b"GET": self._openapi, b"HEAD": self._openapi},

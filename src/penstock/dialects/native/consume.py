@@ -18,9 +18,9 @@ from penstock.dialects.wire.http import (
     Response,
     Routes,
     Stream,
+    checked_text,
     decoded,
     error_response,
-    has_control_characters,
     json_response,
     not_found,
     queue_name,
@@ -39,7 +39,6 @@ from penstock.limits import (
     BATCH_MESSAGES_MAX,
     INT32_MAX,
     LONG_POLL_SECONDS_MAX,
-    NAME_BYTES_MAX,
     RESULT_BYTES_MAX,
     SECOND_NS,
 )
@@ -114,7 +113,7 @@ class Consuming:
         given = parameters(request, "max", "wait", "consumer", "raw")
         most = number(given, "max", 1, BATCH_MESSAGES_MAX, 1)
         wait_ns = number(given, "wait", 0, LONG_POLL_SECONDS_MAX, 0) * SECOND_NS
-        consumer = _consumer(given["consumer"][0]) if "consumer" in given else ""
+        consumer = checked_text(given["consumer"][0], "consumer") if "consumer" in given else ""
         raw = flag(given, "raw", default=False)
         fetch: Fetch | Receive = Fetch(name, most, wait_ns, consumer=consumer)
         if consumer and settings and settings.confirmations > 1:
@@ -175,7 +174,7 @@ class Consuming:
         result = confirmation.result.encode()
         if len(result) > RESULT_BYTES_MAX:
             raise ProtocolError(f"a result has at most {RESULT_BYTES_MAX} bytes, got {len(result)}")
-        consumer = None if confirmation.consumer is None else _consumer(confirmation.consumer)
+        consumer = None if confirmation.consumer is None else checked_text(confirmation.consumer, "consumer")
         delay_ns = nanos_of(confirmation.delay)
         if place is None:
             return None
@@ -191,7 +190,7 @@ class Consuming:
     def _extend(self, request: Request, _: bytes) -> Response | Call:
         extension = decoded(_decode_extension, request.body)
         place = self._place(extension.id)
-        consumer = None if extension.consumer is None else _consumer(extension.consumer)
+        consumer = None if extension.consumer is None else checked_text(extension.consumer, "consumer")
         if place is None:
             return error_response(Reason.NO_MESSAGE)
         command = Extend(*place, nanos_of(extension.seconds), consumer, extension.delivery)
@@ -241,9 +240,3 @@ def _settled(confirmation: _Confirmation, answer: Answer) -> dict[str, Any]:
 
 def _failed(confirmation: _Confirmation, error: ErrorCode, sentence: str) -> dict[str, Any]:
     return {"id": confirmation.id, "error": sentence, "code": error.code}
-
-
-def _consumer(name: str) -> str:
-    if not name or len(name.encode()) > NAME_BYTES_MAX or has_control_characters(name):
-        raise ProtocolError(f"consumer has 1 to {NAME_BYTES_MAX} bytes without control characters")
-    return name

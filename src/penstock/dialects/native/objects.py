@@ -12,7 +12,7 @@ from penstock.dialects.wire.http import (
     Request,
     Response,
     Routes,
-    has_control_characters,
+    checked_name,
     json_response,
     refusal,
     segments_of,
@@ -20,7 +20,7 @@ from penstock.dialects.wire.http import (
 from penstock.dialects.wire.json_bodies import text_or_base64
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
-from penstock.limits import KEY_BYTES_MAX, NAME_BYTES_MAX, VERSIONS_SHOWN_DEFAULT, VERSIONS_SHOWN_MAX
+from penstock.limits import KEY_BYTES_MAX, VERSIONS_SHOWN_DEFAULT, VERSIONS_SHOWN_MAX
 from penstock.model.answers import Answer, ObjectDescription, Refused
 from penstock.model.commands import DescribeObject
 from penstock.model.values import Version
@@ -34,7 +34,7 @@ class Objects:
     def _get(self, request: Request, segment: bytes) -> Call:
         given = parameters(request, "limit")
         limit = number(given, "limit", 1, VERSIONS_SHOWN_MAX, VERSIONS_SHOWN_DEFAULT)
-        about, key = _object(segments_of(request.target)[2]), _key(segment)
+        about, key = checked_name(unquote_to_bytes(segments_of(request.target)[2]), "an object"), _key(segment)
 
         def render(answer: Answer) -> Response:
             if isinstance(answer, Refused):
@@ -55,19 +55,6 @@ class Objects:
             "digest": version.digest.hex(),
             "changed": time_text(version.changed),
         }
-
-
-def _object(segment: bytes) -> str:
-    raw = unquote_to_bytes(segment)
-    if not 1 <= len(raw) <= NAME_BYTES_MAX:
-        raise ProtocolError(f"an object has 1 to {NAME_BYTES_MAX} bytes, got {len(raw)}")
-    try:
-        about = raw.decode()
-    except UnicodeDecodeError:
-        raise ProtocolError("an object must be UTF-8") from None
-    if has_control_characters(about):
-        raise ProtocolError("an object must not have control characters")
-    return about
 
 
 def _key(segment: bytes) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from typing import Annotated, cast
 
 import msgspec
@@ -21,8 +20,8 @@ from penstock.dialects.wire.http import (
     Request,
     Response,
     Routes,
+    checked_text,
     decoded,
-    has_control_characters,
     json_response,
     not_found,
     queue_name,
@@ -40,7 +39,6 @@ from penstock.limits import (
     BODY_BYTES_MAX,
     INT32_MAX,
     KEY_BYTES_MAX,
-    NAME_BYTES_MAX,
     TOPICS_MAX,
     UINT32_MAX,
 )
@@ -85,7 +83,7 @@ class _Receipt(Struct, gc=False):
     channels: tuple[str, ...]
 
 
-class Topics:
+class Publishing:
     """Requests in, commands out; answers in, responses out."""
 
     def __init__(self, ids: MessageIds, settings: QueueSettings, request_bytes_max: int) -> None:
@@ -234,14 +232,14 @@ def _new_message(
         raise ProtocolError(f"key has at most {KEY_BYTES_MAX} bytes, got {len(raw_key)}")
     names = tuple(dict.fromkeys(map(checked_topic, topics)))
     if about:
-        checked_object(about)
+        checked_text(about, "object")
     elif names:
         about = names[0].partition(".")[0]
     return NewMessage(
         body,
         checked_media_type(content_type, "mimeType"),
         priority,
-        _checked_text(sender, "sender"),
+        checked_text(sender, "sender", 0),
         about,
         names,
         raw_key,
@@ -249,15 +247,3 @@ def _new_message(
         None if delay is None else nanos_of(delay),
         None if expires is None else nanos_of(expires) or 1,
     )
-
-
-@lru_cache(maxsize=4096)
-def checked_object(about: str) -> str:
-    """An object may be the name of a queue."""
-    return _checked_text(about, "object")
-
-
-def _checked_text(text: str, field: str) -> str:
-    if text and (len(text.encode()) > NAME_BYTES_MAX or has_control_characters(text)):
-        raise ProtocolError(f"{field} has at most {NAME_BYTES_MAX} bytes and no control characters")
-    return text

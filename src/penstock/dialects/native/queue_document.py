@@ -14,8 +14,8 @@ from penstock.dialects.wire.http import (
     Request,
     Work,
     checked_name,
+    checked_text,
     decoded,
-    has_control_characters,
     refusal,
 )
 from penstock.dialects.wire.listing import listing
@@ -24,7 +24,6 @@ from penstock.errors import ProtocolError
 from penstock.limits import (
     CHANNEL_RETRIES_MAX,
     INT32_MAX,
-    NAME_BYTES_MAX,
 )
 from penstock.model.answers import QueueDescription
 from penstock.model.commands import ListQueues
@@ -57,8 +56,7 @@ def _checked_pattern(pattern: str) -> str:
 @lru_cache(maxsize=4096)
 def checked_topic(topic: str) -> str:
     """A topic whose root can name a queue. Raises `ProtocolError` for anything else."""
-    if len(topic.encode()) > NAME_BYTES_MAX or has_control_characters(topic):
-        raise ProtocolError(f"a topic has 1 to {NAME_BYTES_MAX} bytes without control characters")
+    checked_text(topic, "a topic", 0)
     try:
         checked_name(topic.partition(".")[0].encode())
     except ProtocolError:

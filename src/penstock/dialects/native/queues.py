@@ -33,7 +33,7 @@ class Submit(Protocol):
     ) -> Cancelable | None: ...
 
 
-class Native:
+class Queues:
     """Requests in, commands out; answers in, responses out."""
 
     def __init__(self, submit: Submit) -> None:

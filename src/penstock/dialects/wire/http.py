@@ -205,17 +205,23 @@ def queue_name(segment: bytes) -> str:
     return checked_name(unquote_to_bytes(segment) if b"%" in segment else segment)
 
 
-def checked_name(raw: bytes) -> str:
-    """A queue's name from its bytes. Raises `ProtocolError` for what cannot be one."""
-    if not 1 <= len(raw) <= NAME_BYTES_MAX:
-        raise ProtocolError(f"a queue name has 1 to {NAME_BYTES_MAX} bytes, got {len(raw)}")
+def checked_name(raw: bytes, what: str = "a queue name") -> str:
+    """A name from its bytes. Raises `ProtocolError` for what cannot be one."""
     try:
-        name = raw.decode()
+        return checked_text(raw.decode(), what)
     except UnicodeDecodeError:
-        raise ProtocolError("a queue name must be UTF-8") from None
-    if has_control_characters(name):
-        raise ProtocolError("a queue name must not have control characters")
-    return name
+        raise ProtocolError(f"{what} must be UTF-8") from None
+
+
+@lru_cache(maxsize=4096)
+def checked_text(text: str, what: str, bytes_min: int = 1) -> str:
+    """A text that can be a name. Raises `ProtocolError` for any other."""
+    size = len(text.encode())
+    if not bytes_min <= size <= NAME_BYTES_MAX:
+        raise ProtocolError(f"{what} has {bytes_min} to {NAME_BYTES_MAX} bytes, got {size}")
+    if _control_character(text):
+        raise ProtocolError(f"{what} must not have control characters")
+    return text
 
 
 _control_character = re.compile("[\x00-\x1f\x7f-\x9f]").search

@@ -18,8 +18,8 @@ from penstock.dialects.wire.http import (
     Request,
     Response,
     Routes,
+    checked_text,
     decoded,
-    has_control_characters,
     json_response,
     not_found,
     queue_name,
@@ -95,14 +95,17 @@ class Claims:
     def _claim(self, request: Request, segment: bytes) -> Call:
         wish = decoded(_decode_wish, request.body)
         lease_ns = nanos_of(wish.lease)
-        return Call(Fetch(queue_name(segment), wish.count, 0, lease_ns, _name(wish.consumer)), _render_claim)
+        return Call(
+            Fetch(queue_name(segment), wish.count, 0, lease_ns, checked_text(wish.consumer, "consumer")),
+            _render_claim,
+        )
 
     def _act(self, request: Request, segment: bytes) -> Response | Call:
         if segment not in (b"read", b"finish"):
             return not_found(request)
         queue_name(segments_of(request.target)[2])
         known = decoded(_decode_known, request.body)
-        consumer = _name(known.consumer)
+        consumer = checked_text(known.consumer, "consumer")
         if any(first > last for _, first, last in known.claimed):
             raise ProtocolError("a range ends before it begins")
         count = sum(last - first + 1 for _, first, last in known.claimed)
@@ -169,9 +172,3 @@ def _ranges(deliveries: Sequence[Delivery]) -> list[list[int]]:
         else:
             ranges.append([each.queue, each.sequence, each.sequence])
     return ranges
-
-
-def _name(consumer: str) -> str:
-    if len(consumer.encode()) > NAME_BYTES_MAX or has_control_characters(consumer):
-        raise ProtocolError(f"a consumer has at most {NAME_BYTES_MAX} bytes and no control characters")
-    return consumer

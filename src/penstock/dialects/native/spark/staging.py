@@ -27,6 +27,7 @@ from penstock.dialects.wire.http import (
     Response,
     Routes,
     checked_name,
+    checked_text,
     decoded,
     has_control_characters,
     json_response,
@@ -45,7 +46,6 @@ from penstock.limits import (
     HEADERS_BYTES_MAX,
     INT32_MAX,
     KEY_BYTES_MAX,
-    NAME_BYTES_MAX,
     STAGED_CHUNK_BYTES_MAX,
     STAGED_CHUNK_ROWS_MAX,
     STAGED_CHUNKS_MAX,
@@ -122,7 +122,7 @@ class StagedRows:
         for queue in self.queues:
             checked_name(queue.encode())
         for about in columns["object"].unique().to_pylist() if "object" in columns else ():
-            _check_object(about or "")
+            checked_text(about or "", "object", 0)
         for text in columns["content_type"].unique().to_pylist() if "content_type" in columns else ():
             checked_media_type(text or "", "content_type")
         _check_range(columns, "priority", UINT32_MAX)
@@ -234,11 +234,6 @@ def _changes(array: pa.Array) -> NDArray[np.int64]:
     return np.flatnonzero(numbers[1:] != numbers[:-1]).astype(np.int64) + 1
 
 
-def _check_object(text: str) -> None:
-    if len(text.encode()) > NAME_BYTES_MAX or has_control_characters(text):
-        raise ProtocolError(f"object has at most {NAME_BYTES_MAX} bytes and no control characters")
-
-
 def _check_range(columns: dict[str, pa.Array], name: str, high: int) -> None:
     if name in columns and columns[name].null_count < len(columns[name]):
         values = columns[name].drop_null().to_numpy()
@@ -298,7 +293,7 @@ class Staging:
         return self._commit(request, query, batch) if segment == _COMMIT else self._stage(request, query, batch)
 
     def _stage(self, request: Request, query: str, batch: int) -> Call:
-        part = _name(segments_of(request.target)[4], "part")
+        part = checked_name(unquote_to_bytes(segments_of(request.target)[4]), "the name of a part")
         chunk = number(parameters(request, "chunk"), "chunk", 0, STAGED_CHUNKS_MAX, 0)
         rows = StagedRows(request.body)
         rows.check()
@@ -327,23 +322,15 @@ class Staging:
         )
 
     def _describe(self, _: Request, segment: bytes) -> Call:
-        query = _name(segment, "query")
+        query = checked_name(unquote_to_bytes(segment), "the name of a query")
         return Call(DescribeStaged(query), lambda answer: _render_described(answer, query))
 
 
 def _query_and_batch(request: Request) -> tuple[str, int]:
     segments = segments_of(request.target)
-    return _name(segments[2], "query"), whole_number(segments[3], "the batch", 0, BATCH_MAX)
-
-
-def _name(segment: bytes, what: str) -> str:
-    try:
-        name = unquote_to_bytes(segment).decode()
-    except UnicodeDecodeError:
-        raise ProtocolError(f"the name of a {what} must be UTF-8") from None
-    if not 1 <= len(name.encode()) <= NAME_BYTES_MAX or has_control_characters(name):
-        raise ProtocolError(f"the name of a {what} has 1 to {NAME_BYTES_MAX} bytes and no control characters")
-    return name
+    return checked_name(unquote_to_bytes(segments[2]), "the name of a query"), whole_number(
+        segments[3], "the batch", 0, BATCH_MAX
+    )
 
 
 def _render(answer: Answer, status: int, document: object) -> Response:
