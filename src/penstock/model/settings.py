@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta, Struct
 
+from penstock.backoff import Growth
 from penstock.limits import (
     CONFIRMATIONS_MAX,
     INT32_MAX,
@@ -107,6 +108,28 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
             "Deliveries in all before a message is dropped; 0: no limit.",
         ),
     ] = 0
+    retry_delay_ns: Annotated[
+        Nanos,
+        _written(
+            _Seconds,
+            "Seconds before another delivery, after a lease ran out or a message was given back without a delay.",
+            "retry_delay",
+        ),
+    ] = 0
+    retry_backoff: Annotated[
+        Growth, _written(Growth, "How `retry_delay` grows with each delivery: not, by itself, or twofold.")
+    ] = "fixed"
+    retry_delay_max_ns: Annotated[
+        Nanos,
+        _written(_Lifetime | None, "The longest that `retry_delay` grows to; null: no limit.", "retry_delay_max"),
+    ] = NEVER_NS
+    retry_jitter: Annotated[
+        float,
+        _written(
+            Annotated[float, Meta(ge=0, le=1)],
+            "The share of the delay that is taken off at random, so that messages do not all come back together.",
+        ),
+    ] = 0.0
     confirmations: Annotated[
         int,
         _written(
@@ -156,4 +179,5 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
         return {name: value for name, value in fields.items() if name not in _LATER or value != _LATER[name]}
 
 
-_LATER: dict[str, Any] = {"topics": (), "confirm": True, "push": None}
+_RETRY = {"retry_delay_ns": 0, "retry_backoff": "fixed", "retry_delay_max_ns": NEVER_NS, "retry_jitter": 0.0}
+_LATER: dict[str, Any] = {"topics": (), "confirm": True, "push": None, **_RETRY}

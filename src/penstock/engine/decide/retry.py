@@ -3,6 +3,7 @@ nothing."""
 
 from __future__ import annotations
 
+from penstock.backoff import backoff_ns
 from penstock.engine.decide.draft import Draft
 from penstock.engine.decide.facts import facts_of
 from penstock.engine.queue import Queue
@@ -10,14 +11,19 @@ from penstock.engine.rows import Row
 from penstock.limits import NEVER_NS
 from penstock.model.events import DeadLettered, Event, Failed, FailedForAll, Rescheduled, Retried
 from penstock.model.lifecycle import DELAYED
+from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
+
+_SPREAD, _SPREAD_RANGE = 2_654_435_761, 1 << 32  # Multiplying by the first scatters neighbours over the range.
 
 
 def give_back(
     draft: Draft, queue: Queue, sequence: int, row: Row, delay_ns: Nanos, kind: type[Retried] = Retried
 ) -> Event:
-    """`kind`: the event if the message is delivered again."""
+    """`delay_ns`: 0 if the consumer asked for none; then the queue's own counts. `kind`: the event if the message is
+    delivered again."""
     settings, now = queue.settings, draft.now
+    delay_ns = delay_ns or (_backoff(settings, sequence, row.receives) if settings.retry_delay_ns else 0)
     facts = (now, queue.number, sequence, row.created, row.receives, row.consumer)
     visible_at = min(now + delay_ns, NEVER_NS)
     event: Event
@@ -31,6 +37,13 @@ def give_back(
             draft.end(queue, sequence)
     draft.events.append(event)
     return event
+
+
+def _backoff(settings: QueueSettings, sequence: int, receives: int) -> Nanos:
+    """Chance is made from the message and its attempt, so that deciding twice decides the same."""
+    chance = (sequence + receives) * _SPREAD % _SPREAD_RANGE / _SPREAD_RANGE
+    first_ns, longest_ns = settings.retry_delay_ns, settings.retry_delay_max_ns
+    return backoff_ns(max(receives, 1), first_ns, longest_ns, chance, settings.retry_backoff, settings.retry_jitter)
 
 
 def _failed(draft: Draft, queue: Queue, sequence: int, row: Row, kind: type[Retried]) -> Event:
