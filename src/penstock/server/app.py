@@ -87,6 +87,7 @@ class Application:
         )
         staging = Staging(
             services.staged_batches.commit,
+            services.requests.later,
             bytes_max=config.staging.bytes_max,
             lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
         )

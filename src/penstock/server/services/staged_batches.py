@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
 
 from penstock.dialects.native.spark.staging import StagedRows
 from penstock.engine.staging import Admission, Chunk
@@ -18,15 +17,13 @@ from penstock.limits import ADMITTED_ROWS_MAX
 from penstock.model.answers import Answer, Done, Refused
 from penstock.model.commands import AdmitRows, CommitBatch, DropStaged
 from penstock.model.settings import QueueSettings
-from penstock.server.services.contract import Service, answer_to
+from penstock.server.services.contract import Service, answer_to, resolve
 from penstock.server.writer.port import ServicePort
 
 logger = logging.getLogger(__name__)
 
 _STROKE_SECONDS = 0.002
 _LOOK_AROUND_SECONDS = 5.0
-
-Respond = Callable[[Answer], None]
 
 
 class StagedBatches(Service):
@@ -37,19 +34,17 @@ class StagedBatches(Service):
         self._chunk: Chunk | None = None  # The chunk whose rows are in memory.
         self._rows: StagedRows | None = None
         self._most = ADMITTED_ROWS_MAX  # Rows in one step.
-        self._waiting: list[tuple[str, Respond]] = []  # Clients that wait for a query's batch.
+        self._waiting: list[tuple[str, asyncio.Future[Answer]]] = []  # Clients that wait for a query's batch.
 
-    def commit(self, command: CommitBatch, respond: Respond) -> None:
-        """Commit a batch; respond when all of its rows are in their queues, and that is durable."""
-
-        def committed(answer: Answer) -> None:
-            if not isinstance(answer, Refused) and (self._under_way or self._is_admitting(command.query)):
-                self._waiting.append((command.query, respond))
-                self.wake()
-            else:
-                respond(answer)
-
-        self.writer.submit(command, committed)
+    async def commit(self, command: CommitBatch) -> Answer:
+        """Commit a batch; the answer comes when all of its rows are in their queues, and that is durable."""
+        answer: Answer = await answer_to(self.writer, command)
+        if isinstance(answer, Refused) or not (self._under_way or self._is_admitting(command.query)):
+            return answer
+        admitted: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((command.query, admitted))
+        self.wake()
+        return await admitted
 
     async def run(self) -> None:
         while True:
@@ -123,11 +118,11 @@ class StagedBatches(Service):
     def _answer(self) -> None:
         """Answer the clients whose batch is in its queues. No step is under way, so it is durable too."""
         waiting, self._waiting = self._waiting, []
-        for query, respond in waiting:
+        for query, admitted in waiting:
             if self._is_admitting(query):
-                self._waiting.append((query, respond))
+                self._waiting.append((query, admitted))
             else:
-                respond(Done())
+                resolve(admitted, Done())
 
     def _is_admitting(self, query: str) -> bool:
         return any(admission.query == query for admission in self.writer.engine.staging.admissions)
@@ -136,5 +131,5 @@ class StagedBatches(Service):
         """Answer those who wait. Their batches stay committed."""
         self._chunk = self._rows = None
         waiting, self._waiting = self._waiting, []
-        for _, respond in waiting:
-            respond(refused)
+        for _, admitted in waiting:
+            resolve(admitted, refused)

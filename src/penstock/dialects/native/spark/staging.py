@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import cached_property, lru_cache
 from itertools import pairwise, repeat
 from typing import Annotated, Any
@@ -23,6 +23,7 @@ from penstock.dialects.wire.http import (
     BodyRule,
     Call,
     Headers,
+    Later,
     Request,
     Response,
     Routes,
@@ -269,14 +270,15 @@ class _Commit(Struct, forbid_unknown_fields=True):
 
 
 _decode_commit = msgspec.json.Decoder(_Commit).decode
-Commit = Callable[[CommitBatch, Callable[[Answer], None]], None]
+Commit = Callable[[CommitBatch], Awaitable[Answer]]
 
 
 class Staging:
     """Requests in, commands out; answers in, responses out. `commit` answers when all rows are in their queues."""
 
-    def __init__(self, commit: Commit, *, bytes_max: int, lifetime_ns: Nanos) -> None:
+    def __init__(self, commit: Commit, later: Later, *, bytes_max: int, lifetime_ns: Nanos) -> None:
         self._commit_batch = commit
+        self._later = later
         self._bytes_max = bytes_max
         self._lifetime_ns = lifetime_ns
         self.routes: Routes = {
@@ -310,10 +312,11 @@ class Staging:
         command = CommitBatch(query, batch, [(each.part, each.chunks) for each in parts])
         if len({part for part, _ in command.parts}) < len(parts):
             raise ProtocolError("a part is named twice")
-        committed = {"query": query, "batch": batch}
-        return Awaited(
-            lambda respond: self._commit_batch(command, lambda answer: respond(_render(answer, 200, committed)))
-        )
+        return self._later(self._committed(command))
+
+    async def _committed(self, command: CommitBatch) -> Response:
+        answer = await self._commit_batch(command)
+        return _render(answer, 200, {"query": command.query, "batch": command.batch})
 
     def _drop(self, request: Request, _: bytes) -> Call:
         return Call(
