@@ -195,13 +195,13 @@ class OptionError(PenstockError):
 
 
 class EventsLostError(PenstockError):
-    """Events that a Spark job is to read are not there, or not the same any more. The query ends, unless it was told
-    to go on with what is left."""
+    """Events that a Spark job is to read are not there, or not the same any more. The query ends, unless it is set
+    to continue with what is left."""
 
 
 class MessagesLostError(PenstockError):
-    """Messages of a batch that a Spark job reads again are with other consumers now. The query ends, unless it was
-    told to go on without them."""
+    """Messages of a batch that a Spark job reads again are with other consumers now. The query ends, unless it is
+    set to continue without them."""
 
 
 class BrokerError(PenstockError):

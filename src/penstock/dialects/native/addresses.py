@@ -1,4 +1,4 @@
-"""Which addresses are out in the internet. Everything else is this machine, a network of our own, or nobody's.
+"""Which addresses are on the public internet. All others are this machine, a private network, or unused.
 
 The list is our own: what Python calls global changes with its version, and holds addresses at which cloud providers
 answer for the machine itself.
@@ -49,7 +49,7 @@ _ISATAP = (0x0000_5EFE, 0x0200_5EFE)  # The third quarter of an address that has
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address is out in the internet, in whatever notation: not this machine, not a network of our own."""
+    """Whether an address is on the public internet, in whatever notation: not this machine, not a private network."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _NOT_PUBLIC)
     if inner := _inner(address):

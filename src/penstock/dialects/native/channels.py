@@ -1,4 +1,4 @@
-"""Channels of the native API: queues of one subscriber each, fed by what is published to their topics."""
+"""Channels in the native API: queues of one subscriber each, which get what is published to their topics."""
 
 from __future__ import annotations
 

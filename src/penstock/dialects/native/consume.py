@@ -1,4 +1,4 @@
-"""Consuming in the native API: messages of a queue or channel as documents, and what has become of them."""
+"""Consuming in the native API: fetch the messages of a queue or channel, confirm them, extend their leases."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ class Consuming:
         return Settle(*place, confirmation.outcome, consumer, confirmation.delivery, delay_ns, result)
 
     def _settle_of_many(self, confirmation: _Confirmation) -> Settle | dict[str, Any]:
-        """Or the error to answer."""
+        """The command for one entry of a list, or the error to answer it with."""
         try:
             return self._settle(confirmation) or _failed(confirmation, Reason.NO_MESSAGE, Reason.NO_MESSAGE.sentence)
         except ProtocolError as error:

@@ -220,7 +220,7 @@ _CONTENT_TYPES = {form: media_type.encode() for media_type, form in _MEDIA_TYPES
 
 
 def _format(accept: bytes) -> Format | None:
-    """The form that a client likes best; of those that it likes as much, the first of ours."""
+    """The format that a client prefers; of equally good ones, our first."""
     best, best_weight = None, 0.0
     ranges = (
         [_media_range(part) for part in accept.decode("latin-1").split(",")] if accept.strip() else [("*/*", 1.0)]

@@ -39,7 +39,7 @@ TextOf = Callable[[int], str | None]  # What the number of a name stands for.
 
 
 class Event(Struct, gc=False):
-    """One letter of a record, with everything that is known of it. Names are numbers, 0 or None for none."""
+    """One letter of a record, with everything that is known about it. Names are numbers; 0 or None is no name."""
 
     offset: int
     following: int  # Which letter of the same record comes next, counted from 0; 0 if this was the last one.
@@ -68,7 +68,7 @@ class Event(Struct, gc=False):
 
     @property
     def next(self) -> bytes:
-        """From where a reader goes on that has dealt with this one."""
+        """Where a reader that has handled this event continues."""
         return b"%d" % (self.offset + 1) if not self.following else b"%d.%d" % (self.offset, self.following)
 
 
@@ -82,7 +82,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class EventWriter:
-    """Writes events down, one at a time. What an event does not have is left out; only the name of a queue that is
+    """Encodes events, one at a time. What an event does not have is left out; only the name of a queue that is
     long gone is null.
 
     By hand, in pieces that are put together: three times as fast as making a document of each.
@@ -102,7 +102,7 @@ class EventWriter:
             yield self._object(event, event.next) + b"\n"
 
     def sent_events(self, events: Iterable[Event]) -> Iterator[bytes]:
-        """Server-Sent Events; the id of each says from where to go on after it."""
+        """Server-Sent Events; the id of each is where to continue after it."""
         for event in events:
             following = event.next
             yield b"id: %b\ndata: %b\n\n" % (following, self._object(event, following))
@@ -176,7 +176,7 @@ _NAMED_MAX = 4096
 
 
 def headers_by_name(data: bytes) -> dict[str, str | dict[str, str]] | None:
-    """What dialects keep with a message, as fields; the producer's time has one of its own. None if it is no text."""
+    """What dialects keep with a message, as fields; the producer's time is one of its own. None if it is not text."""
     try:
         named = {name.decode(): value.decode() for name, value in decode_headers(data).items()}
     except (msgspec.DecodeError, UnicodeDecodeError):

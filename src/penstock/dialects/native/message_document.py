@@ -1,4 +1,4 @@
-"""The message document: everything there is to know of a message, in the words of the topics dialect."""
+"""The message document: everything that is known about a message, as JSON."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATUS = tuple(state.name.lower() for state in State)
 
 
 def held_document(message: Held, queue: str, ids: MessageIds, *, bodies: bool, raw: bool) -> Document:
-    """A message as its queue holds it. Who has had it, and when, is in its events alone."""
+    """A message as its queue holds it. Only its events say who had it, and when."""
     status = STATUS[message.state]
     document: Document = {
         "id": ids.make(*message.id).decode(),
@@ -53,12 +53,12 @@ def _held_parts(message: Held, *, raw: bool) -> Document:
 
 
 def is_queued(message: Held) -> bool:
-    """What is kept has been dealt with, unless several are to confirm it."""
+    """A kept message is done, unless more consumers have to confirm it."""
     return STATUS[message.state] != "kept" or message.is_awaited
 
 
 def _letter(status: str, receives: int) -> str | None:
-    """What has happened to it last. Of a message that was kept, only its events know that."""
+    """What happened to a message last. For a kept message, only its events say that."""
     if status == "kept":
         return None
     if status == "damaged":
@@ -100,7 +100,7 @@ class Traced(NamedTuple):
 
 
 def traced_document(traced: Traced, ids: MessageIds, *, raw: bool) -> Document:
-    """All there is to know about a message."""
+    """Everything that is known about a message."""
     place, story, _, held_by_place, events, whole, name, queue = traced
     # The removal of a queue is an event of the messages that were still in it.
     left = {stay.changed for stay in story.stays.values() if stay.letter == "D"}
@@ -166,7 +166,7 @@ def _content(traced: Traced, *, raw: bool) -> Document:
 
 
 def _parts(body: bytes | None, content_type: str, key: bytes, headers: bytes, *, raw: bool) -> Document:
-    """The message itself, and what goes with it where there is something."""
+    """The body, and the key and headers if there are any."""
     parts = message_field(body, content_type, raw=raw) if body is not None else {}
     return parts | (text_or_base64("key", key) if key else {}) | (_headers(headers) if headers else {})
 

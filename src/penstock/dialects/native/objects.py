@@ -1,4 +1,4 @@
-"""The Object History in the native API: what is known of an object and a key. `docs/native.md` has it in prose."""
+"""The Object History in the native API: the versions of an object and key. `docs/native.md` has it in prose."""
 
 from __future__ import annotations
 

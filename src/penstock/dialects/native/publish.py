@@ -1,4 +1,4 @@
-"""Publishing in the native API: messages to topics, as documents or as they are."""
+"""Publishing in the native API: to topics or to one queue, as JSON documents or as plain bodies."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Publishing:
         return self._publish(request, segment, queue_name(segments_of(request.target)[2]))
 
     def _publish(self, request: Request, _: bytes, queue: str = "") -> Response | Call:
-        """To the queues that topics name; or to this one alone."""
+        """Publish to the queues that the topics name, or only to `queue`."""
         content_type = request.headers.get(b"content-type", b"")
         if request.query or content_type.partition(b";")[0].strip().lower() not in _DOCUMENTS:
             message = _without_topics(_from_parameters(request, content_type), queue)
@@ -163,7 +163,7 @@ def _from_document(document: _Message, index: int, *, alone: bool) -> NewMessage
 
 
 def _body_of(document: _Message) -> tuple[bytes, str]:
-    """Text is text, any other JSON is itself."""
+    """The body and its content type: a JSON string is text, any other JSON is stored as JSON."""
     raw = bytes(document.message)
     if document.message_base64 is not UNSET:
         if raw:

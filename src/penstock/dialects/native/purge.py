@@ -10,7 +10,7 @@ from penstock.dialects.wire.http import Awaited, Later, Request, Response, Route
 
 
 class Purging(Jobs, Protocol):
-    """What deletes the messages, for as long as it takes."""
+    """The service that deletes the messages, however long that takes."""
 
     async def purge(self, queue: str) -> Job: ...
 

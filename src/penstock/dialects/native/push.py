@@ -65,7 +65,7 @@ class Endpoint(Struct, frozen=True):
 
 
 def parse_url(url: str) -> Endpoint:
-    """Raises `ProtocolError` for what nothing can be pushed to."""
+    """Raises `ProtocolError` for a URL that messages cannot be pushed to."""
     if len(url) > PUSH_URL_BYTES_MAX:
         raise ProtocolError(f"a push url has at most {PUSH_URL_BYTES_MAX} characters")
     if not all("!" <= character <= "~" for character in url):
@@ -151,7 +151,7 @@ def _listed(topics: str) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _media_type(text: str) -> bytes:
-    """What is no header value is no media type either."""
+    """A value that cannot be a header cannot be a media type either."""
     plain = all(" " <= character <= "~" for character in text)
     return text.strip().encode("ascii") or _OCTETS if plain else _OCTETS
 
@@ -167,7 +167,7 @@ class Reply(Struct, frozen=True, gc=False):
 
 
 class ResponseReader:
-    """Reads the responses of one connection, of which one at a time is expected. Bodies and trailers are thrown away,
+    """Reads the responses on one connection, one at a time. Bodies and trailers are thrown away,
     and together they have one limit."""
 
     __slots__ = (
@@ -193,7 +193,7 @@ class ResponseReader:
         self._headers: dict[bytes, bytes] = {}
 
     def receive(self, data: bytes) -> Reply | None:
-        """The reply, when the response is complete, or as much of it has come as is read of any. Raises
+        """The reply, once the response is complete, or as much of it as is ever read. Raises
         `ProtocolError` for what is no response."""
         after_head, rest_bytes = self._head_is_complete, self._rest_bytes
         if not after_head:
@@ -214,7 +214,7 @@ class ResponseReader:
         return self._reply
 
     def end(self) -> Reply | None:
-        """The connection was closed: the reply, if that is how the response was to end."""
+        """The connection was closed: the reply, if the response ends that way."""
         return self._judge(keep_alive=False) if self._ended_by_close else None
 
     # Called by the parser.
@@ -257,7 +257,7 @@ class ResponseReader:
 
 
 def outcome_of(status: int, header: bytes) -> Outcome:
-    """What becomes of a message that was answered so. Redirects are not followed."""
+    """The outcome of a message, by the response to it. Redirects are not followed."""
     if status == _NO_CONTENT and header.strip().lower() == b"not-interested":
         return "not_interested"
     if 200 <= status < 300:
@@ -266,7 +266,7 @@ def outcome_of(status: int, header: bytes) -> Outcome:
 
 
 def retry_after_ns(text: bytes, now: Nanos) -> Nanos:
-    """How long an endpoint wants to be left alone: seconds, or a date. 0 if it does not say so, or not clearly."""
+    """How long an endpoint asks to wait, in seconds or as a date; 0 if it does not ask, or not clearly."""
     text = text.strip()
     if text.isdigit():
         seconds = int(text) if len(text) < 10 else RETRY_AFTER_SECONDS_MAX

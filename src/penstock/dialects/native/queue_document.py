@@ -1,4 +1,4 @@
-"""Queues and channels as documents of the native API: their settings as they are given, and as they are shown."""
+"""Queues and channels as JSON documents of the native API: settings in, settings and status out."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def checked_topic(topic: str) -> str:
 def listed(
     request: Request, word: str, shown: Callable[[QueueDescription], dict[str, Any]], *, channels: bool = False
 ) -> Work:
-    """A page of all queues, or of the channels alone, under this word."""
+    """A page of all queues, or only of the channels, in the field `word`."""
     given = parameters(request, "offset", "limit")
     offset = number(given, "offset", 0, INT32_MAX, 0)
     limit = number(given, "limit", 1, _PAGE_MAX, _PAGE_DEFAULT)

@@ -64,7 +64,7 @@ class Queues:
         )
 
     def _put_queue(self, request: Request, segment: bytes) -> Awaited:
-        """Make a queue. One that is there with just these settings is as good as made."""
+        """Create a queue. One that exists with exactly these settings counts as created."""
         name = queue_name(segment)
         wanted = changed(QueueSettings(), request.body or b"{}")
 
@@ -84,8 +84,8 @@ class Queues:
         return Awaited(look)
 
     def _patch_queue(self, request: Request, segment: bytes) -> Awaited:
-        """Looked at and changed in one turn, so that nobody else's change is undone. What all queues have can be
-        changed, by the rules of what is found."""
+        """Change settings that all queues have. The queue is read and changed in one turn, so that no other change is
+        undone; a channel keeps the bounds of channels."""
         name = queue_name(segment)
         changed(QueueSettings(), request.body)
 

@@ -52,7 +52,7 @@ class Page(NamedTuple):
 
 
 class Searching(Protocol):
-    """What looks through the queues."""
+    """The service that looks through the queues."""
 
     async def search(self, criteria: Criteria, after: tuple[int, int], limit: int, *, bodies: bool) -> Page: ...
 
@@ -60,14 +60,14 @@ class Searching(Protocol):
 
 
 class Tracing(Protocol):
-    """What reads everything that was logged about a message."""
+    """The service that reads everything that was logged about a message."""
 
     async def message(self, place: Place, render: Callable[[Traced], Response]) -> Response:
         """Raises `RequestError`. `render` is called in a thread."""
 
 
 class Order(Struct, frozen=True):
-    """What a redrive is to do. The criteria name the queue that it takes messages from."""
+    """A redrive to carry out. The criteria name the queue that it takes messages from."""
 
     criteria: Criteria
     to: str  # Empty: each back to where it came from.
@@ -76,7 +76,7 @@ class Order(Struct, frozen=True):
 
 
 class Redriving(Jobs, Protocol):
-    """What moves messages, for as long as it takes."""
+    """The service that moves messages, however long that takes."""
 
     async def redrive(self, order: Order) -> Job: ...
 
@@ -186,7 +186,7 @@ def criteria_of(given: Given) -> Criteria:
 
 
 def _one(given: Given, name: str, bytes_max: int) -> str:
-    """A parameter that is there once, if it is there."""
+    """A parameter that may be given once."""
     values = given.get(name, [""])
     if len(values) > 1:
         raise ProtocolError(f"{name} is given more than once")

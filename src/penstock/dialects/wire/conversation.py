@@ -1,4 +1,4 @@
-"""A connection that talks both ways, as values: frames in, frames out, commands in between.
+"""A connection that stays open, as values: frames in, frames out, commands in between.
 
 A dialect that is more than requests and responses is a `Conversation`. It lives in a shell, its `Peer`, which owns
 the socket and joins it to the broker.
@@ -38,7 +38,7 @@ class Peer(Protocol):
         """Call when everything decided so far has reached the stage."""
 
     def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
-        """Call once when the queue, which need not be there yet, has a message that is ready; at once if it has."""
+        """Call once when the queue has a ready message; at once if it has one now. The queue need not exist yet."""
 
     def follow(self, queue: int, sequence: int, report: Callable[[Kind], None]) -> Cancelable:
         """Report each later event of a message, when it is durable, up to its last."""
@@ -56,7 +56,7 @@ class Conversation(Protocol):
     def opened(self) -> None: ...
 
     def received(self, frame: bytes, *, binary: bool = False) -> None:
-        """A whole frame or line has come. Never raises, whatever is in it."""
+        """A whole frame or line has arrived. Never raises, whatever is in it."""
 
     def settle(self) -> None:
         """Carry out what came together: that was all of it. Also called when the client reads again."""

@@ -52,18 +52,18 @@ class FrameReader:
 
     @property
     def buffered_bytes(self) -> int:
-        """What is kept of a message that is not whole yet."""
+        """The bytes kept of an incomplete message."""
         partial, begun = self._partial, self._begun
         return (len(partial) if partial else 0) + (len(begun) if begun else 0)
 
     @property
     def unfinished(self) -> bool:
-        """Something of a message has come, and not all of it."""
+        """A message has begun and is not complete."""
         return self._partial is not None or self._begun is not None
 
     @property
     def missing_bytes(self) -> int:
-        """What must come until the frame that has begun is whole; 0: none has, or its size is not known yet."""
+        """The bytes missing from the frame that has begun; 0: there is none, or its size is not known yet."""
         return max(0, self._needed - len(self._partial)) if self._partial else 0
 
     def receive(self, data: bytes, messages: list[tuple[int, bytes]]) -> None:
@@ -123,7 +123,7 @@ class FrameReader:
             raise FrameError(TOO_BIG, f"the message is over {WS_MESSAGE_BYTES_MAX} bytes")
 
     def _take(self, first: int, payload: bytes, messages: list[tuple[int, bytes]]) -> None:
-        """A frame that is in order, but no whole text."""
+        """A correct frame that is not a whole text."""
         opcode = first & 0x0F
         if opcode >= CLOSE or (first & _FINAL and self._begun is None):
             messages.append((opcode, payload))
@@ -139,7 +139,7 @@ class FrameReader:
 
 
 def head(opcode: int, size: int) -> bytes:
-    """What goes before a payload of this size on its way to a client."""
+    """The header of a frame to a client with a payload of this size."""
     if size < _TWO_BYTES:
         return SHORT_HEADS[opcode][size]
     if size < 1 << 16:
@@ -154,7 +154,7 @@ def close_payload(code: int, reason: str) -> bytes:
 
 
 def close_code(payload: bytes) -> int:
-    """The code in a close frame of the peer. Raises `FrameError` if there can be none such."""
+    """The code in a close frame of the peer. Raises `FrameError` for a code that is not allowed."""
     if not payload:
         return NO_CODE
     code = int.from_bytes(payload[:2], "big")

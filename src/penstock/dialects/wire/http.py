@@ -1,4 +1,4 @@
-"""HTTP as values: what a dialect gets and gives. Bytes and sockets are the shell's business."""
+"""HTTP as values: the requests a dialect gets and the responses it gives. The shell has the bytes and sockets."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Sink(Protocol):
         """There are no more pieces."""
 
     def fail(self) -> None:
-        """There should be more, and they cannot be had: the client must not take what it has for the whole."""
+        """There are more pieces, but they cannot be read: the client must not take what it has for the whole."""
 
 
 class Source(Protocol):
@@ -74,7 +74,7 @@ class Source(Protocol):
         """The broker is about to stop: end now if you would not end by yourself."""
 
     def close(self) -> None:
-        """Nobody listens any more. Called once; also after the end."""
+        """The client is gone or has everything. Called once."""
 
 
 class Stream(Struct, gc=False):
@@ -101,7 +101,7 @@ Steps = Generator[Command | None, Answer, Response]
 
 
 class Work(Struct, gc=False):
-    """A response that takes long to make. Others have their turn between two parts of it."""
+    """A response that takes long to make. Other requests are served between two parts of it."""
 
     steps: Steps
 
@@ -156,7 +156,7 @@ def refusal(refused: Refused) -> Response:
 
 
 def too_many_messages(count: int | None = None) -> ProtocolError:
-    """`count`: unknown if there are so many that nobody has counted them."""
+    """`count`: None if there are too many to be counted."""
     got = f"got {count}" if count else "got more"
     return ProtocolError(f"at most {BATCH_MESSAGES_MAX} messages per request, {got}", Fault.TOO_LARGE)
 

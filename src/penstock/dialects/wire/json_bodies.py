@@ -64,7 +64,7 @@ def says_json(content_type: str) -> bool:
 
 
 def _keeps_all(compact: bytes, again: bytes) -> bool:
-    """Was nothing lost when it was parsed and written again?"""
+    """Whether nothing was lost when it was parsed and written again."""
     before, after = _without_escapes(compact), _without_escapes(again)
     if before.count(b'":') != after.count(b'":'):
         return False
@@ -75,7 +75,7 @@ def _keeps_all(compact: bytes, again: bytes) -> bool:
 
 
 def _are_exact(compact: bytes) -> bool:
-    """Can a double hold all whole numbers?"""
+    """Whether a double can hold all whole numbers."""
     found = _long_number.search(compact) and _long_integer.findall(_string.sub(b"", _without_escapes(compact)))
     return all(len(number) == 16 and int(number) <= _EXACT_INTEGER_MAX for number in found or ())
 

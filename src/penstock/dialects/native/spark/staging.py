@@ -89,7 +89,7 @@ TYPES: dict[str, Any] = {
 
 
 class StagedRows:
-    """Rows as they were sent: an Arrow stream. Each is a message, and has its queue, or its topics in lines."""
+    """The rows of an Arrow stream. Each is a message with a queue, or with topics joined by line feeds."""
 
     def __init__(self, data: bytes) -> None:
         """Raises `ProtocolError` for bytes that cannot be read. `check` looks at the rows."""
@@ -164,13 +164,13 @@ class StagedRows:
 
     @cached_property
     def _bounds(self) -> NDArray[np.int64]:
-        """Where rows for another queue begin, and the end."""
+        """The rows at which another queue begins, and the end."""
         changes = _changes(self._columns["queue"]) if "queue" in self._columns else ()
         return np.append(changes, self.count).astype(np.int64)
 
     @cached_property
     def _alike(self) -> bool:
-        """Do they differ in nothing but their bodies and their queues?"""
+        """Whether rows differ only in their bodies and queues."""
         columns = self._columns
         plain = all(name not in columns or columns[name].null_count == self.count for name in ("key", "headers"))
         same = ("object", "priority", "delay", "content_type")
@@ -230,7 +230,7 @@ def _plain(column: pa.ChunkedArray, kind: Any) -> pa.Array:
 
 
 def _changes(array: pa.Array) -> NDArray[np.int64]:
-    """The rows that have another value than the row before."""
+    """The rows whose value differs from the row before."""
     numbers = array.dictionary_encode(null_encoding="encode").indices.to_numpy(zero_copy_only=False)
     return np.flatnonzero(numbers[1:] != numbers[:-1]).astype(np.int64) + 1
 
