@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.engine.engine import Engine
-from penstock.engine.names import NameSweep, StoredNames
+from penstock.engine.name_sweep import NameSweep
+from penstock.engine.names import StoredNames
 from penstock.errors import Reason
 from penstock.limits import NAME_NUMBER_MAX, NAMES_FORGOTTEN_AT_ONCE, NAMES_RECALLED_MAX, NAMES_SWEPT_MIN
 from penstock.model.answers import Delivery, Published, Receipt, Refused

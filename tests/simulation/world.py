@@ -9,7 +9,7 @@ from itertools import count
 from random import Random
 
 from penstock.engine.engine import Engine
-from penstock.engine.names import NameSweep
+from penstock.engine.name_sweep import NameSweep
 from penstock.errors import Reason
 from penstock.limits import SECOND_NS
 from penstock.model.answers import Answer, Delivery, Done, Pulled, Receipt, Refused

@@ -22,7 +22,7 @@ from penstock.model.commands import (
     Tick,
 )
 from penstock.model.events import Event
-from penstock.model.settings import QueueSettings
+from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Nanos
 from penstock.storage.memory import MemoryLog
 
@@ -81,6 +81,11 @@ class Rig:
         answer = self.do(CreateQueue(name, QueueSettings(**settings)))
         assert isinstance(answer, QueueDescription), answer
         return answer
+
+    def with_dead_letters(self, *, max_receives: int = 1, **settings: Any) -> None:
+        """A queue `work` whose dead letters go to `dead`."""
+        self.create("dead")
+        self.create("work", redrive_policy=RedrivePolicy(max_receives, "dead"), **settings)
 
     def publish(self, queue: str, *messages: bytes | NewMessage) -> list[Receipt]:
         new = [NewMessage(each) if isinstance(each, bytes) else each for each in messages]

@@ -11,12 +11,9 @@ Numbers count on and are not used again, except that they begin anew after two b
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from penstock.errors import Reason
 from penstock.limits import (
@@ -26,15 +23,8 @@ from penstock.limits import (
     NAMES_DEFAULT,
     NAMES_RECALLED_MAX,
     NAMES_SWEPT_MIN,
-    ROWS_SWEPT_AT_ONCE,
 )
 from penstock.model.answers import Refused
-
-if TYPE_CHECKING:
-    from penstock.engine.queue import Queue
-    from penstock.engine.state import EngineState
-
-_COLUMNS = ("content_type", "sender", "object", "topics", "consumer")
 
 
 class Names:
@@ -176,42 +166,3 @@ class StoredNames(msgspec.Struct, omit_defaults=True):
     def by_number(self) -> dict[int, str]:
         numbers = self.numbers or range(len(self.names))
         return {number: text for number, text in zip(numbers, self.names, strict=True) if number}
-
-
-class NameSweep:
-    """One look at everything that uses names. The engine goes on meanwhile: what it asks for, or moves from one queue
-    to another, is kept by `Names` itself."""
-
-    def __init__(self, engine: EngineState) -> None:
-        self._engine = engine
-        self._slices = self._look()
-        engine.names.begin_sweep()
-
-    def step(self) -> bool:
-        """Look at one slice; False at the end, when there may be names to forget."""
-        if next(self._slices, False):
-            return True
-        self._engine.names.have_been_swept()
-        return False
-
-    def _look(self) -> Iterator[bool]:
-        for number in list(self._engine.queues):
-            if queue := self._engine.queues.get(number):
-                self._engine.names.keep(queue.groups.names())
-                yield True
-                yield from self._look_at(queue)
-
-    def _look_at(self, queue: Queue) -> Iterator[bool]:
-        following = 0
-        while self._engine.queues.get(queue.number) is queue:
-            sequences, rows = queue.rows.piece_from(following, ROWS_SWEPT_AT_ONCE)
-            if not len(sequences):
-                return
-            self._engine.names.keep(used_in(rows))
-            following = int(sequences[-1]) + 1
-            yield True
-
-
-def used_in(rows: NDArray[Any]) -> set[int]:
-    """The numbers of all names in rows."""
-    return set(np.concatenate([rows[name] for name in _COLUMNS]).tolist())

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 
-from penstock.engine.names import NameSweep
+from penstock.engine.name_sweep import NameSweep
 from penstock.limits import NAME_SWEEP_PAUSE_SECONDS, NAME_SWEEP_SECONDS
 from penstock.model.answers import Refused
 from penstock.model.commands import ForgetNames
