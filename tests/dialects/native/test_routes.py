@@ -24,7 +24,7 @@ IDS = MessageIds(bytes(16))
 ROOMS = (
     *(Queues(ANY), Channels(ANY, ANY, ANY), Publishing(IDS, QueueSettings(), 1), Consuming(IDS, ANY, 1, ANY)),
     *(Purges(ANY, ANY), Search(ANY, ANY, ANY, IDS, ANY, ANY), EventLog(ANY, ANY, IDS), Objects(IDS)),
-    *(Claims(IDS), Staging(ANY, bytes_max=1, lifetime_ns=1)),
+    *(Claims(IDS), Staging(ANY, ANY, bytes_max=1, lifetime_ns=1)),
 )
 
 
