@@ -15,20 +15,13 @@ from collections.abc import Iterable
 
 import msgspec
 
+from penstock import limits
 from penstock.errors import Reason
-from penstock.limits import (
-    NAME_NUMBER_MAX,
-    NAMES_CHARACTERS_EACH,
-    NAMES_CHARACTERS_MIN,
-    NAMES_DEFAULT,
-    NAMES_RECALLED_MAX,
-    NAMES_SWEPT_MIN,
-)
 from penstock.model.answers import Refused
 
 
 class Names:
-    def __init__(self, most: int = NAMES_DEFAULT) -> None:
+    def __init__(self, most: int = limits.NAMES_DEFAULT) -> None:
         self.most = most
         self.texts: dict[int, str] = {0: ""}  # Number 0 is no name.
         self.last = 0  # The number that was given out last.
@@ -39,7 +32,7 @@ class Names:
         self.numbers: dict[str, int] = {"": 0}
         self._unasked: dict[str, int] = {}
         self._doomed: list[int] = []  # At the end of a sweep: to be forgotten, unless somebody asks for them first.
-        self._swept_at = NAMES_SWEPT_MIN  # How many names are worth the next sweep.
+        self._swept_at = limits.NAMES_SWEPT_MIN  # How many names are worth the next sweep.
         self._refused = False  # Since the last sweep.
 
     def __len__(self) -> int:
@@ -60,8 +53,8 @@ class Names:
         """Why there is no room for a new name, if there is none. All names are bounded by their number, and long ones
         by their length as well. `more`: how many names a decision has defined that are not applied yet."""
         count, characters = len(self) + more, self.characters + more_characters
-        most_characters = max(self.most * NAMES_CHARACTERS_EACH, NAMES_CHARACTERS_MIN)
-        is_too_long = len(text) > NAMES_CHARACTERS_EACH and characters + len(text) > most_characters
+        most_characters = max(self.most * limits.NAMES_CHARACTERS_EACH, limits.NAMES_CHARACTERS_MIN)
+        is_too_long = len(text) > limits.NAMES_CHARACTERS_EACH and characters + len(text) > most_characters
         if count < self.most and not is_too_long:
             return None
         self._refused = True
@@ -72,7 +65,7 @@ class Names:
     def next_number(self, number: int) -> int:
         """The next free number after this one."""
         while True:
-            number = number % NAME_NUMBER_MAX + 1
+            number = number % limits.NAME_NUMBER_MAX + 1
             if number not in self.texts:
                 return number
 
@@ -92,7 +85,7 @@ class Names:
         if self._unasked.pop(text, 0) == 0:
             del self.numbers[text]
         self.recalled[number] = text
-        if len(self.recalled) > NAMES_RECALLED_MAX:
+        if len(self.recalled) > limits.NAMES_RECALLED_MAX:
             self.recalled.popitem(last=False)
 
     # ── Swept ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -138,8 +131,8 @@ class Names:
         self._unasked, unused = {}, self._unasked
         self.numbers |= unused
         # Half of the room that is left, at most: so that a sweep has time to find some before it is gone.
-        grown = max(NAMES_SWEPT_MIN, min(2 * len(self), (len(self) + self.most) // 2))
-        self._swept_at = max(grown, len(self) + NAMES_SWEPT_MIN // 4)
+        grown = max(limits.NAMES_SWEPT_MIN, min(2 * len(self), (len(self) + self.most) // 2))
+        self._swept_at = max(grown, len(self) + limits.NAMES_SWEPT_MIN // 4)
 
     # ── Snapshots ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -12,19 +12,8 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta, Struct
 
+from penstock import limits
 from penstock.backoff import Growth
-from penstock.limits import (
-    CONFIRMATIONS_MAX,
-    INT32_MAX,
-    NEVER_NS,
-    PUSH_IN_FLIGHT_DEFAULT,
-    PUSH_IN_FLIGHT_MAX,
-    PUSH_SECONDS_DEFAULT,
-    PUSH_SECONDS_MAX,
-    PUSH_URL_BYTES_MAX,
-    SECOND_NS,
-    TOPICS_MAX,
-)
 from penstock.model.values import Nanos
 
 
@@ -53,9 +42,9 @@ def _written(written: Any, description: str = "", name: str = "", *, of_channels
     return Meta(extra={"setting": Setting(written, description, name, of_channels)})
 
 
-_Count = Annotated[int, Meta(ge=1, le=INT32_MAX)]
-_Seconds = Annotated[float, Meta(ge=0, le=INT32_MAX)]
-_Lifetime = Annotated[float, Meta(gt=0, le=INT32_MAX)]
+_Count = Annotated[int, Meta(ge=1, le=limits.INT32_MAX)]
+_Seconds = Annotated[float, Meta(ge=0, le=limits.INT32_MAX)]
+_Lifetime = Annotated[float, Meta(gt=0, le=limits.INT32_MAX)]
 _Keep = Literal["finished", "all"]
 
 
@@ -69,13 +58,13 @@ class RedrivePolicy(Struct, frozen=True):
 class Push(Struct, frozen=True):
     """Where the broker sends a channel's messages, instead of waiting for somebody to fetch them."""
 
-    url: Annotated[str, _written(Annotated[str, Meta(max_length=PUSH_URL_BYTES_MAX)])]
-    max_in_flight: Annotated[int, _written(Annotated[int, Meta(ge=1, le=PUSH_IN_FLIGHT_MAX)])] = (
-        PUSH_IN_FLIGHT_DEFAULT
+    url: Annotated[str, _written(Annotated[str, Meta(max_length=limits.PUSH_URL_BYTES_MAX)])]
+    max_in_flight: Annotated[int, _written(Annotated[int, Meta(ge=1, le=limits.PUSH_IN_FLIGHT_MAX)])] = (
+        limits.PUSH_IN_FLIGHT_DEFAULT
     )
-    timeout_ns: Annotated[Nanos, _written(Annotated[float, Meta(gt=0, le=PUSH_SECONDS_MAX)], name="timeout")] = (
-        PUSH_SECONDS_DEFAULT * SECOND_NS
-    )
+    timeout_ns: Annotated[
+        Nanos, _written(Annotated[float, Meta(gt=0, le=limits.PUSH_SECONDS_MAX)], name="timeout")
+    ] = limits.PUSH_SECONDS_DEFAULT * limits.SECOND_NS
 
 
 class QueueSettings(Struct, frozen=True, kw_only=True):
@@ -92,11 +81,11 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     retention_ns: Annotated[
         Nanos,
         _written(_Lifetime | None, "Seconds after which a message expires; null: never.", "retention_timeout"),
-    ] = NEVER_NS
+    ] = limits.NEVER_NS
     visibility_ns: Annotated[
         Nanos,
         _written(_Seconds, "Seconds for which a delivered message is hidden from others.", "visibility_timeout"),
-    ] = 30 * SECOND_NS
+    ] = 30 * limits.SECOND_NS
     delay_ns: Annotated[Nanos, _written(_Seconds, "Seconds for which a new message is hidden.", "message_delay")] = 0
     deduplication: Annotated[
         bool, _written(bool, "A body that is in the queue already is not stored again.", "message_deduplication")
@@ -104,7 +93,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     retries: Annotated[
         int,
         _written(
-            Annotated[int, Meta(ge=0, le=INT32_MAX)],
+            Annotated[int, Meta(ge=0, le=limits.INT32_MAX)],
             "Deliveries in all before a message is dropped; 0: no limit.",
         ),
     ] = 0
@@ -122,7 +111,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     retry_delay_max_ns: Annotated[
         Nanos,
         _written(_Lifetime | None, "The longest that `retry_delay` grows to; null: no limit.", "retry_delay_max"),
-    ] = NEVER_NS
+    ] = limits.NEVER_NS
     retry_jitter: Annotated[
         float,
         _written(
@@ -133,7 +122,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     confirmations: Annotated[
         int,
         _written(
-            Annotated[int, Meta(ge=1, le=CONFIRMATIONS_MAX)],
+            Annotated[int, Meta(ge=1, le=limits.CONFIRMATIONS_MAX)],
             "Consumers that must confirm a message before it is completed.",
         ),
     ] = 1
@@ -151,7 +140,7 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
     topics: Annotated[
         tuple[str, ...],
         _written(
-            Annotated[list[str], Meta(min_length=1, max_length=TOPICS_MAX)],
+            Annotated[list[str], Meta(min_length=1, max_length=limits.TOPICS_MAX)],
             "Topics, or beginnings of topics with a star at the end.",
             of_channels=True,
         ),
@@ -179,5 +168,5 @@ class QueueSettings(Struct, frozen=True, kw_only=True):
         return {name: value for name, value in fields.items() if name not in _LATER or value != _LATER[name]}
 
 
-_RETRY = {"retry_delay_ns": 0, "retry_backoff": "fixed", "retry_delay_max_ns": NEVER_NS, "retry_jitter": 0.0}
+_RETRY = {"retry_delay_ns": 0, "retry_backoff": "fixed", "retry_delay_max_ns": limits.NEVER_NS, "retry_jitter": 0.0}
 _LATER: dict[str, Any] = {"topics": (), "confirm": True, "push": None, **_RETRY}

@@ -21,21 +21,7 @@ from penstock.dialects.native.search import Search
 from penstock.dialects.native.spark.claims import Claims
 from penstock.dialects.native.spark.staging import Staging
 from penstock.dialects.nq import Nq, PullDefaults
-from penstock.dialects.wire.http import (
-    JSON,
-    BodyRule,
-    Headers,
-    Request,
-    Response,
-    Routes,
-    Steps,
-    Work,
-    bad_request,
-    error_response,
-    method_not_allowed,
-    not_found,
-    segments_of,
-)
+from penstock.dialects.wire import http
 from penstock.errors import Fault, ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import SECOND_NS, SESSION_ID_MAX
@@ -99,7 +85,7 @@ class Application:
         }
         push, later = services.push, services.requests.later
         search = Search(services.searches, services.traces, services.redrives, ids, later, _soon)
-        self._routes: Routes = {
+        self._routes: http.Routes = {
             **mqs.routes,
             **nq.routes,
             **glovebox.routes,
@@ -119,65 +105,65 @@ class Application:
         self.submit = writer.submit
         self.decide_collected = writer.decide_collected
 
-    def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
-        rule = self._body_rules.get(_route_of(segments_of(target)), self._mqs.body_rule)
+    def body_rule(self, method: bytes, target: bytes, headers: http.Headers) -> http.BodyRule:
+        rule = self._body_rules.get(_route_of(http.segments_of(target)), self._mqs.body_rule)
         return rule(method, target, headers)
 
     def _settings_of(self, name: str) -> QueueSettings | None:
         queue = self._writer.engine.queue(name)
         return queue.settings if queue else None
 
-    def refusal(self, headers: Headers) -> Response | None:
+    def refusal(self, headers: http.Headers) -> http.Response | None:
         refused = self._browsers.refusal(headers)
-        return error_response(*refused) if refused else None
+        return http.error_response(*refused) if refused else None
 
-    def route(self, request: Request) -> Route:
-        segments = segments_of(request.target)
+    def route(self, request: http.Request) -> Route:
+        segments = http.segments_of(request.target)
         if self._guarded and segments[0] != b"health":
             authorization = request.headers.get(b"authorization")
             if not self._authenticator.allows(authorization):
                 challenge = b"WWW-Authenticate: " + self._authenticator.challenge(authorization) + b"\r\n"
-                return lambda _: error_response(Fault.UNAUTHORIZED, headers=challenge)
+                return lambda _: http.error_response(Fault.UNAUTHORIZED, headers=challenge)
         methods = self._routes.get(_route_of(segments))
         if methods is None:
             return self._handle_unknown
         handler = methods.get(request.method)
         if handler is None:
-            return lambda _: method_not_allowed(list(methods))
+            return lambda _: http.method_not_allowed(list(methods))
         return partial(_handle, handler, segments[-1])
 
-    def _handle_unknown(self, request: Request) -> Result:
-        return self._websockets.handshake(request) or not_found(request)
+    def _handle_unknown(self, request: http.Request) -> Result:
+        return self._websockets.handshake(request) or http.not_found(request)
 
     # ── The broker's own pages ──────────────────────────────────────────────────────────────────────────────
 
-    def _health(self, request: Request, _: bytes) -> Response:
+    def _health(self, request: http.Request, _: bytes) -> http.Response:
         """The reason of a failure may name files: if there are tokens, only clients that show one see it."""
         if self._writer.failure:
             known = self._authenticator.allows(request.headers.get(b"authorization"))
             reason = f": {self._writer.failure}" if known else ""
-            return Response(503, f"red: the log cannot be written{reason}".encode(), _TEXT)
+            return http.Response(503, f"red: the log cannot be written{reason}".encode(), _TEXT)
         if damaged := self._writer.engine.damaged:
             text = f"yellow: {damaged} damaged messages are set aside: see /v1/search?state=damaged"
-            return Response(200, text.encode(), _TEXT)
-        return Response(200, b"green", _TEXT)
+            return http.Response(200, text.encode(), _TEXT)
+        return http.Response(200, b"green", _TEXT)
 
-    def _metrics(self, _: Request, __: bytes) -> Work:
-        return Work(self._scraped())
+    def _metrics(self, _: http.Request, __: bytes) -> http.Work:
+        return http.Work(self._scraped())
 
-    def _scraped(self) -> Steps:
-        return Response(200, (yield from self._metrics_of.scrape()), b"Content-Type: " + CONTENT_TYPE + b"\r\n")
+    def _scraped(self) -> http.Steps:
+        return http.Response(200, (yield from self._metrics_of.scrape()), b"Content-Type: " + CONTENT_TYPE + b"\r\n")
 
-    def _openapi(self, _: Request, __: bytes) -> Response:
-        return Response(200, openapi_document(), JSON)
+    def _openapi(self, _: http.Request, __: bytes) -> http.Response:
+        return http.Response(200, openapi_document(), http.JSON)
 
-    def _asyncapi(self, _: Request, __: bytes) -> Response:
-        return Response(200, asyncapi_document(), JSON)
+    def _asyncapi(self, _: http.Request, __: bytes) -> http.Response:
+        return http.Response(200, asyncapi_document(), http.JSON)
 
 
-def _joined(*several: Routes) -> Routes:
+def _joined(*several: http.Routes) -> http.Routes:
     """Merge routes that share paths; each adds methods of its own."""
-    joined: Routes = {}
+    joined: http.Routes = {}
     for routes in several:
         for path, methods in routes.items():
             joined[path] = joined.get(path, {}) | methods
@@ -193,11 +179,11 @@ def ids_of(identity: Identity) -> MessageIds:
     return MessageIds(bytes.fromhex(identity.id_key), identity.shard)
 
 
-def _handle(handler: Callable[[Request, bytes], Result], segment: bytes, request: Request) -> Result:
+def _handle(handler: Callable[[http.Request, bytes], Result], segment: bytes, request: http.Request) -> Result:
     try:
         return handler(request, segment)
     except ProtocolError as error:
-        return bad_request(error)
+        return http.bad_request(error)
 
 
 def _route_of(segments: list[bytes]) -> tuple[bytes, int]:

@@ -7,18 +7,7 @@ from typing import Any
 
 from penstock.dialects.native.queue_document import ChannelDocument, changed, listed, view
 from penstock.dialects.native.queues import Submit
-from penstock.dialects.wire.http import (
-    Awaited,
-    Call,
-    Request,
-    Response,
-    Routes,
-    Work,
-    error_response,
-    json_response,
-    queue_name,
-    refusal,
-)
+from penstock.dialects.wire import http
 from penstock.errors import Fault, ProtocolError, Reason
 from penstock.limits import CHANNEL_RETRIES_MAX
 from penstock.model.answers import Answer, QueueDescription, Refused
@@ -44,7 +33,7 @@ class Channels:
         self._submit = submit
         self._check_push = check_push
         self._push_state = push_state
-        self.routes: Routes = {
+        self.routes: http.Routes = {
             (b"v1/channels", 2): {b"GET": self._list, b"HEAD": self._list},
             (b"v1/channels", 3): {
                 b"GET": self._get,
@@ -54,66 +43,68 @@ class Channels:
             },
         }
 
-    def _list(self, request: Request, _: bytes) -> Work:
+    def _list(self, request: http.Request, _: bytes) -> http.Work:
         return listed(request, "channels", self._view, channels=True)
 
-    def _get(self, _: Request, segment: bytes) -> Call:
-        return Call(DescribeQueue(queue_name(segment)), lambda answer: self._render(answer, 200))
+    def _get(self, _: http.Request, segment: bytes) -> http.Call:
+        return http.Call(DescribeQueue(http.queue_name(segment)), lambda answer: self._render(answer, 200))
 
-    def _put(self, request: Request, segment: bytes) -> Awaited:
+    def _put(self, request: http.Request, segment: bytes) -> http.Awaited:
         """Create a channel, or give an existing one exactly these settings."""
-        name = queue_name(segment)
+        name = http.queue_name(segment)
         wanted = changed(_NEW, request.body, ChannelDocument)
         if not wanted.topics:
             raise ProtocolError("topics is missing; a channel needs at least one")
         if wanted.push:
             self._check_push(name, wanted.push)
 
-        def make(found: QueueDescription | None, respond: Callable[[Response], None]) -> None:
+        def make(found: QueueDescription | None, respond: Callable[[http.Response], None]) -> None:
             if found is None:
                 self._submit(CreateQueue(name, wanted), lambda answer: respond(self._render(answer, 201)))
             elif not found.settings.topics:
-                respond(error_response(Reason.QUEUE_EXISTS, f"{name}; it is not a channel"))
+                respond(http.error_response(Reason.QUEUE_EXISTS, f"{name}; it is not a channel"))
             else:
                 self._submit(UpdateQueue(name, wanted), lambda answer: respond(self._render(answer, 200)))
 
         return self._looked_at(name, make)
 
-    def _delete(self, _: Request, segment: bytes) -> Awaited:
-        name = queue_name(segment)
+    def _delete(self, _: http.Request, segment: bytes) -> http.Awaited:
+        name = http.queue_name(segment)
 
-        def remove(found: QueueDescription | None, respond: Callable[[Response], None]) -> None:
+        def remove(found: QueueDescription | None, respond: Callable[[http.Response], None]) -> None:
             if found is None or not found.settings.topics:
                 respond(_no_channel(name))
             else:
                 self._submit(
                     DeleteQueue(name),
-                    lambda answer: respond(refusal(answer) if isinstance(answer, Refused) else Response(204)),
+                    lambda answer: respond(
+                        http.refusal(answer) if isinstance(answer, Refused) else http.Response(204)
+                    ),
                 )
 
         return self._looked_at(name, remove)
 
     def _looked_at(
-        self, name: str, act: Callable[[QueueDescription | None, Callable[[Response], None]], None]
-    ) -> Awaited:
+        self, name: str, act: Callable[[QueueDescription | None, Callable[[http.Response], None]], None]
+    ) -> http.Awaited:
         """Look at the queue and act on it in one turn, so that nothing changes in between."""
 
-        def look(respond: Callable[[Response], None]) -> None:
+        def look(respond: Callable[[http.Response], None]) -> None:
             def render(found: Answer) -> None:
                 if isinstance(found, Refused) and found.reason is not Reason.NO_QUEUE:
-                    respond(refusal(found))
+                    respond(http.refusal(found))
                 else:
                     act(found if isinstance(found, QueueDescription) else None, respond)
 
             self._submit(DescribeQueue(name), render, Stage.READY)
 
-        return Awaited(look)
+        return http.Awaited(look)
 
-    def _render(self, answer: Answer, status: int) -> Response:
+    def _render(self, answer: Answer, status: int) -> http.Response:
         if isinstance(answer, Refused):
-            return _no_channel(answer.detail) if answer.reason is Reason.NO_QUEUE else refusal(answer)
+            return _no_channel(answer.detail) if answer.reason is Reason.NO_QUEUE else http.refusal(answer)
         assert isinstance(answer, QueueDescription)
-        return json_response(status, self._view(answer)) if answer.settings.topics else _no_channel(answer.name)
+        return http.json_response(status, self._view(answer)) if answer.settings.topics else _no_channel(answer.name)
 
     def _view(self, channel: QueueDescription) -> dict[str, Any]:
         shown = view(channel)
@@ -122,5 +113,5 @@ class Channels:
         return shown
 
 
-def _no_channel(name: str) -> Response:
-    return error_response(Fault.NO_CHANNEL, name)
+def _no_channel(name: str) -> http.Response:
+    return http.error_response(Fault.NO_CHANNEL, name)

@@ -8,26 +8,9 @@ from typing import Annotated, Any, cast
 import msgspec
 from msgspec import Meta, Struct
 
+from penstock import limits
 from penstock.dialects.native.parameters import flag, number, parameters
-from penstock.dialects.wire.http import (
-    BodyRule,
-    Call,
-    Calls,
-    Headers,
-    Request,
-    Response,
-    Routes,
-    Stream,
-    checked_text,
-    decoded,
-    error_response,
-    json_response,
-    not_found,
-    queue_name,
-    refusal,
-    segments_of,
-    too_many_messages,
-)
+from penstock.dialects.wire import http
 from penstock.dialects.wire.json_bodies import message_field, text_or_base64
 from penstock.dialects.wire.json_bounds import longer_than
 from penstock.dialects.wire.kept_headers import decode_headers
@@ -35,21 +18,14 @@ from penstock.dialects.wire.pages import Soon, page
 from penstock.dialects.wire.times import nanos_of, rfc3339_nanos
 from penstock.errors import ErrorCode, Fault, ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
-from penstock.limits import (
-    BATCH_MESSAGES_MAX,
-    INT32_MAX,
-    LONG_POLL_SECONDS_MAX,
-    RESULT_BYTES_MAX,
-    SECOND_NS,
-)
 from penstock.model.answers import Answer, Delivery, Discarded, LeasedUntil, Received, Refused
 from penstock.model.commands import Extend, Fetch, Outcome, Receive, Settle
 from penstock.model.settings import QueueSettings
 
 SettingsOf = Callable[[str], QueueSettings | None]  # The settings of a queue, if it exists.
 
-_Seconds = Annotated[float, Meta(ge=0, le=INT32_MAX)]
-_Delivery = Annotated[int, Meta(ge=1, le=INT32_MAX)]
+_Seconds = Annotated[float, Meta(ge=0, le=limits.INT32_MAX)]
+_Delivery = Annotated[int, Meta(ge=1, le=limits.INT32_MAX)]
 
 
 class _Confirmation(Struct, forbid_unknown_fields=True):
@@ -70,7 +46,7 @@ class _Extension(Struct, forbid_unknown_fields=True):
 
 _decode_confirmation = msgspec.json.Decoder(_Confirmation).decode
 _decode_confirmations = msgspec.json.Decoder(list[_Confirmation]).decode
-_are_too_many = longer_than(BATCH_MESSAGES_MAX)
+_are_too_many = longer_than(limits.BATCH_MESSAGES_MAX)
 _decode_extension = msgspec.json.Decoder(_Extension).decode
 
 
@@ -81,48 +57,48 @@ class Consuming:
         self._ids = ids
         self._settings_of = settings_of
         self._soon = soon
-        self._body_rule = BodyRule(request_bytes_max)
-        self.routes: Routes = {
+        self._body_rule = http.BodyRule(request_bytes_max)
+        self.routes: http.Routes = {
             (b"v1/queues", 4): {b"GET": self._queue_messages},
             (b"v1/channels", 4): {b"GET": self._channel_messages},
             (b"v1/confirm", 2): {b"POST": self._confirm},
             (b"v1/extend", 2): {b"POST": self._extend},
         }
 
-    def body_rule(self, _: bytes, __: bytes, ___: Headers) -> BodyRule:
+    def body_rule(self, _: bytes, __: bytes, ___: http.Headers) -> http.BodyRule:
         return self._body_rule
 
     # ── Messages ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _queue_messages(self, request: Request, segment: bytes) -> Response | Call:
+    def _queue_messages(self, request: http.Request, segment: bytes) -> http.Response | http.Call:
         if segment != b"messages":
-            return not_found(request)
-        name = queue_name(segments_of(request.target)[2])
+            return http.not_found(request)
+        name = http.queue_name(http.segments_of(request.target)[2])
         return self._fetch(request, name, self._settings_of(name))
 
-    def _channel_messages(self, request: Request, segment: bytes) -> Response | Call:
+    def _channel_messages(self, request: http.Request, segment: bytes) -> http.Response | http.Call:
         if segment != b"messages":
-            return not_found(request)
-        name = queue_name(segments_of(request.target)[2])
+            return http.not_found(request)
+        name = http.queue_name(http.segments_of(request.target)[2])
         settings = self._settings_of(name)
         if settings is None or not settings.topics:
-            return error_response(Fault.NO_CHANNEL, name)
+            return http.error_response(Fault.NO_CHANNEL, name)
         return self._fetch(request, name, settings)
 
-    def _fetch(self, request: Request, name: str, settings: QueueSettings | None) -> Call:
+    def _fetch(self, request: http.Request, name: str, settings: QueueSettings | None) -> http.Call:
         given = parameters(request, "max", "wait", "consumer", "raw")
-        most = number(given, "max", 1, BATCH_MESSAGES_MAX, 1)
-        wait_ns = number(given, "wait", 0, LONG_POLL_SECONDS_MAX, 0) * SECOND_NS
-        consumer = checked_text(given["consumer"][0], "consumer") if "consumer" in given else ""
+        most = number(given, "max", 1, limits.BATCH_MESSAGES_MAX, 1)
+        wait_ns = number(given, "wait", 0, limits.LONG_POLL_SECONDS_MAX, 0) * limits.SECOND_NS
+        consumer = http.checked_text(given["consumer"][0], "consumer") if "consumer" in given else ""
         raw = flag(given, "raw", default=False)
         fetch: Fetch | Receive = Fetch(name, most, wait_ns, consumer=consumer)
         if consumer and settings and settings.confirmations > 1:
             fetch = Receive(name, consumer, most, wait_ns)
-        return Call(fetch, lambda answer: self._render_messages(name, answer, raw=raw))
+        return http.Call(fetch, lambda answer: self._render_messages(name, answer, raw=raw))
 
-    def _render_messages(self, name: str, answer: Answer, *, raw: bool) -> Response | Stream:
+    def _render_messages(self, name: str, answer: Answer, *, raw: bool) -> http.Response | http.Stream:
         if isinstance(answer, Refused):
-            return refusal(answer)
+            return http.refusal(answer)
         deliveries = answer.deliveries if isinstance(answer, Received) else cast("Sequence[Delivery]", answer)
         documents = (self._document(name, delivery, raw=raw) for delivery in deliveries)
         return page(documents, sum([delivery.body_bytes for delivery in deliveries]), self._soon)
@@ -149,32 +125,32 @@ class Consuming:
 
     # ── Outcomes ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _confirm(self, request: Request, _: bytes) -> Response | Call | Calls:
+    def _confirm(self, request: http.Request, _: bytes) -> http.Response | http.Call | http.Calls:
         alone = not request.body.lstrip().startswith(b"[")
         if not alone and _are_too_many(request.body):
-            raise too_many_messages()
+            raise http.too_many_messages()
         body = request.body
-        given = [decoded(_decode_confirmation, body)] if alone else decoded(_decode_confirmations, body)
-        if len(given) > BATCH_MESSAGES_MAX:
-            raise too_many_messages(len(given))
+        given = [http.decoded(_decode_confirmation, body)] if alone else http.decoded(_decode_confirmations, body)
+        if len(given) > limits.BATCH_MESSAGES_MAX:
+            raise http.too_many_messages(len(given))
         if alone:
             confirmation = given[0]
             command = self._settle(confirmation)
             if command is None:
-                return error_response(Reason.NO_MESSAGE)
-            return Call(command, lambda answer: _render_one(confirmation, answer))
+                return http.error_response(Reason.NO_MESSAGE)
+            return http.Call(command, lambda answer: _render_one(confirmation, answer))
         found = [(confirmation, self._settle_of_many(confirmation)) for confirmation in given]
         commands = [command for _, command in found if isinstance(command, Settle)]
         if not commands:
-            return json_response(200, _render_all(found, ()))
-        return Calls(commands, lambda answers: json_response(200, _render_all(found, answers)))
+            return http.json_response(200, _render_all(found, ()))
+        return http.Calls(commands, lambda answers: http.json_response(200, _render_all(found, answers)))
 
     def _settle(self, confirmation: _Confirmation) -> Settle | None:
         place = self._place(confirmation.id)
         result = confirmation.result.encode()
-        if len(result) > RESULT_BYTES_MAX:
-            raise ProtocolError(f"a result has at most {RESULT_BYTES_MAX} bytes, got {len(result)}")
-        consumer = None if confirmation.consumer is None else checked_text(confirmation.consumer, "consumer")
+        if len(result) > limits.RESULT_BYTES_MAX:
+            raise ProtocolError(f"a result has at most {limits.RESULT_BYTES_MAX} bytes, got {len(result)}")
+        consumer = None if confirmation.consumer is None else http.checked_text(confirmation.consumer, "consumer")
         delay_ns = nanos_of(confirmation.delay)
         if place is None:
             return None
@@ -187,21 +163,23 @@ class Consuming:
         except ProtocolError as error:
             return _failed(confirmation, error.fault, str(error))
 
-    def _extend(self, request: Request, _: bytes) -> Response | Call:
-        extension = decoded(_decode_extension, request.body)
+    def _extend(self, request: http.Request, _: bytes) -> http.Response | http.Call:
+        extension = http.decoded(_decode_extension, request.body)
         place = self._place(extension.id)
-        consumer = None if extension.consumer is None else checked_text(extension.consumer, "consumer")
+        consumer = None if extension.consumer is None else http.checked_text(extension.consumer, "consumer")
         if place is None:
-            return error_response(Reason.NO_MESSAGE)
+            return http.error_response(Reason.NO_MESSAGE)
         command = Extend(*place, nanos_of(extension.seconds), consumer, extension.delivery)
 
-        def render(answer: Answer) -> Response:
+        def render(answer: Answer) -> http.Response:
             if isinstance(answer, Refused):
-                return refusal(answer)
+                return http.refusal(answer)
             assert isinstance(answer, LeasedUntil)
-            return json_response(200, {"id": extension.id, "visible_at": rfc3339_nanos(answer.visible_at).decode()})
+            return http.json_response(
+                200, {"id": extension.id, "visible_at": rfc3339_nanos(answer.visible_at).decode()}
+            )
 
-        return Call(command, render)
+        return http.Call(command, render)
 
     def _place(self, text: str) -> tuple[int, int] | None:
         """None for an id that was never given out."""
@@ -212,10 +190,10 @@ class Consuming:
         return place
 
 
-def _render_one(confirmation: _Confirmation, answer: Answer) -> Response:
+def _render_one(confirmation: _Confirmation, answer: Answer) -> http.Response:
     if isinstance(answer, Refused):
-        return refusal(answer)
-    return json_response(200, _settled(confirmation, answer))
+        return http.refusal(answer)
+    return http.json_response(200, _settled(confirmation, answer))
 
 
 def _render_all(

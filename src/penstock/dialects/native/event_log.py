@@ -13,18 +13,7 @@ from msgspec import Struct
 
 from penstock.dialects.native.event_text import WORDS
 from penstock.dialects.native.parameters import flag, moment, number, parameters
-from penstock.dialects.wire.http import (
-    Awaited,
-    Later,
-    Request,
-    Response,
-    Routes,
-    Source,
-    Stream,
-    error_response,
-    json_response,
-    not_found,
-)
+from penstock.dialects.wire import http
 from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.errors import Fault, ProtocolError
 from penstock.ids import MessageIds
@@ -76,7 +65,7 @@ class LogRange(NamedTuple):
     next: int  # The offset after the last event.
     end: int  # The end of the log.
     bytes: int
-    source: Source
+    source: http.Source
 
 
 class LogDescription(NamedTuple):
@@ -94,7 +83,7 @@ class LogDescription(NamedTuple):
 class EventLogReader(Protocol):
     """What reads the log. Raises `RequestError`, `EventsRemovedError` and `DamagedLogError`."""
 
-    async def events(self, query: EventQuery) -> Source: ...
+    async def events(self, query: EventQuery) -> http.Source: ...
     async def batches(self, query: RangeQuery) -> LogRange: ...
     async def describe(self, names_from: int) -> LogDescription: ...
 
@@ -105,29 +94,29 @@ class EventLogReader(Protocol):
 class EventLog:
     """Requests in, queries out; streams and descriptions in, responses out."""
 
-    def __init__(self, reader: EventLogReader, later: Later, ids: MessageIds) -> None:
+    def __init__(self, reader: EventLogReader, later: http.Later, ids: MessageIds) -> None:
         self._reader = reader
         self._later = later
         self._ids = ids
-        self.routes: Routes = {
+        self.routes: http.Routes = {
             (b"v1/events", 2): {b"GET": self._events, b"HEAD": self._events},
             (b"v1/log", 2): {b"GET": self._log, b"HEAD": self._log},
             (b"v1/log", 3): {b"GET": self._batches, b"HEAD": self._batches},
         }
 
-    def _events(self, request: Request, _: bytes) -> Response | Awaited:
+    def _events(self, request: http.Request, _: bytes) -> http.Response | http.Awaited:
         chosen = _format(request.headers.get(b"accept", b""))
         if chosen is None:
-            return error_response(Fault.NOT_ACCEPTABLE, ", ".join(_MEDIA_TYPES))
+            return http.error_response(Fault.NOT_ACCEPTABLE, ", ".join(_MEDIA_TYPES))
         return self._later(self._streamed(_event_query(request, chosen)))
 
-    def _log(self, request: Request, _: bytes) -> Awaited:
+    def _log(self, request: http.Request, _: bytes) -> http.Awaited:
         given = parameters(request, "names_from")
         return self._later(self._described(number(given, "names_from", 0, NAME_NUMBER_MAX + 1, 0)))
 
-    def _batches(self, request: Request, segment: bytes) -> Response | Awaited:
+    def _batches(self, request: http.Request, segment: bytes) -> http.Response | http.Awaited:
         if segment != b"batches":
-            return not_found(request)
+            return http.not_found(request)
         given = parameters(request, "from", "to", "max_bytes")
         if "from" not in given:
             raise ProtocolError("from is missing: the offset to begin with")
@@ -140,22 +129,22 @@ class EventLog:
             raise ProtocolError("to is before from")
         return self._later(self._ranged(query))
 
-    async def _streamed(self, query: EventQuery) -> Stream:
+    async def _streamed(self, query: EventQuery) -> http.Stream:
         source = await self._reader.events(query)
         headers = b"Content-Type: " + _CONTENT_TYPES[query.format] + b"\r\nCache-Control: no-store\r\n"
         if query.format == "sse":
             headers += b"X-Accel-Buffering: no\r\n"  # Asks a proxy in front to pass events on as they come.
-        return Stream(200, headers, source, endless=query.follow)
+        return http.Stream(200, headers, source, endless=query.follow)
 
-    async def _ranged(self, query: RangeQuery) -> Stream:
+    async def _ranged(self, query: RangeQuery) -> http.Stream:
         found = await self._reader.batches(query)
         headers = (
             b"Content-Type: %b\r\nCache-Control: no-store\r\nX-Penstock-First-Offset: %d\r\n"
             b"X-Penstock-Next-Offset: %d\r\nX-Penstock-End-Offset: %d\r\n"
         ) % (_BATCHES, found.first, found.next, found.end)
-        return Stream(200, headers, found.source, length=found.bytes)
+        return http.Stream(200, headers, found.source, length=found.bytes)
 
-    async def _described(self, names_from: int) -> Response:
+    async def _described(self, names_from: int) -> http.Response:
         log = await self._reader.describe(names_from)
         parts = [{"first": first, "created": rfc3339_nanos(created).decode()} for first, created in log.parts]
         document = {
@@ -171,10 +160,10 @@ class EventLog:
             "texts": log.texts,
             "queues": log.queues,
         }
-        return json_response(200, document)
+        return http.json_response(200, document)
 
 
-def _event_query(request: Request, chosen: Format) -> EventQuery:
+def _event_query(request: http.Request, chosen: Format) -> EventQuery:
     given = parameters(request, "from", "since", "queue", "topic", "state", "follow", "limit", "bodies", "raw")
     start: From | Literal["earliest", "latest"] = _from(given["from"][0]) if "from" in given else "earliest"
     last_seen = request.headers.get(b"last-event-id", b"")

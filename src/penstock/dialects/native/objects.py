@@ -7,16 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 from penstock.dialects.native.message_document import time_text
 from penstock.dialects.native.parameters import number, parameters
-from penstock.dialects.wire.http import (
-    Call,
-    Request,
-    Response,
-    Routes,
-    checked_name,
-    json_response,
-    refusal,
-    segments_of,
-)
+from penstock.dialects.wire import http
 from penstock.dialects.wire.json_bodies import text_or_base64
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
@@ -29,23 +20,28 @@ from penstock.model.values import Version
 class Objects:
     def __init__(self, ids: MessageIds) -> None:
         self._ids = ids
-        self.routes: Routes = {(b"v1/objects", 4): {b"GET": self._get, b"HEAD": self._get}}
+        self.routes: http.Routes = {(b"v1/objects", 4): {b"GET": self._get, b"HEAD": self._get}}
 
-    def _get(self, request: Request, segment: bytes) -> Call:
+    def _get(self, request: http.Request, segment: bytes) -> http.Call:
         given = parameters(request, "limit")
         limit = number(given, "limit", 1, VERSIONS_SHOWN_MAX, VERSIONS_SHOWN_DEFAULT)
-        about, key = checked_name(unquote_to_bytes(segments_of(request.target)[2]), "an object"), _key(segment)
+        about, key = (
+            http.checked_name(unquote_to_bytes(http.segments_of(request.target)[2]), "an object"),
+            _key(segment),
+        )
 
-        def render(answer: Answer) -> Response:
+        def render(answer: Answer) -> http.Response:
             if isinstance(answer, Refused):
-                return refusal(answer)
+                return http.refusal(answer)
             assert isinstance(answer, ObjectDescription)
             shown = [self._shown(version, answer.queues) for version in answer.versions]
             newest = self._shown(answer.newest, answer.queues)
             newest["versions"] = newest.pop("version")
-            return json_response(200, {"object": about, **text_or_base64("key", key), **newest, "history": shown})
+            return http.json_response(
+                200, {"object": about, **text_or_base64("key", key), **newest, "history": shown}
+            )
 
-        return Call(DescribeObject(about, key, limit), render)
+        return http.Call(DescribeObject(about, key, limit), render)
 
     def _shown(self, version: Version, queues: dict[int, str]) -> dict[str, Any]:
         return {

@@ -6,20 +6,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.dialects.native.queue_document import ChannelDocument, QueueDocument, changed, listed, view
+from penstock.dialects.wire import http
 from penstock.dialects.wire.conversation import Cancelable
-from penstock.dialects.wire.http import (
-    Awaited,
-    Call,
-    Request,
-    Response,
-    Routes,
-    Work,
-    bad_request,
-    error_response,
-    json_response,
-    queue_name,
-    refusal,
-)
 from penstock.errors import ProtocolError, Reason
 from penstock.model.answers import Answer, QueueDescription, Refused
 from penstock.model.commands import Command, CreateQueue, DeleteQueue, DescribeQueue, UpdateQueue
@@ -38,7 +26,7 @@ class Queues:
 
     def __init__(self, submit: Submit) -> None:
         self._submit = submit
-        self.routes: Routes = {
+        self.routes: http.Routes = {
             (b"v1/queues", 2): {b"GET": self._list_queues, b"HEAD": self._list_queues},
             (b"v1/queues", 3): {
                 b"GET": self._get_queue,
@@ -51,45 +39,45 @@ class Queues:
 
     # ── Queues ──────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _list_queues(self, request: Request, _: bytes) -> Work:
+    def _list_queues(self, request: http.Request, _: bytes) -> http.Work:
         return listed(request, "queues", view)
 
-    def _get_queue(self, _: Request, segment: bytes) -> Call:
-        return Call(DescribeQueue(queue_name(segment)), lambda answer: _render_queue(answer, 200))
+    def _get_queue(self, _: http.Request, segment: bytes) -> http.Call:
+        return http.Call(DescribeQueue(http.queue_name(segment)), lambda answer: _render_queue(answer, 200))
 
-    def _delete_queue(self, _: Request, segment: bytes) -> Call:
-        return Call(
-            DeleteQueue(queue_name(segment)),
-            lambda answer: refusal(answer) if isinstance(answer, Refused) else Response(204),
+    def _delete_queue(self, _: http.Request, segment: bytes) -> http.Call:
+        return http.Call(
+            DeleteQueue(http.queue_name(segment)),
+            lambda answer: http.refusal(answer) if isinstance(answer, Refused) else http.Response(204),
         )
 
-    def _put_queue(self, request: Request, segment: bytes) -> Awaited:
+    def _put_queue(self, request: http.Request, segment: bytes) -> http.Awaited:
         """Create a queue. One that exists with exactly these settings counts as created."""
-        name = queue_name(segment)
+        name = http.queue_name(segment)
         wanted = changed(QueueSettings(), request.body or b"{}")
 
-        def look(respond: Callable[[Response], None]) -> None:
+        def look(respond: Callable[[http.Response], None]) -> None:
             def act(found: Answer) -> None:
                 if isinstance(found, QueueDescription):
                     if found.settings == wanted:
                         self._submit(DescribeQueue(name), lambda answer: respond(_render_queue(answer, 200)))
                     else:
                         why = "it is a channel" if found.settings.topics else "its settings differ"
-                        respond(error_response(Reason.QUEUE_EXISTS, f"{name}; {why}"))
+                        respond(http.error_response(Reason.QUEUE_EXISTS, f"{name}; {why}"))
                 else:
                     self._submit(CreateQueue(name, wanted), lambda answer: respond(_render_queue(answer, 201)))
 
             self._submit(DescribeQueue(name), act, Stage.READY)
 
-        return Awaited(look)
+        return http.Awaited(look)
 
-    def _patch_queue(self, request: Request, segment: bytes) -> Awaited:
+    def _patch_queue(self, request: http.Request, segment: bytes) -> http.Awaited:
         """Change settings that all queues have. The queue is read and changed in one turn, so that no other change is
         undone; a channel keeps the bounds of channels."""
-        name = queue_name(segment)
+        name = http.queue_name(segment)
         changed(QueueSettings(), request.body)
 
-        def look(respond: Callable[[Response], None]) -> None:
+        def look(respond: Callable[[http.Response], None]) -> None:
             def act(found: Answer) -> None:
                 if not isinstance(found, QueueDescription):
                     respond(_render_queue(found, 200))
@@ -98,17 +86,17 @@ class Queues:
                 try:
                     command = UpdateQueue(name, changed(found.settings, request.body, rules))
                 except ProtocolError as error:
-                    respond(bad_request(error))
+                    respond(http.bad_request(error))
                     return
                 self._submit(command, lambda answer: respond(_render_queue(answer, 200)))
 
             self._submit(DescribeQueue(name), act, Stage.READY)
 
-        return Awaited(look)
+        return http.Awaited(look)
 
 
-def _render_queue(answer: Answer, status: int) -> Response:
+def _render_queue(answer: Answer, status: int) -> http.Response:
     if isinstance(answer, Refused):
-        return refusal(answer)
+        return http.refusal(answer)
     assert isinstance(answer, QueueDescription)
-    return json_response(status, view(answer))
+    return http.json_response(status, view(answer))

@@ -17,20 +17,7 @@ from msgspec import Meta, Struct, field
 from penstock.dialects.native.jobs import Job, JobRoutes, Jobs
 from penstock.dialects.native.message_document import Traced, held_document, time_text, traced_document
 from penstock.dialects.native.parameters import Given, flag, moment, number, parameters, time_of
-from penstock.dialects.wire.http import (
-    Awaited,
-    Call,
-    Later,
-    Request,
-    Response,
-    Routes,
-    Stream,
-    checked_name,
-    decoded,
-    error_response,
-    json_response,
-    refusal,
-)
+from penstock.dialects.wire import http
 from penstock.dialects.wire.pages import Soon, page
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds
@@ -62,7 +49,7 @@ class Searching(Protocol):
 class Tracing(Protocol):
     """The service that reads everything that was logged about a message."""
 
-    async def message(self, place: Place, render: Callable[[Traced], Response]) -> Response:
+    async def message(self, place: Place, render: Callable[[Traced], http.Response]) -> http.Response:
         """Raises `RequestError`. `render` is called in a thread."""
 
 
@@ -90,7 +77,7 @@ class Search:
         tracing: Tracing,
         redriving: Redriving,
         ids: MessageIds,
-        later: Later,
+        later: http.Later,
         soon: Soon,
     ) -> None:
         self._later = later
@@ -100,7 +87,7 @@ class Search:
         self._redriving = redriving
         self._redrives = JobRoutes("redrive", "redrives", redriving)
         self._ids = ids
-        self.routes: Routes = {
+        self.routes: http.Routes = {
             (b"v1/search", 2): {b"GET": self._search, b"HEAD": self._search},
             (b"v1/messages", 3): {b"GET": self._message, b"HEAD": self._message, b"DELETE": self._delete},
             (b"v1/schedule", 2): {b"GET": self._scheduled, b"HEAD": self._scheduled},
@@ -109,7 +96,7 @@ class Search:
         }
         self.routes[b"v1/redrive", 2][b"POST"] = self._redrive
 
-    def _search(self, request: Request, _: bytes) -> Awaited:
+    def _search(self, request: http.Request, _: bytes) -> http.Awaited:
         given = parameters(request, *CRITERIA, "limit", "cursor", "bodies", "raw")
         limit = number(given, "limit", 1, SEARCH_PAGE_MAX, SEARCH_PAGE_DEFAULT)
         queue, sequence = _cursor(given, 2)
@@ -118,19 +105,19 @@ class Search:
         found = self._searching.search(criteria_of(given), (queue, sequence), limit, bodies=bodies)
         return self._later(self._page(found, bodies=bodies, raw=raw))
 
-    def _message(self, request: Request, segment: bytes) -> Response | Awaited:
+    def _message(self, request: http.Request, segment: bytes) -> http.Response | http.Awaited:
         raw = flag(parameters(request, "raw"), "raw", default=False)
         place = self._ids.find(segment)
         if place is None:
-            return error_response(Reason.NO_MESSAGE)
+            return http.error_response(Reason.NO_MESSAGE)
         render = partial(traced_document, ids=self._ids, raw=raw)
-        return self._later(self._tracing.message(place, lambda traced: json_response(200, render(traced))))
+        return self._later(self._tracing.message(place, lambda traced: http.json_response(200, render(traced))))
 
-    def _delete(self, _: Request, segment: bytes) -> Response | Call:
+    def _delete(self, _: http.Request, segment: bytes) -> http.Response | http.Call:
         place = self._ids.find(segment)
-        return _settled(place and Delete(*place), lambda _: Response(204))
+        return _settled(place and Delete(*place), lambda _: http.Response(204))
 
-    def _scheduled(self, request: Request, _: bytes) -> Awaited:
+    def _scheduled(self, request: http.Request, _: bytes) -> http.Awaited:
         given = parameters(request, "queue", "limit", "cursor", "bodies", "raw")
         limit = number(given, "limit", 1, SEARCH_PAGE_MAX, SEARCH_PAGE_DEFAULT)
         time, queue, sequence = _cursor(given, 3)
@@ -139,31 +126,31 @@ class Search:
         found = self._searching.scheduled(_queue(given), (time, queue, sequence), limit, bodies=bodies)
         return self._later(self._page(found, bodies=bodies, raw=raw))
 
-    def _reschedule(self, request: Request, segment: bytes) -> Response | Call:
+    def _reschedule(self, request: http.Request, segment: bytes) -> http.Response | http.Call:
         place = self._ids.find(segment)
-        nanos = time_of(_time_text(decoded(_decode_move, request.body).visible_at), "visible_at")
+        nanos = time_of(_time_text(http.decoded(_decode_move, request.body).visible_at), "visible_at")
 
-        def render(answer: Answer) -> Response:
+        def render(answer: Answer) -> http.Response:
             assert isinstance(answer, ScheduledAt)
             document = {"id": segment.decode("latin-1").lower(), "visible_at": time_text(answer.visible_at)}
-            return json_response(200, document)
+            return http.json_response(200, document)
 
         return _settled(place and Reschedule(*place, nanos), render)
 
-    def _cancel(self, _: Request, segment: bytes) -> Response | Call:
+    def _cancel(self, _: http.Request, segment: bytes) -> http.Response | http.Call:
         place = self._ids.find(segment)
-        return _settled(place and Cancel(*place), lambda _: Response(204))
+        return _settled(place and Cancel(*place), lambda _: http.Response(204))
 
-    def _redrive(self, request: Request, _: bytes) -> Response | Awaited:
-        order = decoded(_decode_redrive, request.body)
-        source, to = checked_name(order.source.encode()), order.to and checked_name(order.to.encode())
+    def _redrive(self, request: http.Request, _: bytes) -> http.Response | http.Awaited:
+        order = http.decoded(_decode_redrive, request.body)
+        source, to = http.checked_name(order.source.encode()), order.to and http.checked_name(order.to.encode())
         if source == to:
             raise ProtocolError("to is another queue than from")
         criteria = msgspec.structs.replace(criteria_of(_as_given(order.filter)), queue=source)
         begun = self._redriving.redrive(Order(criteria, to, order.rate, order.dry_run))
         return self._later(self._redrives.begun(begun))
 
-    async def _page(self, found: Awaitable[Page], *, bodies: bool, raw: bool) -> Response | Stream:
+    async def _page(self, found: Awaitable[Page], *, bodies: bool, raw: bool) -> http.Response | http.Stream:
         messages, after = await found
         documents = (held_document(message, queue, self._ids, bodies=bodies, raw=raw) for message, queue in messages)
         size = sum([message.body_bytes for message, _ in messages]) if bodies else 0
@@ -196,7 +183,7 @@ def _one(given: Given, name: str, bytes_max: int) -> str:
 
 
 def _queue(given: Given) -> str:
-    return checked_name(_one(given, "queue", NAME_BYTES_MAX).encode()) if "queue" in given else ""
+    return http.checked_name(_one(given, "queue", NAME_BYTES_MAX).encode()) if "queue" in given else ""
 
 
 def _states(given: Given) -> frozenset[str]:
@@ -265,7 +252,7 @@ def _as_given(criteria: dict[str, str | float]) -> Given:
     return {name: [_time_text(value)] for name, value in criteria.items()}
 
 
-def _settled(command: Command | None, render: Callable[[Answer], Response]) -> Response | Call:
+def _settled(command: Command | None, render: Callable[[Answer], http.Response]) -> http.Response | http.Call:
     if command is None:
-        return error_response(Reason.NO_MESSAGE)
-    return Call(command, lambda answer: refusal(answer) if isinstance(answer, Refused) else render(answer))
+        return http.error_response(Reason.NO_MESSAGE)
+    return http.Call(command, lambda answer: http.refusal(answer) if isinstance(answer, Refused) else render(answer))

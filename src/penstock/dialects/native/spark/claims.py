@@ -13,29 +13,11 @@ import msgspec
 import pyarrow as pa
 from msgspec import Meta, Struct
 
-from penstock.dialects.wire.http import (
-    Call,
-    Request,
-    Response,
-    Routes,
-    checked_text,
-    decoded,
-    json_response,
-    not_found,
-    queue_name,
-    refusal,
-    segments_of,
-)
+from penstock import limits
+from penstock.dialects.wire import http
 from penstock.dialects.wire.times import nanos_of
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
-from penstock.limits import (
-    CLAIMED_MAX,
-    LEASE_SECONDS_MAX,
-    NAME_BYTES_MAX,
-    QUEUE_NUMBER_MAX,
-    SEQUENCE_MAX,
-)
 from penstock.model.answers import Answer, Claimed, Delivery, Refused
 from penstock.model.commands import Fetch, FinishClaimed, ReadClaimed
 
@@ -60,21 +42,21 @@ SCHEMA = pa.schema(
     ]
 )
 
-_Seconds = Annotated[float, Meta(gt=0, le=LEASE_SECONDS_MAX)]
-_Consumer = Annotated[str, Meta(min_length=1, max_length=NAME_BYTES_MAX)]
-_Sequence = Annotated[int, Meta(ge=1, le=SEQUENCE_MAX)]
-_Range = tuple[Annotated[int, Meta(ge=1, le=QUEUE_NUMBER_MAX)], _Sequence, _Sequence]
+_Seconds = Annotated[float, Meta(gt=0, le=limits.LEASE_SECONDS_MAX)]
+_Consumer = Annotated[str, Meta(min_length=1, max_length=limits.NAME_BYTES_MAX)]
+_Sequence = Annotated[int, Meta(ge=1, le=limits.SEQUENCE_MAX)]
+_Range = tuple[Annotated[int, Meta(ge=1, le=limits.QUEUE_NUMBER_MAX)], _Sequence, _Sequence]
 
 
 class _Wish(Struct, forbid_unknown_fields=True):
     consumer: _Consumer
     lease: _Seconds
-    count: Annotated[int, Meta(ge=1, le=CLAIMED_MAX)] = CLAIMED_MAX
+    count: Annotated[int, Meta(ge=1, le=limits.CLAIMED_MAX)] = limits.CLAIMED_MAX
 
 
 class _Known(Struct, forbid_unknown_fields=True):
     consumer: _Consumer
-    claimed: Annotated[list[_Range], Meta(max_length=CLAIMED_MAX)]
+    claimed: Annotated[list[_Range], Meta(max_length=limits.CLAIMED_MAX)]
     lease: _Seconds | None = None
 
 
@@ -87,44 +69,44 @@ class Claims:
 
     def __init__(self, ids: MessageIds) -> None:
         self._ids = ids
-        self.routes: Routes = {
+        self.routes: http.Routes = {
             (b"v1/claims", 3): {b"POST": self._claim},
             (b"v1/claims", 4): {b"POST": self._act},
         }
 
-    def _claim(self, request: Request, segment: bytes) -> Call:
-        wish = decoded(_decode_wish, request.body)
+    def _claim(self, request: http.Request, segment: bytes) -> http.Call:
+        wish = http.decoded(_decode_wish, request.body)
         lease_ns = nanos_of(wish.lease)
-        return Call(
-            Fetch(queue_name(segment), wish.count, 0, lease_ns, checked_text(wish.consumer, "consumer")),
+        return http.Call(
+            Fetch(http.queue_name(segment), wish.count, 0, lease_ns, http.checked_text(wish.consumer, "consumer")),
             _render_claim,
         )
 
-    def _act(self, request: Request, segment: bytes) -> Response | Call:
+    def _act(self, request: http.Request, segment: bytes) -> http.Response | http.Call:
         if segment not in (b"read", b"finish"):
-            return not_found(request)
-        queue_name(segments_of(request.target)[2])
-        known = decoded(_decode_known, request.body)
-        consumer = checked_text(known.consumer, "consumer")
+            return http.not_found(request)
+        http.queue_name(http.segments_of(request.target)[2])
+        known = http.decoded(_decode_known, request.body)
+        consumer = http.checked_text(known.consumer, "consumer")
         if any(first > last for _, first, last in known.claimed):
             raise ProtocolError("a range ends before it begins")
         count = sum(last - first + 1 for _, first, last in known.claimed)
-        if count > CLAIMED_MAX:
-            raise ProtocolError(f"at most {CLAIMED_MAX} messages per request, got {count}")
+        if count > limits.CLAIMED_MAX:
+            raise ProtocolError(f"at most {limits.CLAIMED_MAX} messages per request, got {count}")
         if segment == b"finish":
-            return Call(FinishClaimed(known.claimed, consumer), lambda answer: _render_finish(answer, count))
+            return http.Call(FinishClaimed(known.claimed, consumer), lambda answer: _render_finish(answer, count))
         if known.lease is None:
             raise ProtocolError("lease is missing; give the seconds for which the messages are needed")
-        return Call(ReadClaimed(known.claimed, consumer, nanos_of(known.lease)), self._render_read)
+        return http.Call(ReadClaimed(known.claimed, consumer, nanos_of(known.lease)), self._render_read)
 
-    def _render_read(self, answer: Answer) -> Response:
+    def _render_read(self, answer: Answer) -> http.Response:
         if isinstance(answer, Refused):
-            return refusal(answer)
+            return http.refusal(answer)
         assert isinstance(answer, Claimed)
         headers = _ARROW + b"X-Penstock-Missing: %d\r\n" % answer.missing
         if answer.following:
             headers += b"X-Penstock-Next: %d.%d\r\n" % answer.following
-        return Response(200, self._rows(answer.deliveries), headers)
+        return http.Response(200, self._rows(answer.deliveries), headers)
 
     def _rows(self, deliveries: list[Delivery]) -> bytes:
         make = self._ids.make
@@ -149,18 +131,18 @@ class Claims:
         return buffer.getvalue()
 
 
-def _render_claim(answer: Answer) -> Response:
+def _render_claim(answer: Answer) -> http.Response:
     if isinstance(answer, Refused):
-        return refusal(answer)
+        return http.refusal(answer)
     deliveries = cast("Sequence[Delivery]", answer)
-    return json_response(200, {"claimed": _ranges(deliveries), "count": len(deliveries)})
+    return http.json_response(200, {"claimed": _ranges(deliveries), "count": len(deliveries)})
 
 
-def _render_finish(answer: Answer, count: int) -> Response:
+def _render_finish(answer: Answer, count: int) -> http.Response:
     if isinstance(answer, Refused):
-        return refusal(answer)
+        return http.refusal(answer)
     assert isinstance(answer, Claimed)
-    return json_response(200, {"finished": count - answer.missing})
+    return http.json_response(200, {"finished": count - answer.missing})
 
 
 def _ranges(deliveries: Sequence[Delivery]) -> list[list[int]]:

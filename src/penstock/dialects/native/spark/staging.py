@@ -15,45 +15,14 @@ import pyarrow.compute as pc
 from msgspec import Meta, Struct
 from numpy.typing import NDArray
 
+from penstock import limits
 from penstock.dialects.native.parameters import number, parameters
 from penstock.dialects.native.queue_document import checked_topic
+from penstock.dialects.wire import http
 from penstock.dialects.wire.header_values import checked_media_type
-from penstock.dialects.wire.http import (
-    Awaited,
-    BodyRule,
-    Call,
-    Headers,
-    Later,
-    Request,
-    Response,
-    Routes,
-    checked_name,
-    checked_text,
-    decoded,
-    has_control_characters,
-    json_response,
-    refusal,
-    segments_of,
-    whole_number,
-)
 from penstock.dialects.wire.kept_headers import encode_headers
 from penstock.dialects.wire.times import nanos_of
 from penstock.errors import ProtocolError
-from penstock.limits import (
-    ADMITTED_MESSAGES_MAX,
-    ADMITTED_ROWS_MAX,
-    ADMITTED_TO_TOPICS_MAX,
-    BODY_BYTES_MAX,
-    HEADERS_BYTES_MAX,
-    INT32_MAX,
-    KEY_BYTES_MAX,
-    STAGED_CHUNK_BYTES_MAX,
-    STAGED_CHUNK_ROWS_MAX,
-    STAGED_CHUNKS_MAX,
-    STAGED_PARTS_MAX,
-    TOPICS_MAX,
-    UINT32_MAX,
-)
 from penstock.model.answers import Answer, Refused, StagedDescription
 from penstock.model.commands import (
     CommitBatch,
@@ -70,7 +39,7 @@ from penstock.model.values import Nanos
 
 BATCH_MAX = (1 << 63) - 1
 _COMMIT = b"commit"
-_RULE = BodyRule(STAGED_CHUNK_BYTES_MAX)
+_RULE = http.BodyRule(limits.STAGED_CHUNK_BYTES_MAX)
 
 TYPES: dict[str, Any] = {
     "body": pa.binary(),
@@ -111,23 +80,23 @@ class StagedRows:
     def check(self) -> None:
         """Raises `ProtocolError` for rows that cannot become messages."""
         columns = self._columns
-        if not 1 <= self.count <= STAGED_CHUNK_ROWS_MAX:
-            raise ProtocolError(f"a chunk has 1 to {STAGED_CHUNK_ROWS_MAX} rows, got {self.count}")
+        if not 1 <= self.count <= limits.STAGED_CHUNK_ROWS_MAX:
+            raise ProtocolError(f"a chunk has 1 to {limits.STAGED_CHUNK_ROWS_MAX} rows, got {self.count}")
         if columns["body"].null_count:
             raise ProtocolError("a row has no body")
         self._check_targets()
-        for name, most in (("body", BODY_BYTES_MAX), ("key", KEY_BYTES_MAX)):
+        for name, most in (("body", limits.BODY_BYTES_MAX), ("key", limits.KEY_BYTES_MAX)):
             longest = pc.max(pc.binary_length(columns[name])).as_py() if name in columns else None
             if longest is not None and longest > most:
                 raise ProtocolError(f"a {name} has at most {most} bytes, got {longest}")
         for queue in self.queues:
-            checked_name(queue.encode())
+            http.checked_name(queue.encode())
         for about in columns["object"].unique().to_pylist() if "object" in columns else ():
-            checked_text(about or "", "object", 0)
+            http.checked_text(about or "", "object", 0)
         for text in columns["content_type"].unique().to_pylist() if "content_type" in columns else ():
             checked_media_type(text or "", "content_type")
-        _check_range(columns, "priority", UINT32_MAX)
-        _check_range(columns, "delay", INT32_MAX)
+        _check_range(columns, "priority", limits.UINT32_MAX)
+        _check_range(columns, "delay", limits.INT32_MAX)
         for pairs in columns["headers"].to_pylist() if "headers" in columns else ():
             _packed(pairs or [])
 
@@ -143,8 +112,8 @@ class StagedRows:
             raise ProtocolError("a row has both a queue and topics" if both else "a row has no queue and no topics")
         for topics in self._columns["topics"].unique().to_pylist() if "topics" in self._columns else ():
             names = topics.split("\n") if topics is not None else []
-            if len(names) > TOPICS_MAX:
-                raise ProtocolError(f"a row has at most {TOPICS_MAX} topics, got {len(names)}")
+            if len(names) > limits.TOPICS_MAX:
+                raise ProtocolError(f"a row has at most {limits.TOPICS_MAX} topics, got {len(names)}")
             for name in names:
                 checked_topic(name)
 
@@ -156,9 +125,13 @@ class StagedRows:
         following = int(self._bounds[np.searchsorted(self._bounds, row, side="right")])
         queue = self._columns["queue"][row].as_py() if "queue" in self._columns else None
         if queue is not None and self._alike:
-            end = min(following, row + most, row + ADMITTED_ROWS_MAX)
+            end = min(following, row + most, row + limits.ADMITTED_ROWS_MAX)
             return PublishRun(queue, self._messages(row, row + 1)[0], self._bodies(row, end)), end
-        end = min(following, row + most, row + (ADMITTED_TO_TOPICS_MAX if queue is None else ADMITTED_MESSAGES_MAX))
+        end = min(
+            following,
+            row + most,
+            row + (limits.ADMITTED_TO_TOPICS_MAX if queue is None else limits.ADMITTED_MESSAGES_MAX),
+        )
         messages = self._messages(row, end)
         return PublishTopics(messages, create) if queue is None else Publish(queue, messages), end
 
@@ -244,11 +217,11 @@ def _check_range(columns: dict[str, pa.Array], name: str, high: int) -> None:
 
 def _packed(pairs: list[tuple[str, str | None]]) -> bytes:
     """Headers as they are stored."""
-    if any(has_control_characters(text or "") for pair in pairs for text in pair):
+    if any(http.has_control_characters(text or "") for pair in pairs for text in pair):
         raise ProtocolError("headers have no control characters")
     packed = encode_headers({name.lower().encode(): (value or "").encode() for name, value in pairs})
-    if len(packed) > HEADERS_BYTES_MAX:
-        raise ProtocolError(f"headers have at most {HEADERS_BYTES_MAX} bytes, got {len(packed)}")
+    if len(packed) > limits.HEADERS_BYTES_MAX:
+        raise ProtocolError(f"headers have at most {limits.HEADERS_BYTES_MAX} bytes, got {len(packed)}")
     return packed
 
 
@@ -262,11 +235,11 @@ def _split(topics: str) -> tuple[str, ...]:
 
 class _Part(Struct, forbid_unknown_fields=True):
     part: str
-    chunks: Annotated[int, Meta(ge=0, le=STAGED_CHUNKS_MAX)]
+    chunks: Annotated[int, Meta(ge=0, le=limits.STAGED_CHUNKS_MAX)]
 
 
 class _Commit(Struct, forbid_unknown_fields=True):
-    parts: Annotated[list[_Part], Meta(max_length=STAGED_PARTS_MAX)]
+    parts: Annotated[list[_Part], Meta(max_length=limits.STAGED_PARTS_MAX)]
 
 
 _decode_commit = msgspec.json.Decoder(_Commit).decode
@@ -276,30 +249,30 @@ Commit = Callable[[CommitBatch], Awaitable[Answer]]
 class Staging:
     """Requests in, commands out; answers in, responses out. `commit` answers when all rows are in their queues."""
 
-    def __init__(self, commit: Commit, later: Later, *, bytes_max: int, lifetime_ns: Nanos) -> None:
+    def __init__(self, commit: Commit, later: http.Later, *, bytes_max: int, lifetime_ns: Nanos) -> None:
         self._commit_batch = commit
         self._later = later
         self._bytes_max = bytes_max
         self._lifetime_ns = lifetime_ns
-        self.routes: Routes = {
+        self.routes: http.Routes = {
             (b"v1/stage", 3): {b"GET": self._describe, b"HEAD": self._describe},
             (b"v1/stage", 4): {b"DELETE": self._drop},
             (b"v1/stage", 5): {b"POST": self._post},
         }
 
-    def body_rule(self, _: bytes, __: bytes, ___: Headers) -> BodyRule:
+    def body_rule(self, _: bytes, __: bytes, ___: http.Headers) -> http.BodyRule:
         return _RULE
 
-    def _post(self, request: Request, segment: bytes) -> Call | Awaited:
+    def _post(self, request: http.Request, segment: bytes) -> http.Call | http.Awaited:
         query, batch = _query_and_batch(request)
         return self._commit(request, query, batch) if segment == _COMMIT else self._stage(request, query, batch)
 
-    def _stage(self, request: Request, query: str, batch: int) -> Call:
-        part = checked_name(unquote_to_bytes(segments_of(request.target)[4]), "the name of a part")
-        chunk = number(parameters(request, "chunk"), "chunk", 0, STAGED_CHUNKS_MAX, 0)
+    def _stage(self, request: http.Request, query: str, batch: int) -> http.Call:
+        part = http.checked_name(unquote_to_bytes(http.segments_of(request.target)[4]), "the name of a part")
+        chunk = number(parameters(request, "chunk"), "chunk", 0, limits.STAGED_CHUNKS_MAX, 0)
         rows = StagedRows(request.body)
         rows.check()
-        return Call(
+        return http.Call(
             StageRows(
                 *(query, batch, part, chunk, rows.count, request.body),
                 *(rows.queues, self._lifetime_ns, self._bytes_max, rows.roots),
@@ -307,42 +280,42 @@ class Staging:
             lambda answer: _render(answer, 201, {"rows": rows.count}),
         )
 
-    def _commit(self, request: Request, query: str, batch: int) -> Awaited:
-        parts = decoded(_decode_commit, request.body).parts
+    def _commit(self, request: http.Request, query: str, batch: int) -> http.Awaited:
+        parts = http.decoded(_decode_commit, request.body).parts
         command = CommitBatch(query, batch, [(each.part, each.chunks) for each in parts])
         if len({part for part, _ in command.parts}) < len(parts):
             raise ProtocolError("a part is named twice")
         return self._later(self._committed(command))
 
-    async def _committed(self, command: CommitBatch) -> Response:
+    async def _committed(self, command: CommitBatch) -> http.Response:
         answer = await self._commit_batch(command)
         return _render(answer, 200, {"query": command.query, "batch": command.batch})
 
-    def _drop(self, request: Request, _: bytes) -> Call:
-        return Call(
+    def _drop(self, request: http.Request, _: bytes) -> http.Call:
+        return http.Call(
             DropStaged(*_query_and_batch(request)),
-            lambda answer: refusal(answer) if isinstance(answer, Refused) else Response(204),
+            lambda answer: http.refusal(answer) if isinstance(answer, Refused) else http.Response(204),
         )
 
-    def _describe(self, _: Request, segment: bytes) -> Call:
-        query = checked_name(unquote_to_bytes(segment), "the name of a query")
-        return Call(DescribeStaged(query), lambda answer: _render_described(answer, query))
+    def _describe(self, _: http.Request, segment: bytes) -> http.Call:
+        query = http.checked_name(unquote_to_bytes(segment), "the name of a query")
+        return http.Call(DescribeStaged(query), lambda answer: _render_described(answer, query))
 
 
-def _query_and_batch(request: Request) -> tuple[str, int]:
-    segments = segments_of(request.target)
-    return checked_name(unquote_to_bytes(segments[2]), "the name of a query"), whole_number(
+def _query_and_batch(request: http.Request) -> tuple[str, int]:
+    segments = http.segments_of(request.target)
+    return http.checked_name(unquote_to_bytes(segments[2]), "the name of a query"), http.whole_number(
         segments[3], "the batch", 0, BATCH_MAX
     )
 
 
-def _render(answer: Answer, status: int, document: object) -> Response:
-    return refusal(answer) if isinstance(answer, Refused) else json_response(status, document)
+def _render(answer: Answer, status: int, document: object) -> http.Response:
+    return http.refusal(answer) if isinstance(answer, Refused) else http.json_response(status, document)
 
 
-def _render_described(answer: Answer, query: str) -> Response:
+def _render_described(answer: Answer, query: str) -> http.Response:
     if isinstance(answer, Refused):
-        return refusal(answer)
+        return http.refusal(answer)
     assert isinstance(answer, StagedDescription)
     rows = {"admitting": answer.admitting, "staged": answer.staged}
-    return json_response(200, {"query": query, "committed": answer.committed, **rows})
+    return http.json_response(200, {"query": query, "committed": answer.committed, **rows})
