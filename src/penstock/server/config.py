@@ -255,7 +255,7 @@ class NqConfig(Struct, frozen=True, kw_only=True):
         float, _from(0, limits.PULL_SECONDS_MAX, "Default of a pull: seconds that it waits for a first message.")
     ] = 60.0
     retention_seconds: Annotated[
-        int, _from(1, _CENTURY_SECONDS, "How long messages stay in a queue that was created by a post.")
+        int, _from(1, limits.INT32_MAX, "How long messages stay in a queue that was created by a post.")
     ] = 7 * _DAY_SECONDS
 
     @property
@@ -285,10 +285,10 @@ class PushConfig(Struct, frozen=True, kw_only=True):
 
 class TopicsConfig(Struct, frozen=True, kw_only=True):
     retention_seconds: Annotated[
-        int, _from(1, _CENTURY_SECONDS, "How long messages stay in a queue that was created for a topic.")
+        int, _from(1, limits.INT32_MAX, "How long messages stay in a queue that was created for a topic.")
     ] = 7 * _DAY_SECONDS
     visibility_seconds: Annotated[
-        float, _from(0, _CENTURY_SECONDS, "How long a consumer of such a queue holds a message.")
+        float, _from(0, limits.INT32_MAX, "How long a consumer of such a queue holds a message.")
     ] = 30.0
     detect_unchanged: Annotated[
         bool, _is("Whether such a queue gets only messages that change their object and key.")
