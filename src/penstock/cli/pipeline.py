@@ -16,12 +16,12 @@ from rich.live import Live
 from rich.table import Table as Grid
 from rich.text import Text
 
+from penstock.cli.profiles import DEFAULT_URL
 from penstock.cli.stopping import StopSignals
 from penstock.errors import BrokerError, LakeError, OptionError
 
 app = typer.Typer(help="Fill a lake of tables with the events of a log, and look after it.", no_args_is_help=True)
 
-DEFAULT_URL = "http://127.0.0.1:7843"
 LakeOption = Annotated[Path, typer.Option("--lake", envvar="PENSTOCK_LAKE", help="The directory of the tables.")]
 Master = Annotated[str, typer.Option("--master", help="Where Spark runs: local[*], spark://…, yarn, k8s://…")]
 Conf = Annotated[

@@ -26,7 +26,9 @@ from penstock.server.config import Address, Config, HostName, Origin
 
 FILE_NAME = "penstock.toml"
 VARIABLE_PREFIX = "PENSTOCK_"
-CLIENT_VARIABLES = frozenset(("PENSTOCK_LAKE", "PENSTOCK_URL", "PENSTOCK_TOKEN"))  # For commands that are clients.
+CLIENT_VARIABLES = frozenset(  # For commands that are clients.
+    ("PENSTOCK_LAKE", "PENSTOCK_URL", "PENSTOCK_TOKEN", "PENSTOCK_PROFILE")
+)
 
 _SERVICE_LINK = re.compile(r"PENSTOCK_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")
 

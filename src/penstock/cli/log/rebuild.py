@@ -5,11 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -33,21 +32,14 @@ from penstock.storage.log.view import Cursor, View
 _UNFINISHED = "history.new"
 
 
-def rebuild_history(
-    directory: Annotated[Path, typer.Argument(help="The data directory.", exists=True, file_okay=False)],
-    progress: Annotated[bool, typer.Option(help="Show how far it is, on a terminal.")] = True,
-) -> None:
-    """Make the Object History anew from the log. No broker may serve the directory."""
-    data = DataDirectory(directory)
+def rebuild(data: DataDirectory, *, show: bool) -> list[str]:
+    """Rebuild it while the directory is locked. Returns what to report."""
     data.read_identity()
     data.open()
     try:
-        said = _rebuild(data, show=progress)
+        return _rebuild(data, show=show)
     finally:
         data.close()
-    console = Console(highlight=False, soft_wrap=True)
-    for line in said:
-        console.print(line, markup=False)
 
 
 def _rebuild(data: DataDirectory, *, show: bool) -> list[str]:

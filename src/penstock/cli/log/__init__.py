@@ -1,0 +1,124 @@
+"""`penstock log`: look into a data directory, and check it, without a broker.
+
+What the verbs need is imported when they run: their help does not wait for numpy and Arrow.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from penstock.storage.directory import DataDirectory
+    from penstock.storage.inspect import Report
+
+app = typer.Typer(help="Look into a data directory, and check it.", no_args_is_help=True)
+
+Directory = Annotated[Path, typer.Argument(help="The data directory.", exists=True, file_okay=False)]
+
+
+@app.command()
+def inspect(
+    directory: Directory,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines: one JSON object.")] = False,
+    events: Annotated[bool, typer.Option("--events", help="Print the events, one JSON object a line.")] = False,
+    start: Annotated[int, typer.Option("--from", min=0, help="With --events: the first offset.")] = 0,
+    count: Annotated[int | None, typer.Option("--count", min=0, help="With --events: how many at most.")] = None,
+) -> None:
+    """Show what a data directory holds. Nothing is changed, and no lock is taken."""
+    from penstock.storage.directory import DataDirectory
+
+    data = DataDirectory(directory)
+    if events:
+        _print_events(data, start, count)
+    elif as_json:
+        _print_json(data)
+    else:
+        _print_report(data)
+
+
+def _print_events(data: DataDirectory, start: int, count: int | None) -> None:
+    from penstock.cli.log.events import event_lines
+
+    for line in itertools.islice(event_lines(data, start), count):
+        sys.stdout.write(line)
+
+
+def _print_json(data: DataDirectory) -> None:
+    import msgspec
+
+    from penstock.cli.log.state import examine, queues
+
+    report, engine = examine(data)
+    inspected = {
+        "verdict": report.severity.name.lower(),
+        "report": report,
+        "queues": queues(engine) if engine else None,  # None: the state cannot be rebuilt.
+    }
+    sys.stdout.write(msgspec.json.encode(inspected).decode() + "\n")
+
+
+def _print_report(data: DataDirectory) -> None:
+    from rich.console import Console
+
+    from penstock.cli.log.report import show
+    from penstock.cli.log.state import examine, queues
+
+    report, engine = examine(data)
+    show(Console(), report, queues(engine) if engine else None)
+
+
+@app.command()
+def verify(directory: Directory) -> None:
+    """Check every byte. Exit code 0: whole. 1: a torn tail, which the next start cuts. 2: damaged."""
+    from rich.console import Console
+
+    from penstock.cli.log.report import line, say_held, verdict
+    from penstock.errors import DataDirectoryError
+    from penstock.storage.directory import DataDirectory
+    from penstock.storage.inspect import Severity
+
+    console = Console(highlight=False, soft_wrap=True)
+    try:
+        report = _examine_with_progress(DataDirectory(directory))
+    except DataDirectoryError as error:
+        console.print(f"damaged: {error}", markup=False)
+        raise typer.Exit(int(Severity.DAMAGED)) from None
+    say_held(console, report)
+    for problem in report.problems:
+        console.print(line(problem), markup=False)
+    console.print(verdict(report), markup=False)
+    raise typer.Exit(int(report.severity))
+
+
+def _examine_with_progress(data: DataDirectory) -> Report:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    from penstock.cli.log.state import examine
+    from penstock.storage.inspect import bytes_to_read
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("checking", total=bytes_to_read(data))
+        return examine(data, lambda size: progress.advance(task, size))[0]
+
+
+@app.command()
+def rebuild_history(
+    directory: Directory,
+    progress: Annotated[bool, typer.Option(help="Show how far it is, on a terminal.")] = True,
+) -> None:
+    """Make the Object History anew from the log. No broker may serve the directory."""
+    from rich.console import Console
+
+    from penstock.cli.log.rebuild import rebuild
+    from penstock.storage.directory import DataDirectory
+
+    console = Console(highlight=False, soft_wrap=True)
+    for line in rebuild(DataDirectory(directory), show=progress):
+        console.print(line, markup=False)

@@ -1,0 +1,52 @@
+"""What every verb that talks to a broker has in common: its options, and the client that they lead to."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from inspect import Parameter
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.profiles import DEFAULT_URL, Target, target
+
+_Url = Annotated[
+    str | None, typer.Option("--url", help=f"The broker [env: PENSTOCK_URL, or the profile, or {DEFAULT_URL}]")
+]
+_Token = Annotated[str | None, typer.Option("--token", help="Its bearer token [env: PENSTOCK_TOKEN, or the profile]")]
+_Profile = Annotated[
+    str | None, typer.Option("--profile", help="A broker of the configuration file [env: PENSTOCK_PROFILE]")
+]
+_Json = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output, and nothing else there.")]
+_COMMON = [
+    Parameter("url", Parameter.KEYWORD_ONLY, default=None, annotation=_Url),
+    Parameter("token", Parameter.KEYWORD_ONLY, default=None, annotation=_Token),
+    Parameter("profile", Parameter.KEYWORD_ONLY, default=None, annotation=_Profile),
+    Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=_Json),
+]
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+class Session:
+    """The broker that a verb talks to, and how the verb answers."""
+
+    def __init__(self, where: Target, as_json: bool) -> None:
+        self.target = where
+        self.as_json = as_json
+
+
+def verb(function: Callable[..., None]) -> Callable[..., None]:
+    """Give a verb the common options. Its first parameter is the `Session` that they make."""
+    own = inspect.signature(function, eval_str=True)
+
+    @functools.wraps(function)
+    def run(*, url: str | None, token: str | None, profile: str | None, as_json: bool, **given: Any) -> None:
+        where = target({"url": url, "token": token, "profile": profile})
+        function(Session(where, as_json), **given)
+
+    mine = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in list(own.parameters.values())[1:]]
+    run.__signature__ = own.replace(parameters=[*mine, *_COMMON])  # type: ignore[attr-defined]
+    return run

@@ -1,0 +1,104 @@
+"""All verbs of the command line, by what they are for. A verb's file is imported when the verb is used."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+
+from penstock import __version__
+from penstock.cli.exits import end_broken_pipe
+from penstock.cli.output import with_watch_seconds
+
+
+class Verb(NamedTuple):
+    """Where a verb is written, and what the list of verbs says about it."""
+
+    module: str
+    help: str
+
+
+SECTIONS: dict[str, dict[str, Verb]] = {
+    "Run a broker": {
+        "serve": Verb("serve", "Start a broker."),
+        "up": Verb("up", "Start a broker, and the pipeline that fills its tables."),
+    },
+    "Spark and tables": {
+        "pipeline": Verb("pipeline", "Fill a lake of tables with the events of a log."),
+        "sql": Verb("sql", "Ask a question in SQL over the tables."),
+    },
+    "Tools": {
+        "config": Verb("config", "Show and write the profiles of this command line."),
+        "completion": Verb("completion", "Print the completion script of a shell."),
+        "log": Verb("log", "Look into a data directory, and check it."),
+    },
+}
+VERBS = {name: verb for verbs in SECTIONS.values() for name, verb in verbs.items()}
+
+
+class LazyGroup(TyperGroup):
+    """The verbs above, each imported when it is asked for. The list of them needs no import."""
+
+    def list_commands(self, _ctx: Any) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, _ctx: Any, cmd_name: str) -> Any:
+        return load(cmd_name) if cmd_name in VERBS else None
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, list(with_watch_seconds(args)))
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise typer.Exit(end_broken_pipe()) from None
+
+    def format_commands(self, _ctx: Any, formatter: Any) -> None:
+        for title, verbs in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, verb.help) for name, verb in verbs.items()])
+
+
+def load(name: str) -> Any:
+    """The command of a verb: its file has an `app` with verbs of its own, or a function of its name."""
+    module = importlib.import_module(f"penstock.cli.{VERBS[name].module}")
+    group = getattr(module, "app", None)
+    if group is None:
+        group = typer.Typer(add_completion=False, rich_markup_mode=None)
+        group.command(name)(getattr(module, name))
+    group.rich_markup_mode = None  # Plain help: the boxes of rich take longer than all the rest.
+    command = typer.main.get_command(group)
+    command.name = name
+    return command
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    name="penstock",
+    help="A durable message queue that five kinds of client already know.",
+    epilog="penstock VERB --help says more. Exit codes and examples: docs/cli.md.",
+    no_args_is_help=True,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},  # The verbs inherit them.
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback(invoke_without_command=True)
+def version(
+    show: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    if show:
+        typer.echo(f"penstock {__version__}")
+        raise typer.Exit
+
+
+if "_PENSTOCK_COMPLETE" in os.environ:  # A shell asks for completions: typer must know the shells.
+    from typer._completion_classes import completion_init
+
+    completion_init()

@@ -1,0 +1,63 @@
+"""The list of verbs: short to load, complete, and each with its help."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.command_line import COMMAND, all_verbs, environment, penstock
+
+HELP_SECONDS_MAX = 0.3
+TRIES = 5
+HEAVY = {"pyarrow", "pyspark", "numpy", "duckdb", "pandas"}
+
+LOAD_EVERY_HELP = """
+import json, sys
+from penstock.cli.verbs import VERBS, load
+import typer
+for name in VERBS:
+    command = load(name)
+    with command.make_context(name, [], resilient_parsing=True) as context:
+        command.get_help(context)
+        for child in getattr(command, "commands", {}).values():
+            with child.make_context(child.name, [], parent=context, resilient_parsing=True) as below:
+                child.get_help(below)
+print(json.dumps(sorted(module for module in sys.modules if "." not in module)))
+"""
+
+
+@pytest.mark.parametrize("verb", all_verbs(), ids=" ".join)
+def test_every_verb_shows_its_help_for_h(verb: tuple[str, ...]) -> None:
+    shown = penstock(*verb, "-h")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert all(part in shown.stdout for part in ("Usage:", "-h", "--help", *verb))
+
+
+def test_the_help_of_all_verbs_loads_neither_arrow_nor_spark() -> None:
+    loaded = subprocess.run([sys.executable, "-c", LOAD_EVERY_HELP], capture_output=True, text=True, check=True)
+    assert not HEAVY & set(json.loads(loaded.stdout))
+
+
+def test_the_list_of_verbs_takes_less_than_a_third_of_a_second() -> None:
+    assert min(_processor_seconds("--help") for _ in range(TRIES)) < HELP_SECONDS_MAX
+
+
+def _processor_seconds(*arguments: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([*COMMAND, *arguments], check=True, capture_output=True, env=environment())
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_a_verb_that_does_not_exist_is_a_usage_error() -> None:
+    ended = penstock("pubish")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "No such command 'pubish'" in ended.stderr
+
+
+def test_the_version_is_shown() -> None:
+    assert penstock("--version").stdout.startswith("penstock 0.")
