@@ -75,9 +75,7 @@ def read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{path} cannot be read: {error}; `penstock config init --force` replaces it"
-        ) from None
+        raise ConfigError(f"{path} cannot be read: {error}; `penstock config init --force` replaces it") from None
     for name, profile in _tables(document, path).items():
         _check(profile, f"{path}: profile {name}")
     return document
