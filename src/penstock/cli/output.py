@@ -98,6 +98,17 @@ def _write_plain(rows: list[list[Any]], numbers: list[bool]) -> None:
         sys.stdout.write("  ".join(cells).rstrip() + "\n")
 
 
+def styled(*parts: tuple[str, str]) -> None:
+    """One line of texts, each with a style that only a terminal shows."""
+    if not sys.stdout.isatty():
+        sys.stdout.write("".join(text for text, _ in parts).rstrip() + "\n")
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(highlight=False, soft_wrap=True).print(Text.assemble(*parts))
+
+
 def facts(document: dict[str, Any]) -> None:
     """One thing: a name and a value a line."""
     table(("", ""), [(name, shown(value)) for name, value in document.items()], ("bold",))

@@ -31,6 +31,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "sql": Verb("sql", "Ask a question in SQL over the tables."),
     },
     "Tools": {
+        "doctor": Verb("doctor", "Check disk, limits, ports, clock, versions and the broker."),
         "config": Verb("config", "Show and write the profiles of this command line."),
         "completion": Verb("completion", "Print the completion script of a shell."),
         "log": Verb("log", "Look into a data directory, and check it."),
