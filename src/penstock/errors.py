@@ -66,6 +66,10 @@ class Reason(ErrorCode):
     TOO_MANY_NAMES = "name_limit", 503, "name limit reached ({}); delete messages or raise names.max", True
     TOO_MANY_KEYS = "key_limit", 503, "key limit of the Object History reached ({}); raise history.keys_max"
     HISTORY_BEHIND = "history_busy", 503, "the Object History is not written as fast as it changes; try again", True
+    KEY_REUSED = (
+        *("idempotency_key_reused", 422),
+        "this idempotency key was used for another request; take a new key for each request",
+    )
     NOT_STAGED = "not_staged", 409, "the batch is not fully staged: {}"
     STAGING_FULL = "staging_full", 503, "staging area is full ({}); commit or drop a batch first", True
     UNAVAILABLE = "unavailable", 503, "the log cannot be written: {}", True

@@ -62,6 +62,13 @@ PUBLISH_DELIVERIES_MAX = 100_000  # Places that the messages of one publish go t
 WAKES_MAX = 128  # Clients that get what they waited for in one turn of the event loop.
 TICK_EVENTS_MAX = 2_000  # Deadlines settled in one go, so that a million at once stall nobody.
 
+# Idempotency keys
+IDEMPOTENCY_KEY_BYTES_MAX = 128
+IDEMPOTENCY_SECONDS_DEFAULT = 600
+IDEMPOTENCY_KEYS_DEFAULT = 100_000
+IDEMPOTENCY_BYTES_MAX = 64 << 20  # Of all keys and their answers.
+IDEMPOTENCY_FORGOTTEN_AT_ONCE = 1000  # Keys that are too old. Those that there is no room for are all forgotten.
+
 # Search
 SEARCH_ROWS_MAX = 4_096  # Looked at in one part of a search, about.
 SEARCH_ROWS_CROWDED = 256  # The same, while others wait: so that a search stalls nobody.

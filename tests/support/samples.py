@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.limits import NEVER_NS
 from penstock.model.events import (
     Admitted,
+    Answered,
     BatchCommitted,
     Carried,
     Completed,
@@ -161,6 +162,14 @@ every_kind: dict[type[Event], st.SearchStrategy[Event]] = {
     ),
     Admitted: st.builds(Admitted, time=_i64, query=_texts, batch=_u32, chunk=_u32, row=_u32),
     Unstaged: st.builds(Unstaged, time=_i64, query=_texts, batch=_u32),
+    Answered: st.builds(
+        Answered,
+        time=_i64,
+        forgotten=_u32,
+        key=_bytes,
+        digest=st.binary(min_size=32, max_size=32),
+        answer=_bytes,
+    ),
 }
 events: st.SearchStrategy[Event] = st.one_of(*every_kind.values())
 

@@ -23,6 +23,7 @@ from penstock.engine.decide import (
     move,
     names,
     publish,
+    publish_once,
     publish_topics,
     pull,
     purge,
@@ -32,7 +33,7 @@ from penstock.engine.decide import (
     tick,
 )
 from penstock.engine.decide.draft import Draft, RefusedError
-from penstock.engine.evolve import arrivals, messages, queues, receivers, staging
+from penstock.engine.evolve import arrivals, messages, queues, receivers, requests, staging
 from penstock.engine.state import EngineState
 from penstock.model import commands, events
 from penstock.model.answers import Answer, Decision
@@ -42,6 +43,7 @@ DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
     commands.Publish: publish.publish,
     commands.PublishRun: publish.publish_run,
     commands.PublishTopics: publish_topics.publish_topics,
+    commands.PublishOnce: publish_once.publish_once,
     commands.Fetch: fetch.fetch,
     commands.Finish: finish.finish,
     commands.FinishMany: finish.finish_many,
@@ -128,6 +130,7 @@ EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] =
     events.BatchCommitted: staging.batch_committed,
     events.Admitted: staging.admitted,
     events.Unstaged: staging.unstaged,
+    events.Answered: requests.answered,
 }
 
 

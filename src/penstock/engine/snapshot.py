@@ -43,6 +43,7 @@ def sections_of(state: EngineState) -> Iterator[Section]:
     moved = np.array([(*origin, *place) for origin, place in state.moved.items()], dtype=np.int64)
     yield "moved", b"", (moved,)
     yield from state.staging.sections()
+    yield from state.answered.sections()
 
 
 def _queue_sections(queue: Queue) -> Iterator[Section]:
@@ -65,6 +66,8 @@ def restore(state: EngineState, sections: Iterable[Section]) -> None:
             state.names.restore(StoredNames(head.names, head.numbers, head.last_name))
         elif kind == "staging":
             state.staging.restore(facts)
+        elif kind == "answered":
+            state.answered.restore(columns)
         elif kind == "queue":
             stored = msgspec.json.decode(facts, type=_QueueFacts)
             queue = Queue(stored.number, stored.name, stored.settings)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from heapq import heappop, heappush
 
+from penstock.engine.answered import AnsweredRequests
 from penstock.engine.history import History, MemoryHistory
 from penstock.engine.names import Names
 from penstock.engine.queue import Queue
@@ -34,6 +35,7 @@ class EngineState:
         self.moved: dict[Place, Place] = {}  # Where a moved message is now, by the place in its id.
         self.origins: dict[Place, Place] = {}  # The reverse.
         self.staging = Staging()
+        self.answered = AnsweredRequests()
         # When `decide(Tick())` and `advance` have something to do next. May be early, never late.
         self.next_deadline: Nanos = NEVER_NS
         self._deadlines: list[tuple[Nanos, int]] = []  # A heap; a queue's newest entry is its `armed`.

@@ -66,6 +66,12 @@ class Published(Struct, frozen=True, gc=False):
     channels: tuple[str, ...] = ()
 
 
+class Repeated(Struct, frozen=True):
+    """The answer that a request with the same idempotency key got before. Nothing was stored."""
+
+    published: Sequence[Published]
+
+
 class Receipts(Struct, frozen=True, gc=False):
     """Where the messages of a `PublishRun` are: `count` of them, one after the other."""
 
@@ -273,6 +279,7 @@ Answer = (
     | Sequence[Done | Refused]
     | Sequence[Settled]
     | Sequence[Published]
+    | Repeated
     | Discarded
     | LeasedUntil
     | ScheduledAt

@@ -89,6 +89,17 @@ class PublishTopics(Command, frozen=True, gc=False):
     queue: str = ""
 
 
+class PublishOnce(Command, frozen=True, gc=False):
+    """Publish unless a request with the same key was answered less than `lifetime_ns` ago: then the answer is
+    `Repeated`. `digest`: of the request, which must be the same. At most `keys_max` keys are known."""
+
+    publish: PublishTopics
+    key: bytes
+    digest: bytes
+    lifetime_ns: Nanos
+    keys_max: int
+
+
 class Fetch(Command, frozen=True, gc=False):
     """Lease up to `count` messages. `wait_ns`: how long the client waits for a first one."""
 

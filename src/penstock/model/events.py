@@ -452,6 +452,17 @@ class Unstaged(Event, frozen=True, gc=False):
     batch: int
 
 
+class Answered(Event, frozen=True, gc=False):
+    """A publish with an idempotency key was answered: its messages are in the same batch. The `forgotten` oldest keys
+    are no longer known. Readers of the Event Log do not see it."""
+
+    kind: ClassVar[Kind] = Kind.ANSWERED
+    forgotten: int
+    key: bytes
+    digest: bytes  # SHA-256 of the request.
+    answer: bytes
+
+
 def _concrete(base: type[Event]) -> Iterator[type[Event]]:
     """The classes derived from `base` that have a kind."""
     for event in base.__subclasses__():

@@ -56,7 +56,7 @@ class Row(Struct, frozen=True):
     letters: str = ""  # What a reader of the Event Log sees: one letter, or several that happen together.
     stores: tuple[str, ...] = ()  # The fields of its event; for a message in a queue, those after `MESSAGE_FIELDS`.
     states: States = {}  # For each state that a message may be in before it: those that it may be in after it.
-    about: Literal["message", "receiver", "queue", "name", "batch"] = "message"
+    about: Literal["message", "receiver", "queue", "name", "batch", "request"] = "message"
     whose: Literal["workers", "receivers", "any"] = "workers"  # Whose deliveries `receives` and `consumer` are about.
     notice: Literal["assign", "finish", "retry", "drop"] | None = None  # For a sender that follows its message.
     reason: str = ""  # Why it happened, where the letter alone does not say it.
@@ -105,6 +105,7 @@ class Kind(IntEnum):
     ADMITTED = Row(10, stores=("query", "batch", "chunk", "row"), about="batch")
     UNSTAGED = Row(11, stores=("query", "batch"), about="batch")
     NAME_FORGOTTEN = Row(12, stores=("number", "text"), about="name")
+    ANSWERED = Row(13, stores=("forgotten", "key", "digest", "answer"), about="request")
     # The life of a message.
     LOGGED = Row(16, "LQ", _LOGGED, {_GONE: _WAITING}, begins=True, wakes=True)
     FETCHED = Row(17, "F", _LEASE, {_READY: (_LEASED,)}, notice="assign")

@@ -14,7 +14,7 @@ from penstock.dialects.native.channels import Channels
 from penstock.dialects.native.consume import Consuming
 from penstock.dialects.native.event_log import EventLog
 from penstock.dialects.native.objects import Objects
-from penstock.dialects.native.publish import Publishing
+from penstock.dialects.native.publish import Idempotency, Publishing
 from penstock.dialects.native.purge import Purges
 from penstock.dialects.native.queues import Queues
 from penstock.dialects.native.search import Search
@@ -77,7 +77,8 @@ class Application:
             bytes_max=config.staging.bytes_max,
             lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
         )
-        publishing = Publishing(ids, config.topics.new_queue, config.http.body_bytes_max)
+        idempotency = Idempotency(config.publish.idempotency_seconds * SECOND_NS, config.publish.idempotency_keys_max)
+        publishing = Publishing(ids, config.topics.new_queue, config.http.body_bytes_max, idempotency)
         consuming = Consuming(ids, self._settings_of, config.http.body_bytes_max, _soon)
         self._mqs = mqs
         self._body_rules = {

@@ -201,6 +201,27 @@ class StagingConfig(Struct, frozen=True, kw_only=True):
     ] = 6 * 3600
 
 
+class PublishConfig(Struct, frozen=True, kw_only=True):
+    idempotency_seconds: Annotated[
+        int,
+        _from(
+            1,
+            _DAY_SECONDS,
+            "How long the answer to a publish with an `Idempotency-Key` is known, so that a repeated request gets it"
+            " again.",
+        ),
+    ] = limits.IDEMPOTENCY_SECONDS_DEFAULT
+    idempotency_keys_max: Annotated[
+        int,
+        _from(
+            1,
+            10_000_000,
+            "Idempotency keys that are known at once; the oldest is forgotten for one more. Each takes about 400"
+            " bytes of memory.",
+        ),
+    ] = limits.IDEMPOTENCY_KEYS_DEFAULT
+
+
 class LoggingConfig(Struct, frozen=True, kw_only=True):
     level: Annotated[Literal["debug", "info", "warning", "error"], _is("The lowest level that is logged.")] = "info"
     format: Annotated[
@@ -347,6 +368,7 @@ class Config(Struct, frozen=True, kw_only=True):
     history: HistoryConfig = HistoryConfig()
     events: EventsConfig = EventsConfig()
     staging: StagingConfig = StagingConfig()
+    publish: PublishConfig = PublishConfig()
     logging: LoggingConfig = LoggingConfig()
     mqs: MqsConfig = MqsConfig()
     glovebox: GloveboxConfig = GloveboxConfig()

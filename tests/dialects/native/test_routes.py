@@ -22,7 +22,7 @@ from penstock.model.settings import QueueSettings
 ANY = cast("Any", None)  # Nothing is called.
 IDS = MessageIds(bytes(16))
 ROOMS = (
-    *(Queues(ANY), Channels(ANY, ANY, ANY), Publishing(IDS, QueueSettings(), 1), Consuming(IDS, ANY, 1, ANY)),
+    *(Queues(ANY), Channels(ANY, ANY, ANY), Publishing(IDS, QueueSettings(), 1, ANY), Consuming(IDS, ANY, 1, ANY)),
     *(Purges(ANY, ANY), Search(ANY, ANY, ANY, IDS, ANY, ANY), EventLog(ANY, ANY, IDS), Objects(IDS)),
     *(Claims(IDS), Staging(ANY, ANY, bytes_max=1, lifetime_ns=1)),
 )

@@ -22,6 +22,7 @@ from penstock.engine.rows import Row
 from penstock.limits import NEVER_NS, SECOND_NS
 from penstock.model.events import (
     Admitted,
+    Answered,
     BatchCommitted,
     Carried,
     Completed,
@@ -359,6 +360,21 @@ TIMED_OUT_COMMITS: list[list[Event]] = [
     [Fetched(*about(40, 1, 10, 2), visible_at=at(50)), Retried(*about(45, 1, 10, 2), visible_at=at(45))],
 ]
 
+RUN = (1, 1, 3, "Q", ("orders",), ())
+EMPTY_ANSWER = msgspec.msgpack.encode([])
+
+ANSWERED_COMMITS: list[list[Event]] = [
+    [
+        QueueCreated(at(0), 1, "orders", QueueSettings()),
+        *(logged(10, number, b"order %d" % number, queue=1) for number in (1, 2, 3)),
+        Answered(at(10), 0, b"first", sha256(b"three").digest(), msgspec.msgpack.encode([RUN])),
+    ],
+    [logged(20, 4, b"four", queue=1), Answered(at(20), 0, b"second", sha256(b"4").digest(), EMPTY_ANSWER)],
+    [Answered(at(30), 0, b"third", sha256(b"").digest(), EMPTY_ANSWER)],
+    [Answered(at(40), 1, b"third", sha256(b"again").digest(), EMPTY_ANSWER)],
+    [Answered(at(50), 0, b"~ fourth ~", sha256(b"4").digest(), EMPTY_ANSWER)],
+]
+
 GOLDEN = {
     "format-1": COMMITS,
     "format-1-receivers": RECEIVERS_COMMITS,
@@ -368,6 +384,7 @@ GOLDEN = {
     "format-1-damaged": DAMAGED_COMMITS,
     "format-1-names": NAMES_COMMITS,
     "format-1-timed-out": TIMED_OUT_COMMITS,
+    "format-1-answered": ANSWERED_COMMITS,
 }
 """Each directory beside this file, and the events it was made of, commit by commit."""
 
@@ -478,6 +495,7 @@ def describe_state(engine: Engine) -> dict[str, Any]:
         "names": _plain_names(engine.names.texts),
         "moved": [[*origin, *place] for origin, place in sorted(engine.moved.items())],
         **({"staging": msgspec.to_builtins(engine.staging.facts)} if engine.staging.committed else {}),
+        **({"answered": describe_answered(engine)} if engine.answered.by_key else {}),
         "queues": {
             queue.name: {
                 "number": queue.number,
@@ -494,6 +512,10 @@ def describe_state(engine: Engine) -> dict[str, Any]:
             for queue in engine.queues.values()
         },
     }
+
+
+def describe_answered(engine: Engine) -> dict[str, Any]:
+    return {key.decode(): as_plain(request) for key, request in engine.answered.by_key.items()}
 
 
 def describe_row(row: Row) -> dict[str, int]:

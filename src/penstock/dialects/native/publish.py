@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from base64 import b64decode
 from collections.abc import Callable, Sequence
-from typing import Annotated, cast
+from hashlib import sha256
+from typing import Annotated, NamedTuple, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -37,14 +38,16 @@ from penstock.ids import MessageIds
 from penstock.limits import (
     BATCH_MESSAGES_MAX,
     BODY_BYTES_MAX,
+    IDEMPOTENCY_KEY_BYTES_MAX,
     INT32_MAX,
     KEY_BYTES_MAX,
     TOPICS_MAX,
     UINT32_MAX,
 )
-from penstock.model.answers import Answer, Published, Refused
-from penstock.model.commands import NewMessage, PublishTopics
+from penstock.model.answers import Answer, Published, Refused, Repeated
+from penstock.model.commands import NewMessage, PublishOnce, PublishTopics
 from penstock.model.settings import QueueSettings
+from penstock.model.values import Nanos
 
 _TEXT = "text/plain; charset=utf-8"
 _JSON = "application/json"
@@ -83,12 +86,22 @@ class _Receipt(Struct, gc=False):
     channels: tuple[str, ...]
 
 
+class Idempotency(NamedTuple):
+    """How long an idempotency key is known, and how many are."""
+
+    lifetime_ns: Nanos
+    keys_max: int
+
+
 class Publishing:
     """Requests in, commands out; answers in, responses out."""
 
-    def __init__(self, ids: MessageIds, settings: QueueSettings, request_bytes_max: int) -> None:
+    def __init__(
+        self, ids: MessageIds, settings: QueueSettings, request_bytes_max: int, idempotency: Idempotency
+    ) -> None:
         self._ids = ids
         self._settings = settings  # A publish makes queues with these.
+        self._idempotency = idempotency
         self._body_rule = BodyRule(request_bytes_max)
         self.routes: Routes = {
             (b"v1/publish", 2): {b"POST": self._publish},
@@ -108,7 +121,7 @@ class Publishing:
         content_type = request.headers.get(b"content-type", b"")
         if request.query or content_type.partition(b";")[0].strip().lower() not in _DOCUMENTS:
             message = _without_topics(_from_parameters(request, content_type), queue)
-            return Call(PublishTopics((message,), self._settings, queue), self._render(alone=True))
+            return self._call(request, PublishTopics((message,), self._settings, queue), alone=True)
         alone = not request.body.lstrip().startswith(b"[")
         if not alone and _are_too_many(request.body):
             raise too_many_messages()
@@ -121,20 +134,42 @@ class Publishing:
         ]
         if not messages:
             return json_response(201, [])
-        return Call(PublishTopics(messages, self._settings, queue), self._render(alone=alone))
+        return self._call(request, PublishTopics(messages, self._settings, queue), alone=alone)
+
+    def _call(self, request: Request, publish: PublishTopics, *, alone: bool) -> Call:
+        key = request.headers.get(b"idempotency-key")
+        if key is None:
+            return Call(publish, self._render(alone=alone))
+        once = PublishOnce(publish, _checked_key(key), _digest_of(request), *self._idempotency)
+        return Call(once, self._render(alone=alone))
 
     def _render(self, *, alone: bool) -> Callable[[Answer], Response]:
         def render(answer: Answer) -> Response:
             if isinstance(answer, Refused):
                 return refusal(answer)
+            headers = JSON
+            if isinstance(answer, Repeated):
+                answer, headers = answer.published, JSON + b"Idempotent-Replay: true\r\n"
             make = self._ids.make
             receipts = [
                 _Receipt(make(each.queue, each.sequence).decode(), each.state, each.queues, each.channels)
                 for each in cast("Sequence[Published]", answer)
             ]
-            return Response(201, _encode_line(receipts if alone else [receipts]), JSON)
+            return Response(201, _encode_line(receipts if alone else [receipts]), headers)
 
         return render
+
+
+def _checked_key(key: bytes) -> bytes:
+    if not 1 <= len(key) <= IDEMPOTENCY_KEY_BYTES_MAX or not all(0x20 <= byte <= 0x7E for byte in key):
+        raise ProtocolError(f"Idempotency-Key must be 1 to {IDEMPOTENCY_KEY_BYTES_MAX} characters of printable ASCII")
+    return key
+
+
+def _digest_of(request: Request) -> bytes:
+    """The same for requests that ask for the same."""
+    parts = (request.target, request.headers.get(b"content-type", b""), request.body)
+    return sha256(b"\n".join(parts)).digest()
 
 
 def _without_topics(message: NewMessage, queue: str) -> NewMessage:

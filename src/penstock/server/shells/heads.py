@@ -18,7 +18,7 @@ from penstock.server.shells.exchanges import Drain, Exchange, Result, Route
 _METHODS = frozenset((b"GET", b"POST", b"DELETE", b"PUT", b"HEAD"))
 _REPEATED = frozenset((b"GET", b"POST"))  # Other methods usually name something new each time.
 _PLAIN = b"/-._~%?=&+ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
-_SPECIAL = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
+_SPECIAL = frozenset((b"expect", b"transfer-encoding", b"upgrade", b"idempotency-key"))  # The last is never the same.
 
 
 class Fields(Struct, gc=False):

@@ -52,7 +52,7 @@ RECORD_DTYPE = np.dtype([(name, "<" + letter) for name, letter in FIELDS.items()
 assert HEADER_BYTES == 64
 assert RECORD_BYTES == RECORD_DTYPE.itemsize == 96
 
-HAS_DIGEST = 1  # Flag: the extent ends with a SHA-256 of the body.
+HAS_DIGEST = 1  # Flag: the extent ends with a SHA-256: of the body, or of a request.
 COMPLETE = 2  # Flag: the confirmation was the last one needed.
 WAS_FETCHED = 4  # Flag: the dead-lettering record contains the delivery that caused it.
 LEASED = 8  # Flag: the delivery is a lease, which ends at `visible_at`.
@@ -60,8 +60,11 @@ DIGEST_BYTES = 32
 
 # How the fields of events are stored that are not fields of a record with the same name.
 FLAGS = {"complete": COMPLETE, "fetched": WAS_FETCHED, "leased": LEASED}
-RENAMED = {"lease_ns": "to_sequence"}
-SLOTS = {"body": "body", "result": "body", "extent": "body", "key": "key", "headers": "headers", "digest": "digest"}
+RENAMED = {"lease_ns": "to_sequence", "forgotten": "receives"}
+SLOTS = {
+    **dict.fromkeys(("body", "result", "extent", "answer"), "body"),
+    **{name: name for name in ("key", "headers", "digest")},
+}
 
 
 class Point(NamedTuple):
