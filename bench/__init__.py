@@ -1,1 +1,1 @@
-"""Benchmarks: Penstock, the limit of its design, and its peers, measured the same way in one run."""
+"""Benchmarks: Penstock, the limit of its design, and other brokers, all measured the same way in one run."""

@@ -1,12 +1,12 @@
-"""One run, one table: Penstock, the limit of its design, and its peers.
+"""Compares Penstock with the limit of its design and with other brokers, in one run and one table.
 
-python -m bench [--quick] [--only NAME,…] [--seconds N]   all of them, in turns
-python -m bench deep | churn | delayed                    what happens with very many messages
-python -m bench idle | wake                               what waiting clients cost, and how soon they are awake
+python -m bench [--quick] [--only NAME,…] [--seconds N]   all servers, taking turns
+python -m bench deep | churn | delayed                    how the broker behaves with very many messages
+python -m bench idle | wake                               what waiting clients cost, and how soon they are woken
 python -m bench topics                                    what a message for many channels costs
 python -m bench spectator                                 what a reader of the Event Log costs the publishers
-python -m bench history                                   what it costs to tell what has not changed
-python -m bench push                                      how fast messages are pushed, also beside dead endpoints
+python -m bench history                                   what it costs to detect unchanged messages
+python -m bench push                                      how fast messages are pushed, also next to dead endpoints
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main() -> int:
     console = Console() if sys.stdout.isatty() else Console(width=PLAIN_WIDTH)
     kind = machine.filesystem(arguments.scratch)
     if kind in machine.MEMORY_FILESYSTEMS:
-        console.print(f"{arguments.scratch} is on {kind}: an fsync there stores nothing. Choose --scratch.")
+        console.print(f"{arguments.scratch} is on {kind}: fsync has no effect there. Choose another --scratch.")
         return 2
     if arguments.what != "all":
         return runs.run(arguments.what, console, arguments.scratch, arguments.messages)
@@ -55,16 +55,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("what", nargs="?", default="all", choices=("all", *runs.RUNS))
     parser.add_argument("--quick", action="store_true", help="one round of one second each")
     parser.add_argument("--only", type=lambda names: names.split(","), default=None, metavar="NAME,…")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each timed section")
-    parser.add_argument("--rounds", type=int, default=3, help="the medians of this many are shown")
-    parser.add_argument("--messages", type=int, default=None, help="or connections, or rounds, of a run")
-    parser.add_argument("--scratch", type=Path, default=Path("/var/tmp"), help="on the disk to be measured")
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of each timed section")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds; the medians are shown")
+    parser.add_argument("--messages", type=int, default=None, help="how many messages, connections or rounds")
+    parser.add_argument("--scratch", type=Path, default=Path("/var/tmp"), help="a directory on the disk to measure")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.seconds, arguments.rounds = 1.0, 1
     names = {target.name for target in TARGETS}
     if unknown := set(arguments.only or ()) - names:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are: {', '.join(sorted(names))}")
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known names: {', '.join(sorted(names))}")
     return arguments
 
 
@@ -80,14 +80,14 @@ def compare(console: Console, arguments: argparse.Namespace) -> int:
         task = progress.add_task("", total=arguments.rounds * len(targets))
         for turn in range(arguments.rounds):
             busy.append(quiet_enough(console))
-            # In turns, not one after the other: the machine's pace drifts, and the ratios must not.
+            # The servers take turns, because the speed of the machine drifts and the ratios must not.
             for target in targets:
                 progress.update(task, description=f"round {turn + 1}: {target.title}")
                 if target.name not in failures:
                     try:
                         rows[target.name].append(report.row(checked(target.measure(plan))))
                     except Exception as error:
-                        # One server's trouble must not cost the figures of the others.
+                        # If one server fails, the others are still measured.
                         failures[target.name] = f"{type(error).__name__}: {error}"
                         complaint = f"{target.title} failed: {failures[target.name]}"
                         console.print(complaint, style="red", markup=False)
@@ -118,7 +118,7 @@ def finish(
         "failures": failures,
     }
     if arguments.only or arguments.quick:
-        # The published figures are those of a whole run.
+        # Only a whole run may replace the published figures.
         report.write_json(HERE / "results-partial.json", content)
         return
     report.write_json(HERE / "results.json", content)
@@ -135,7 +135,7 @@ def checked(figures: Figures) -> Figures:
 
 
 def available(console: Console, target: Target) -> bool:
-    """Installed, or installed now, or skipped with a word why."""
+    """Whether the server is installed. Installs it if possible; otherwise prints why it is skipped."""
     if target.find() is not None:
         return True
     if target.package is None:
@@ -163,7 +163,7 @@ def quiet_enough(console: Console) -> float:
 
 def progress_line(console: Console) -> Progress:
     columns = (BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    # Once a second: drawing it takes time from the cores under test.
+    # Redrawn only once a second: drawing takes time from the cores under test.
     return Progress(*columns, console=console, refresh_per_second=1, transient=True)
 
 
@@ -171,4 +171,4 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except KeyboardInterrupt:
-        sys.exit(130)  # The servers are ended and their directories removed by now.
+        sys.exit(130)  # By now the servers are stopped and their directories removed.

@@ -1,7 +1,7 @@
-"""The limit: what a hand-wired server with the same promise and no engine can do.
+"""The limit of the design: a hand-wired server with the same guarantee and no engine.
 
-uvloop and httptools, one record a request, group commit, and each answer only after the fdatasync that
-covers its record. It keeps no queue, so what Penstock loses against it is the price of being a broker.
+It uses uvloop, httptools and group commit, stores one record for each request, and answers only after the fdatasync
+that covers the record. It keeps no queue, so the difference to Penstock is the cost of being a broker.
 Run as `python -m bench.bare PORT DIRECTORY`.
 """
 
@@ -24,7 +24,7 @@ BACKLOG = 1024
 RECORD = struct.Struct("<IBQ")  # Length of the body, kind, sequence.
 STORED_BODY = b"x" * 200
 
-# A UUID that counts: the cheapest id that is one.
+# A UUID with a counter in it: the cheapest valid id.
 ID = b"x-mqs-message-id: 00000000-0000-4000-8000-%012x\r\n"
 CREATED = b"HTTP/1.1 201 Created\r\n" + ID + b"content-length: 0\r\n\r\n"
 RECEIVED = (
@@ -39,9 +39,9 @@ KINDS = {b"POST": 1, b"GET": 2, b"DELETE": 3}
 
 
 class Segment:
-    """An append-only file whose room is set aside ahead of the writes.
+    """An append-only file whose space is allocated ahead of the writes.
 
-    A write inside room that is already allocated leaves fdatasync far less metadata to store.
+    After a write to space that is already allocated, fdatasync has far less metadata to store.
     """
 
     def __init__(self, path: Path) -> None:
@@ -82,7 +82,7 @@ class GroupCommit:
         threading.Thread(target=self._sync_forever, name="sync", daemon=True).start()
 
     def begin(self) -> None:
-        """Hand over what has been collected."""
+        """Hand the collected records to the thread that syncs them."""
         self.batches.put((self.records, self.answers))
         self.records, self.answers = [], []
 
@@ -99,7 +99,7 @@ class GroupCommit:
 
     def _synced(self, answers: list[Answer]) -> None:
         if self.records:
-            # After the answers: the requests read in this turn then join the batch (7 % more a second).
+            # Begun after the answers, so that requests read in this turn join the batch (7 % more a second).
             self.loop.call_soon(self.begin)
         else:
             self.busy = False
@@ -108,7 +108,7 @@ class GroupCommit:
 
 
 class Connection(asyncio.Protocol):
-    """One client. It takes what any HTTP server must take: the target, the headers, the body."""
+    """One client. It reads what any HTTP server must read: the target, the headers, the body."""
 
     def __init__(self, commit: GroupCommit) -> None:
         self.commit = commit
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
         self.write: Callable[[bytes], object] = transport.write  # type: ignore[attr-defined]
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self.write = len  # The record is stored all the same; nobody waits for its answer.
+        self.write = len  # The record is stored anyway, but nobody waits for its answer.
 
     def on_url(self, url: bytes) -> None:
         self.target = url

@@ -1,6 +1,6 @@
-"""How fast the load itself can go, against a server that does nothing.
+"""How fast the load generator itself is, measured with a server that does nothing.
 
-Every other HTTP figure must stay well below this one, or it measures the load.
+Every other HTTP figure must be well below this one; otherwise it would measure the load generator.
 """
 
 import sys
@@ -28,6 +28,6 @@ TARGETS = (
         "(the load itself)",
         measure,
         lambda: Path(sys.executable),
-        note="against a server that does nothing: what the HTTP load can ask at most",
+        note="with a server that does nothing: the highest rate of the HTTP load",
     ),
 )

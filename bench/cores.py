@@ -28,13 +28,13 @@ def on_server_core() -> Iterator[None]:
 
 
 def on_load_core(function: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-    """Call it in a process of its own, pinned to the load's core."""
+    """Call the function in a separate process that is pinned to the load's core."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context, initializer=_confine) as pool:
         return pool.submit(function, *args, **kwargs).result()
 
 
 def _confine() -> None:
-    """A load that goes wrong must not take the machine's memory with it."""
+    """Limit the memory of the load, so that a bug in it does not exhaust the machine."""
     os.sched_setaffinity(0, {LOAD_CORE})
     resource.setrlimit(resource.RLIMIT_AS, (LOAD_MEMORY_BYTES_MAX, LOAD_MEMORY_BYTES_MAX))

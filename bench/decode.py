@@ -1,9 +1,9 @@
-"""How fast the log becomes Arrow: `python -m bench.decode`.
+"""How fast the log is decoded to Arrow: `python -m bench.decode`.
 
-A workload of whole lives: a third of the records are publishes (L and Q), a third deliveries (F), a third
-confirmations (S and X). An event is a row that comes out, so a record of two letters counts twice. One thread; CPU
-time, and the best of several runs, since whatever else the machine does only makes a run slower. Each figure comes
-from a process of its own.
+The workload has complete lives of messages: a third of the records are publishes (L and Q), a third deliveries (F),
+a third confirmations (S and X). An event is one row of the result, so a record with two letters counts twice. One
+thread. The figure is the least CPU time of several runs, because other work on the machine only makes a run slower.
+Each figure comes from a separate process.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 def rate(run: Callable[[], int]) -> float:
-    """M events/s, in a process of its own: what the allocator has learnt from one cell would speed up the next."""
+    """M events/s, measured in a separate process: a warm allocator would speed up the next measurement."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
@@ -105,7 +105,7 @@ def grouped(size: int, columns: Sequence[str] | None) -> int:
 
 
 def from_file(size: int, columns: Sequence[str] | None) -> int:
-    """With the page cache warm and every CRC checked."""
+    """Decode from a file, with a warm page cache and every CRC checked."""
     found = ((header, payload) for _, header, payload in SegmentReader(SEGMENTS[size]).batches())
     return sum(batch.num_rows for batch in decode_grouped(found, columns, Names()))
 
@@ -114,7 +114,7 @@ def from_file(size: int, columns: Sequence[str] | None) -> int:
 
 
 def lives() -> Iterator[Event]:
-    """Definitions, then messages that are fetched a thousand later and finished a thousand after that."""
+    """Definitions, then messages. Each is fetched a thousand messages later, and finished a thousand after that."""
     yield QueueCreated(BEGIN_NS, 1, "orders", QueueSettings())
     for number, text in enumerate(("application/json", "shop", "worker"), start=1):
         yield NameDefined(BEGIN_NS, number, text)

@@ -1,4 +1,4 @@
-"""What becomes of the broker with very many messages: waiting, passing through, or delayed."""
+"""How the broker behaves with very many messages: waiting, passing through, or delayed."""
 
 import statistics
 import time
@@ -24,12 +24,12 @@ SECONDS = 3.0
 RATE_ROUNDS = 5
 IDLE_SECONDS = 10.0
 DELAY_SECONDS = 3600
-# How long the broker may take to give room back once the last message is gone.
+# How long the broker may take to free disk space after the last message is gone.
 SETTLE_SECONDS = 20.0
 
 
 def deep(progress: Progress, scratch: Path, messages: int) -> Found:
-    """One queue with ten million waiting messages, against an empty one."""
+    """Compare a queue with ten million waiting messages with an empty one."""
     with broker(scratch) as penstock:
         penstock.make_queue("shallow")
         penstock.make_queue("deep")
@@ -46,7 +46,7 @@ def deep(progress: Progress, scratch: Path, messages: int) -> Found:
 
 
 def _rates(penstock: Broker, queue: str) -> Found:
-    """Medians, and the least: a round in which a snapshot is written is slower than the others."""
+    """Medians and minima: a round in which a snapshot is written is slower than the others."""
     publish: list[float] = []
     consume: list[float] = []
     for _ in range(RATE_ROUNDS):
@@ -62,10 +62,10 @@ def _rates(penstock: Broker, queue: str) -> Found:
 
 
 def _restarts(progress: Progress, penstock: Broker) -> Found:
-    """The time from the start of the process until it is well, after a clean end and after none."""
+    """The time from the start of the process until it is healthy, after a clean stop and after a kill."""
     found: Found = {}
     expected = penstock.waiting("deep")
-    # The kill first: then the log since the last snapshot must be replayed, which a clean end would have covered.
+    # The kill comes first, so that the log since the last snapshot must be replayed. A clean stop writes a snapshot.
     for name, stop in (("killed", penstock.kill), ("clean", penstock.end)):
         task = progress.add_task(f"restart, {name}", total=None)
         stopping = time.monotonic()
@@ -82,7 +82,7 @@ def _restarts(progress: Progress, penstock: Broker) -> Found:
 
 
 def churn(progress: Progress, scratch: Path, messages: int) -> Found:
-    """Millions of messages come and go: what stays on disk?"""
+    """Publish and finish millions of messages, and measure how much stays on disk."""
     with broker(scratch, "--set", "log.retention_seconds=0") as penstock:
         penstock.make_queue("churn")
         task = progress.add_task("come and go", total=messages)
@@ -94,7 +94,7 @@ def churn(progress: Progress, scratch: Path, messages: int) -> Found:
             progress.advance(task, CHURN_STEP)
         seconds = time.monotonic() - started
         at_end = machine.directory_bytes(penstock.directory)
-        progress.update(task, description="waiting for room to come back")
+        progress.update(task, description="waiting for disk space to be freed")
         time.sleep(SETTLE_SECONDS)
         return {
             "messages": messages,
@@ -108,7 +108,7 @@ def churn(progress: Progress, scratch: Path, messages: int) -> Found:
 
 
 def delayed(progress: Progress, scratch: Path, messages: int) -> Found:
-    """A million messages wait for their hour: what does one more cost, and what does waiting cost?"""
+    """With a million delayed messages, measure the cost of one more publish and of an idle broker."""
     with broker(scratch) as penstock:
         penstock.make_queue("delayed", message_delay=DELAY_SECONDS)
         found: Found = {"messages": messages}
@@ -135,7 +135,7 @@ def _adding(penstock: Broker, name: str) -> Found:
 
 
 def _fill(progress: Progress, penstock: Broker, queue: str, messages: int) -> float:
-    """The rate at which it took them, the last step's processes left out."""
+    """Fill the queue in steps; return the rate, not counting the start of the load's processes."""
     task = progress.add_task(f"fill {queue}", total=messages)
     seconds = 0.0
     for done in range(0, messages, FILL_STEP):

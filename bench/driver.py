@@ -1,8 +1,8 @@
 """Drives many connections from one thread, and counts what comes back.
 
 A `Conversation` is one connection's side of a protocol: bytes in, bytes out. The driver owns the
-sockets and the clock. Its loops are written for speed (bound methods in a table, no objects on the
-way), because a load that is slower than the server measures itself.
+sockets and the clock. Its loops are written for speed (bound methods in a table, no objects created),
+because a load that is slower than the server would measure itself.
 """
 
 import contextlib
@@ -19,23 +19,23 @@ HOST = "127.0.0.1"
 READ_BYTES = 1 << 16
 POLL_SECONDS = 0.05
 CONNECT_SECONDS_MAX = 5.0
-# A server that answers nothing for this long has lost the load's requests: the run fails.
+# The run fails if the server answers nothing for this long: it has lost the requests.
 SILENCE_SECONDS_MAX = 20.0
-# Requests that are still unanswered this long after a paced run has ended count as errors.
+# Requests that are still unanswered this long after the end of a paced run count as errors.
 DRAIN_SECONDS_MAX = 10.0
 
 
 class Conversation(Protocol):
     """One connection: what to send first, and what to send after each read."""
 
-    finished: int  # Operations done since the connection was opened.
+    finished: int  # Operations finished since the connection was opened.
     errors: int  # Answers other than the expected one.
-    complaint: str  # The first such answer, to be shown.
+    complaint: str  # The first such answer, for the report.
 
     def open(self) -> bytes: ...
 
     def receive(self, data: bytes) -> bytes:
-        """Take what was read; give what is to be sent now (nothing while an answer is incomplete)."""
+        """Take what was read, and return what to send now (nothing while an answer is incomplete)."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Count:
 
     operations: int
     seconds: float
-    with_warm_up: int  # Operations in all, those of the warm-up too.
+    with_warm_up: int  # All operations, including the warm-up.
     load_cpu_share: float  # Near 1: the load, not the server, may have been the limit.
     errors: int
     complaint: str
@@ -74,7 +74,7 @@ def opened(port: int, count: int) -> Iterator[list[socket.socket]]:
 
 @contextlib.contextmanager
 def quiet_collector() -> Iterator[None]:
-    """The timed loops make no cycles, so the collector would only add pauses of our own."""
+    """Disable garbage collection: the timed loops create no cycles, so it would only add pauses."""
     gc.collect()
     gc.disable()
     try:
@@ -84,7 +84,7 @@ def quiet_collector() -> Iterator[None]:
 
 
 def send_whole(link: socket.socket, data: bytes) -> None:
-    """Send all of it, waiting for room where the socket's buffer is full."""
+    """Send all of it, and wait for space if the socket's buffer is full."""
     view = memoryview(data)
     while view:
         try:
@@ -113,7 +113,7 @@ class Wheel:
         return sum(conversation.finished for conversation in self.conversations)
 
     def turn_until(self, deadline: float) -> None:
-        """Answer every answer with the next request until the deadline has passed."""
+        """Send the next request after every answer, until the deadline has passed."""
         table, poll, clock = self.table, self.epoll.poll, time.perf_counter
         now = heard = clock()
         while now < deadline:
@@ -133,7 +133,7 @@ class Wheel:
                 raise StoppedError(f"no answer for {SILENCE_SECONDS_MAX:.0f} s")
 
     def turn_until_finished(self, operations: int, deadline: float) -> None:
-        """Go on until that many operations are finished in all."""
+        """Continue until this many operations are finished in all."""
         while (finished := self.finished()) < operations:
             now = time.perf_counter()
             if now > deadline:
@@ -167,10 +167,10 @@ def until_finished(
     seconds_max: float,
     warm_operations: int = 0,
 ) -> Count:
-    """Keep every conversation going until that many operations are finished in all.
+    """Keep every conversation going until this many operations are finished in all.
 
-    What is in flight at that moment is cut off, unless the conversations fell silent by themselves. The rate is that
-    of the operations after the first ones, which warm the server up.
+    Requests in flight at that moment are abandoned, unless the conversations stopped by themselves. The rate does not
+    include the first operations, which warm the server up.
     """
     with opened(port, len(conversations)) as links, quiet_collector():
         wheel = Wheel(links, conversations)
@@ -215,10 +215,10 @@ def paced(
     warm_seconds: float,
     seconds: float,
 ) -> Latency:
-    """Send at a fixed rate whatever the answers do; time each from the moment it was due.
+    """Send at a fixed rate, independent of the answers; time each request from the moment it was due.
 
-    A request whose turn comes while every connection is busy waits, and that wait counts: a stall of
-    the server is charged to every request it delayed. Each conversation must ask one thing per answer.
+    If every connection is busy when a request is due, it waits, and that time counts: a stall of the server
+    is charged to every request that it delays. Each conversation must send one request per answer.
     """
     with opened(port, len(conversations)) as links, quiet_collector():
         return _paced(links, conversations, rate, warm_seconds, seconds)
@@ -232,7 +232,7 @@ def _paced(
     seconds: float,
 ) -> Latency:
     epoll, clock = select.epoll(), time.perf_counter
-    # Each connection: how to read, whom to tell, how to send, what to send next.
+    # For each connection: how to read, how to handle an answer, how to send.
     table = {}
     for link, conversation in zip(links, conversations, strict=True):
         epoll.register(link.fileno(), select.EPOLLIN)
@@ -265,7 +265,7 @@ def _paced(
                     waits.append(clock() - was_due)
                 idle.append((descriptor, request))
         now = clock()
-    # What was never answered, or never even sent, is an error.
+    # A request that was never answered, or never sent, is an error.
     unsent = max(0, int((last - due) / interval))
     errors = len(due_of) + unsent + sum(conversation.errors for conversation in conversations)
     complaints = [conversation.complaint for conversation in conversations if conversation.complaint]
@@ -273,7 +273,7 @@ def _paced(
 
 
 def one_at_a_time(port: int, conversation: Conversation, *, warm_seconds: float, seconds: float) -> Latency:
-    """One connection, one request in flight: how long a lone client waits."""
+    """One connection with one request in flight: the latency of a single client."""
     clock, waits = time.perf_counter, []
     with connect(port, blocking=True) as link, quiet_collector():
         link.settimeout(SILENCE_SECONDS_MAX)

@@ -1,7 +1,7 @@
-"""What change detection costs: publishing with an object and a key against publishing without, and memory.
+"""What change detection costs: the rate with object and key compared with the rate without, and memory.
 
-The run is `python -m bench history`: with a million keys in the Object History, rates; with ten million, memory.
-Histories are made as `penstock log rebuild-history` makes them, and not by publishing.
+`python -m bench history` measures rates with a million keys in the Object History, and memory with ten million.
+The histories are written directly, as `penstock log rebuild-history` does, not by publishing.
 """
 
 import time
@@ -27,7 +27,7 @@ from penstock.storage.history.versions import name_of
 Found = dict[str, float]
 
 KEYS = 1_000_000
-MANY = 10  # Times as many keys, for memory.
+MANY = 10  # Memory is measured with this many times as many keys.
 WARM_SECONDS = 1.0
 SECONDS = 3.0
 ROUNDS = 11
@@ -42,7 +42,7 @@ def history(progress: Progress, scratch: Path, keys: int) -> Found:
 
 
 def _rates(progress: Progress, scratch: Path, keys: int) -> Found:
-    """Each kind of load in turn, several times: the ratio is that of neighbours."""
+    """Measure the kinds of load in turn, several times. A ratio compares two measurements of the same round."""
     rates: dict[str, list[float]] = {}
     with scratch_directory(scratch) as directory:
         task = progress.add_task(f"making a history of {keys:,} keys", total=None)
@@ -74,7 +74,7 @@ def _rates(progress: Progress, scratch: Path, keys: int) -> Found:
 
 
 def _memory(progress: Progress, scratch: Path, keys: int) -> Found:
-    """What the broker and the process that writes for it hold, while keys all over the history change."""
+    """Memory of the broker and of the process that writes its history, while keys across the history change."""
     with scratch_directory(scratch) as directory:
         task = progress.add_task(f"making a history of {keys:,} keys", total=None)
         fill(directory / "data", keys)
@@ -95,7 +95,7 @@ def _memory(progress: Progress, scratch: Path, keys: int) -> Found:
 
 
 def _peak_bytes(pid: int) -> int:
-    """The most that a process has held so far."""
+    """The peak memory of a process."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) << 10
 
@@ -106,11 +106,11 @@ def _right(counted: Count) -> Count:
     return counted
 
 
-# ── A history, made at once ───────────────────────────────────────────────────────────────────────────────────
+# ── Writing a history directly ───────────────────────────────────────────────────────────────────────────────────
 
 
 def fill(data: Path, keys: int) -> None:
-    """A data directory without a log, and with a history in which every key has the known content."""
+    """Write a data directory without a log, with a history in which every key has the known content."""
     directory = DataDirectory(data)
     directory.open()
     directory.history.mkdir()
@@ -134,8 +134,8 @@ def text(content: int) -> bytes:
 
 
 def publish_rate(port: int, kind: str, keys: int, number: int) -> Count:
-    """One half of the keys changes, the other does not; of mixed connections one half does the one and one the other.
-    `number`: of the round, so that what changes has not been said before."""
+    """Publish to the half of the keys that changes, or to the half that does not; if mixed, half of the connections
+    to each. `number` is that of the round, so that a change is always new content."""
     half = keys // 2
     bounds = [half * each // CONNECTIONS for each in range(CONNECTIONS + 1)]
     conversations = []
@@ -147,7 +147,7 @@ def publish_rate(port: int, kind: str, keys: int, number: int) -> Count:
 
 
 class Publish(Tally):
-    """Publishes about one key of its own after the other."""
+    """Publishes a message for each of its keys, one after the other."""
 
     def __init__(self, kind: str, keys: range, number: int) -> None:
         super().__init__()

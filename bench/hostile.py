@@ -1,10 +1,10 @@
 """What one hostile connection costs an honest client: `python -m bench.hostile`.
 
-An honest client posts durable messages with one request in flight, first alone and then beside one attack of each
-kind. The attack and the client are processes of their own. The bar: beside any attack the client keeps half of its
-rate, and 99 of 100 of its requests take at most 25 ms.
+An honest client posts durable messages with one request in flight, first alone and then next to one attack of each
+kind. The attack and the client are separate processes. The goal: next to any attack the client keeps half of its
+rate, and its p99 is at most 25 ms.
 
-An attack is a row in `ATTACKS`: a name, and a function that goes on until its process is ended.
+An attack is a row in `ATTACKS`: a name, and a function that runs until its process is killed.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ RATE_SHARE_MIN = 0.5
 P99_MS_MAX = 25.0
 TOKEN = "bench-token"
 QUEUES = 10_000
-STOCK = 100_000  # Messages for the searches to look through.
+STOCK = 100_000  # Messages for the searches to read.
 PARTS = 1000
 BODY = b"x" * 200
 SEND_BYTES = 1 << 20
 READ_BYTES = 1 << 20
-CROWD = 100  # Connections of an attack that is one of many that do nothing.
+CROWD = 100  # Connections of an attack that consists of many idle ones.
 SETTINGS = b'{"retention_timeout":86400,"visibility_timeout":30,"message_deduplication":false}'
 
 
@@ -82,9 +82,9 @@ PING = b"\x89\x80\0\0\0\0"
 
 
 def flood(port: int, payload: bytes, opening: bytes = b"", *, reads: bool = True, again: bool = True) -> None:
-    """Send the same bytes for ever, as fast as they are taken, and throw the answers away.
+    """Send the same bytes for ever, as fast as the broker reads them, and discard the answers.
 
-    `opening` comes first on each connection; `again`: a connection that ends is followed by the next.
+    `opening` is sent first on each connection. `again`: open a new connection when one ends.
     """
     block = payload * max(1, SEND_BYTES // len(payload))
     for _ in itertools.count() if again else range(1):
@@ -116,7 +116,7 @@ def trickle(port: int, opening: bytes, payload: bytes, crowd: int = CROWD) -> No
 
 
 def hold(port: int, opening: bytes, crowd: int = CROWD) -> None:
-    """Many connections that say something once and then neither send nor read."""
+    """Many connections that send something once and then neither send nor read."""
     links = [connect(port, blocking=True) for _ in range(crowd)]
     for link in links:
         link.sendall(opening)
@@ -124,7 +124,7 @@ def hold(port: int, opening: bytes, crowd: int = CROWD) -> None:
 
 
 def churn(port: int) -> None:
-    """Connect and leave, again and again."""
+    """Connect and disconnect, again and again."""
     while True:
         with contextlib.suppress(OSError):
             connect(port, blocking=True).close()
@@ -178,7 +178,7 @@ def attack(name: str, ports: Ports) -> None:
 
 @contextlib.contextmanager
 def under(name: str, ports: Ports) -> Iterator[None]:
-    """An attack in a process of its own."""
+    """Run an attack in a separate process."""
     command = [sys.executable, "-m", "bench.hostile", "--attack", name, "--ports", str(ports.http), str(ports.lines)]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
@@ -198,11 +198,11 @@ def honest(port: int, warm_seconds: float, seconds: float) -> Latency:
     try:
         return one_at_a_time(port, conversation, warm_seconds=warm_seconds, seconds=seconds)
     except (StoppedError, OSError) as error:
-        return Latency(seconds * 1e3, seconds * 1e3, seconds * 1e3, 0.0, 1, str(error))  # It starved.
+        return Latency(seconds * 1e3, seconds * 1e3, seconds * 1e3, 0.0, 1, str(error))  # The client got no answer.
 
 
 def prepare(ports: Ports, queues: int, stock: int) -> None:
-    """Queues to list, and messages to look through."""
+    """Create queues to list and messages to search."""
     names = ["honest", "attack", "stock", "empty", *(f"queue-{number}" for number in range(queues))]
     with connect(ports.http, blocking=True) as link:
         for name in names:
@@ -214,7 +214,7 @@ def prepare(ports: Ports, queues: int, stock: int) -> None:
 
 
 def _ask(link: socket.socket, sent: bytes) -> None:
-    """One request, and its answer, of which nothing is looked at but the end."""
+    """Send one request and read the whole answer; only its status is checked."""
     link.sendall(sent)
     answer = b""
     while b"\r\n\r\n" not in answer:
@@ -241,7 +241,7 @@ def measure(broker: Broker, names: list[str], seconds: float, console: Console) 
 
 
 def show(found: dict[str, Latency], console: Console) -> list[str]:
-    """A table; the names of the attacks that were too much."""
+    """Print a table, and return the names of the attacks that missed the goal."""
     alone = (found["nothing"].per_second + found["nothing, afterwards"].per_second) / 2
     table = Table("beside", "posts/s", "share", "p50 ms", "p99 ms", "longest ms", "")
     failed = []

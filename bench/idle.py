@@ -1,7 +1,6 @@
-"""What waiting clients cost: connections that rest, and polls that are all woken.
+"""What waiting clients cost: idle connections, and long polls that are all woken: `python -m bench idle`.
 
-The run is `python -m bench idle`. Whoever is woken reads its answer only at the end, so that the load's own work does
-not delay the probes.
+A woken client reads its answer only at the end, so that the work of the load does not delay the probes.
 """
 
 import contextlib
@@ -33,12 +32,12 @@ Found = dict[str, float]
 
 CONNECTIONS = 10_000
 WARM_CONNECTIONS = 200
-SPARE_CONNECTIONS = 300  # Of the broker, for those who are not idle.
+SPARE_CONNECTIONS = 300  # Further connections that the broker accepts.
 SPARE_DESCRIPTORS = 1_000
 SETTLE_SECONDS = 1.0
 IDLE_SECONDS = 10.0
 IDLE_WINDOWS = 6
-# Opening all of them must take less, or the first have gone before the last has come.
+# Opening all of them must take less time; otherwise the first ones end before the last one is open.
 WAIT_SECONDS = 20
 POSTERS = 16
 BATCH_POSTERS = 4
@@ -48,14 +47,14 @@ POLLED, OTHER = "polled", "other"
 
 
 def idle(progress: Progress, scratch: Path, connections: int) -> Found:
-    """Very many clients that want nothing, and very many that are all woken."""
+    """Measure very many idle clients, and very many that are all woken."""
     allow_descriptors(connections + SPARE_DESCRIPTORS)
     found: Found = {"connections": connections}
     with _roomy_broker(scratch, connections) as penstock:
         task = progress.add_task("idle WebSockets", total=None)
         found |= on_load_core(hold_idle, penstock.port, penstock.pid, connections)
         progress.remove_task(task)
-    # A message a request, and as many as a request may have: the hardest way to be woken.
+    # One message a request, and as many as a request may have, which is the harder test.
     for name, posters, messages in (("singly", POSTERS, 1), ("in_batches", BATCH_POSTERS, PARTS)):
         with _roomy_broker(scratch, connections) as penstock:
             task = progress.add_task(f"polls woken {name.replace('_', ' ')}", total=None)
@@ -74,7 +73,7 @@ def _roomy_broker(scratch: Path, connections: int) -> Iterator[Broker]:
 
 
 def allow_descriptors(wanted: int) -> None:
-    """As many open files as that, for this process and those it starts."""
+    """Allow this many open files for this process and those it starts."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft >= wanted or soft == resource.RLIM_INFINITY:
         return
@@ -84,7 +83,7 @@ def allow_descriptors(wanted: int) -> None:
 
 
 def hold_idle(port: int, pid: int, connections: int) -> Found:
-    """Open them, answer their pings, and see what the broker has and does for them."""
+    """Open the connections, answer pings, and measure the broker's memory and processor time."""
     with contextlib.ExitStack() as warm:
         for _ in range(WARM_CONNECTIONS):
             warm.enter_context(websocket.greeted(port))
@@ -105,7 +104,7 @@ def hold_idle(port: int, pid: int, connections: int) -> Found:
 
 
 def idle_shares(pid: int, links: Sequence[socket.socket]) -> list[float]:
-    """The broker's share of its core, ten seconds by ten seconds, for long enough that pings are among them."""
+    """The broker's share of its core in periods of ten seconds, long enough to include pings."""
     by_descriptor = {link.fileno(): link for link in links}
     shares = []
     with select.epoll() as epoll:
@@ -130,7 +129,7 @@ def answer_ping(link: socket.socket) -> None:
 
 
 def wake_polls(port: int, pid: int, connections: int, posters: int, messages: int) -> Found:
-    """Wake every poll with a message of its own, and see how long others wait meanwhile."""
+    """Wake every poll with a message, and measure how long other clients wait meanwhile."""
     before = machine.resident_bytes(pid)
     poll = request("GET", f"/messages/{POLLED}", headers={"X-MQS-MAX-WAIT-TIME": str(WAIT_SECONDS)})
     with opened(port, connections) as sleepers:
@@ -154,7 +153,7 @@ def wake_polls(port: int, pid: int, connections: int, posters: int, messages: in
 
 
 def _shares(total: int, parts: int, step: int) -> list[int]:
-    """A total in parts as equal as can be, each a multiple of the step."""
+    """Split a total into parts that are as equal as possible, each a multiple of the step."""
     steps = total // step
     if steps * step != total:
         raise StoppedError(f"{total} is not a multiple of {step}")
@@ -163,7 +162,7 @@ def _shares(total: int, parts: int, step: int) -> list[int]:
 
 
 class Health(Tally):
-    """Asks again and again whether the broker is well."""
+    """Requests `/health` again and again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +184,7 @@ class Health(Tally):
 
 
 class Poster:
-    """Goes on with a conversation."""
+    """Continues a conversation."""
 
     def __init__(self, link: socket.socket, conversation: Conversation) -> None:
         self.link = link
@@ -197,7 +196,7 @@ class Poster:
 
 
 class Probe:
-    """A client with a steady pace: each request is timed from the moment it was due."""
+    """A client with a steady rate: each request is timed from the moment it was due."""
 
     def __init__(self, link: socket.socket, conversation: Conversation) -> None:
         self.link = link
@@ -226,7 +225,7 @@ class Probe:
 
 
 def probe(port: int, posts: Sequence[Conversation], messages: int) -> dict[str, list[float]]:
-    """Post that many messages, and go on until the broker is at rest again: what the probes waited meanwhile."""
+    """Post this many messages, continue until the broker is idle again, and return how long the probes waited."""
     asking: dict[str, Conversation] = {"health": Health(), "publish": Publish(post(OTHER))}
     with opened(port, len(posts) + len(asking)) as links, quiet_collector(), select.epoll() as epoll:
         probes = {name: Probe(link, each) for link, (name, each) in zip(links, asking.items(), strict=False)}
@@ -260,7 +259,7 @@ def _right(conversations: Sequence[Conversation]) -> None:
 
 
 def _expect_messages(sleepers: Sequence[socket.socket]) -> None:
-    """Every poll has been answered, or is just now, with a message of its own."""
+    """Check that every poll is answered with a message."""
     ids = set()
     for link in sleepers:
         link.settimeout(SILENCE_SECONDS_MAX)

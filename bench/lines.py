@@ -1,4 +1,4 @@
-"""The load of JSON lines: publishes, and fetches with their acknowledgements, many in flight on one connection.
+"""The load of JSON lines: publishes, and fetches with acknowledgements, many in flight on one connection.
 
 Lines are built once; answers are counted and searched, not parsed.
 """
@@ -22,7 +22,7 @@ def publish(queue: str = QUEUE, body: bytes = BODY) -> bytes:
 
 
 class Talk(Tally):
-    """Gives whole lines to `flow`."""
+    """Passes complete lines to `flow`."""
 
     def __init__(self, depth: int, first: bytes) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Talk(Tally):
         return self.flow(data[:end])
 
     def flow(self, data: bytes) -> bytes:
-        """What the conversation is about."""
+        """Handle complete answers, and return what to send next."""
         raise NotImplementedError
 
 
@@ -59,7 +59,7 @@ class Publish(Talk):
 
 
 class FetchAndAcknowledge(Talk):
-    """Keeps a number of fetches unanswered. A message is acknowledged, and the next one asked for, in one go."""
+    """Keeps a number of fetches unanswered. It acknowledges a message and fetches the next in one write."""
 
     def __init__(self, depth: int, queue: str = QUEUE) -> None:
         super().__init__(depth, line("FET", queue))

@@ -1,4 +1,4 @@
-"""A data directory full of whole lives, made without a broker: as many events as a benchmark wants, in seconds."""
+"""Writes a data directory with complete lives of messages, without a broker: millions of events in seconds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def make(path: Path, messages: int) -> None:
 
 
 def _steps(messages: int) -> Iterator[list[Event]]:
-    """What one commit covers: definitions, then runs of messages."""
+    """The events of each commit: first the definitions, then runs of messages."""
     queues = [QueueCreated(BEGIN_NS, number, name, QueueSettings()) for number, name in enumerate(QUEUES, start=1)]
     texts = ["application/json", "shop", *(f"worker-{number}" for number in range(CONSUMERS))]
     yield [*queues, *(NameDefined(BEGIN_NS, number, text) for number, text in enumerate(texts, start=1))]

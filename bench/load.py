@@ -1,7 +1,7 @@
-"""The HTTP load: what a fast client of the message API sends, and no more parsing than it needs.
+"""The HTTP load: what a fast client of the message API sends, with as little parsing as possible.
 
-Requests are built once. Of an answer only the status, the length and one header are looked at, by
-searching for bytes. The functions at the end are what the other core runs (see `bench.cores`).
+Requests are built once. Only the status, the length and one header of an answer are read, by
+searching for bytes. The functions at the end run on the other core (see `bench.cores`).
 """
 
 import re
@@ -15,7 +15,7 @@ QUEUE = "bench"
 UNLIMITED = sys.maxsize
 PARTS = 1000  # Messages of one multipart request.
 FILLERS = 4
-FILL_ROUND = FILLERS * PARTS  # What is filled in is a multiple of this.
+FILL_ROUND = FILLERS * PARTS  # `fill` stores a multiple of this.
 BULK_SECONDS_MAX = 1800.0
 ID_NAME = b"x-mqs-message-id"
 LENGTH_NAME = b"content-length"
@@ -47,7 +47,7 @@ class Framing:
     def __init__(self) -> None:
         self._kept = b""
         # A server spells its header names the same way each time: learn the spelling once, and
-        # later a plain search does instead of a search that ignores case.
+        # later use a plain search instead of one that ignores case.
         self._spellings: dict[bytes, bytes] = {}
         # The last answer: its size, and where it stated the length of its body.
         self._size = -1
@@ -55,7 +55,7 @@ class Framing:
         self._length_line = b""
 
     def whole(self, data: bytes) -> bytes:
-        """The whole answer, or nothing while some of it is still to come."""
+        """The complete answer, or nothing while it is incomplete."""
         # Nearly every answer arrives in one read and is as long as the one before, with the same length
         # stated at the same place: then it ends where that one ended.
         if len(data) == self._size and not self._kept and data[self._length_at] == self._length_line:
@@ -71,7 +71,7 @@ class Framing:
         return data
 
     def value(self, answer: bytes, name: bytes) -> bytes:
-        """A header's value; empty where the answer does not have it."""
+        """A header's value, or nothing if the answer does not have it."""
         spelling = self._spellings.get(name) or self._learn(answer, name)
         start = answer.find(spelling) if spelling else -1
         if start < 0:
@@ -81,7 +81,7 @@ class Framing:
 
     def _body_length(self, data: bytes, head_end: int) -> int:
         if data[9:12] == b"204":
-            return 0  # It has no body, and need not say so.
+            return 0  # A 204 has no body and no length.
         return int(self.value(data[: head_end + 2], LENGTH_NAME) or 0)
 
     def _remember(self, data: bytes, head_end: int) -> None:
@@ -102,7 +102,7 @@ class Framing:
 
 
 class Tally:
-    """What a conversation has to tell at the end."""
+    """The counts of a conversation."""
 
     def __init__(self) -> None:
         self.finished = 0
@@ -116,13 +116,13 @@ class Tally:
 
 
 class Publish(Tally):
-    """Posts the same request again and again; each is some number of messages."""
+    """Posts the same request again and again. Each has a number of messages."""
 
     def __init__(self, request: bytes, messages: int = 1, quota: int = UNLIMITED) -> None:
         super().__init__()
         self.request = request
         self.messages = messages
-        self.quota = quota  # Of messages; then the connection falls silent.
+        self.quota = quota  # The connection stops after this many messages.
         self.whole = Framing().whole
 
     def open(self) -> bytes:
@@ -140,7 +140,7 @@ class Publish(Tally):
 
 
 class Consume(Tally):
-    """Receives a message, deletes it by its id, and so on: one operation is both."""
+    """Receives a message, deletes it by its id, and repeats. Both together count as one operation."""
 
     def __init__(self, queue: str = QUEUE, quota: int = UNLIMITED) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ def publish_alone(port: int, warm_seconds: float, seconds: float, queue: str = Q
 
 
 def fill(port: int, queue: str, messages: int) -> Count:
-    """Store that many messages, a thousand a request."""
+    """Store this many messages, a thousand a request."""
     assert messages % FILL_ROUND == 0, "a whole number of requests on each connection"
     each = messages // FILLERS
     conversations = [Publish(multipart(queue, PARTS), PARTS, each) for _ in range(FILLERS)]
@@ -206,7 +206,7 @@ def fill(port: int, queue: str, messages: int) -> Count:
 
 
 def drain(port: int, queue: str, messages: int) -> Count:
-    """Receive and delete that many messages, and leave none half done."""
+    """Receive and delete this many messages; each one received is also deleted."""
     quotas = [messages // CONNECTIONS + (number < messages % CONNECTIONS) for number in range(CONNECTIONS)]
     conversations = [Consume(queue, quota) for quota in quotas if quota]
     return until_finished(port, conversations, messages, seconds_max=BULK_SECONDS_MAX)

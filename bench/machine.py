@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""Facts about the machine that the figures were measured on."""
 
 import contextlib
 import datetime
@@ -29,7 +29,7 @@ def facts(scratch: Path) -> dict[str, object]:
 
 
 def processes(pid: int) -> list[int]:
-    """A process and all that come from it, parents first. Each thread has children of its own."""
+    """A process and its descendants, parents first. In /proc, each thread lists its own children."""
     found = [pid]
     for parent in found:
         for path in Path(f"/proc/{parent}/task").glob("*/children"):
@@ -39,7 +39,7 @@ def processes(pid: int) -> list[int]:
 
 
 def filesystem(path: Path) -> str:
-    """The type of the file system that holds it: that of the longest mount point above it."""
+    """The type of the file system that contains the path: that of the longest matching mount point."""
     best, kind = "", "unknown"
     for line in Path("/proc/mounts").read_text().splitlines():
         _, mount_point, mount_kind, *_ = line.split()
@@ -49,7 +49,7 @@ def filesystem(path: Path) -> str:
 
 
 def fdatasync_milliseconds(directory: Path, rounds: int = 200) -> float:
-    """The median time to store 4 KiB in room that is already allocated."""
+    """The median time to sync 4 KiB in space that is already allocated."""
     path = directory / "penstock-bench-fdatasync"
     descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o600)
     try:
@@ -70,7 +70,7 @@ def _timed_sync(descriptor: int, position: int) -> float:
 
 
 def busy_share() -> float:
-    """How much of the machine others use just now: the figures are only as good as the quiet."""
+    """The share of the machine that other processes use at the moment, which makes figures worse."""
     busy_before, all_before = _ticks()
     time.sleep(BUSY_SAMPLE_SECONDS)
     busy, everything = _ticks()
@@ -99,17 +99,17 @@ def resident_bytes(pid: int) -> int:
 
 def cpu_seconds(pid: int) -> float:
     """Processor time that a process has used so far."""
-    # The name of the process is in brackets and may hold anything: count from behind it.
+    # The name of the process is in brackets and may contain anything, so count fields after it.
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def directory_bytes(directory: Path) -> int:
-    """Room taken on disk, which for preallocated files is not their length."""
+    """Space used on disk. For preallocated files this is not their length."""
     total = 0
     for path in directory.rglob("*"):
         try:
             total += path.stat().st_blocks * 512
         except FileNotFoundError:
-            continue  # Deleted while we looked.
+            continue  # Deleted meanwhile.
     return total

@@ -1,4 +1,4 @@
-"""The load of NQ: posts of many messages, and pulls of as many, with and without results."""
+"""The NQ load: posts with many messages, and pulls of as many, with and without results."""
 
 import re
 
@@ -48,7 +48,7 @@ class Post(Tally):
 
 
 class Pull(Tally):
-    """Pulls without results: what was delivered once is never delivered again, as the document has it."""
+    """Pulls without results: each message is delivered once and never again, which is the default."""
 
     def __init__(self, queue: str = QUEUE) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Pull(Tally):
 
 
 class PullWithResults(Pull):
-    """Each pull brings the results of the one before: consuming with an acknowledgement."""
+    """Each pull sends the results of the one before, so this is consuming with acknowledgement."""
 
     def __init__(self, queue: str = QUEUE) -> None:
         super().__init__(queue)

@@ -1,4 +1,4 @@
-"""Penstock itself, and the bare server beside it: the same loads, in the same order."""
+"""Penstock and the bare server: the same loads, in the same order."""
 
 import contextlib
 import http.client
@@ -25,7 +25,7 @@ from bench.load import (
 from bench.servers import accepts, begin, end, free_port, running, scratch_directory, wait_until_ready
 from bench.targets import IN_FLIGHT, Figures, Plan, Target, check_supply, program
 
-# How many messages there must be for each second of consuming; more than ever were consumed.
+# Messages needed for each second of consuming: more than any run has consumed.
 PAIRS_PER_SECOND_MAX = 160_000
 PULLED_PER_SECOND_MAX = 600_000
 NQ_CONNECTIONS = 8
@@ -36,7 +36,7 @@ SETTINGS = {"retention_timeout": 86400, "visibility_timeout": 30, "message_dedup
 
 @dataclass
 class Broker:
-    """A broker under test: it can be ended, killed and started again on the same data."""
+    """A broker under test. It can be stopped, killed and restarted on the same data."""
 
     directory: Path
     options: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class Broker:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Returns when it says that it is well."""
+        """Start the broker and wait until it reports that it is healthy."""
         server = find_penstock()
         assert server is not None
         self.port, self.lines_port = free_port(), free_port()
@@ -129,7 +129,7 @@ def measure_bare(plan: Plan) -> Figures:
 
 
 def measure_http(port: int, plan: Plan) -> Figures:
-    """All the loads against one server: what is consumed is what was published before."""
+    """Run all loads on one server. The messages it consumes are those published before."""
     warm, seconds = plan.warm_seconds, plan.seconds
     publish = on_load_core(publish_rate, port, CONNECTIONS, warm, seconds)
     consume = on_load_core(consume_rate, port, CONNECTIONS, warm, seconds)
@@ -164,7 +164,7 @@ def measure_lines(plan: Plan) -> Figures:
 
 def measure_nq(plan: Plan, consume_rate: Callable[[int, int, float, float], Count]) -> Figures:
     with broker(plan.scratch) as penstock:
-        # The queue is made by the first post: one that keeps its messages for other receivers.
+        # The first post creates the queue, which keeps its messages for other receivers.
         warm, seconds, port = plan.warm_seconds, plan.seconds, penstock.port
         publish = on_load_core(nq.post_rate, port, NQ_CONNECTIONS, warm, seconds)
         stored = stock_up(penstock, plan, publish, PULLED_PER_SECOND_MAX)
@@ -174,7 +174,7 @@ def measure_nq(plan: Plan, consume_rate: Callable[[int, int, float, float], Coun
 
 
 def stock_up(penstock: Broker, plan: Plan, publish: Count, per_second: int) -> int:
-    """As many messages as can be consumed, if what was published is not enough; how many there are then."""
+    """Publish more messages if there are not enough to consume; return how many there are."""
     missing = int(per_second * (plan.warm_seconds + plan.seconds)) - publish.with_warm_up
     rounds = max(0, -(-missing // FILL_ROUND))
     if rounds:

@@ -1,9 +1,9 @@
 """How fast the pipeline fills all its tables, and how late: `python -m bench.pipeline`.
 
-First a log of whole lives is there already, and the pipeline works through it: events a second over all tables,
-without the first batch, which pays for the start. Then a broker runs with a steady load, and the pipeline beside it
-with the triggers it has by default: seconds from an event to its row. In the end publishers go as fast as they can:
-alone, beside the pipeline, and beside a loop that only counts, which shows what a busy core costs the other one.
+Throughput: the pipeline reads an existing log with complete lives of messages; events per second over all tables, not
+counting the first batch, which includes the start. Lag: a broker runs with a steady load and the pipeline with its
+default triggers; seconds from an event to its row. Publishing: publishers run at full rate, alone, next to the
+pipeline, and next to a loop that only counts, which shows what a busy core costs the other one.
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ def lag(folder: Path, seconds: float) -> dict[str, float]:
 
 
 def publishing(folder: Path) -> dict[str, float]:
-    """What publishers reach while the broker has a core, and they have the other one alone, or share it. In turn, so
-    that the ratios are those of neighbours; what has to wait is stopped for so long."""
+    """The rate of publishers while the broker has one core and they have the other one, alone or shared. The cases
+    take turns, so that a ratio compares measurements of the same round; processes of the other cases are stopped."""
     with on_server_core():
         broker = Broker(folder / "data").start()
     rates: dict[str, list[float]] = {"alone": [], "beside_counting": [], "beside_the_pipeline": []}
@@ -107,7 +107,7 @@ def publishing(folder: Path) -> dict[str, float]:
         broker.create_queue(load.QUEUE)
         with counting() as counter, pipeline(folder, broker, *_BEHIND) as running:
             with resting(counter):
-                _publish_rate(broker)  # So that there is something to begin with.
+                _publish_rate(broker)  # Gives the pipeline a first batch.
                 wait_until(lambda: bool(running.lags))
             batches = len(running.lags)
             for _ in range(ROUNDS):
@@ -133,7 +133,7 @@ def _publish_rate(broker: Broker) -> float:
 
 @contextlib.contextmanager
 def resting(pid: int) -> Iterator[None]:
-    """A process, and all that come from it, do nothing meanwhile."""
+    """Stop a process and its descendants for the time of the block."""
     found = machine.processes(pid)
     _signal(found, signal.SIGSTOP)
     try:
@@ -160,7 +160,7 @@ def counting() -> Iterator[int]:
 
 class Running(NamedTuple):
     pid: int
-    lags: list[float]  # Of each batch, how late its last event was.
+    lags: list[float]  # For each batch: how late its last event was.
 
 
 @contextlib.contextmanager

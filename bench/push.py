@@ -1,7 +1,7 @@
-"""How fast messages are pushed to an endpoint, and what endpoints that are dead cost one that is not.
+"""How fast messages are pushed to an endpoint, alone and next to endpoints that fail: `python -m bench push`.
 
-The run is `python -m bench push`. The endpoint is on the core of the load. A dead one refuses connections; a silent
-one takes them, and answers nothing.
+The endpoint runs on the core of the load. A dead endpoint refuses connections; a silent one accepts them and
+answers nothing.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ ROUNDS = 5
 IN_FLIGHT = (1, 8, 64)
 MANY = 64
 SECONDS_MAX = 120.0
-SILENCE_SECONDS = 0.5  # How long a silent endpoint is waited for.
+SILENCE_SECONDS = 0.5  # How long the broker waits for a silent endpoint.
 BACKLOG = 1024
-# Failures come often, so that what they cost would show.
+# Frequent failures, so that their cost is visible.
 SETTINGS = ("push.private_addresses=allow", "push.retry_seconds=0.05", "push.circuit_seconds_max=0.2")
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
@@ -66,7 +66,7 @@ def push(progress: Progress, scratch: Path, messages: int) -> Found:
 
 
 def deliver(penstock: Broker, messages: int, in_flight: int) -> Pushed:
-    """Push messages that wait until their endpoint is there."""
+    """Push messages that were published before their endpoint started."""
     port = free_port()
     make_channel(penstock, "good", port, in_flight, SECONDS_MAX)
     on_load_core(fill, penstock.port, "good", messages)
@@ -104,7 +104,7 @@ def expect(penstock: Broker, wanted: int, method: str, channel: str, body: bytes
 
 
 def serve(port: int, messages: int) -> float:
-    """Take so many messages; how many came in a second."""
+    """Receive this many messages, and return how many arrived per second."""
 
     async def run() -> float:
         endpoint = Endpoint(messages)

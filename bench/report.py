@@ -1,4 +1,4 @@
-"""From many measurements to one table, one file and one picture."""
+"""Turns many measurements into one table, one file and one picture."""
 
 import dataclasses
 import json
@@ -12,9 +12,9 @@ from rich.table import Table
 from bench.driver import Count, Latency
 from bench.targets import Figures, Target
 
-# Above this share of its core the load, not the server, may have been the limit.
+# If the load uses more than this share of its core, the load may have been the limit instead of the server.
 LOAD_LIMIT_SHARE = 0.97
-# What each ratio is called, whose figure, which one, and the server it is held against.
+# Name of the ratio, the target it belongs to, the figure, and the server it is compared with.
 RATIOS = (
     ("publish_to_bare", "penstock", "publish_per_second", "bare"),
     ("receive_delete_to_bare", "penstock", "consume_per_second", "bare"),
@@ -31,18 +31,18 @@ RATIOS = (
     ("nq_post_to_redis_pipelined", "penstock-nq", "publish_per_second", "redis-pipelined"),
     ("nq_pull_alone_to_redis_read_and_ack", "penstock-nq", "consume_per_second", "redis-pipelined"),
     ("nq_results_to_redis_pipelined", "penstock-nq-results", "consume_per_second", "redis-pipelined"),
-    # With as many in flight on both sides.
+    # Both sides have the same number in flight.
     ("nq_post_to_redis_8_of_100", "penstock-nq", "publish_per_second", "redis-pipelined-more"),
     ("nq_results_to_redis_8_of_100", "penstock-nq-results", "consume_per_second", "redis-pipelined-more"),
 )
 
-CONDITIONS = "200-byte messages, fsync before a publish is acknowledged, 256 in flight unless said otherwise"
+CONDITIONS = "200-byte messages, fsync before a publish is acknowledged, 256 in flight unless stated otherwise"
 
 Row = dict[str, float]
 
 
 def row(figures: Figures) -> Row:
-    """The figures of one measurement, flat."""
+    """The figures of one measurement as a flat dictionary."""
     flat = _count("publish", figures.publish)
     if figures.consume is not None:
         flat |= _count("consume", figures.consume)
@@ -67,9 +67,9 @@ def medians(rows: Sequence[Row]) -> Row:
 
 
 def ratios(rounds: Mapping[str, Sequence[Row]]) -> dict[str, Row]:
-    """Penstock over another server, figure by figure: the median of what each round gave, and the extremes.
+    """Penstock relative to another server, for each figure: the median of the rounds, and the extremes.
 
-    The two are neighbours in a round, so the machine's drift between rounds is not in the ratio.
+    Both are measured in the same round, so the machine's drift between rounds does not affect the ratio.
     """
     found: dict[str, Row] = {}
     for name, mine, figure, other in RATIOS:
@@ -94,7 +94,7 @@ def show(console: Console, targets: Iterable[Target], by_target: Mapping[str, Ro
         table.add_row(target.title, *_cells(by_target[target.name]))
     console.print(table)
     if any(_limited_by_load(flat, name) for flat in by_target.values() for name in ("publish", "consume")):
-        console.print("~ the load had no time left: the server may be faster than this")
+        console.print("~ the load used its whole core: the server may be faster than this")
     for target in shown:
         if target.note:
             console.print(f"{target.title}: {target.note}", style="dim")
@@ -127,10 +127,10 @@ def _milliseconds(flat: Row, name: str, parts: Sequence[str]) -> str:
 
 
 def show_ratios(console: Console, found: Mapping[str, Row]) -> None:
-    table = Table(title="Penstock to the others")
+    table = Table(title="Penstock relative to the others")
     table.add_column("ratio")
     table.add_column("median", justify="right")
-    table.add_column("in the rounds", justify="right")
+    table.add_column("range of the rounds", justify="right")
     table.add_column("better is")
     for name, value in found.items():
         better = "less" if "p99" in name or "p50" in name else "more"

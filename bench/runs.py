@@ -1,6 +1,6 @@
-"""Runs of their own: one question each, and a broker for it.
+"""The separate runs. Each measures one thing on its own broker.
 
-Each prints what it found, and leaves it in `bench/<run>.json`.
+Each prints its figures and writes them to `bench/<run>.json`.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from bench import deep, history, idle, machine, push, report, spectator, topics,
 
 Found = dict[str, float]
 
-# What is run, and how many messages, connections or rounds there are unless told otherwise.
+# The function of each run, and its default number of messages, connections or rounds.
 RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
     "deep": (deep.deep, deep.DEEP_MESSAGES),
     "churn": (deep.churn, deep.CHURN_MESSAGES),

@@ -1,8 +1,8 @@
 """How fast messages are found: `python -m bench.search`.
 
-A queue with five million waiting messages that have topics, on a broker of its own. How long until the first page of
-those with a topic, or with a beginning of topics, is there; how long a search takes that has to look at every
-message, what the other clients of the broker notice of it, and how long until the whole life of a message is told.
+A queue has five million waiting messages with topics. The run measures how long the first page takes, by topic and by
+topic prefix; how long a search takes that checks every message; how long other clients wait meanwhile; and how long
+it takes to get the whole document of a message.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MESSAGES = 5_000_000
 ROUNDS = 20
 RUN = 500  # Messages logged at once, all with the same topics.
 BODY = b'{"order": 17, "state": "new", "note": "' + b"x" * 160 + b'"}'
-RARE_EVERY = 100  # One run in so many has the rare topic.
+RARE_EVERY = 100  # One run in this many has the rare topic.
 TOPICS = ("fruit.sweet", "fruit.sour", "fruit.sweet\nfood.healthy", "stone.hard", "wood")
 RARE = "rare.earth"
 
@@ -83,7 +83,7 @@ def measure(folder: Path, messages: int) -> dict[str, float]:
 
 
 def prepare(path: Path, messages: int) -> int:
-    """The log that publishing them would have made, with a snapshot at its end; the time of the last tenth."""
+    """Write the log that publishing would have written, and a snapshot. Return the time of the last tenth."""
     path.mkdir(parents=True)
     directory = DataDirectory(path)
     directory.open()
@@ -128,19 +128,19 @@ def ask(client: http.client.HTTPConnection, target: str) -> dict[str, Any]:
 
 
 def first_pages(client: http.client.HTTPConnection, name: str, target: str) -> dict[str, float]:
-    """The very first time, and then what is usual."""
+    """The time of the first request, and the median of all."""
     times = []
     for _ in range(ROUNDS):
         began = time.perf_counter()
         page = ask(client, target)
-        while not page["messages"]:  # It has looked for as long as it may, and says where it goes on.
+        while not page["messages"]:  # It reached its time limit and returned a cursor to continue.
             page = ask(client, f"{target}&cursor={page['next']}")
         times.append((time.perf_counter() - began) * 1000)
     return {f"{name}: first, ms": times[0], f"{name}: median, ms": statistics.median(times)}
 
 
 def long_search(client: http.client.HTTPConnection, broker: Broker, messages: int) -> dict[str, float]:
-    """Look at everything and find nothing, while another client asks for something else."""
+    """Search all messages and find none, while another client sends other requests."""
     waits: list[float] = []
     over = threading.Event()
 
@@ -168,7 +168,7 @@ def long_search(client: http.client.HTTPConnection, broker: Broker, messages: in
 
 
 def look_through(client: http.client.HTTPConnection, target: str) -> tuple[float, int]:
-    """All pages of a search: the seconds it took, and how many there were."""
+    """Read all pages of a search; return the seconds it took and the number of pages."""
     began = time.perf_counter()
     page, pages = ask(client, target), 1
     while page["next"]:
@@ -177,7 +177,7 @@ def look_through(client: http.client.HTTPConnection, target: str) -> tuple[float
 
 
 def documents(client: http.client.HTTPConnection) -> dict[str, float]:
-    """One message of the beginning, whose way back leads through the whole log; then others."""
+    """The document of one of the first messages, which reads the whole log; then those of others."""
     (first,) = ask(client, "/v1/search?queue=orders&limit=1&bodies=false")["messages"]
     began = time.perf_counter()
     ask(client, f"/v1/messages/{first['id']}")

@@ -1,4 +1,4 @@
-"""Starts a server on loopback in a scratch directory, waits until it answers, and ends it."""
+"""Starts a server on loopback in a scratch directory, waits until it answers, and stops it."""
 
 import contextlib
 import os
@@ -21,7 +21,7 @@ LOG_TAIL_BYTES = 2000
 
 
 class NotStartedError(Exception):
-    """The server ended by itself, or did not answer in time."""
+    """The server exited, or did not answer in time."""
 
 
 @contextlib.contextmanager
@@ -67,7 +67,7 @@ def begin(
             user=user,
             group=user,
             extra_groups=[] if user else None,
-            start_new_session=True,  # A Ctrl-C at the terminal is for the benchmark, which then ends it.
+            start_new_session=True,  # A Ctrl-C at the terminal goes to the benchmark, which then stops the server.
         )
 
 
@@ -86,7 +86,7 @@ def wait_until_ready(
 
 
 def end(process: subprocess.Popen[bytes], signal_number: int = signal.SIGTERM) -> None:
-    """Ask it to end; kill it when it does not."""
+    """Ask the server to stop, and kill it if it does not."""
     if process.poll() is None:
         process.send_signal(signal_number)
     try:

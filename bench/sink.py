@@ -1,7 +1,7 @@
 """How fast Spark writes into a queue, every row once: `python -m bench.sink`.
 
-Rows of 200 bytes, made by Spark itself, into one queue of a broker on the same machine: as one batch job, and as a
-stream of batches. Once more into Spark's sink that throws everything away, to see what making the rows alone takes.
+Spark generates rows of 200 bytes and writes them to one queue of a broker on the same machine: as one batch job, and
+as a stream of batches. A further run writes them to Spark's noop sink, to measure what generating the rows takes.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def made(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def stream(spark: SparkSession, folder: Path, url: str, queue: str, rows: int) -> float:
-    """The seconds of all batches; Spark has the rows as Parquet files, one a batch."""
+    """The seconds of all batches. Spark reads the rows from Parquet files, one for each batch."""
     made(spark, rows).repartition(BATCHES).write.parquet(str(folder / "rows"))
     read = spark.readStream.schema("body string").option("maxFilesPerTrigger", 1).parquet(str(folder / "rows"))
     writer = read.writeStream.format("penstock").options(url=url, queue=queue)

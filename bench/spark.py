@@ -1,9 +1,9 @@
 """How fast Spark reads the log: `python -m bench.spark`.
 
-One question over the same events, asked of the log and of Parquet files that hold them: how many of each letter has
-each queue? The Parquet reader is Spark's own, in the JVM, and takes the two columns that the question needs; the log
-is decoded in Python and handed over as Arrow, once with those two columns and once with eight. Then the same events
-as a stream, about a million a batch, into a sink that throws them away.
+One query over the same events, from the log and from Parquet files: how many events of each letter does each queue
+have? The Parquet reader is Spark's own, in the JVM, and reads the two columns that the query needs. The log is
+decoded in Python and handed over as Arrow, once with these two columns and once with eight. Then the same events
+as a stream, about a million a batch, into a sink that discards them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def ask(frame: Callable[[], DataFrame], events: int) -> None:
 
 
 def stream(spark: SparkSession, folder: Path, events: int, number: int) -> float:
-    """Events a second of the batches, without the first: it pays for the start of the query."""
+    """Events per second of the batches, without the first one, which includes the start of the query."""
     records_max = EVENTS_PER_BATCH * 3 // lives.EVENTS_PER_MESSAGE
     frame = (
         spark.readStream.format("penstock")

@@ -1,6 +1,7 @@
-"""What a spectator costs the publishers: the whole Event Log as Arrow, alone and beside publishers at full rate.
+"""What a spectator costs the publishers: `python -m bench spectator`.
 
-The run is `python -m bench spectator`. The reader decodes what it gets, on the core of the publishers.
+A reader gets the whole Event Log as Arrow, alone and while publishers run at full rate. It decodes the events, on the
+core of the publishers.
 """
 
 import http.client
@@ -22,7 +23,7 @@ EVENTS = 5_000_000
 EVENTS_PER_MESSAGE = 2  # L and Q.
 WARM_SECONDS = 1.0
 SECONDS = 4.0
-SPARE_SECONDS = 1.0  # The reader begins before the publishers are measured, and they end before it does.
+SPARE_SECONDS = 1.0  # The reader starts before the publishers are measured, and stops after them.
 
 
 def spectator(progress: Progress, scratch: Path, events: int) -> Found:
@@ -58,7 +59,7 @@ def spectator(progress: Progress, scratch: Path, events: int) -> Found:
 
 
 def replay_rate(port: int, events: int, least_seconds: float) -> float:
-    """Events per second, over as many replays as fill the time."""
+    """Events per second, over as many replays as fit into the time."""
     began = time.perf_counter()
     read = 0
     while not read or time.perf_counter() - began < least_seconds:

@@ -1,4 +1,4 @@
-"""What is measured: the plan of a run, the figures of a server, and how a server is described."""
+"""Types of a run: its plan, the figures of a server, and the description of a server."""
 
 import importlib.util
 import shutil
@@ -23,7 +23,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Figures:
-    """One measurement of one server. What a server is not asked for is absent."""
+    """One measurement of one server. Figures that were not measured are absent."""
 
     publish: Count
     consume: Count | None = None
@@ -33,18 +33,18 @@ class Figures:
 
 @dataclass(frozen=True)
 class Target:
-    """A server that can be measured, and how it can be had."""
+    """A server that can be measured, and how to install it."""
 
-    name: str  # As `--only` knows it.
-    title: str  # As the table shows it.
+    name: str  # For `--only`.
+    title: str  # For the table.
     measure: Callable[[Plan], Figures]
-    find: Callable[[], Path | None]  # Its program, where it is installed.
-    package: str | None = None  # Debian's package with it.
+    find: Callable[[], Path | None]  # Returns its program, if it is installed.
+    package: str | None = None  # The Debian package that has it.
     note: str = ""  # What a reader must know to compare it fairly.
 
 
 class RanDryError(Exception):
-    """There was less to consume than could be consumed, so the rate measured the supply."""
+    """There were too few messages to consume, so the rate would be that of the supply."""
 
 
 def check_supply(stored: int, consume: Count) -> None:
@@ -54,7 +54,7 @@ def check_supply(stored: int, consume: Count) -> None:
 
 
 def program(*names: str) -> Path | None:
-    """The first of these that exists: a path, or a name on the search path or beside the interpreter."""
+    """The first of these that exists: a path, or a program on the search path or next to the interpreter."""
     places = [str(Path(sys.executable).parent), "/usr/local/sbin", "/usr/sbin"]
     for name in names:
         found = shutil.which(name) or shutil.which(name, path=":".join(places))

@@ -1,7 +1,7 @@
-"""What a message for many channels costs: deliveries queued a second, beside a publish that nobody else wants.
+"""What a message for many channels costs: deliveries queued per second, and publishes that match no channel.
 
-Messages are published in requests of a hundred, and in requests of their own. Every one is on the disk before it is
-answered, its body once.
+Messages are published a hundred a request, and one a request. Each is on disk before it is acknowledged, and its body
+is stored once.
 """
 
 import json
@@ -15,7 +15,7 @@ from bench.load import BODY, Publish, request
 from bench.penstock import Broker, ask, broker
 
 CHANNELS = 100
-MESSAGES = 100  # Of one request.
+MESSAGES = 100  # In one request.
 CONNECTIONS, CONNECTIONS_ALONE = 4, 64
 WARM_SECONDS, SECONDS = 1.0, 5.0
 JSON = {"Content-Type": "application/json"}
@@ -60,7 +60,7 @@ def topics(progress: Progress, scratch: Path, channels: int) -> dict[str, float]
 
 
 def log_bytes(penstock: Broker) -> int:
-    """How much log there is."""
+    """The size of the log."""
     status, answer = ask(penstock.port, "GET", "/v1/log")
     assert status == 200, answer
     return int(json.loads(answer)["bytes"])

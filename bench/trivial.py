@@ -1,6 +1,6 @@
-"""A server that does nothing: it shows how fast the load itself can go.
+"""A server that does nothing, to show how fast the load generator itself is.
 
-Whatever it reads from a connection, it answers with the same bytes, unparsed and unstored.
+It answers every read with the same bytes, and neither parses nor stores anything.
 """
 
 import select

@@ -1,6 +1,6 @@
-"""How soon a sleeper is awake: from the publisher's answer to the sleeper's.
+"""How soon a waiting client is woken: the time from the publisher's answer to the waiter's: `python -m bench wake`.
 
-The run is `python -m bench wake`. One publisher and one sleeper: the times are those of a broker at rest.
+There is one publisher and one waiting client, so the times are those of an otherwise idle broker.
 """
 
 import json
@@ -21,7 +21,7 @@ Found = dict[str, float]
 
 ROUNDS = 3_000
 WARM_ROUNDS = 200
-PAUSE_SECONDS = 0.002  # Between two rounds, so that the broker comes to rest.
+PAUSE_SECONDS = 0.002  # Between two rounds, so that the broker is idle again.
 BLOCK_SECONDS = 30
 LABEL = 7
 
@@ -47,7 +47,7 @@ class Talker:
     def __init__(self, link: socket.socket, end: bytes) -> None:
         link.settimeout(SILENCE_SECONDS_MAX)
         self.link = link
-        self.end = end  # What an answer ends with, and has nowhere else.
+        self.end = end  # Bytes that end an answer and occur nowhere else in it.
         self.kept = b""
 
     def send(self, data: bytes) -> None:
@@ -90,7 +90,7 @@ class Pair(Protocol):
 
 
 class LinesPair:
-    """The sleeper is a worker that has said that it sleeps."""
+    """The sleeper is a worker that has sent ISLP."""
 
     def __init__(self, port: int, queue: str) -> None:
         self.publisher, self.sleeper = [Talker(connect(port, blocking=True), b"\n") for _ in range(2)]
@@ -143,7 +143,7 @@ def wake_websocket(port: int, queue: str, rounds: int) -> Found:
 
 
 def timed(pair: Pair, rounds: int) -> Found:
-    """A sleeper that hears before the publisher does has waited no time at all."""
+    """If the sleeper is answered before the publisher, the time counts as 0."""
     after_answer, after_post = [], []
     for number in range(WARM_ROUNDS + rounds):
         pair.sleep()
@@ -167,7 +167,7 @@ def timed(pair: Pair, rounds: int) -> Found:
 
 
 def arrivals(*links: socket.socket) -> list[float]:
-    """When each of them first had something to read."""
+    """The times at which each of them first had something to read."""
     times: dict[socket.socket, float] = {}
     while waiting := [link for link in links if link not in times]:
         ready, _, _ = select.select(waiting, [], [], SILENCE_SECONDS_MAX)

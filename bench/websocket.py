@@ -1,7 +1,7 @@
-"""The WebSocket load: posts that are answered once they are synced, and fetches with their finishes.
+"""The WebSocket load: posts that are answered once they are synced, and fetches with finishes.
 
 Frames are built once. A mask key of zeros is legal and leaves the payload as it is. Labels are unique among the
-requests in flight: the answer to one says which frame to send again. Answers are searched, not parsed.
+requests in flight, so an answer's label tells which frame to send again. Answers are searched, not parsed.
 """
 
 import re
@@ -56,7 +56,7 @@ def fetch(label: int, queue: str = QUEUE, block_seconds: int = 0) -> bytes:
 
 
 def finish(queue: str = QUEUE) -> bytes:
-    """To be filled with sequence, shard and label. Spaces make up for missing digits: one size for all."""
+    """A template for sequence, shard and label. Missing digits become spaces, so all frames have one size."""
     payload = b'{"type":"finish","queue":"%b",' % queue.encode()
     payload += b'"sequence":%9b,"shard":%5b,"label":%3b,"response":"sync"}'
     filled = payload % (b"", b"", b"")
@@ -64,7 +64,7 @@ def finish(queue: str = QUEUE) -> bytes:
 
 
 class Upgraded(Tally):
-    """Opens a WebSocket; what comes after the server's hello goes to `flow`, in whole objects."""
+    """Opens a WebSocket, and passes what follows the server's hello to `flow`, in complete objects."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Upgraded(Tally):
         data = self.kept + data
         if not self.greeted:
             return self._greet(data)
-        # No body here has a brace, so what ends with one is whole; else the last object waits for the next read.
+        # No body has a brace, so data that ends with one is complete. Otherwise keep the last object for later.
         cut = len(data) if data.endswith(b"}") else max(0, data.rfind(OBJECT_START))
         self.kept = data[cut:]
         return self.flow(data[:cut])
@@ -92,11 +92,11 @@ class Upgraded(Tally):
         return self.first() if self.greeted else b""
 
     def first(self) -> bytes:
-        """What to ask first."""
+        """The first requests."""
         return b""
 
     def flow(self, data: bytes) -> bytes:
-        """What the conversation is about."""
+        """Handle complete answers, and return what to send next."""
         self.wrong(data)
         return b""
 
@@ -120,10 +120,10 @@ class Post(Upgraded):
 
 
 class FetchAndFinish(Upgraded):
-    """Keeps a number of fetches in flight. A message is finished, and the next one asked for, in one go.
+    """Keeps a number of fetches in flight. It finishes a message and fetches the next in one write.
 
-    So no more messages are held than fetches were asked for: what other brokers call a prefetch. A pair counts once
-    the finish is answered, which it is when it is synced.
+    So it holds at most as many messages as there are fetches, which other brokers call a prefetch. A pair counts when
+    the finish is answered, which is after its sync.
     """
 
     def __init__(self, depth: int, queue: str = QUEUE) -> None:
@@ -157,7 +157,7 @@ def finish_rate(port: int, depth: int, warm_seconds: float, seconds: float) -> C
 
 
 def greeted(port: int) -> socket.socket:
-    """A WebSocket that has been opened and greeted; its reads wait."""
+    """A blocking WebSocket that has received its hello."""
     link = connect(port, blocking=True)
     link.settimeout(SILENCE_SECONDS_MAX)
     opening = Upgraded()

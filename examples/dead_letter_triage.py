@@ -1,4 +1,4 @@
-"""Dead letters, sorted by a function of your own, to be tried again or for a person.
+"""Sort dead letters with your own function: some are retried, others go to a person.
 
 python examples/dead_letter_triage.py
 """
@@ -19,7 +19,7 @@ spark = SparkSession.builder.appName("dead-letter triage").getOrCreate()
 
 @udf("string")
 def next_queue(body):
-    """Orders that can be read deserve another try."""
+    """Orders that can be parsed are retried."""
     try:
         return "orders" if "amount" in json.loads(body) else "for-people"
     except ValueError:

@@ -1,4 +1,4 @@
-"""Orders joined with a table of customers, to a queue of their own: python examples/enrichment.py customers.csv"""
+"""Join orders with a table of customers, and write them to a queue: python examples/enrichment.py customers.csv"""
 
 import os
 import sys

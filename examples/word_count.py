@@ -1,4 +1,4 @@
-"""Words of the messages in one queue, counted, to another queue: python examples/word_count.py"""
+"""Count the words of the messages in one queue and write the counts to another: python examples/word_count.py"""
 
 import os
 import sys
@@ -18,7 +18,7 @@ def count(batch: DataFrame, number: int) -> None:
     words = batch.selectExpr("explode(split(lower(cast(body as string)), '[^a-z]+')) as word").where("word <> ''")
     counts = words.groupBy("word").count().selectExpr("to_json(struct(word, count)) as body", "word as key")
     writer = counts.write.format("penstock").options(url=BROKER, queue="counts", query="word-count", batch=number)
-    writer.mode("append").save()  # A batch that comes again is not written again.
+    writer.mode("append").save()  # A repeated batch is not written again.
 
 
 query = texts.writeStream.foreachBatch(count).option("checkpointLocation", CHECKPOINT)

@@ -1,5 +1,5 @@
-"""The peers: brokers that people choose, each with an fsync before it acknowledges a publish.
+"""The peers: widely used brokers, each set to fsync before it acknowledges a publish.
 
-One file a peer. Each starts its server on loopback, on the server's core, in a scratch directory, and
-ends it. Clients write minimal frames on raw sockets, because a client library would be the limit.
+One file for each peer. It starts the server on loopback, on the server's core, in a scratch directory, and
+stops it. Clients write minimal frames to raw sockets, because a client library would be the bottleneck.
 """

@@ -1,4 +1,4 @@
-"""As much of AMQP 0-9-1 as it takes to publish with confirms and to consume with acknowledgements."""
+"""The part of AMQP 0-9-1 that is needed to publish with confirms and to consume with acknowledgements."""
 
 import struct
 
@@ -38,7 +38,7 @@ def long(text: bytes) -> bytes:
 
 
 def publish(queue: bytes) -> bytes:
-    """A persistent message to the default exchange: three frames, always the same bytes."""
+    """A persistent message to the default exchange: three frames, always with the same bytes."""
     properties = struct.pack(">HHQH", 60, 0, len(BODY), DELIVERY_MODE_FLAG) + PERSISTENT
     return b"".join(
         [
@@ -74,7 +74,7 @@ class Opening(Tally):
         return PROTOCOL
 
     def receive(self, data: bytes) -> bytes:
-        """Answers methods until none is left to answer; then each read goes to `flow`."""
+        """Answers the methods of the list; after that, each read goes to `flow`."""
         data = self.kept + data
         if not self.steps:
             return self.flow(data)
@@ -96,13 +96,13 @@ class Opening(Tally):
         return reply
 
     def flow(self, data: bytes) -> bytes:
-        """What the conversation is about; `kept` is empty on the first call."""
+        """Handle what was read, and return what to send next. `kept` is empty on the first call."""
         self.kept = data
         return b""
 
 
 class Declare(Opening):
-    """Makes the queue."""
+    """Creates the queue."""
 
     def __init__(self) -> None:
         super().__init__({CHANNEL_OPEN_OK: QUEUE_DECLARE, QUEUE_DECLARE_OK: b""})
@@ -120,7 +120,7 @@ class ConfirmedPublish(Opening):
     def __init__(self, depth: int) -> None:
         self.request = publish(b"bench")
         super().__init__({CHANNEL_OPEN_OK: CONFIRM_SELECT, CONFIRM_SELECT_OK: self.request * depth})
-        self.confirmed_below = 1  # Every tag under this one is confirmed,
+        self.confirmed_below = 1  # All tags below this one are confirmed,
         self.confirmed_alone: set[int] = set()  # and these above it.
 
     def flow(self, data: bytes) -> bytes:
@@ -151,10 +151,10 @@ class ConfirmedPublish(Opening):
 
 
 class Consume(Opening):
-    """Acknowledges what each read brought: each message by itself, or all of them at once."""
+    """Acknowledges the messages of each read: each by itself, or all at once."""
 
     ACKNOWLEDGE = struct.Struct(">BHIHHQBB")
-    TAG_AT = FRAME_HEAD.size + METHOD_HEAD.size + 2  # Behind the consumer's name, which is one letter.
+    TAG_AT = FRAME_HEAD.size + METHOD_HEAD.size + 2  # After the consumer's name, which is one letter.
 
     def __init__(self, prefetch: int, *, each: bool) -> None:
         qos = method(CHANNEL, (60, 10), struct.pack(">IHB", 0, prefetch, 0))

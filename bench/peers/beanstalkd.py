@@ -8,7 +8,7 @@ from bench.load import BODY, Tally
 from bench.servers import accepts, free_port, running, scratch_directory
 from bench.targets import IN_FLIGHT, Figures, Plan, Target, check_supply, program
 
-RUN_SECONDS_MAX = 600  # A reserved job goes back after this long: longer than any run here.
+RUN_SECONDS_MAX = 600  # A reserved job is released after this time, which is longer than any run.
 
 
 class Put(Tally):
@@ -23,7 +23,7 @@ class Put(Tally):
 
     def receive(self, data: bytes) -> bytes:
         if data[-1:] != b"\n":
-            return b""  # The end of a line cut in two: it tells nothing that is needed here.
+            return b""  # The end of a line that was split; nothing in it is needed.
         if data.startswith(b"INSERTED"):
             self.finished += 1
         else:
@@ -32,7 +32,7 @@ class Put(Tally):
 
 
 class ReserveAndDelete(Tally):
-    """Reserves a job, deletes it, and so on: one operation is both."""
+    """Reserves a job, deletes it, and repeats. Both together count as one operation."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def measure(plan: Plan) -> Figures:
         command = [server, "-l", "127.0.0.1", "-p", str(port), "-b", directory, "-f0"]
         with running(command, directory, lambda: accepts(port)):
             publish = on_load_core(put_rate, port, plan.warm_seconds, plan.seconds)
-            # It deletes about as fast as it puts: lay in as much again.
+            # It deletes about as fast as it puts, so put as many again.
             more = on_load_core(put_rate, port, plan.warm_seconds, plan.seconds)
             consume = on_load_core(reserve_rate, port, plan.warm_seconds, plan.seconds)
     check_supply(publish.with_warm_up + more.with_warm_up, consume)

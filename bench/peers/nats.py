@@ -1,5 +1,5 @@
 """NATS JetStream with `sync_interval: always`: publish with acknowledgement; then a push consumer that
-acknowledges each message, at most 256 of them outstanding."""
+acknowledges each message, with at most 256 outstanding."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ CONSUMER = {
         "max_ack_pending": IN_FLIGHT,
     },
 }
-# How many messages are laid in for each second of consuming; more than it has ever taken.
+# Messages stored for each second of consuming: more than it has ever consumed.
 CONSUMED_PER_SECOND_MAX = 400_000
 FILL_DEPTH = 1000
 FILL_SECONDS_MAX = 120.0
@@ -94,7 +94,7 @@ def consume_rate(port: int, warm_seconds: float, seconds: float) -> Count:
 
 
 def ask(port: int, subject: str, body: Mapping[str, object]) -> None:
-    """One request to the server's own interface, such as making a stream."""
+    """One request to the server's own API, such as creating a stream."""
     payload = json.dumps(body).encode()
     with connect(port, blocking=True) as link:
         link.sendall(CONNECT + b"SUB inbox 1\r\nPUB %s inbox %d\r\n" % (subject.encode(), len(payload)))
@@ -113,7 +113,7 @@ def fill(port: int, messages: int) -> Count:
 
 def measure(plan: Plan) -> Figures:
     with scratch_directory(plan.scratch) as directory:
-        # Messages to consume: it takes them faster than it stores them, so they are stored beforehand
+        # It consumes messages faster than it stores them, so they are stored beforehand
         # by a server that leaves syncing for later.
         with started(directory, "2m") as port:
             ask(port, "$JS.API.STREAM.CREATE.BENCH", STREAM)

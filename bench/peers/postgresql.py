@@ -53,14 +53,14 @@ def statement_rate(port: int, directory: Path, statement: str, warm_seconds: flo
     script.write_text(statement)
     warm_up = run_pgbench(port, script, warm_seconds)
     timed = run_pgbench(port, script, seconds)
-    # What pgbench itself used is what our children used.
+    # The processor time of pgbench is that of our child processes.
     used = os.times()
     share = (used.children_user + used.children_system) / (warm_seconds + seconds)
     return Count(timed, max(1, round(seconds)), warm_up + timed, share, 0, "")
 
 
 def run_pgbench(port: int, script: Path, seconds: float) -> int:
-    """How many statements it finished; it knows whole seconds only."""
+    """Run pgbench and return how many statements it finished. It accepts only whole seconds."""
     options = ["--no-vacuum", "--protocol=prepared", f"--client={CONNECTIONS}", "--jobs=1"]
     options += [f"--time={max(1, round(seconds))}", f"--file={script}"]
     finished = subprocess.run(
@@ -86,7 +86,7 @@ def started(directory: Path) -> Iterator[int]:
     if user is not None:
         shutil.chown(directory, user, user)
     data = directory / "data"
-    # The server is reached on loopback only, for the length of the run, and holds nothing but noise.
+    # The server listens on loopback only, for the time of the run, and holds only random data.
     make = [str(tool("initdb")), "--auth=trust", f"--username={USER}", "--no-sync", f"--pgdata={data}"]
     subprocess.run(
         make, check=True, capture_output=True, timeout=SETUP_SECONDS_MAX, user=user, group=user, cwd=directory
@@ -94,18 +94,18 @@ def started(directory: Path) -> Iterator[int]:
     options = [f"--{name}={value}" for name, value in OPTIONS.items()]
     options.append(f"--unix_socket_directories={directory}")
     command = [tool("postgres"), "-D", data, "-p", str(port), *options]
-    # An interrupt is its fast shutdown: it does not wait for clients to leave.
+    # SIGINT is its fast shutdown, which does not wait for clients to disconnect.
     with running(command, directory, lambda: is_ready(port), user=user, end_signal=signal.SIGINT):
         yield port
 
 
 def is_ready(port: int) -> bool:
-    """It accepts connections well before it answers them."""
+    """Whether it answers: it accepts connections well before that."""
     return subprocess.run([str(tool("pg_isready")), "--quiet", *connection(port)]).returncode == 0
 
 
 def _unprivileged_user() -> str | None:
-    """The package's own user where the benchmark is root."""
+    """The package's own user, if the benchmark runs as root."""
     return pwd.getpwnam(USER).pw_name if os.geteuid() == 0 else None
 
 

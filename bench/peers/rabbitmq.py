@@ -30,7 +30,7 @@ def publish_rate(port: int, connections: int, warm_seconds: float, seconds: floa
 
 
 def consume_rate(port: int, messages: int, each: bool) -> Count:
-    """The rate of the middle of the queue: neither the opening nor the running dry is in it."""
+    """The rate in the middle of the run, without its start and without the end of the queue."""
     edge = messages // 10
     consumer, seconds_max = Consume(IN_FLIGHT, each=each), CONSUME_SECONDS_MAX
     return until_finished(port, [consumer], messages - edge, seconds_max=seconds_max, warm_operations=edge)
@@ -40,14 +40,14 @@ def measure(plan: Plan, *, each: bool) -> Figures:
     with scratch_directory(plan.scratch) as directory, started(directory) as port:
         declare(port)
         publish = on_load_core(publish_rate, port, PUBLISHERS, plan.warm_seconds, plan.seconds)
-        # It delivers faster than it stores, and slower the longer the queue: so take what was just stored.
+        # It delivers faster than it stores, and slower if the queue is long, so consume what was just stored.
         consume = on_load_core(consume_rate, port, publish.with_warm_up, each)
     return Figures(publish, consume)
 
 
 @contextlib.contextmanager
 def started(directory: Path) -> Iterator[int]:
-    """A node of its own: own name, own directories, own name service, everything on loopback."""
+    """A separate node with its own name, directories and name service, everything on loopback."""
     server, names = find(), program("epmd")
     assert server is not None
     assert names is not None
@@ -87,7 +87,7 @@ def _environment(directory: Path, port: int, names_port: int, node_port: int) ->
 
 
 def _unprivileged_user() -> str | None:
-    """The package's own user where the benchmark is root."""
+    """The package's own user, if the benchmark runs as root."""
     if os.geteuid() != 0:
         return None
     return pwd.getpwnam(USER).pw_name
@@ -104,7 +104,7 @@ TARGETS = (
         lambda plan: measure(plan, each=False),
         find,
         "rabbitmq-server",
-        note="publisher confirms; prefetch 256, what a read brought is acknowledged at once",
+        note="publisher confirms; prefetch 256, one acknowledgement for all messages of a read",
     ),
     Target(
         "rabbitmq-each",

@@ -1,7 +1,7 @@
 """Redis Streams with `appendfsync always`: XADD; then XREADGROUP and XACK.
 
 Three shapes: 256 connections with one command in flight each, 8 connections with 32 in flight each, and 8 with 100,
-which is as much as our own requests of 100 messages have in flight.
+as many as our own requests of 100 messages have in flight.
 """
 
 import contextlib
@@ -16,10 +16,10 @@ from bench.targets import IN_FLIGHT, Figures, Plan, Target, program
 
 PIPELINED_CONNECTIONS = 8
 PIPELINED_DEPTH_MOST = 100
-# How many entries there must be for each second of reading; more than it has ever read.
+# Entries needed for each second of reading: more than it has ever read.
 READ_PER_SECOND_MAX = 400_000
 FILL_SECONDS_MAX = 120.0
-ENTRY_LINES = 8  # Of an entry with one field in the answer to XREADGROUP.
+ENTRY_LINES = 8  # Lines of an entry with one field in the answer to XREADGROUP.
 HEAD_LINES = 5
 
 
@@ -52,7 +52,7 @@ class Add(Tally):
 
 
 class ReadAndAcknowledge(Tally):
-    """Reads a number of entries for a consumer group, acknowledges them, and so on."""
+    """Reads a number of entries for a consumer group, acknowledges them, and repeats."""
 
     def __init__(self, name: str, depth: int) -> None:
         super().__init__()
