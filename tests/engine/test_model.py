@@ -590,7 +590,7 @@ def _no_queue(name: str) -> Refused:
 
 
 EngineMachine.TestCase.settings = effort(100, steps=60)
-test_the_engine_and_its_log_behave_like_the_model = EngineMachine.TestCase
+test_the_engine_and_its_log_behave_like_the_model = pytest.mark.timeout(600)(EngineMachine.TestCase)
 
 
 @pytest.mark.parametrize("seed", range(3000 if LONG else 60))
