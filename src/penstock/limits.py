@@ -14,6 +14,9 @@ KEY_BYTES_MAX = 1024
 CONTENT_TYPE_BYTES_MAX = 255
 HEADER_VALUE_BYTES_MAX = 255  # Of other request headers that come back with a message.
 HEADERS_BYTES_MAX = 16 << 10
+USER_HEADERS_MAX = 64  # That a producer gives a message.
+USER_HEADERS_BYTES_MAX = 8 << 10  # Their names and values.
+USER_HEADER_NAME_BYTES_MAX = 128
 RESULT_BYTES_MAX = 1 << 20
 BATCH_MESSAGES_MAX = 1000
 PART_HEADERS_MAX = 32  # Header lines of one part of a multipart body.
@@ -242,6 +245,7 @@ assert 5 * FETCH_BYTES_MAX < WS_UNSENT_BYTES_MAX, "what one fetch brings does no
 assert QUEUES_MAX <= PUBLISH_DELIVERIES_MAX, "one message may go to every queue there is"
 assert GATHERED_MAX <= BATCH_MESSAGES_MAX
 assert GATHERED_MAX <= WS_REQUESTS_MAX
+assert USER_HEADERS_BYTES_MAX + 16 * USER_HEADERS_MAX < HEADERS_BYTES_MAX, "they fit with the producer's time"
 assert CONTENT_TYPE_BYTES_MAX <= HEADER_VALUE_BYTES_MAX < HEADERS_BYTES_MAX
 assert TOPICS_MAX * (NAME_BYTES_MAX + 1) < NAMES_CHARACTERS_MIN
 assert NAMES_DEFAULT <= NAMES_MAX < NAME_NUMBER_MAX

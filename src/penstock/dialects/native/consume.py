@@ -9,11 +9,11 @@ import msgspec
 from msgspec import Meta, Struct
 
 from penstock import limits
+from penstock.dialects.native.message_document import kept_fields
 from penstock.dialects.native.parameters import flag, number, parameters
 from penstock.dialects.wire import http
 from penstock.dialects.wire.json_bodies import message_field, text_or_base64
 from penstock.dialects.wire.json_bounds import longer_than
-from penstock.dialects.wire.kept_headers import decode_headers
 from penstock.dialects.wire.pages import Soon, page
 from penstock.dialects.wire.times import nanos_of, rfc3339_nanos
 from penstock.errors import ErrorCode, Fault, ProtocolError, Reason
@@ -118,9 +118,8 @@ class Consuming:
             document["topics"] = delivery.topics.split("\n")
         if delivery.key:
             document |= text_or_base64("key", delivery.key)
-        timestamp = decode_headers(delivery.headers).get(b"timestamp") if delivery.headers else None
-        if timestamp:
-            document["timestamp"] = timestamp.decode()
+        if delivery.headers:
+            document |= kept_fields(delivery.headers)
         return document | message_field(delivery.body, delivery.content_type, raw=raw)
 
     # ── Outcomes ────────────────────────────────────────────────────────────────────────────────────────────

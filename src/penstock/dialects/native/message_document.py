@@ -168,10 +168,11 @@ def _content(traced: Traced, *, raw: bool) -> Document:
 def _parts(body: bytes | None, content_type: str, key: bytes, headers: bytes, *, raw: bool) -> Document:
     """The body, and the key and headers if there are any."""
     parts = message_field(body, content_type, raw=raw) if body is not None else {}
-    return parts | (text_or_base64("key", key) if key else {}) | (_headers(headers) if headers else {})
+    return parts | (text_or_base64("key", key) if key else {}) | (kept_fields(headers) if headers else {})
 
 
-def _headers(data: bytes) -> Document:
+def kept_fields(data: bytes) -> Document:
+    """The producer's time and the headers."""
     named = headers_by_name(data)
     return text_or_base64("headers", data) if named is None else named
 

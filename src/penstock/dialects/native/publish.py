@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Annotated, NamedTuple, cast
 
@@ -31,7 +31,7 @@ from penstock.dialects.wire.http import (
     too_many_messages,
 )
 from penstock.dialects.wire.json_bounds import longer_than
-from penstock.dialects.wire.kept_headers import encode_headers
+from penstock.dialects.wire.kept_headers import TIMESTAMP, checked_headers, encode_headers
 from penstock.dialects.wire.times import nanos_of, producer_time
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
@@ -58,6 +58,9 @@ _Delay = Annotated[float, Meta(ge=0, le=INT32_MAX)]
 _Lifetime = Annotated[float, Meta(gt=0, le=INT32_MAX)]
 
 
+_NO_HEADERS: Mapping[str, str] = {}
+
+
 class _Message(Struct, forbid_unknown_fields=True):
     topics: list[str] = []
     object: str = ""
@@ -70,6 +73,7 @@ class _Message(Struct, forbid_unknown_fields=True):
     priority: Annotated[int, Meta(ge=0, le=UINT32_MAX)] = 0
     delay: _Delay | None = None
     expires: _Lifetime | None = None
+    headers: dict[str, str] = {}
 
 
 _decode_one = msgspec.json.Decoder(_Message).decode
@@ -192,6 +196,7 @@ def _from_document(document: _Message, index: int, *, alone: bool) -> NewMessage
             document.priority,
             document.delay,
             document.expires,
+            document.headers,
         )
     except ProtocolError as error:
         raise ProtocolError(str(error) if alone else f"message {index}: {error}") from None
@@ -257,6 +262,7 @@ def _new_message(
     priority: int,
     delay: float | None,
     expires: float | None,
+    headers: Mapping[str, str] = _NO_HEADERS,
 ) -> NewMessage:
     if len(body) > BODY_BYTES_MAX:
         raise ProtocolError(f"a message has at most {BODY_BYTES_MAX} bytes, got {len(body)}")
@@ -278,7 +284,12 @@ def _new_message(
         about,
         names,
         raw_key,
-        encode_headers({b"timestamp": producer_time(timestamp).encode()}) if timestamp != "" else b"",
+        _kept(headers, timestamp) if headers or timestamp != "" else b"",
         None if delay is None else nanos_of(delay),
         None if expires is None else nanos_of(expires) or 1,
     )
+
+
+def _kept(headers: Mapping[str, str], timestamp: str | float) -> bytes:
+    time = {TIMESTAMP: producer_time(timestamp).encode()} if timestamp != "" else {}
+    return encode_headers(checked_headers(headers) | time)

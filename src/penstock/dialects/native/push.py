@@ -13,7 +13,7 @@ from urllib.parse import quote, quote_from_bytes, urlsplit
 import httptools
 from msgspec import Struct
 
-from penstock.dialects.wire.kept_headers import decode_headers, kept_header_lines
+from penstock.dialects.wire.kept_headers import SAFE, kept_header_lines, own_header_lines
 from penstock.dialects.wire.times import rfc3339
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
@@ -120,7 +120,7 @@ class RequestWriter:
         if message.priority:
             head += b"X-Penstock-Priority: %d\r\n" % message.priority
         if message.headers:
-            head += kept_header_lines(message.headers) + _timestamp_line(message.headers)
+            head += kept_header_lines(message.headers) + own_header_lines(message.headers)
         return head + b"\r\n"
 
 
@@ -130,18 +130,10 @@ _MESSAGE_LINES = (
 )
 
 
-def _timestamp_line(headers: bytes) -> bytes:
-    timestamp = decode_headers(headers).get(b"timestamp")
-    return b"X-Penstock-Timestamp: %b\r\n" % quote_from_bytes(timestamp, _SAFE).encode("ascii") if timestamp else b""
-
-
-_SAFE = "!#$&'()*+-./:;=?@[]^_`{|}~ "
-
-
 @lru_cache(maxsize=1024)
 def _escaped(text: str) -> str:
     """Percent-encoded: so nothing that a producer sends can end a header line."""
-    return quote(text, _SAFE)
+    return quote(text, SAFE)
 
 
 @lru_cache(maxsize=1024)
