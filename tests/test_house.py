@@ -33,13 +33,6 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
 
 
-def says_nothing(statement: ast.stmt) -> bool:
-    """Whether this is an import, or a text that stands alone: a docstring."""
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
-    return isinstance(statement, ast.Import | ast.ImportFrom)
-
-
 def is_no_code(statement: ast.stmt) -> bool:
     """Whether this is an import, or a text that stands alone: a docstring."""
     if isinstance(statement, ast.Expr):
