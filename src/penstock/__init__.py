@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from penstock.client import AsyncClient, Client
     from penstock.pipeline.lake.reading import LakeReader
 
 __version__ = "0.1.0"
+__all__ = ["AsyncClient", "Client", "lake"]
+
+# Imported when they are first used, so that `import penstock` stays quick.
+_LATE = {"AsyncClient": "penstock.client", "Client": "penstock.client"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATE:
+        raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_LATE[name]), name)
+    globals()[name] = value
+    return value
 
 
 def lake(path: str | Path) -> LakeReader:

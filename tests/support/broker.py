@@ -78,6 +78,10 @@ class Broker:
             if event.get("event") == name:
                 return event
 
+    @property
+    def url(self) -> str:
+        return "http://{}:{}".format(*self.http)
+
     def connect(self) -> Connection:
         return Connection(self.http)
 

@@ -1,0 +1,69 @@
+"""The client for asyncio."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self, cast
+
+from penstock.client.core import Core
+from penstock.client.results import Confirmed, MessageFacts, SentFacts
+
+
+class AsyncSent(SentFacts, gc=False):
+    """A message that was published."""
+
+
+class AsyncMessage(MessageFacts):
+    """A message that was delivered to this client."""
+
+    async def confirm(self, result: object = None) -> Confirmed:
+        """The message is done with. A result is kept with it: text as it is, anything else as JSON."""
+        return await self._receiver.settle(self, "success", result=result)
+
+    async def retry(self, delay: float | None = None) -> Confirmed:
+        """Give the message back: it is ready again after so many seconds, or when its queue says."""
+        return await self._receiver.settle(self, "retry", delay=delay)
+
+    async def invalid(self) -> Confirmed:
+        """The message is done with, because it is not valid."""
+        return await self._receiver.settle(self, "invalid")
+
+    async def not_interested(self) -> Confirmed:
+        """The message is done with, because it is not for this consumer."""
+        return await self._receiver.settle(self, "not_interested")
+
+    async def extend(self, seconds: float) -> None:
+        """Let the lease run so long from now."""
+        await self._receiver.extend(self, seconds)
+
+    @property
+    def _receiver(self) -> AsyncClient:
+        return cast("AsyncClient", self._client)
+
+
+class AsyncClient(Core[AsyncSent, AsyncMessage]):
+    """A client of one broker, for asyncio.
+
+    ```python
+    async with AsyncClient("http://127.0.0.1:7843") as client:
+        await client.queues.create("orders")
+        await client.publish("orders", {"id": 17})
+        async for message in client.consume("orders"):
+            print(message.json())
+    ```
+
+    `url` and `token` are taken from PENSTOCK_URL and PENSTOCK_TOKEN if they are not given. `timeout` is how many
+    seconds a request may take, with all its attempts. `name` is the sender of what is published, and the consumer
+    that messages are delivered to.
+    """
+
+    sent_type = AsyncSent
+    message_type = AsyncMessage
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,125 @@
+"""The client for code without asyncio: the same logic, run on a thread with an event loop."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self, cast
+
+from penstock.client.administration import AsyncChannels, AsyncQueues
+from penstock.client.core import Core
+from penstock.client.results import Confirmed, MessageFacts, SentFacts
+from penstock.client.runner import Blocking, Runner, blocking, iterating
+
+
+class Sent(SentFacts, gc=False):
+    """A message that was published."""
+
+
+class Message(MessageFacts):
+    """A message that was delivered to this client."""
+
+    def confirm(self, result: object = None) -> Confirmed:
+        """The message is done with. A result is kept with it: text as it is, anything else as JSON."""
+        return self._receiver.settle(self, "success", result=result)
+
+    def retry(self, delay: float | None = None) -> Confirmed:
+        """Give the message back: it is ready again after so many seconds, or when its queue says."""
+        return self._receiver.settle(self, "retry", delay=delay)
+
+    def invalid(self) -> Confirmed:
+        """The message is done with, because it is not valid."""
+        return self._receiver.settle(self, "invalid")
+
+    def not_interested(self) -> Confirmed:
+        """The message is done with, because it is not for this consumer."""
+        return self._receiver.settle(self, "not_interested")
+
+    def extend(self, seconds: float) -> None:
+        """Let the lease run so long from now."""
+        self._receiver.extend(self, seconds)
+
+    @property
+    def _receiver(self) -> Client:
+        return cast("Client", self._client)
+
+
+class _Core(Core[Sent, Message]):
+    sent_type = Sent
+    message_type = Message
+
+
+class Queues(Blocking[AsyncQueues]):
+    """`client.queues`."""
+
+    get = blocking(AsyncQueues.get)
+    create = blocking(AsyncQueues.create)
+    change = blocking(AsyncQueues.change)
+    delete = blocking(AsyncQueues.delete)
+    purge = blocking(AsyncQueues.purge)
+    list = blocking(AsyncQueues.list)
+
+
+class Channels(Blocking[AsyncChannels]):
+    """`client.channels`."""
+
+    get = blocking(AsyncChannels.get)
+    create = blocking(AsyncChannels.create)
+    subscribe = blocking(AsyncChannels.subscribe)
+    delete = blocking(AsyncChannels.delete)
+    list = blocking(AsyncChannels.list)
+
+
+class Client(Blocking[Core[Sent, Message]]):
+    """A client of one broker. It may be used by many threads at once.
+
+    ```python
+    with Client("http://127.0.0.1:7843") as client:
+        client.queues.create("orders")
+        client.publish("orders", {"id": 17})
+        for message in client.consume("orders"):
+            print(message.json())
+    ```
+
+    `url` and `token` are taken from PENSTOCK_URL and PENSTOCK_TOKEN if they are not given. `timeout` is how many
+    seconds a request may take, with all its attempts. `name` is the sender of what is published, and the consumer
+    that messages are delivered to.
+    """
+
+    def __init__(
+        self, url: str | None = None, *, token: str | None = None, timeout: float = 30, name: str | None = None
+    ) -> None:
+        core = _Core(url, token=token, timeout=timeout, name=name)
+        core.owner = self
+        super().__init__(core, Runner(f"penstock client of {core.url}"))
+        self.url = core.url
+        self.queues = Queues(core.queues, self._runner)
+        self.channels = Channels(core.channels, self._runner)
+
+    publish = blocking(_Core.publish)
+    publish_many = blocking(_Core.publish_many)
+    receive = blocking(_Core.receive)
+    consume = iterating(_Core.consume)
+    confirm_many = blocking(_Core.confirm_many)
+    settle = blocking(_Core.settle)
+    extend = blocking(_Core.extend)
+    events = iterating(_Core.events)
+    search = iterating(_Core.search)
+    message = blocking(_Core.message)
+    delete_message = blocking(_Core.delete_message)
+    redrive = blocking(_Core.redrive)
+    health = blocking(_Core.health)
+    metrics = blocking(_Core.metrics)
+
+    def close(self) -> None:
+        """Send what is still to be sent, close the connections, and end the thread."""
+        if not self._runner.stopped:
+            self._runner.run(self._asynchronous.close())
+            self._runner.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

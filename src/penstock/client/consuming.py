@@ -1,0 +1,143 @@
+"""A loop over the messages of a queue: it fetches ahead, keeps leases alive, and confirms what the loop has done."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, Generic, Protocol, TypeVar
+
+from penstock.client import errors
+from penstock.client.encoding import Outcome, path
+from penstock.client.results import Confirmed, MessageFacts, Queue
+from penstock.client.session import Session
+
+logger = logging.getLogger("penstock.client")
+
+M = TypeVar("M", bound=MessageFacts)
+
+_EXTENSIONS_PER_LEASE = 3
+
+
+class Source(Protocol[M]):
+    """What the loop needs of a client."""
+
+    async def receive(
+        self, queue: str, max: int = 1, *, wait: float = 20, consumer: str | None = None
+    ) -> list[M]: ...
+    async def settle(
+        self, message: M, outcome: Outcome, *, result: object = None, delay: float | None = None
+    ) -> Confirmed: ...
+    async def extend(self, message: M, seconds: float) -> None: ...
+
+
+async def consumed(
+    source: Source[M], session: Session, queue: str, prefetch: int, idle: float | None, consumer: str | None
+) -> AsyncGenerator[list[M], None]:
+    """The messages of a queue, one on each page: the next one is asked for when the last one is done."""
+    lease = (await session.get(path("queues", queue), Queue)).visibility_timeout
+    async with aclosing(_Consumer(source, queue, prefetch, lease, consumer).messages(idle)) as messages:
+        async for message in messages:
+            yield [message]
+
+
+class _Consumer(Generic[M]):
+    """The messages that one loop holds: those fetched ahead, and the one it works on."""
+
+    def __init__(self, source: Source[M], queue: str, prefetch: int, lease: float, consumer: str | None) -> None:
+        self._source = source
+        self._queue = queue
+        self._prefetch = prefetch
+        self._lease = lease
+        self._consumer = consumer
+        self._ahead: deque[tuple[M, float]] = deque()  # With the time at which the lease was last known to begin.
+        self._current: M | None = None
+        self._fetching: asyncio.Task[list[M]] | None = None
+        self._settling: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+
+    async def messages(self, idle: float | None) -> AsyncGenerator[M, None]:
+        """Each message of the queue. It is confirmed when the next one is asked for, and given back if the loop is
+        left before. With `idle`, the loop ends when no message came for so many seconds."""
+        keeping = self._loop.create_task(self._keep_leases())
+        try:
+            while (message := await self._next(idle)) is not None:
+                self._current = message
+                yield message
+                self._current = None
+                if not message.settled:
+                    self._settle(message, "success")
+        finally:
+            keeping.cancel()
+            await self._leave()
+
+    async def _next(self, idle: float | None) -> M | None:
+        end = None if idle is None else self._loop.time() + idle
+        while True:
+            if not self._fetching and len(self._ahead) <= self._prefetch // 2:
+                self._fetching = self._loop.create_task(self._fetch(idle))
+            while self._ahead:
+                message, since = self._ahead.popleft()
+                if self._loop.time() < since + self._lease:  # Otherwise another consumer may have it.
+                    return message
+            await asyncio.shield(self._fetched())
+            if end is not None and not self._ahead and self._loop.time() >= end:
+                return None
+
+    async def _fetch(self, idle: float | None) -> list[M]:
+        wait = 20 if idle is None else min(20, idle)
+        count = max(1, self._prefetch - len(self._ahead))
+        return await self._source.receive(self._queue, count, wait=wait, consumer=self._consumer)
+
+    async def _fetched(self) -> None:
+        assert self._fetching is not None
+        task = self._fetching
+        try:
+            messages = await task
+        finally:
+            self._fetching = None
+        now = self._loop.time()
+        self._ahead.extend([(message, now) for message in messages])
+
+    async def _keep_leases(self) -> None:
+        while True:
+            await asyncio.sleep(self._lease / _EXTENSIONS_PER_LEASE)
+            held = ([self._current] if self._current else []) + [message for message, _ in self._ahead]
+            extended = await asyncio.gather(*map(self._extend, held))
+            now = self._loop.time()
+            still = {message.id for message, done in zip(held, extended, strict=True) if done}
+            self._ahead = deque((each, now if each.id in still else since) for each, since in self._ahead)
+
+    async def _extend(self, message: M) -> bool:
+        try:
+            await self._source.extend(message, self._lease)
+        except errors.ClientError as error:
+            logger.warning("the lease of message %s cannot be extended: %s", message.id, error)
+            return False
+        return True
+
+    def _settle(self, message: M, outcome: Outcome) -> None:
+        task = self._loop.create_task(self._settled(message, outcome))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def _settled(self, message: M, outcome: Outcome) -> None:
+        try:
+            await self._source.settle(message, outcome)
+        except errors.ClientError as error:
+            logger.warning("message %s may be delivered again: %s", message.id, error)
+
+    async def _leave(self) -> None:
+        """Give back what is not done, and wait for what is being confirmed."""
+        if self._fetching:
+            self._fetching.cancel()
+            await asyncio.wait([self._fetching])
+            if not self._fetching.cancelled() and not self._fetching.exception():
+                self._ahead.extend([(message, 0.0) for message in self._fetching.result()])
+        held: list[Any] = [self._current] if self._current and not self._current.settled else []
+        for message in (*held, *[message for message, _ in self._ahead]):
+            self._settle(message, "retry")
+        if self._settling:
+            await asyncio.wait(self._settling)

@@ -1,0 +1,389 @@
+"""All that a client can do, written once.
+
+`AsyncClient` is this class, and `Client` runs it on a thread of its own. They differ only in the types of sent and
+delivered messages, whose methods are awaited in one and block in the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, ClassVar, Generic, TypeVar, cast
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from penstock.client import errors
+from penstock.client.administration import AsyncChannels, AsyncQueues
+from penstock.client.batches import Batches
+from penstock.client.consuming import consumed
+from penstock.client.encoding import Outcome, PublishDocument, content_of, encode, path, query, result_text
+from penstock.client.events import event_pages
+from penstock.client.jobs import finished
+from penstock.client.pages import Pages
+from penstock.client.results import Confirmed, Event, Found, Health, Job, MessageFacts, SentFacts
+from penstock.client.search import found_pages
+from penstock.client.session import Session
+from penstock.client.transport import Reply, Request
+from penstock.limits import LONG_POLL_SECONDS_MAX
+
+S = TypeVar("S", bound=SentFacts)
+M = TypeVar("M", bound=MessageFacts)
+
+_OUTBOXES_MAX = 1000
+
+
+class Core(Generic[S, M]):
+    """Publishing, receiving and following messages."""
+
+    sent_type: ClassVar[type[SentFacts]]
+    message_type: ClassVar[type[MessageFacts]]
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        timeout: float = 30,
+        name: str | None = None,
+    ) -> None:
+        self._session = Session(url, token, timeout, name)
+        self.owner: object = self  # Whose methods sent and delivered messages call.
+        self._decode_sent = msgspec.json.Decoder(list[self.sent_type]).decode  # type: ignore[name-defined]
+        self._decode_messages = msgspec.json.Decoder(list[self.message_type]).decode  # type: ignore[name-defined]
+        self._outboxes: dict[tuple[str | None, float], Batches[S]] = {}
+        self._confirmations: Batches[Confirmed | errors.ClientError] | None = None
+        self.queues = AsyncQueues(self._session)
+        self.channels = AsyncChannels(self._session)
+
+    @property
+    def url(self) -> str:
+        return self._session.transport.url
+
+    async def close(self) -> None:
+        """Send what is still to be sent, and close the connections."""
+        try:
+            for outbox in self._outboxes.values():
+                await outbox.finish()
+            if self._confirmations:
+                await self._confirmations.finish()
+        finally:
+            await self._session.transport.close()
+
+    # ── Publishing ──────────────────────────────────────────────────────────────────────────────────────────
+
+    async def publish(
+        self,
+        queue: str | None,
+        message: object,
+        *,
+        topics: Sequence[str] | None = None,
+        delay: float | None = None,
+        priority: int = 0,
+        key: str | None = None,
+        object: str | None = None,
+        expires: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        content_type: str | None = None,
+        sender: str | None = None,
+        timeout: float | None = None,
+        idempotency_key: str | None = None,
+    ) -> S:
+        """Publish one message, and return when it is on disk.
+
+        `client.publish("orders", {"id": 17}, delay=5)`
+
+        Text is stored as text, bytes as bytes, and anything else as the JSON that msgspec makes of it. With `topics`,
+        the queue is None: the message goes to the queues and channels that the topics name. What is published at the
+        same time goes to the broker in one request. If an answer is lost, the message is sent again with the same
+        key, and stored once. Your own `idempotency_key` keeps it from being stored twice over several runs too.
+        """
+        content = content_of(message, content_type)
+        document = PublishDocument(
+            *content,
+            topics or (),
+            object or "",
+            key or "",
+            headers,
+            sender or self._session.name or "",
+            priority,
+            delay,
+            expires,
+        )
+        if idempotency_key is not None:
+            body = b"[%b]" % encode(document)
+            return (await self._publish_list(queue, self._session.limit(timeout), idempotency_key, body))[0]
+        return await self._outbox(queue, self._session.limit(timeout)).add(encode(document))
+
+    async def publish_many(
+        self,
+        queue: str | None,
+        messages: Iterable[object],
+        *,
+        topics: Sequence[str] | None = None,
+        delay: float | None = None,
+        priority: int = 0,
+        object: str | None = None,
+        expires: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        content_type: str | None = None,
+        sender: str | None = None,
+        timeout: float | None = None,
+    ) -> list[S]:
+        """Publish many messages that have everything but their content in common.
+
+        `client.publish_many("orders", [{"id": 17}, {"id": 18}])`
+
+        Each thousand of them, or each 256 KiB, is stored whole or not at all.
+        """
+        outbox = self._outbox(queue, self._session.limit(timeout))
+        sender = sender or self._session.name or ""
+        common = PublishDocument(
+            "", UNSET, "", topics or (), object or "", "", headers, sender, priority, delay, expires
+        )
+        added = []
+        for each in messages:
+            message, in_base64, media_type = content_of(each, content_type)
+            document = replace(common, message=message, message_base64=in_base64, mimeType=media_type)
+            added.append(outbox.add(encode(document)))
+        return list(await asyncio.gather(*added))
+
+    def _outbox(self, queue: str | None, timeout: float) -> Batches[S]:
+        outbox = self._outboxes.get((queue, timeout))
+        if outbox is None:
+            self._session.transport.check_open()
+            if len(self._outboxes) >= _OUTBOXES_MAX:
+                self._outboxes = {place: each for place, each in self._outboxes.items() if not each.idle}
+            outbox = Batches(partial(self._publish_list, queue, timeout, None))
+            self._outboxes[queue, timeout] = outbox
+        return outbox
+
+    async def _publish_list(
+        self, queue: str | None, timeout: float, key: str | None, body: bytes, since: float | None = None
+    ) -> list[S]:
+        """Store a list of documents. The key makes sure that it is stored once, however often it is sent."""
+        target = "/v1/publish" if queue is None else path("queues", queue, "messages")
+        line = f"Idempotency-Key: {key or secrets.token_hex(16)}\r\n"
+        request = Request("POST", target, body, line, pipelined=True)
+        reply = await self._session.ask(request, timeout, since)
+        sent = cast("list[S]", self._session.decoded(request, reply, self._decode_sent))
+        owner = self.owner
+        for each in sent:
+            each.bind(owner)
+        return sent
+
+    # ── Receiving ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def receive(
+        self,
+        queue: str,
+        max: int = 1,
+        *,
+        wait: float = LONG_POLL_SECONDS_MAX,
+        consumer: str | None = None,
+    ) -> list[M]:
+        """Take up to `max` messages of a queue or channel; wait so many seconds for a first one.
+
+        `for message in client.receive("orders", 10): message.confirm()`
+
+        Each message is leased to this consumer. If it is neither confirmed nor given back before its lease ends,
+        another consumer gets it.
+        """
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait
+        consumer = consumer or self._session.name
+        while True:
+            seconds = min(int(-(-(end - loop.time()) // 1)), LONG_POLL_SECONDS_MAX)
+            messages = await self._receive(queue, max, seconds, consumer)
+            if messages or loop.time() >= end:
+                return messages
+
+    async def _receive(self, queue: str, count: int, seconds: int, consumer: str | None) -> list[M]:
+        seconds = 0 if seconds < 0 else seconds
+        target = path("queues", queue, "messages") + query(max=count, wait=seconds, consumer=consumer, raw=True)
+        request = Request("GET", target)
+        reply = await self._session.ask(request, self._session.timeout + seconds)
+        messages = cast("list[M]", self._session.decoded(request, reply, self._decode_messages))
+        for message in messages:
+            message.bind(self.owner, consumer)
+        return messages
+
+    def consume(
+        self, queue: str, *, prefetch: int = 16, idle: float | None = None, consumer: str | None = None
+    ) -> Pages[M]:
+        """Loop over the messages of a queue or channel.
+
+        `for message in client.consume("orders"): print(message.json())`
+
+        A message is confirmed when the body of the loop has ended normally, unless the body has settled it itself.
+        If the loop is left in another way (an exception, `break` or `return`), the message and those that were
+        fetched ahead are given back. Leases of messages that the loop holds are extended while it runs. With `idle`,
+        the loop ends when no message came for so many seconds.
+        """
+        return Pages(consumed(self, self._session, queue, prefetch, idle, consumer or self._session.name))
+
+    async def confirm_many(self, messages: Iterable[M]) -> list[Confirmed]:
+        """Confirm messages: they are done with.
+
+        `client.confirm_many(client.receive("orders", 100))`
+        """
+        return list(await asyncio.gather(*[self._settle(message, "success") for message in messages]))
+
+    async def settle(
+        self, message: M, outcome: Outcome, *, result: object = None, delay: float | None = None
+    ) -> Confirmed:
+        """Report an outcome for a message: what its methods `confirm`, `retry`, … do."""
+        return await self._settle(message, outcome, result, delay)
+
+    async def _settle(
+        self, message: M, outcome: Outcome, result: object = None, delay: float | None = None
+    ) -> Confirmed:
+        document = message.lease | {"outcome": outcome}
+        if outcome == "retry":
+            # Only this delivery is given back: the next one may be somebody else's.
+            document |= {"delivery": message.receives} | ({"delay": delay} if delay is not None else {})
+        if text := result_text(result):
+            document["result"] = text
+        if self._confirmations is None:
+            self._confirmations = Batches(self._confirm_list)
+        found = await self._confirmations.add(encode(document))
+        if isinstance(found, errors.ClientError):
+            raise found
+        message.settle()
+        return found
+
+    async def _confirm_list(self, body: bytes, since: float) -> list[Confirmed | errors.ClientError]:
+        request = Request("POST", "/v1/confirm", body, pipelined=True)
+        reply = await self._session.ask(request, since=since)
+        entries = self._session.decoded(request, reply, _decode_confirmations)
+        return [self._confirmed(request, reply, entry) for entry in entries]
+
+    def _confirmed(self, request: Request, reply: Reply, entry: _Confirmation) -> Confirmed | errors.ClientError:
+        if not entry.code:
+            # What an attempt of ours has settled is a success, also if its answer was lost.
+            return Confirmed(entry.id, entry.outcome, entry.discarded and not reply.repeated)
+        if reply.repeated and entry.code == "lease_gone":
+            return Confirmed(entry.id, entry.outcome)
+        document = {"error": entry.error, "code": entry.code}
+        status = 404 if entry.code == "no_message" else 409 if entry.code == "lease_gone" else 400
+        return errors.refused(
+            status, document, f"{self._session.transport.describe(request)}, message {entry.id},", None
+        )
+
+    async def extend(self, message: M, seconds: float) -> None:
+        """Let the lease of a message run so long from now."""
+        document = message.lease | {"seconds": seconds, "delivery": message.receives}
+        request = Request("POST", "/v1/extend", encode(document), pipelined=True)
+        reply = await self._session.ask(request)
+        message.visible_at = self._session.decoded(request, reply, _decode_extended).visible_at
+
+    # ── Following ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def events(
+        self,
+        *,
+        from_: str | int = "earliest",
+        queue: str | Sequence[str] | None = None,
+        topic: str | Sequence[str] | None = None,
+        state: str | None = None,
+        bodies: bool = True,
+        follow: bool = True,
+    ) -> Pages[Event]:
+        """The events of the log, in order; each once, also if the connection is lost or the broker starts again.
+
+        `for event in client.events(from_="now", queue="orders"): print(event.event, event.id)`
+
+        To go on later, keep the `next` of the last event that you have dealt with and give it as `from_`.
+        """
+        wanted = query(queue=queue, topic=topic, state=state, bodies=bodies, raw=True, follow=follow)
+        return Pages(event_pages(self._session, str(from_), wanted.removeprefix("?"), follow=follow))
+
+    def search(
+        self,
+        *,
+        queue: str | None = None,
+        topic: str | None = None,
+        state: str | None = None,
+        object: str | None = None,
+        key: str | None = None,
+        since: datetime | float | str | None = None,
+        until: datetime | float | str | None = None,
+        text: str | None = None,
+        bodies: bool = True,
+    ) -> Pages[Found]:
+        """The messages that queues hold now, page by page. Nothing is taken.
+
+        `for found in client.search(queue="orders", state="delayed"): print(found.id)`
+        """
+        about = {"queue": queue, "topic": topic, "state": state, "object": object, "key": key, "text": text}
+        return Pages(found_pages(self._session, query(**about, since=since, until=until, bodies=bodies, raw=True)))
+
+    async def message(self, id: str) -> dict[str, Any]:
+        """The whole life of a message, also of one that is gone, as the API documents it.
+
+        `client.message(sent.id)["state"]`
+        """
+        return await self._session.get(path("messages", id), dict[str, Any])
+
+    async def delete_message(self, id: str) -> None:
+        """Delete a message that no consumer has."""
+        await self._session.delete(path("messages", id))
+
+    async def redrive(
+        self,
+        from_: str,
+        to: str | None = None,
+        *,
+        filter: Mapping[str, Any] | None = None,
+        rate: float | None = None,
+        dry_run: bool = False,
+    ) -> Job:
+        """Move messages out of a dead-letter queue: back to where they came from, or to another queue.
+
+        `client.redrive("orders-failed", dry_run=True).matched`
+
+        Returns when all are moved, or when the time of the client is up: `state` is then `running`.
+        """
+        given = {"from": from_, "to": to, "filter": filter, "rate": rate, "dry_run": dry_run}
+        document = {name: value for name, value in given.items() if value is not None}
+        return await finished(
+            self._session, await self._session.change("POST", "/v1/redrive", Job, document), "redrive"
+        )
+
+    async def health(self) -> Health:
+        """Whether the broker is well.
+
+        `client.health().color`
+        """
+        request = Request("GET", "/health")
+        reply = await self._session.transport.ask(request, self._session.timeout)
+        if reply.answer.status not in (200, 503):
+            raise self._session.refused(request, reply)
+        color, _, reason = reply.answer.body.decode("utf-8", "replace").partition(": ")
+        return Health(color, reason)
+
+    async def metrics(self) -> str:
+        """The broker's figures in the text format of Prometheus."""
+        return (await self._session.ask(Request("GET", "/metrics"))).answer.body.decode()
+
+
+class _Confirmation(msgspec.Struct):
+    """One entry of the answer to a list of confirmations."""
+
+    id: str
+    outcome: str = ""
+    discarded: bool = False
+    error: str = ""
+    code: str = ""
+
+
+class _Extended(msgspec.Struct):
+    visible_at: Any
+
+
+_decode_confirmations = msgspec.json.Decoder(list[_Confirmation]).decode
+_decode_extended = msgspec.json.Decoder(_Extended).decode

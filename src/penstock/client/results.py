@@ -1,0 +1,286 @@
+"""What the broker answers, as types."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal, NotRequired, TypedDict, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType, field
+
+from penstock.client.encoding import body_of
+
+T = TypeVar("T")
+Until = Literal["taken", "done"]
+
+
+class Confirmed(Struct, frozen=True):
+    """What became of a confirmation. `discarded`: the message was done with before."""
+
+    id: str
+    outcome: str
+    discarded: bool = False
+
+
+class SentFacts(Struct, kw_only=True, gc=False):
+    """What the broker answers to a publish."""
+
+    id: str
+    state: str  # Q: queued. U: unchanged.
+    queues: tuple[str, ...] = ()
+    channels: tuple[str, ...] = ()
+    _client: Any = None
+
+    def bind(self, client: object) -> None:
+        """For the client that has published it."""
+        self._client = client
+
+    @property
+    def unchanged(self) -> bool:
+        """The message is the same as the last one with its object and key: logged, and delivered to nobody."""
+        return self.state == "U"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r}, state={self.state!r}, queues={self.queues!r})"
+
+
+class MessageFacts(Struct, kw_only=True):
+    """A delivered message."""
+
+    id: str
+    queue: str
+    receives: int  # Deliveries so far, with this one.
+    created: datetime
+    visible_at: datetime  # The lease ends then.
+    priority: int = 0
+    content_type: str = field(default="", name="mimeType")
+    sender: str = ""
+    object: str = ""
+    topics: tuple[str, ...] = ()
+    key: str = ""
+    key_base64: str = ""
+    headers: dict[str, Any] = {}
+    timestamp: str = ""  # When the producer made the message, if it gave a time.
+    _text: str | UnsetType = field(default=UNSET, name="message")
+    _base64: str | UnsetType = field(default=UNSET, name="message_base64")
+    _consumer: str | None = None
+    _client: Any = None
+    _settled: bool = False
+
+    def bind(self, client: Any, consumer: str | None) -> None:
+        """For the client that has received it."""
+        self._client, self._consumer = client, consumer
+
+    def settle(self) -> None:
+        """For the client, when the broker has taken note of the outcome."""
+        self._settled = True
+
+    @property
+    def lease(self) -> dict[str, Any]:
+        """What names this message, and who has it, to the broker."""
+        return {"id": self.id} if self._consumer is None else {"id": self.id, "consumer": self._consumer}
+
+    @property
+    def body(self) -> bytes:
+        """The message, to the byte."""
+        return body_of(self._text, self._base64)
+
+    @property
+    def text(self) -> str:
+        """The message as text. Raises `UnicodeDecodeError` if it is none."""
+        return self._text if self._text is not UNSET else self.body.decode()
+
+    def json(self) -> Any:
+        """The message, decoded from JSON."""
+        return msgspec.json.decode(self.body)
+
+    def decode(self, kind: type[T]) -> T:
+        """The message, decoded from JSON and checked to be of this type."""
+        return msgspec.json.decode(self.body, type=kind)
+
+    @property
+    def settled(self) -> bool:
+        """Whether it was confirmed or given back through this object."""
+        return self._settled
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r}, queue={self.queue!r}, receives={self.receives})"
+
+
+class RedrivePolicy(TypedDict):
+    """After so many deliveries, a message moves to another queue."""
+
+    max_receives: int
+    dead_letter_queue: str
+
+
+class Push(TypedDict):
+    """Where the broker takes the messages of a channel."""
+
+    url: str
+    max_in_flight: NotRequired[int]
+    timeout: NotRequired[float]
+
+
+class QueueSettings(TypedDict, total=False):
+    """The settings of a queue (`docs/native.md`). Those left out have the broker's defaults."""
+
+    redrive_policy: RedrivePolicy | None
+    retention_timeout: float | None
+    visibility_timeout: float
+    message_delay: float
+    message_deduplication: bool
+    retries: int
+    retry_delay: float
+    retry_backoff: Literal["fixed", "linear", "exponential"]
+    retry_delay_max: float | None
+    retry_jitter: float
+    confirmations: int
+    detect_unchanged: bool
+    keep: Literal["finished", "all"]
+
+
+class ChannelSettings(QueueSettings, total=False):
+    """The settings of a channel: those of a queue, and how it is fed."""
+
+    confirm: bool
+    push: Push | None
+
+
+class QueueStatus(Struct, frozen=True):
+    """How many messages are where."""
+
+    messages: int
+    ready: int
+    leased: int
+    delayed: int
+    kept: int
+    damaged: int
+    last_sequence: int
+    oldest_message_age: float | None = None
+
+
+class Queue(Struct, frozen=True, kw_only=True):
+    """A queue or channel: its settings and how it stands."""
+
+    name: str
+    status: QueueStatus
+    redrive_policy: dict[str, Any] | None = None
+    retention_timeout: float | None = None
+    visibility_timeout: float = 30
+    message_delay: float = 0
+    message_deduplication: bool = False
+    retries: int = 0
+    retry_delay: float = 0
+    retry_backoff: str = "fixed"
+    retry_delay_max: float | None = None
+    retry_jitter: float = 0
+    confirmations: int = 1
+    detect_unchanged: bool = False
+    keep: str = "finished"
+    topics: tuple[str, ...] = ()
+    confirm: bool = True
+    push: dict[str, Any] | None = None
+
+    @property
+    def is_channel(self) -> bool:
+        return bool(self.topics)
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A purge or a redrive. `state` is `running`, `done` or `failed`."""
+
+    job: str
+    state: str
+    deleted: int = 0  # By a purge.
+    matched: int = 0  # By a redrive, and
+    moved: int = 0
+    dry_run: bool = False
+    error: str = ""
+
+
+class Event(Struct, frozen=True, kw_only=True, gc=False):
+    """One event of the Event Log (`docs/native.md`). `next` is where to go on after it."""
+
+    offset: int
+    next: str
+    state: str
+    event: str
+    time: datetime
+    queue: str | None = None
+    id: str = ""
+    sequence: int = 0
+    created: datetime | None = None
+    receives: int = 0
+    consumer: str = ""
+    visible_at: datetime | None = None
+    expires_at: datetime | None = None
+    priority: int = 0
+    content_type: str = ""
+    sender: str = ""
+    object: str = ""
+    topics: tuple[str, ...] = ()
+    key: str = ""
+    headers: dict[str, Any] = {}
+    timestamp: str = ""
+    reason: str = ""
+    to_id: str = ""
+    to_queue: str | None = None
+    _text: str | UnsetType = field(default=UNSET, name="message")
+    _base64: str | UnsetType = field(default=UNSET, name="message_base64")
+    _result: str | UnsetType = field(default=UNSET, name="result")
+    _result_base64: str | UnsetType = field(default=UNSET, name="result_base64")
+
+    @property
+    def body(self) -> bytes:
+        """The message, on L events."""
+        return body_of(self._text, self._base64)
+
+    @property
+    def result(self) -> bytes:
+        """The result, on S events."""
+        return body_of(self._result, self._result_base64)
+
+
+class Found(Struct, frozen=True, kw_only=True):
+    """A message that a queue holds, as a search finds it."""
+
+    id: str
+    queue: str
+    sequence: int
+    status: str
+    created: datetime
+    state: str | None = None
+    receives: int = 0
+    consumer: str | None = None
+    priority: int = 0
+    content_type: str | None = field(default=None, name="mimeType")
+    sender: str | None = None
+    object: str | None = None
+    key: str = ""
+    topics: tuple[str, ...] = ()
+    visible_at: datetime | None = None
+    expires_at: datetime | None = None
+    _text: str | UnsetType = field(default=UNSET, name="message")
+    _base64: str | UnsetType = field(default=UNSET, name="message_base64")
+
+    @property
+    def body(self) -> bytes:
+        return body_of(self._text, self._base64)
+
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+
+class FoundPage(Struct, frozen=True):
+    """A page of a search."""
+
+    messages: list[Found]
+    next: str | None = None
+
+
+class Health(Struct, frozen=True):
+    """`color` is green, yellow or red; `reason` says why it is not green."""
+
+    color: str
+    reason: str = ""

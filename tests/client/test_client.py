@@ -1,0 +1,198 @@
+"""Both clients, over a real broker: what is published arrives, and every answer has its type."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+from msgspec import Struct
+
+from penstock import AsyncClient, Client
+from penstock.client import errors
+from penstock.client.core import Core
+from tests.support.broker import Broker, StartBroker
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    with Client(broker.url, timeout=10) as client:
+        yield client
+
+
+class Order(Struct):
+    number: int
+    lines: list[str]
+
+
+def test_what_is_published_is_received_to_the_byte(client: Client) -> None:
+    client.queues.create("client-bytes")
+    contents = ["text", b"\x00\xff", {"a": [1, None]}, Order(7, ["x"]), 17, "", b"", '"quoted"']
+    client.publish_many("client-bytes", contents)
+    bodies = [message.body for message in client.receive("client-bytes", 10)]
+    assert bodies == [
+        b"text",
+        b"\x00\xff",
+        b'{"a":[1,null]}',
+        b'{"number":7,"lines":["x"]}',
+        b"17",
+        b"",
+        b"",
+        b'"quoted"',
+    ]
+
+
+def test_a_message_has_all_that_it_was_published_with(client: Client) -> None:
+    client.queues.create("client-facts")
+    sent = client.publish("client-facts", Order(1, []), priority=3, key="k", object="o", sender="me", expires=60)
+    (message,) = client.receive("client-facts")
+    assert (message.id, message.queue, message.receives) == (sent.id, "client-facts", 1)
+    assert (message.priority, message.key, message.object, message.sender) == (3, "k", "o", "me")
+    assert message.content_type == "application/json"
+    assert message.json() == {"number": 1, "lines": []}
+    assert message.decode(Order) == Order(1, [])
+    assert message.created.tzinfo is not None
+
+
+def test_a_message_that_is_confirmed_is_gone_and_one_that_is_given_back_comes_again(client: Client) -> None:
+    client.queues.create("client-settled")
+    client.publish_many("client-settled", ["confirmed", "given back"])
+    first, second = client.receive("client-settled", 2)
+    assert not first.confirm(result={"done": True}).discarded
+    assert first.confirm().discarded
+    second.extend(60)
+    second.retry()
+    (again,) = client.receive("client-settled")
+    assert (again.text, again.receives) == ("given back", 2)
+    with pytest.raises(errors.LeaseGone, match="the message is not leased to this consumer"):
+        second.retry()
+    again.invalid()
+    assert client.queues.get("client-settled").status.messages == 0
+
+
+def test_a_topic_reaches_its_queue_and_the_channels_that_subscribe(client: Client) -> None:
+    client.channels.create("client-mail", ["client-fruit.*"])
+    sent = client.publish(None, "12 apples", topics=["client-fruit.sweet"], key="apple")
+    assert (sent.queues, sent.channels, sent.unchanged) == (("client-fruit",), ("client-mail",), False)
+    assert client.publish(None, "12 apples", topics=["client-fruit.sweet"], key="apple").unchanged
+    (message,) = client.receive("client-mail")
+    assert message.topics == ("client-fruit.sweet",)
+    assert "client-mail" in [channel.name for channel in client.channels.list()]
+    client.channels.delete("client-mail")
+
+
+def test_a_loop_confirms_what_it_has_done_and_gives_back_what_it_has_not(client: Client) -> None:
+    client.queues.create("client-loop")
+    client.publish_many("client-loop", [str(number) for number in range(5)])
+    seen = []
+
+    def work() -> None:
+        for message in client.consume("client-loop"):
+            seen.append(message.text)
+            if message.text == "2":
+                raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        work()
+    assert seen == ["0", "1", "2"]
+    status = client.queues.get("client-loop").status
+    assert (status.ready, status.leased) == (3, 0)
+    assert [message.text for message in client.consume("client-loop", idle=0)] == ["2", "3", "4"]
+    assert client.queues.get("client-loop").status.messages == 0
+
+
+def test_queues_are_listed_changed_purged_and_deleted(client: Client) -> None:
+    client.queues.create("client-admin", retries=3)
+    assert client.queues.change("client-admin", visibility_timeout=5).visibility_timeout == 5
+    with pytest.raises(errors.QueueExists):
+        client.queues.create("client-admin", retries=4)
+    client.publish_many("client-admin", ["a", "b"])
+    assert client.queues.purge("client-admin").deleted == 2
+    assert "client-admin" in [queue.name for queue in client.queues.list()]
+    client.queues.delete("client-admin")
+    with pytest.raises(errors.QueueNotFound, match=r"the queue does not exist: client-admin .*queues.create"):
+        client.queues.get("client-admin")
+
+
+def test_messages_are_found_followed_and_redriven(client: Client) -> None:
+    client.queues.create("client-lost")
+    client.queues.create("client-found", redrive_policy={"max_receives": 1, "dead_letter_queue": "client-lost"})
+    sent = client.publish("client-found", "needle")
+    client.receive("client-found", consumer="me")[0].retry()
+    assert [found.body for found in client.search(queue="client-lost", text="needle")] == [b"needle"]
+    assert client.redrive("client-lost").moved == 1
+    assert client.message(sent.id)["queue"] == "client-found"
+    events = [event.state for event in client.events(queue=["client-found", "client-lost"], follow=False)]
+    assert events[:3] == ["L", "Q", "F"]
+    assert client.health().color == "green"
+    assert "penstock_" in client.metrics()
+
+
+def test_a_refused_message_does_not_harm_those_published_with_it(broker: Broker) -> None:
+    async def publish() -> None:
+        async with AsyncClient(broker.url) as client:
+            await client.queues.create("client-mixed")
+            keys = ["k" * 2000 if number == 5 else "" for number in range(10)]
+            results = await asyncio.gather(
+                *[client.publish("client-mixed", "x", key=key) for key in keys], return_exceptions=True
+            )
+            assert [type(each) for each in results].count(errors.BadRequest) == 1
+            assert (await client.queues.get("client-mixed")).status.messages == 9
+
+    asyncio.run(publish())
+
+
+def test_many_threads_share_a_client(client: Client) -> None:
+    client.queues.create("client-threads")
+
+    def publish() -> None:
+        for number in range(50):
+            client.publish("client-threads", str(number))
+
+    threads = [threading.Thread(target=publish) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert client.queues.get("client-threads").status.messages == 400
+
+
+def test_a_broker_that_is_not_there_is_named_with_what_to_do() -> None:
+    sentence = r"cannot reach http://127.0.0.1:1 .*Nothing was sent.*PENSTOCK_URL"
+    with Client("http://127.0.0.1:1", timeout=0.2) as client, pytest.raises(errors.Unavailable, match=sentence):
+        client.health()
+
+
+def test_a_token_is_shown(start_broker: StartBroker) -> None:
+    broker = start_broker("auth.tokens=secret")
+    with Client(broker.url) as client, pytest.raises(errors.Unauthorized, match="PENSTOCK_TOKEN"):
+        client.queues.list()
+    with Client(broker.url, token="secret") as client:
+        assert client.queues.list() == []
+
+
+def test_url_and_token_come_from_the_environment(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_URL", broker.url)
+    with Client() as client:
+        assert client.url == broker.url
+
+
+def test_both_clients_have_the_same_methods_with_the_same_arguments() -> None:
+    def methods(kind: type) -> dict[str, list[str]]:
+        public = {name: each for name, each in inspect.getmembers(kind, callable) if not name.startswith("_")}
+        return {name: list(inspect.signature(each).parameters) for name, each in public.items()}
+
+    blocking, asynchronous = methods(Client), methods(Core)
+    for name in ("sent_type", "message_type"):
+        asynchronous.pop(name, None)
+    assert blocking == asynchronous
+
+
+def test_importing_penstock_loads_nothing_that_is_heavy() -> None:
+    heavy = ("asyncio", "uvloop", "pyarrow", "msgspec", "httptools", "numpy")
+    code = f"import sys, penstock; print([name for name in {heavy!r} if name in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
