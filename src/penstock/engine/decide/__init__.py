@@ -1,1 +1,1 @@
-"""What each command does, decided: reads the state, returns events and an answer, changes nothing."""
+"""Decides commands: reads the state, returns events and an answer, and changes nothing."""

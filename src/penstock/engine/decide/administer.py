@@ -1,4 +1,4 @@
-"""Queues that are created, changed, removed and described, and objects that are described."""
+"""Create, change, delete, describe and list queues, and describe objects."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def update_queue(draft: Draft, command: UpdateQueue) -> QueueDescription | Refus
         settings = replace(queue.settings, **{name: getattr(settings, name) for name in command.fields})
     _check(draft, settings)
     if settings.confirmations < queue.settings.confirmations and (queue.groups.slots or queue.kept):
-        return Refused(Reason.CONFIRMATIONS_COUNT, command.name)  # What has enough by now would never be completed.
+        return Refused(Reason.CONFIRMATIONS_COUNT, command.name)  # Some messages would never be completed.
     draft.events.append(QueueChanged(draft.now, queue.number, settings))
     return replace(_description(queue, draft.now), settings=settings)
 

@@ -1,4 +1,4 @@
-"""Messages and results written again at the end of the log, so that an old segment can be removed."""
+"""Write messages and results again at the end of the log, so that an old segment can be removed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from penstock.model.values import Place, Position
 
 
 def carry(draft: Draft, command: Carry) -> Done:
-    """Carry what is still where it was read. Messages that share an extent go on sharing it."""
+    """Write again what is still at the position where it was read. Messages that share an extent continue to share
+    it."""
     events, now, queues = draft.events, draft.now, draft.state.queues
     carried: dict[tuple[Position, int], Place] = {}
     for number, sequence, position, extent in command.messages:

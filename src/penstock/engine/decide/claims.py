@@ -1,7 +1,7 @@
-"""Messages that a consumer leased long ago and names by queue and sequence: read again, or finished.
+"""Read or finish messages that a consumer leased earlier and names by queue and sequence.
 
-A stream processor notes in its checkpoint what it has leased, and comes back to it after a crash, when its leases may
-have ended. What nobody else has taken meanwhile still belongs to it.
+A stream processor stores in its checkpoint what it has leased, and returns to it after a crash, when the leases may
+have ended. Messages that no other consumer has taken meanwhile still belong to it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_claimed(draft: Draft, command: ReadClaimed) -> Claimed:
         if row.state == READY:
             draft.events.append(Fetched(*facts, row.receives + 1, consumer, until))
         else:
-            row = row._replace(receives=row.receives - 1)  # A delivery counts itself.
+            row = row._replace(receives=row.receives - 1)  # `deliveries_of` adds this delivery.
             if row.visible_at < now + command.lease_ns // 2:
                 draft.events.append(Extended(*facts, row.receives + 1, queue.worker(sequence, row), until))
         answer.deliveries.append(delivery_of(draft.state, queue, sequence, row, until))
@@ -70,7 +70,7 @@ def finish_claimed(draft: Draft, command: FinishClaimed) -> Claimed:
 
 
 def _finish_together(draft: Draft, number: int, first: int, last: int, consumer: int) -> bool:
-    """Many messages in one event, if all of them are leased and finished in the plainest way."""
+    """Finish many messages in one event, if all of them are leased and nothing about their queue is special."""
     state = draft.state
     queue, count = state.queues.get(number), last - first + 1
     if queue is None or count < RUN_MESSAGES_MIN or state.moved or queue.settings.keeps:
@@ -96,14 +96,15 @@ def _places(claimed: _Ranges) -> Iterator[tuple[int, int]]:
 
 
 def _is_ours(row: Row, consumer: int) -> bool:
-    """It has the lease, be it as that of a dead letter; or had it, and nobody has taken it since."""
+    """Whether the consumer holds the message, perhaps as a dead letter, or no consumer has it since its lease
+    ended."""
     if row.state == READY:
         return row.receives > 0
     return row.state in (LEASED, DELAYED) and row.consumer == consumer != 0
 
 
 def _ends(found: tuple[Queue, int, Row], now: Nanos) -> bool:
-    """Has it expired, or would one more delivery be its last?"""
+    """Whether the message has expired, or another delivery would be its last."""
     queue, _, row = found
     policy = queue.settings.redrive_policy
     last = row.state == READY and policy is not None and row.receives + 1 >= policy.max_receives

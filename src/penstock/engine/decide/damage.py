@@ -1,7 +1,7 @@
-"""Messages whose bytes on the disk are damaged: set aside, restored once they can be read again, deleted.
+"""Set aside messages whose bytes on disk are damaged; restore them once they can be read again, or delete them.
 
-The engine knows where the bytes of each message are, and the log knows which parts of it are damaged. Every message
-in such a part is set aside, in all queues; all others go on.
+The engine knows where the bytes of each message are, and the log knows which of its parts are damaged. Every message
+in such a part is set aside, in all queues; all others are not affected.
 """
 
 from __future__ import annotations
@@ -38,18 +38,19 @@ def set_aside(draft: Draft, command: SetAside) -> Aside:
 
 
 def _are_damaged(rows: NDArray[Any], ranges: Sequence[tuple[Position, Position]]) -> NDArray[np.bool_]:
-    """Which rows have bytes in one of these ranges. An empty message has none that could be damaged."""
+    """For each row, whether it has bytes in one of these ranges. An empty message has no bytes."""
     starts, ends = np.array(ranges, dtype=np.int64).reshape(-1, 2).T
     first = rows["position"].astype(np.int64)
     sizes = rows["body_bytes"].astype(np.int64) + rows["key_bytes"] + rows["headers_bytes"]
-    following = np.searchsorted(ends, first, side="right")  # The first range that ends after it begins.
+    following = np.searchsorted(ends, first, side="right")  # The first range that ends after the row's first byte.
     reached = np.append(starts, NEVER_NS)[following] < first + sizes
     mask: NDArray[np.bool_] = reached & (sizes > 0) & (rows["state"] != DAMAGED)
     return mask
 
 
 def restore(draft: Draft, command: Restore) -> Done:
-    """Ready or delayed, as it was; what workers were done with goes back to receivers alone."""
+    """Make a message ready or delayed, as before. One that workers are done with becomes visible to receivers
+    only."""
     for number, sequence in command.places:
         queue = draft.state.queues.get(number)
         row = queue.rows.get(sequence) if queue else None

@@ -1,9 +1,9 @@
-"""A decision as it grows: the events so far, and what they change for the rest of the decision.
+"""A decision in progress: the events so far, and what they change for the rest of the decision.
 
 The state stays as it is until the events are logged and applied. A decision of several steps must still see what its
-own earlier steps have done: which names it has defined, which queues it has created, which sequences it has given
-out and which messages it is done with. A draft keeps just these four, and only from the moment it needs them, so that
-a decision of one step (most publishes, fetches and finishes) does not pay for them.
+own earlier steps have done: which names it has defined, which queues it has created, which sequences it has assigned
+and which messages it is done with. A draft keeps just these four, and only once it needs them, so that a decision of
+one step (most publishes, fetches and finishes) does not pay for them.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ class RefusedError(Exception):
 
 
 class _Overlay:
-    """What the events of a draft change, as far as later steps ask for it."""
+    """The changes of a draft's events that later steps may ask for."""
 
     __slots__ = ("characters", "last_name", "last_sequences", "names", "queues")
 
     def __init__(self, last_name: int) -> None:
         self.names: dict[str, int] = {}
         self.last_name = last_name
-        self.characters = 0  # Of the names.
+        self.characters = 0  # Total length of the names.
         self.queues: dict[str, Queue] = {}
         self.last_sequences: dict[int, int] = {}  # By queue.
 
 
 class Draft(Struct, gc=False):
-    """What every function of `decide/` works on: it reads `state`, adds to `events` and returns the answer.
+    """The argument of every function in `decide/`, which reads `state`, adds to `events` and returns the answer.
 
-    `done_with`: the messages that the decision has ended, or must not touch a second time. None in a decision that
-    touches no message twice."""
+    `done_with`: the messages that the decision has ended, or must not touch again. None in a decision that touches no
+    message twice."""
 
     state: EngineState
     now: Nanos
@@ -93,18 +93,18 @@ class Draft(Struct, gc=False):
         return len(self._own.queues) if self._own else 0
 
     def take(self, queue: Queue, count: int = 1) -> int:
-        """The first of the next `count` sequences of a queue, which are then used."""
+        """Assign the next `count` sequences of a queue. Returns the first."""
         last_sequences = self._overlay.last_sequences
         last = last_sequences.get(queue.number, queue.last_sequence)
         last_sequences[queue.number] = last + count
         return last + 1
 
     def end(self, queue: Queue, sequence: int) -> None:
-        """Let later steps of the decision know that it is done with a message."""
+        """Record for later steps that the decision is done with a message."""
         if self.done_with is not None:
             self.done_with.add((queue.number, sequence))
 
     def find(self, queue: int, sequence: int) -> tuple[Queue, int, Row] | None:
-        """As `EngineState.find`, but None if this draft is done with the message."""
+        """Like `EngineState.find`, but None if this draft is done with the message."""
         found = self.state.find(queue, sequence)
         return None if found and self.done_with and (found[0].number, found[1]) in self.done_with else found

@@ -1,4 +1,4 @@
-"""Messages leased to workers, or handed over. Many that are leased alike are one event."""
+"""Lease messages to workers, or hand them over for good. Many messages leased in the same way are one event."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fetch(draft: Draft, command: Fetch) -> Sequence[Delivery] | Refused:
     confirm = command.confirm and settings.confirm
     deliveries: list[Delivery] = []
     consumer = draft.number(command.consumer) if command.consumer else 0
-    # Where others have to confirm it too, a message stays until its last lease has ended.
+    # If several consumers must confirm a message, it stays until its last lease has ended.
     moves_at = settings.redrive_policy.max_receives if settings.redrive_policy and settings.confirmations <= 1 else 0
     lease_ns = command.lease_ns
     room = FETCH_BYTES_MAX
@@ -58,7 +58,7 @@ def fetch(draft: Draft, command: Fetch) -> Sequence[Delivery] | Refused:
 
 
 def _fetch_run(draft: Draft, command: Fetch, queue: Queue) -> list[Delivery] | None:
-    """Many messages in one event, if nothing about them or their queue is special."""
+    """Lease many messages in one event, if nothing about them or their queue is special."""
     state, settings = draft.state, queue.settings
     if settings.redrive_policy or settings.keeps or state.origins:
         return None

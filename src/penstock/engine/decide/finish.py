@@ -1,4 +1,4 @@
-"""Messages that their consumers confirm or give back. Many that are finished in the plainest way are one event."""
+"""Finish or release messages for their consumers. Many messages finished in the simplest way are one event."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def finish_many(draft: Draft, command: FinishMany) -> list[Done | Refused]:
 
 
 def finish_run(draft: Draft, finishes: Sequence[Finish | Settle]) -> list[Done | Refused] | None:
-    """Many messages in one event, if all of them are leased, in one queue and finished in the plainest way."""
+    """Finish many messages in one event, if all are leased, in one queue, and nothing about that queue is special."""
     state = draft.state
     number = finishes[0].queue
     queue = state.queues.get(number)
@@ -78,17 +78,18 @@ def release(draft: Draft, command: Release) -> Done | Refused:
 
 
 def is_done_with(queue: Queue, row: Row) -> bool:
-    """Is there nothing left for workers to do? A damaged message stays where receivers may have results for it."""
+    """Whether workers have nothing left to do. In a queue that keeps messages, a damaged one stays for receivers."""
     return row.state == KEPT or (row.state == DAMAGED and queue.settings.keeps)
 
 
 def is_held(row: Row) -> bool:
-    """Leased; or a dead letter that is still with the consumer whose delivery was the last one."""
+    """Whether a consumer holds the message: by a lease, or as a dead letter since its last delivery."""
     return row.state == LEASED or (row.state == DELAYED and row.consumer != 0)
 
 
 def may_settle(state: EngineState, row: Row, command: Finish | Release | Settle | Extend) -> bool:
-    """Anyone, if no lease is named; else only the one who has the message, be it as a dead letter."""
+    """Whether the command may end the message. If it names a consumer or delivery, that must be the one that holds
+    it."""
     consumer, delivery = command.consumer, command.delivery
     if delivery is not None and not _is_running(state, row, command.queue, delivery):
         return False
@@ -99,8 +100,8 @@ def may_settle(state: EngineState, row: Row, command: Finish | Release | Settle 
 
 
 def _is_running(state: EngineState, row: Row, queue: int, delivery: int) -> bool:
-    """Is it this delivery's lease that holds the message? A dead letter counts from 0 again, and is held by the
-    delivery that used up its receives."""
+    """Whether the lease of this delivery holds the message. A dead letter counts its receives from 0 again, and is
+    held by the delivery that used up those of its origin."""
     if row.state == LEASED or row.state == DAMAGED:
         return row.receives == delivery
     origin = state.queues.get(queue)

@@ -1,4 +1,4 @@
-"""What an operator does to messages: cancel or reschedule one that is delayed, move some to another queue."""
+"""Operations on messages for operators: cancel or reschedule a delayed one, move some to another queue."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def reschedule(draft: Draft, command: Reschedule) -> ScheduledAt | Refused:
 
 
 def _delayed(draft: Draft, command: Cancel | Reschedule) -> tuple[Queue, int, Row] | Refused:
-    """A message that only waits for its time: not a dead letter that its last consumer still has."""
+    """A message that is delayed, and not a dead letter that its last consumer still holds."""
     found = draft.find(command.queue, command.sequence)
     if found is None:
         return Refused(Reason.NO_MESSAGE)
@@ -42,7 +42,7 @@ def _delayed(draft: Draft, command: Cancel | Reschedule) -> tuple[Queue, int, Ro
 
 
 def redrive(draft: Draft, command: Redrive) -> Redriven | Refused:
-    """Move the messages that no consumer has and that have somewhere to go."""
+    """Move the messages that no consumer holds and whose target queue exists."""
     queue, target = draft.queue(command.queue), draft.queue(command.to) if command.to else None
     if queue is None or (command.to and target is None):
         return Refused(Reason.NO_QUEUE, command.to if queue else command.queue)

@@ -1,4 +1,4 @@
-"""Names that nobody uses are forgotten."""
+"""Forget names that are no longer used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from penstock.model.events import NameForgotten
 
 
 def forget_names(draft: Draft, _: ForgetNames) -> Done:
-    """Forget some of the names that the sweep has found to be unused."""
+    """Forget some of the names that the sweep has found unused."""
     for number, text in draft.state.names.some_unused(NAMES_FORGOTTEN_AT_ONCE):
         draft.events.append(NameForgotten(draft.now, number, text))
     return Done()

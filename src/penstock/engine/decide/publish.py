@@ -1,4 +1,4 @@
-"""Messages published to one queue."""
+"""Publish messages to one queue."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from penstock.model.events import Logged, LoggedRun
 
 
 def publish(draft: Draft, command: Publish) -> list[Receipt] | Refused:
-    """All messages of the command, or none. No other step of a decision adds to the queue, so sequences are counted
-    on from its last one."""
+    """Publish all messages of the command, or none. No other step of the decision adds to the queue, so its sequences
+    continue from the last one."""
     queue = draft.queue(command.queue)
     if queue is None:
         if command.create is None:
@@ -38,7 +38,7 @@ def publish(draft: Draft, command: Publish) -> list[Receipt] | Refused:
 
 
 def publish_run(draft: Draft, command: PublishRun) -> Receipts | list[Receipt] | Refused:
-    """As `publish`, without a message and a receipt for each body."""
+    """Like `publish`, but without an object for each message and receipt."""
     queue = draft.queue(command.queue)
     if queue is None or queue.settings.deduplication or len(command.bodies) < RUN_MESSAGES_MIN:
         return publish(draft, command.apart())
@@ -47,13 +47,13 @@ def publish_run(draft: Draft, command: PublishRun) -> Receipts | list[Receipt] |
 
 
 def _log_run(draft: Draft, template: NewMessage, queue: Queue, bodies: list[bytes]) -> None:
-    """Messages that are alike in all but their bodies, in one event."""
+    """Log messages that differ only in their bodies, in one event."""
     first = log(draft, template, queue, queue.last_sequence + 1, b"")
     draft.events.append(run_of(first, bodies))
 
 
 def _publish_once(draft: Draft, command: Publish, queue: Queue) -> list[Receipt]:
-    """Publish only what the queue does not hold yet, and nothing twice in this very command."""
+    """Publish only content that the queue does not hold yet, and each content once."""
     receipts: list[Receipt] = []
     fresh: dict[bytes, int] = {}
     sequence = queue.last_sequence
@@ -75,11 +75,11 @@ def log(draft: Draft, message: NewMessage, queue: Queue, sequence: int, digest: 
     settings, now = queue.settings, draft.now
     visible_at = now + (settings.delay_ns if message.delay_ns is None else message.delay_ns)
     expires_at = now + (settings.retention_ns if message.expires_ns is None else message.expires_ns)
-    return Logged(  # By position, in the order of the class: with names it takes twice as long.
+    return Logged(  # Arguments by position: keyword arguments take twice as long.
         now,
         queue.number,
         sequence,
-        visible_at if visible_at < NEVER_NS else NEVER_NS,  # Faster than min, and this is done for every message.
+        visible_at if visible_at < NEVER_NS else NEVER_NS,  # Faster than `min`, and done for every message.
         expires_at if expires_at < NEVER_NS else NEVER_NS,
         message.priority,
         *numbers_of(draft, message),
@@ -92,7 +92,7 @@ def log(draft: Draft, message: NewMessage, queue: Queue, sequence: int, digest: 
 
 
 def numbers_of(draft: Draft, message: NewMessage) -> tuple[int, int, int, int]:
-    """The numbers of its content type, sender, object and topics; new names are defined."""
+    """The numbers of a message's content type, sender, object and topics. New names are defined."""
     number = draft.number
     return (
         number(message.content_type) if message.content_type else 0,
@@ -109,20 +109,20 @@ def run_of(
     contents: Sequence[bytes] = (),
     seen: Sequence[bytes | None] = (),
 ) -> LoggedRun:
-    """Messages alike in all but their bodies, and keys, as one event."""
+    """One event for messages that differ only in their bodies and keys."""
     facts = (first.time, first.queue, first.sequence, first.visible_at, first.expires_at, first.priority)
     names = (first.content_type, first.sender, first.object, first.topics)
     return LoggedRun(*facts, *names, first.lease_ns, bodies, keys, contents, seen)
 
 
 def alike(messages: Sequence[NewMessage]) -> bool:
-    """Do they differ in nothing but their bodies?"""
+    """Whether the messages differ only in their bodies."""
     return not messages[0].key and next(runs_of(messages)) == (0, len(messages))
 
 
 def runs_of(messages: Sequence[NewMessage]) -> Iterator[tuple[int, int]]:
-    """Where those begin and end that differ in nothing but their bodies and keys; of these all have one, or none has.
-    A message with headers is alone."""
+    """Start and stop of each run of messages that differ only in their bodies and keys. In a run, all messages have a
+    key or none has. A message with headers is a run of its own."""
     start, before = 0, None
     for at, each in enumerate(messages):
         names = (each.content_type, each.sender, each.object, each.topics)

@@ -1,8 +1,8 @@
-"""One publish to topics, decided: each message is logged in its first queue, and enters the others by reference.
+"""Publish messages to topics: each message is logged in its first queue, and enters the others by reference.
 
-Messages that follow each other and differ in nothing but their bodies and keys are a run, and are looked at together.
-Runs that follow each other and go to the same places are decided together, so that a message for a hundred channels
-is one event for all of them, and a hundred such messages are not many more. So are those that have not changed.
+Consecutive messages that differ only in their bodies and keys are a run, and are compared together. Consecutive runs
+that go to the same queues are decided together, so that a message for a hundred channels is one event for all of
+them, and a hundred such messages are few events. Unchanged messages are treated in the same way.
 """
 
 from __future__ import annotations
@@ -33,14 +33,16 @@ _UNDECIDED = Published(0, 0, "Q")
 
 
 class _Run(NamedTuple):
-    """Messages that differ in nothing but their bodies and keys. If they have keys, no two have the same."""
+    """Messages that differ only in their bodies and keys. If they have keys, no two are the same.
+
+    The last three columns are filled if the messages have an object and keys."""
 
     indexes: Sequence[int]  # In the command.
     messages: Sequence[NewMessage]
-    keys: Sequence[bytes]  # All empty, if they have none.
-    contents: Sequence[bytes] = ()  # The digests, if they have an object and keys …
-    places: Sequence[Place | None] = ()  # … the newest versions that say the same …
-    seen: Sequence[bytes | None] = ()  # … and what the history has read to tell.
+    keys: Sequence[bytes]  # All empty if the messages have none.
+    contents: Sequence[bytes] = ()  # Digests.
+    places: Sequence[Place | None] = ()  # Of the newest version, if it has the same content.
+    seen: Sequence[bytes | None] = ()  # What the history has read for the comparison.
 
     def part(self, start: int, stop: int) -> _Run:
         some = slice(start, stop)
@@ -62,7 +64,7 @@ _NOTHING = _Run((), (), ())
 
 
 class _Targets:
-    """Where messages go. The first queue logs them."""
+    """The queues that messages go to. The first one logs them."""
 
     def __init__(self, queues: list[Queue]) -> None:
         self.queues = queues
@@ -70,18 +72,18 @@ class _Targets:
         self.numbers = [queue.number for queue in self.others]
         self.deduplicates = any(queue.settings.deduplication for queue in queues)
         times = {(queue.settings.delay_ns, queue.settings.retention_ns) for queue in self.others}
-        self.times = times.pop() if len(times) == 1 else None  # Delay and retention, where all have the same.
+        self.times = times.pop() if len(times) == 1 else None  # Delay and retention, if all have the same.
         self.queue_names = tuple([queue.name for queue in queues if not queue.settings.topics])
         self.channel_names = tuple([queue.name for queue in queues if queue.settings.topics])
 
     @cached_property
     def not_detecting(self) -> _Targets:
-        """Those that want also what has not changed."""
+        """The queues that also take unchanged messages."""
         return _Targets([queue for queue in self.queues if not _detects(queue.settings)])
 
     def not_having(self, digest: bytes, fresh: Container[tuple[int, bytes]]) -> _Targets:
-        """Those that do not have this content yet, if that matters to them; these first, so that a message is logged
-        with its digest in one that remembers it. `fresh`: what this publish has added."""
+        """The queues that do not deduplicate, or do not have this content yet. Those that deduplicate come first, so
+        that the message is logged with its digest in one of them. `fresh`: what this publish has added."""
         wanting = [
             queue
             for queue in self.queues
@@ -106,15 +108,16 @@ class _Publishing:
         self._draft = draft
         self._command = command
         self._answers = [_UNDECIDED] * len(command.messages)
-        self._said: dict[str, dict[bytes, tuple[bytes, int]]] = {}  # Its versions: digest, and index of the message.
-        self._has_versions = False  # New ones, for the Object History.
-        self._new_keys = 0  # Of it.
-        self._goes_on = True  # After the run at hand: what comes may be about keys of it.
-        self._fresh: dict[tuple[int, bytes], Place] = {}  # Its contents, by queues that have each once.
+        # The versions in this command by object and key: digest, and index of the message.
+        self._versions: dict[str, dict[bytes, tuple[bytes, int]]] = {}
+        self._has_versions = False  # Whether there are new versions for the Object History.
+        self._new_keys = 0  # Keys that are new in the Object History.
+        self._goes_on = True  # Whether messages follow the current run, which may have the same keys.
+        self._fresh: dict[tuple[int, bytes], Place] = {}  # New contents of queues that deduplicate.
         self._targets: dict[tuple[tuple[str, ...], str], _Targets] = {}
-        self._together: list[_Run] = []  # Not decided yet, and where they go.
+        self._together: list[_Run] = []  # Not decided yet; they go to `_to`.
         self._to: _Targets | None = None
-        # Those are numbered after the others, as late as they can be: so both are runs.
+        # Unchanged messages get their sequences as late as possible, so that they and the others are runs.
         self._unchanged: dict[int, tuple[Queue, list[_Run]]] = {}  # By the number of the queue.
         self._unchanged_keys: dict[str, set[bytes]] = {}  # By object.
         self._deliveries = 0
@@ -150,7 +153,7 @@ class _Publishing:
                 self._hold_unchanged(targets, same)
 
     def _publish(self, targets: _Targets, run: _Run) -> _Run:
-        """What of it is logged: of what some queues have once, that which they do not have yet."""
+        """Publish a run. Returns the messages that are logged: not those that all queues have already."""
         if targets.deduplicates:
             self._publish_together()
             logged = [each for each in _each(run) if self._publish_once(each, targets)]
@@ -164,13 +167,13 @@ class _Publishing:
     def _publish_new(self, targets: _Targets, run: _Run) -> None:
         about = run.messages[0].object
         if not self._unchanged_keys.get(about, set()).isdisjoint(run.keys):
-            self._publish_all()  # The log tells the versions of a key in their order.
+            self._publish_all()  # The log must have the versions of a key in order.
         logged = self._publish(targets, run)
         self._has_versions = True
         if self._goes_on:
-            # Their places are known when they are decided: before the next message that asks for them.
-            said = zip(logged.contents, logged.indexes, strict=True)
-            self._said.setdefault(about, {}).update(zip(logged.keys, said, strict=True))
+            # They are decided, and so have places, before a later message is compared with them.
+            versions = zip(logged.contents, logged.indexes, strict=True)
+            self._versions.setdefault(about, {}).update(zip(logged.keys, versions, strict=True))
 
     def _hold_unchanged(self, targets: _Targets, run: _Run) -> None:
         queue = targets.queues[0]
@@ -186,7 +189,7 @@ class _Publishing:
         self._unchanged.clear()
         self._unchanged_keys.clear()
 
-    # ── Where to ────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Queues ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def _targets_of(self, message: NewMessage, count: int) -> _Targets:
         key = (message.topics, "" if message.topics else message.object)
@@ -222,32 +225,33 @@ class _Publishing:
             self._create(policy.dead_letter_queue)
         return make_queue(self._draft, name, settings)
 
-    # ── What is known already ───────────────────────────────────────────────────────────────────────────────
+    # ── Unchanged content ───────────────────────────────────────────────────────────────────────────────────
 
     def _compared(self, run: _Run) -> _Run:
-        """With the places of the newest versions that say the same."""
+        """The run with the places of the newest versions that have the same content."""
         about, keys = run.messages[0].object, run.keys
         contents = content_digests([message.body for message in run.messages])
         places, unknown, seen = self._draft.state.history.compare(about, keys, contents)
-        said = self._said.get(about, {})
-        if not said.keys().isdisjoint(keys):
-            unknown = self._compare_with_said(about, keys, contents, places)
+        versions = self._versions.get(about, {})
+        if not versions.keys().isdisjoint(keys):
+            unknown = self._compare_with_own(about, keys, contents, places)
         self._new_keys += unknown
         return _Run(run.indexes, run.messages, keys, contents, places, seen)
 
-    def _compare_with_said(
+    def _compare_with_own(
         self, about: str, keys: Sequence[bytes], contents: list[bytes], places: list[Place | None]
     ) -> int:
-        """What this very publish has said is newer than what the history knows. How many keys are in neither."""
-        said = self._said[about]
+        """Compare with earlier versions in this command, which are newer than those of the history. Returns how many
+        keys are in neither."""
+        versions = self._versions[about]
         self._publish_together()
         for at, (key, content) in enumerate(zip(keys, contents, strict=True)):
-            if key in said:
-                digest, index = said[key]
+            if key in versions:
+                digest, index = versions[key]
                 answer = self._answers[index]
                 places[at] = (answer.queue, answer.sequence) if digest == content else None
-        unsaid = [key for key in keys if key not in said]
-        return self._draft.state.history.compare(about, unsaid, [b""] * len(unsaid)).unknown
+        others = [key for key in keys if key not in versions]
+        return self._draft.state.history.compare(about, others, [b""] * len(others)).unknown
 
     def _answer_unchanged(self, queue: Queue, run: _Run) -> None:
         draft, number = self._draft, queue.number
@@ -266,8 +270,7 @@ class _Publishing:
             self._answers[index] = Published(number, sequence, "U")
 
     def _publish_once(self, run: _Run, targets: _Targets) -> bool:
-        """One message, to where it is not yet, of those that have each content once. False if there is no such
-        place."""
+        """Publish one message to the queues that do not have its content yet. Returns false if there are none."""
         (index,), (message,) = run.indexes, run.messages
         digest = sha256(message.body).digest()
         wanting = targets.not_having(digest, self._fresh)
@@ -284,7 +287,7 @@ class _Publishing:
         self._answers[index] = Published(*self._draft.state.origins.get(place, place), "Q")
         return False
 
-    # ── Messages that go to the same places ─────────────────────────────────────────────────────────────────
+    # ── Messages that go to the same queues ─────────────────────────────────────────────────────────────────
 
     def _publish_together(self) -> None:
         if self._together and self._to:
@@ -306,7 +309,7 @@ class _Publishing:
             self._draft.events.append(self._queued(targets, messages, logged, first))
 
     def _log(self, run: _Run, queue: Queue, first: int, digest: bytes) -> list[Logged]:
-        """One event for all of them, if they are many; then what it says of the first it says of each."""
+        """Log a run, in one event if it is long enough; then the fields of the first message hold for each."""
         draft, messages = self._draft, run.messages
         if len(messages) < RUN_MESSAGES_MIN:
             logged = [log(draft, each, queue, sequence, digest) for sequence, each in enumerate(messages, first)]
@@ -318,7 +321,7 @@ class _Publishing:
         return [of_first] * len(messages)
 
     def _queued(self, targets: _Targets, messages: list[NewMessage], logged: list[Logged], first: int) -> QueuedRun:
-        """The same messages in the other queues, queue by queue."""
+        """The event with which the messages enter the other queues, queue by queue."""
         count, places = len(messages), len(targets.others)
         sequences: list[int] = []
         for queue in targets.others:
@@ -342,7 +345,7 @@ class _Publishing:
         )
 
     def _times(self, targets: _Targets, messages: list[NewMessage]) -> tuple[list[Nanos], list[Nanos]]:
-        """When they become visible and when they expire, queue by queue."""
+        """When the messages become visible and when they expire, queue by queue."""
         now = self._draft.now
         own = any(message.delay_ns is not None or message.expires_ns is not None for message in messages)
         if targets.times and not own:
@@ -360,7 +363,7 @@ class _Publishing:
 
 
 def _cut(indexes: range, messages: Sequence[NewMessage]) -> Iterator[_Run]:
-    """So that no key is there twice."""
+    """Divide messages into runs in which no key occurs twice."""
     keys = [message.key for message in messages]
     start = 0
     if keys[0] and len(set(keys)) < len(keys):
@@ -375,12 +378,12 @@ def _cut(indexes: range, messages: Sequence[NewMessage]) -> Iterator[_Run]:
 
 
 def _each(run: _Run) -> list[_Run]:
-    """Runs of one."""
+    """The messages as runs of one."""
     return [run.part(at, at + 1) for at in range(len(run.messages))]
 
 
 def _split(run: _Run) -> Iterator[_Run]:
-    """Those that follow each other and are new, or are not."""
+    """Divide a run into consecutive messages that are new or unchanged."""
     start = 0
     for _, some in groupby(run.places, lambda place: place is None):
         stop = start + len(list(some))
@@ -389,7 +392,7 @@ def _split(run: _Run) -> Iterator[_Run]:
 
 
 def _parted(run: _Run) -> tuple[_Run, _Run]:
-    """Those that are new, and those that are not."""
+    """The new and the unchanged messages of a run."""
     new = run.places.count(None)
     if new == len(run.places):
         return run, _NOTHING
@@ -400,7 +403,7 @@ def _parted(run: _Run) -> tuple[_Run, _Run]:
 
 
 def _alike(runs: list[_Run]) -> list[_Run]:
-    """Runs that are alike too, as one."""
+    """Join consecutive runs that differ only in bodies and keys."""
     if len(runs) == 1:
         return runs
     return [_joined(runs[start:stop]) for start, stop in runs_of([run.messages[0] for run in runs])]

@@ -1,10 +1,11 @@
-"""One pull of a receiver, decided: its results first, then what each of its queues has for it.
+"""Decide a pull of a receiver: first its results are stored, then its queues deliver messages.
 
 A queue that keeps everything delivers by cursor: strictly in the order of sequences, stopping before a message that
-is not visible yet, passing over what has gone. What is due again comes when there is nothing new, by sequence too.
-Only a delivery moves a cursor: a pull that finds nothing changes nothing, wherever it was to start. A queue whose
-messages leave has only workers: there a pull is a fetch, and a result finishes the message. Unless it asks for
-several confirmations: then the consumers that give their names are its receivers.
+is not visible yet, and skipping messages that are gone. If there is nothing new, messages that are due again are
+delivered in the order of sequences. Only a delivery moves a cursor: a pull that finds nothing changes nothing,
+wherever it should start. A queue whose messages leave has only workers: there a pull is a fetch, and a result
+finishes the message. But if such a queue asks for several confirmations, the consumers that give a name are its
+receivers.
 """
 
 from __future__ import annotations
@@ -53,11 +54,11 @@ class _Pulling:
         self._now = draft.now
         self._events = draft.events
         self._command = command
-        self._by_cursor = by_cursor  # Also where messages leave: the receiver is one of several that confirm them.
+        self._by_cursor = by_cursor  # Even if messages leave the queue: several receivers confirm them.
         self._receiver = draft.state.names.known(command.receiver)
         self._room = FETCH_BYTES_MAX
         self._drawn: list[Drawn] = []
-        self._answered: set[Place] = set()  # By results of this very pull.
+        self._answered: set[Place] = set()  # By results of this pull.
 
     def decide(self) -> Pulled | Refused:
         if refused := self._refused():
@@ -70,7 +71,7 @@ class _Pulling:
                 if queue is not None:
                     self._draw(queue, draw)
         if len(self._events) == 1 and isinstance(self._events[0], NameDefined):
-            self._events.clear()  # A receiver that gets nothing leaves no trace.
+            self._events.clear()  # A receiver that gets nothing changes nothing.
         return self._answer(wrong)
 
     def _refused(self) -> Refused | None:
@@ -122,7 +123,7 @@ class _Pulling:
         if len(queue.groups) >= RECEIVERS_MAX and self._receiver not in queue.groups:
             return Refused(Reason.TOO_MANY_RECEIVERS)
         if queue.groups.result(sequence, self._receiver):
-            return None  # The first one counts. That there is another one is the normal end of a retry.
+            return None  # The first result counts. Another one is normal after a retry.
         slot = queue.groups.slot(self._receiver, sequence)
         facts = (self._now, queue.number, sequence, row.created, slot.size if slot else 0, self._receiver)
         self._events.append(ResultStored(*facts, result))
@@ -158,9 +159,8 @@ class _Pulling:
             self._deliver_again(queue, draw)
 
     def _unseen(self, queue: Queue, cursor: int, wanted: int) -> Iterator[tuple[int, _Table]]:
-        """Runs of following messages behind the cursor, in order: each the first sequence, and the rows."""
-        behind = cursor
-        while wanted > 0 and self._room > 0 and (sequence := queue.rows.first_from(behind + 1)) is not None:
+        """Runs of consecutive messages after the cursor, in order: the first sequence and the rows of each."""
+        while wanted > 0 and self._room > 0 and (sequence := queue.rows.first_from(cursor + 1)) is not None:
             rows = queue.rows.window(sequence, min(wanted, queue.last_sequence - sequence + 1))
             there, hidden = self._visible(rows)
             stop = int(hidden.argmax()) if hidden.any() else len(rows)
@@ -170,19 +170,19 @@ class _Pulling:
                     wanted -= fitting - first
                     yield sequence + first, rows[first:fitting]
                 if fitting < end:
-                    return  # Also a small one that would fit: it comes after those that do not.
+                    return  # Later messages that would fit wait too, to keep the order.
             if stop < len(rows):
-                return  # What is behind it waits, until it is visible: order is order.
-            behind = sequence + len(rows) - 1
+                return  # The messages after a hidden one wait until it is visible, to keep the order.
+            cursor = sequence + len(rows) - 1
 
     def _visible(self, rows: _Table) -> tuple[_Table, _Table]:
-        """Which of these are there, and which of those are not visible yet."""
+        """Which of these messages can be delivered at all, and which of them are not visible yet."""
         state = rows["state"]
         there = (state != GONE) & (state != DAMAGED) & (rows["expires_at"] > self._now)
         return there, there & (state == DELAYED) & (rows["receives"] == 0) & (rows["visible_at"] > self._now)
 
     def _fit(self, rows: _Table, first: int, end: int) -> int:
-        """As many as there is room for in one answer. One message always fits into an empty one."""
+        """The end of the messages that fit into the answer. One message always fits into an empty answer."""
         size = int(rows["body_bytes"][first:end].sum())
         if size > self._room:
             sizes = np.cumsum(rows["body_bytes"][first:end], dtype=np.int64)
@@ -193,7 +193,7 @@ class _Pulling:
         return end
 
     def _newest(self, queue: Queue, cursor: int) -> list[tuple[int, _Table]]:
-        """The last message that is there, visible, and behind the cursor."""
+        """The last visible message, if it is after the cursor and fits into the answer."""
         for first, rows in queue.rows.newest_first():
             if first + len(rows) <= cursor + 1:
                 break
@@ -242,7 +242,7 @@ class _Pulling:
             self._events.append(Delivered(*facts, due_at, leased=self._by_cursor))
 
     def _deliver_again(self, queue: Queue, draw: Draw) -> None:
-        """What was delivered long ago and has no result, now that there is nothing new."""
+        """Deliver messages again whose results are overdue. Called if there is nothing new."""
         if not draw.retries or draw.only_new:
             return
         answered = {sequence for number, sequence in self._answered if number == queue.number}
@@ -269,7 +269,7 @@ class _Pulling:
     # ── Workers ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _fetch(self, queue: Queue, draw: Draw) -> None:
-        """Of a queue whose messages leave, as a worker does."""
+        """Fetch as a worker, from a queue whose messages leave."""
         if self._room <= 0:
             return
         consumer, confirm = self._command.receiver, draw.leases or draw.retries > 0
@@ -282,7 +282,7 @@ class _Pulling:
         self._drawn.append(
             Drawn(
                 queue.name,
-                _sequences_of(self._events[before:]),  # In this queue, wherever the messages came from.
+                _sequences_of(self._events[before:]),  # The ids of messages that were moved have other sequences.
                 [delivery.position for delivery in deliveries],
                 [delivery.body_bytes for delivery in deliveries],
                 [delivery.key_bytes for delivery in deliveries],
@@ -304,7 +304,7 @@ def _sequences_of(events: Sequence[Event]) -> list[int]:
 
 
 def _stretches(there: _Table) -> list[list[int]]:
-    """First and end of each stretch of what is there."""
+    """Start and end of each sequence of true values."""
     if there.all():
         return [[0, len(there)]] if len(there) else []
     edges = np.flatnonzero(np.diff(there, prepend=False, append=False))
@@ -313,8 +313,7 @@ def _stretches(there: _Table) -> list[list[int]]:
 
 
 def waiting(state: EngineState, command: Pull) -> Pull:
-    """The pull of a client that waits after a first look: its results are stored, and only what comes from now on is
-    new."""
+    """The command to decide again for a client that waits: without its results, which are stored, and from now on."""
     draws = [_from_now_on(state, draw) if draw.start == FROM_NEXT else draw for draw in command.draws]
     return Pull(command.receiver, draws, (), command.wait_ns)
 
@@ -326,7 +325,7 @@ def _from_now_on(state: EngineState, draw: Draw) -> Draw:
 
 
 def receive(draft: Draft, command: Receive) -> Received | Refused:
-    """What a consumer has not had of a queue that asks for several confirmations."""
+    """Deliver messages to a consumer; one of several if the queue asks for several confirmations."""
     queue = draft.queue(command.queue)
     if queue is None or queue.settings.confirmations <= 1:
         return _fetched(draft, command)
@@ -346,7 +345,7 @@ def _fetched(draft: Draft, command: Receive) -> Received | Refused:
 
 
 def _received(draft: Draft, queue: Queue, visible_at: Nanos) -> list[Delivery]:
-    """The messages that the events of a draft deliver."""
+    """The messages that the events of the draft deliver."""
     sequences = _sequences_of(draft.events)
     if not sequences:
         return []
@@ -367,7 +366,7 @@ def _received(draft: Draft, queue: Queue, visible_at: Nanos) -> list[Delivery]:
 
 
 def result_of(draft: Draft, command: AwaitResult) -> StoredResult | Refused | tuple[()]:
-    """The result of a message; an empty answer while there is none."""
+    """The result of a message; an empty answer as long as there is none."""
     queue, names = draft.queue(command.queue), draft.state.names
     if queue is None:
         return Refused(Reason.NO_QUEUE, command.queue)

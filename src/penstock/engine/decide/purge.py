@@ -1,4 +1,5 @@
-"""All messages of a queue deleted, slice by slice, so that a queue with millions of them blocks nobody."""
+"""Delete all messages of a queue, slice by slice, so that a queue with millions of messages blocks no other
+client."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from penstock.model.lifecycle import GONE
 
 
 def purge(draft: Draft, command: Purge) -> Purged | Refused:
-    """Delete the next messages, whoever has them. What came after the purge began stays."""
+    """Delete the next messages, even those that a consumer holds. Messages that came after the purge began stay."""
     queue = draft.queue(command.queue)
     if queue is None or command.number not in (0, queue.number):
         return Refused(Reason.NO_QUEUE, command.queue)

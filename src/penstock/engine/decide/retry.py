@@ -1,5 +1,4 @@
-"""What becomes of a message whose lease ends without a confirmation: another delivery, the dead-letter queue, or
-nothing."""
+"""What follows if a lease ends without a confirmation: another delivery, the dead-letter queue, or the end."""
 
 from __future__ import annotations
 
@@ -14,20 +13,20 @@ from penstock.model.lifecycle import DELAYED
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 
-_SPREAD, _SPREAD_RANGE = 2_654_435_761, 1 << 32  # Multiplying by the first scatters neighbours over the range.
+_SPREAD, _SPREAD_RANGE = 2_654_435_761, 1 << 32  # Multiplying by the first spreads neighbours over the range.
 
 
 def give_back(
     draft: Draft, queue: Queue, sequence: int, row: Row, delay_ns: Nanos, kind: type[Retried] = Retried
 ) -> Event:
-    """`delay_ns`: 0 if the consumer asked for none; then the queue's own counts. `kind`: the event if the message is
-    delivered again."""
+    """Make a message available again, or end it. `delay_ns`: 0 if the consumer asked for no delay; then that of the
+    queue is used. `kind`: the event if the message is to be delivered again."""
     settings, now = queue.settings, draft.now
     delay_ns = delay_ns or (_backoff(settings, sequence, row.receives) if settings.retry_delay_ns else 0)
     facts = (now, queue.number, sequence, row.created, row.receives, row.consumer)
     visible_at = min(now + delay_ns, NEVER_NS)
     event: Event
-    if row.state == DELAYED:  # A dead letter that its last consumer still had: it was moved when it was delivered.
+    if row.state == DELAYED:  # A dead letter that its last consumer held: it was moved when it was delivered.
         event = Rescheduled(*facts, visible_at)
     elif not settings.deliveries or row.receives < settings.deliveries:
         event = kind(*facts, visible_at)
@@ -40,14 +39,14 @@ def give_back(
 
 
 def _backoff(settings: QueueSettings, sequence: int, receives: int) -> Nanos:
-    """Chance is made from the message and its attempt, so that deciding twice decides the same."""
+    """The jitter is derived from the message and the attempt, so that the same decision has the same result."""
     chance = (sequence + receives) * _SPREAD % _SPREAD_RANGE / _SPREAD_RANGE
     first_ns, longest_ns = settings.retry_delay_ns, settings.retry_delay_max_ns
     return backoff_ns(max(receives, 1), first_ns, longest_ns, chance, settings.retry_backoff, settings.retry_jitter)
 
 
 def _failed(draft: Draft, queue: Queue, sequence: int, row: Row, kind: type[Retried]) -> Event:
-    """The message was delivered as often as it may be."""
+    """The event for a message that has used up its deliveries."""
     if queue.settings.redrive_policy:
         return dead_letter(draft, queue, sequence, row)
     facts = facts_of(queue, sequence, row, draft.now)
@@ -59,7 +58,7 @@ def _failed(draft: Draft, queue: Queue, sequence: int, row: Row, kind: type[Retr
 
 
 def dead_letter(draft: Draft, queue: Queue, sequence: int, row: Row, held_until: Nanos | None = None) -> DeadLettered:
-    """Move a message, in one event. `held_until`: its last consumer has it until then."""
+    """Move a message to the dead-letter queue, in one event. `held_until`: its last consumer holds it until then."""
     policy = queue.settings.redrive_policy
     assert policy is not None
     target = draft.queue(policy.dead_letter_queue)

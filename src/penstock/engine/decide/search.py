@@ -1,7 +1,7 @@
-"""Looking at what queues hold, without touching it: no receive is counted, and nothing is logged.
+"""Search messages in queues without changing them: no receive is counted, and nothing is logged.
 
-A search goes through queues by number and through each by sequence, so that its place is two numbers that stay right
-while messages come and go. It looks at a bounded number of rows and says where to go on.
+A search visits queues by number and the messages of each by sequence, so that its place is two numbers that stay
+valid while messages come and go. It examines a bounded number of rows and returns where to resume.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from penstock.model.values import Nanos, Place
 _Rows = NDArray[Any]
 _Mask = NDArray[np.bool_]
 
-_LOOKED_UP = 1024  # Rows that an index knows and that are looked at together;
-_LOOKED_UP_COST = 4  # each takes so many times as long as a row beside the next.
-_QUEUE_COST = 16  # What it takes to look at a queue at all, in rows.
+_LOOKED_UP = 1024  # Rows found through an index that are examined together.
+_LOOKED_UP_COST = 4  # The cost of each, in rows that are next to each other.
+_QUEUE_COST = 16  # The cost of visiting a queue, in rows.
 _NO_MOMENTS = np.empty((0, 3), dtype=np.int64)
 _READ_BY = ("position", "body_bytes", "key_bytes")
 _DELAYED_ONLY = frozenset(("delayed",))
@@ -49,7 +49,7 @@ STANDINGS: dict[str, Callable[[_Rows], _Mask]] = {
 
 
 def search(draft: Draft, command: Search) -> Found | Refused:
-    """The next messages, in the order of their places."""
+    """The next messages that meet the criteria, in the order of their places."""
     criteria = command.criteria
     if criteria.queue and criteria.queue not in draft.state.numbers:
         return Refused(Reason.NO_QUEUE, criteria.queue)
@@ -64,11 +64,11 @@ def search(draft: Draft, command: Search) -> Found | Refused:
 
 
 def candidates(draft: Draft, command: ListCandidates) -> Candidates | Refused:
-    """Those whose rows do not speak against them."""
+    """The next messages that may meet the criteria, by their rows; the caller reads their bytes and decides."""
     criteria = command.criteria
     if criteria.queue and criteria.queue not in draft.state.numbers:
         return Refused(Reason.NO_QUEUE, criteria.queue)
-    turn = Turn(draft.state, criteria, command.after, command.rows // 2)  # There is something to do for each.
+    turn = Turn(draft.state, criteria, command.after, command.rows // 2)  # Each row costs more here.
     columns: list[list[int]] = [[], [], [], [], []]
     for queue, sequences, rows in turn.pieces():
         columns[0] += [queue.number] * len(sequences)
@@ -89,7 +89,7 @@ def list_held(draft: Draft, command: ListHeld) -> Found:
 
 
 def look_up(draft: Draft, command: LookUp) -> Found | Refused:
-    """A message by the place in its id: none if it is gone."""
+    """The message with this place in its id; empty if it is gone."""
     found = draft.find(command.queue, command.sequence)
     if found is not None:
         return Found([held(draft.state, found[0], found[1])], None)
@@ -99,25 +99,25 @@ def look_up(draft: Draft, command: LookUp) -> Found | Refused:
 
 
 def scheduled(draft: Draft, command: ListScheduled) -> Found | Refused:
-    """Of the delayed messages that one turn has looked at, those that become ready next."""
+    """The messages that become ready next, among the delayed messages that one turn examines."""
     if command.queue and command.queue not in draft.state.numbers:
         return Refused(Reason.NO_QUEUE, command.queue)
     criteria = Criteria(queue=command.queue, states=_DELAYED_ONLY)
     turn = Turn(draft.state, criteria, command.place, command.rows // 2)
     moments = [_NO_MOMENTS]
     for queue, sequences, rows in turn.pieces():
-        free = rows["consumer"] == 0  # What a consumer still has is no plan of anybody's.
+        free = rows["consumer"] == 0  # A message that a consumer still holds is not scheduled.
         found = np.empty((len(rows), 3), dtype=np.int64)
         found[:, 0], found[:, 1], found[:, 2] = rows["visible_at"], queue.number, sequences
-        found = found[free & (found[:, 0] <= command.before) & _are_behind(found, command.after)]
+        found = found[free & (found[:, 0] <= command.before) & _are_after(found, command.after)]
         moments.append(found)
     chosen = _soonest(np.concatenate(moments), command.limit)
     messages = [held(draft.state, draft.state.queues[number], sequence) for _, number, sequence in chosen]
     return Found(messages, turn.resume)
 
 
-def _are_behind(moments: NDArray[np.int64], after: tuple[Nanos, int, int]) -> _Mask:
-    """Moments are times, queues and sequences."""
+def _are_after(moments: NDArray[np.int64], after: tuple[Nanos, int, int]) -> _Mask:
+    """For each moment (time, queue, sequence), whether it comes after this one."""
     times, queues, sequences = moments.T
     same_time = (queues > after[1]) | ((queues == after[1]) & (sequences > after[2]))
     mask: _Mask = (times > after[0]) | ((times == after[0]) & same_time)
@@ -125,14 +125,14 @@ def _are_behind(moments: NDArray[np.int64], after: tuple[Nanos, int, int]) -> _M
 
 
 def _soonest(moments: NDArray[np.int64], count: int) -> list[list[int]]:
-    if len(moments) > 4 * count:  # Sorting is what costs. Those that share the last time stay until then.
+    if len(moments) > 4 * count:  # Sorting is expensive, so first drop what is surely too late.
         moments = moments[moments[:, 0] <= np.partition(moments[:, 0], count)[count]]
     chosen: list[list[int]] = moments[np.lexsort(moments.T[::-1])][:count].tolist()
     return chosen
 
 
 class Turn:
-    """What one turn of the event loop looks at. `resume`: behind which place the next one goes on."""
+    """The rows that one turn of the event loop examines. `resume`: the place after which the next turn continues."""
 
     def __init__(self, state: EngineState, criteria: Criteria, after: Place, room: int = SEARCH_ROWS_MAX) -> None:
         self.resume: Place | None = None
@@ -146,7 +146,7 @@ class Turn:
         self._by_topic: dict[int, bool] = {}
 
     def pieces(self) -> Iterator[tuple[Queue, NDArray[np.int64], _Rows]]:
-        """What meets the criteria, some at a time: a queue, the sequences of some messages in it, their rows."""
+        """Messages that meet the criteria, some at a time: their queue, their sequences and their rows."""
         if self._criteria.object and not self._object:
             return
         room = self._room
@@ -168,7 +168,7 @@ class Turn:
                 return
 
     def _stop_after(self, queue: Queue, sequence: int) -> None:
-        """Go on after this place in the next turn, unless nothing can follow it."""
+        """Continue after this place in the next turn, unless nothing can follow it."""
         last = queue.number if self._criteria.queue else next(reversed(self._state.queues))
         if queue.number != last or sequence < queue.last_sequence:
             self.resume = queue.number, sequence
@@ -181,8 +181,8 @@ class Turn:
             yield from [queue for number, queue in state.queues.items() if number >= self._after[0]]
 
     def _looked_at(self, queue: Queue, after: int) -> Iterator[tuple[NDArray[np.int64], _Rows, int]]:
-        """Messages behind a sequence, some at a time, whether they meet the criteria or not; and what it cost to look
-        at them, in rows of a dense queue."""
+        """Messages after a sequence, some at a time, whether they meet the criteria or not; and the cost of examining
+        them, in rows that are next to each other."""
         if not queue.rows.count or (self._criteria.topic and queue.topics is None):
             return
         line = self._line(queue)
@@ -200,10 +200,10 @@ class Turn:
         else:
             while len((piece := queue.rows.piece_from(after + 1, self._room // ROWS_PER_CHUNK))[0]):
                 before, after = after, int(piece[0][-1])
-                yield *piece, min(after - before, self._room)  # Rows in between may be gone; they are looked at too.
+                yield *piece, min(after - before, self._room)  # Rows in between may be gone, but are examined too.
 
     def _line(self, queue: Queue) -> Line | None:
-        """The line that everything stands in that is asked for."""
+        """The line that contains all messages that can meet the criteria, if there is one."""
         if self._criteria.states == _DELAYED_ONLY:
             return queue.delayed
         return queue.leases if self._criteria.states and self._criteria.states <= _LEASED_ONLY else None

@@ -1,8 +1,8 @@
-"""Consumers report what has become of a message they have, or ask for more time.
+"""Settle messages with the outcome that a consumer reports, or extend a lease.
 
-The first outcome counts. A later one, for a message that is done with or from a consumer that has reported before, is
-discarded. Where a queue asks for several confirmations, each consumer that has the message reports for itself, and
-the one whose confirmation is the last one needed completes the message.
+The first outcome counts. A later one, for a message that is done or from a consumer that has reported before, is
+discarded. If a queue asks for several confirmations, each consumer that holds the message reports for itself, and the
+last confirmation needed completes the message.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def settle_many(draft: Draft, command: SettleMany) -> Sequence[Settled]:
 
 
 class _Settling:
-    """Outcomes that are decided together. Only they need to know which of several consumers have reported in the same
-    decision, so that is kept here and not in the draft."""
+    """Outcomes that are decided together. It keeps the consumers that have reported in this decision, which the draft
+    does not: no other decision needs them."""
 
     def __init__(self, draft: Draft) -> None:
         self._draft = draft
@@ -78,13 +78,13 @@ class _Settling:
         return self._settle_for_all(queue, sequence, row, command)
 
     def _absent(self, command: Settle) -> Settled:
-        """A message that existed is done with; one that never existed is an error."""
+        """The answer for a message that is not there: done if it existed, an error if it never did."""
         home = self._draft.state.queues.get(command.queue)
         existed = home is not None and command.sequence <= home.last_sequence
         return _DISCARDED if existed else Refused(Reason.NO_MESSAGE)
 
     def _settle_for_all(self, queue: Queue, sequence: int, row: Row, command: Settle) -> Settled:
-        """By the worker that has the message, or by anyone if no lease is named."""
+        """Settle for the worker that holds the message, or for anyone if the command names no lease."""
         draft, outcome = self._draft, command.outcome
         retry = outcome == "retry"
         if not may_settle(draft.state, row, command) or (retry and not is_held(row)):
@@ -103,7 +103,7 @@ class _Settling:
         return _DONE
 
     def _settle_alone(self, queue: Queue, sequence: int, row: Row, consumer: int, command: Settle) -> Settled:
-        """By one of several consumers."""
+        """Settle for one of several consumers."""
         draft, place = self._draft, (queue.number, sequence)
         slot = queue.groups.slot(consumer, sequence)
         if (slot and slot.state not in (AWAITED, HELD)) or (place, consumer) in self._reported:
@@ -151,6 +151,7 @@ def extend(draft: Draft, command: Extend) -> LeasedUntil | Refused:
 
 
 def _is_with(queue: Queue, slot: Slot, command: Settle | Extend) -> bool:
-    """Has this consumer the message, and by this very delivery, if one is named? A receiver has what it owes."""
+    """Whether this consumer holds the message, by this delivery if the command names one. A receiver holds a message
+    as long as its result is owed."""
     has = slot.state == HELD or (slot.state == AWAITED and queue.settings.confirmations <= 1)
     return has and command.delivery in (None, slot.size)

@@ -1,4 +1,4 @@
-"""Batches of stream processors: staged, committed, admitted to their queues step by step, dropped."""
+"""Stage, commit and drop batches of stream processors, and admit their rows to queues step by step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def stage_rows(draft: Draft, command: StageRows) -> Done | Refused:
     if command.chunk < there:
         return _DONE
     if command.chunk > there:
-        return Refused(Reason.NOT_STAGED, f"part {command.part} goes on with chunk {there}, not {command.chunk}")
+        return Refused(Reason.NOT_STAGED, f"part {command.part} continues with chunk {there}, got {command.chunk}")
     if staging.bytes + len(command.data) > command.bytes_max or staging.chunks >= STAGED_CHUNKS_MAX:
         return Refused(Reason.STAGING_FULL, f"{command.bytes_max >> 20} MiB, {STAGED_CHUNKS_MAX} chunks")
     missing = command.queues.difference(draft.state.numbers)
@@ -61,8 +61,8 @@ def commit_batch(draft: Draft, command: CommitBatch) -> Done | Refused:
 
 
 def admit_rows(draft: Draft, command: AdmitRows) -> Answer:
-    """Publish, and note how far the batch has come, in one decision. Rows for a queue that was removed meanwhile are
-    skipped; rows that are refused for another reason wait until they are not."""
+    """Publish rows and record the progress of the batch, in one decision. Rows for a queue that was removed meanwhile
+    are skipped; rows that are refused for another reason wait until they are accepted."""
     if not draft.state.staging.stands_at(command.query, command.batch, command.at):
         return Refused(Reason.NOT_STAGED)
     answer = _publish(draft, command.publish)

@@ -1,4 +1,4 @@
-"""What time brings about: messages expire, and leases end."""
+"""Decide what is due: messages that expire, and leases that end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def tick(draft: Draft, _: Tick) -> Done:
         for sequence, row in queue.overdue_lifetimes(TICK_EVENTS_MAX - len(events), now):
             events.append(Expired(*facts_of(queue, sequence, row, now)))
         for sequence, row in queue.overdue_leases(TICK_EVENTS_MAX - len(events), now):
-            if row.expires_at > now:  # Else it expires, now or with the next tick.
+            if row.expires_at > now:  # Otherwise it expires, now or with the next tick.
                 give_back(draft, queue, sequence, row, 0, TimedOut)
         _end_leases_alone(draft, queue)
         if len(events) >= TICK_EVENTS_MAX:
@@ -29,7 +29,7 @@ def tick(draft: Draft, _: Tick) -> Done:
 
 
 def _end_leases_alone(draft: Draft, queue: Queue) -> None:
-    """The leases of consumers that are to confirm the same messages. A message may fail with any of them."""
+    """End leases of messages that several consumers must confirm. A message may fail with any of them."""
     for sequence, consumer, slot in queue.groups.overdue(TICK_EVENTS_MAX - len(draft.events), draft.now):
         found = draft.find(queue.number, sequence)
         if found and found[2].expires_at > draft.now:
