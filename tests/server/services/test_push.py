@@ -783,7 +783,7 @@ def test_a_channel_for_which_there_is_no_room_waits_for_room(log: SegmentLog) ->
         with Endpoint() as endpoint:
             async with a_scene(log, config) as scene:
                 await scene.channel(to(endpoint, max_in_flight=4), "one")
-                with pytest.raises(ProtocolError, match="room for a max_in_flight of 1"):
+                with pytest.raises(ProtocolError, match="leaves room for 1"):
                     scene.pushers.check("two", to(endpoint, max_in_flight=2))
                 scene.pushers.check("one", to(endpoint, max_in_flight=5))
                 await scene.channel(to(endpoint, max_in_flight=2), "two")

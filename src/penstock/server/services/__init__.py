@@ -1,1 +1,1 @@
-"""What runs beside the writer: snapshots, readers of the log, push, searches, jobs."""
+"""Background services beside the writer: snapshots, readers of the log, push, searches, jobs."""

@@ -1,7 +1,7 @@
 """All services of a broker that use its writer, in the order in which they start, stop and close.
 
-Those that read and write come first, and the threads that others read in come last. What keeps the state on the disk
-(`history_writes`, `snapshots`) is not among them: it stops after the writer has come to rest.
+Services that read and write come first, and the threads that others read in come last. The services that keep the
+state on disk (`history_writes`, `snapshots`) are not among them: they stop after the writer has stopped.
 """
 
 from __future__ import annotations

@@ -11,8 +11,8 @@ State = Literal["closed", "open", "half-open"]
 
 
 class Circuit:
-    """Closed, it lets everything through. After so many failures in a row it opens, and nothing is tried for a while.
-    Then it is half open for one attempt, which closes it or opens it for longer."""
+    """A closed circuit lets everything through. After `failures_max` failures in a row it opens, and nothing is tried
+    for a while. Then it is half open for one attempt, which closes it or opens it for longer."""
 
     def __init__(self, failures_max: int, first_ns: Nanos, longest_ns: Nanos) -> None:
         self.state: State = "closed"
@@ -23,25 +23,25 @@ class Circuit:
         self._openings = 0  # In a row.
 
     def succeed(self) -> bool:
-        """An attempt has succeeded, however long ago it began. Returns whether this has closed the circuit."""
+        """Count an attempt that succeeded, however long ago it began. Returns whether this closed the circuit."""
         was_closed, self.state = self.state == "closed", "closed"
         self._failures = self._openings = 0
         return not was_closed
 
     def fail(self, chance: float) -> Nanos | None:
-        """An attempt has failed. Returns for how long this has opened the circuit, if it has."""
+        """Count an attempt that failed. Returns for how long this opened the circuit; None if it did not."""
         self._failures += 1
         if self.state == "open" or (self.state == "closed" and self._failures < self._failures_max):
             return None
         return self.trip(chance)
 
     def trip(self, chance: float) -> Nanos:
-        """Open the circuit, however few failures there were. Returns for how long."""
+        """Open the circuit now, whatever the number of failures. Returns for how long."""
         self.state = "open"
         self._openings += 1
         return backoff_ns(self._openings, self._first_ns, self._longest_ns, chance)
 
     def half_open(self) -> None:
-        """The circuit was open for long enough."""
+        """Allow one attempt, after the circuit was open for long enough."""
         assert self.state == "open"
         self.state = "half-open"

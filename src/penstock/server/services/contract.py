@@ -2,10 +2,10 @@
 
     start ──► run ──► stop ──► close
       ▲        │
-      └────────┘ the log has failed, and another one has taken its place
+      └────────┘ the log has failed and was replaced
 
-A service does its work in one coroutine, `run`. It rests by `rest`, goes on early if something calls `wake`, and ends
-when its task is cancelled. A service that only answers requests has no `run` of its own.
+A service does its work in one coroutine, `run`. It waits in `rest`, continues early if something calls `wake`, and
+ends when its task is cancelled. A service that only answers requests has no `run` of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Service:
         self._woken = asyncio.Event()
 
     def start(self) -> None:
-        """Begin. Called again when a log that failed was replaced by another."""
+        """Begin. Called again when a failed log was replaced by another."""
         self.cancel()
         self._task = asyncio.create_task(self._run())
 
@@ -45,19 +45,19 @@ class Service:
         """Work until cancelled."""
 
     async def stop(self) -> None:
-        """Begin nothing new, and return when the work under way has ended."""
+        """Begin nothing new, and return when the current work has ended."""
         await self._end()
 
     async def close(self) -> None:
-        """Give up the work under way, and release everything."""
+        """Cancel the current work, and release everything."""
         await self._end()
 
     def state(self) -> Iterable[tuple[str, Samples]]:
-        """What the service is doing, as metrics: their names and their values."""
+        """The metrics of the service: names and values."""
         return ()
 
     async def _run(self) -> None:
-        """Begin again if an error has ended the work."""
+        """Run, and begin again if an error ends the work."""
         while True:
             try:
                 await self.run()
@@ -69,7 +69,7 @@ class Service:
     # ── For the coroutine ───────────────────────────────────────────────────────────────────────────────────
 
     async def rest(self, seconds: float | None = None) -> bool:
-        """Rest until `wake` is called, or for at most this long. Returns whether `wake` was called."""
+        """Wait until `wake` is called, at most this long. Returns whether it was called."""
         try:
             async with asyncio.timeout(seconds):
                 await self._woken.wait()
@@ -87,26 +87,27 @@ class Service:
             self._task = None
 
     async def _end(self) -> None:
-        """Cancel the task, and wait for what it does about that."""
+        """Cancel the task, and wait until it has ended."""
         if task := self._task:
             self.cancel()
             await asyncio.wait([task])
 
     async def ask(self, command: Command) -> Any:
-        """Submit a command in a turn of its own, so that clients have theirs; the answer, when it is durable."""
+        """Submit a command in a turn of its own, so that clients do not wait. Returns the answer when it is
+        durable."""
         await asyncio.sleep(0)
         return await answer_to(self.writer, command)
 
 
 def answer_to(writer: ClientPort, command: Command) -> asyncio.Future[Any]:
-    """Submit a command now; its answer, when it is durable."""
+    """Submit a command now. The future has its answer when that is durable."""
     answered = asyncio.get_running_loop().create_future()
     writer.submit(command, partial(resolve, answered))
     return answered
 
 
 def durable(writer: ClientPort) -> asyncio.Future[Any]:
-    """Done when everything decided so far is durable: with `Done`, or with `Refused` if the log fails first."""
+    """A future for when everything decided so far is durable: `Done`, or `Refused` if the log fails first."""
     reached = asyncio.get_running_loop().create_future()
     writer.reach(Stage.SYNC, partial(resolve, reached))
     return reached
@@ -124,6 +125,6 @@ def unrefused(answer: Any) -> Any:
 
 
 def resolve(future: asyncio.Future[Any], answer: Answer) -> None:
-    """Give an answer to the coroutine that awaits the future."""
+    """Set the answer that a coroutine awaits."""
     if not future.done():  # It is done if the waiting coroutine was cancelled.
         future.set_result(answer)

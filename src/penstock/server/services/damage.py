@@ -1,8 +1,8 @@
 """Sets aside the messages in damaged parts of the log.
 
-A command that reads a message finds the damage, and sets aside the messages that it has just come across. This
-service finds all others in the same damaged batches, in all queues. At a start it reads the messages that were set
-aside before: if the damaged file was restored from a backup, they are delivered again.
+A command that reads a message finds the damage, and sets aside the messages it was reading. This service finds all
+others in the same damaged batches, in all queues. At a start it reads the messages that were set aside before: if the
+damaged file was restored from a backup, they are delivered again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class DamagedMessages(Service):
         while after is not None:
             answer = await self.ask(SetAside(ranges, after))
             if not isinstance(answer, Aside):
-                return  # The log has failed. With the next one the service starts again.
+                return  # The log has failed. The service starts again with the next one.
             after = answer.after
         logger.error("messages_set_aside", extra={"damaged_messages": self.writer.engine.damaged})
 

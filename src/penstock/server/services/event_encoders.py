@@ -1,6 +1,6 @@
-"""Rows of the Event Log as bytes for a client: JSON lines, Server-Sent Events, or an Arrow stream.
+"""Encodes rows of the Event Log for a client: as JSON lines, Server-Sent Events, or an Arrow stream.
 
-Runs in a thread beside the event loop, for each reader in one at a time.
+This runs in a thread beside the event loop; each reader uses one thread at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ TextOf = Callable[[int], str | None]
 
 _NONE = -2
 _NAMES = ("consumer", "content_type", "sender", "object", "topics")
-_EVENTS_AT_ONCE = 256  # Rows that are turned into Python's values together.
+_EVENTS_AT_ONCE = 256  # Rows that are converted to Python values together.
 _EVENT_COLUMNS = tuple(name for name in Event.__struct_fields__ if name != "following")
 
 assert _EVENT_COLUMNS[-len(HEAP_COLUMNS) :] == HEAP_COLUMNS, "rows without bodies lack the last fields of an event"
@@ -30,16 +30,17 @@ assert set(_EVENT_COLUMNS) == set(COLUMNS) - {"queue_name"}
 
 
 class Encoder(Protocol):
-    """Rows to bytes, in one of the forms that a client can ask for."""
+    """Encodes rows in one of the formats that a client can ask for."""
 
     def begin(self, position: From) -> bytes:
-        """What comes first, if anything does."""
+        """The first bytes of the stream, possibly none."""
 
     def encode(self, rows: pa.RecordBatch, next_index: Array) -> Iterator[bytes]:
-        """The rows in bounded pieces. `next_index`: for each, which letter of its record follows; 0 for none."""
+        """Encode rows in bounded pieces. `next_index`: for each row, the index of its record's next letter; 0 for
+        none."""
 
     def beat(self, position: From) -> bytes:
-        """Something without meaning, which shows that the connection is alive."""
+        """Bytes without meaning that keep the connection alive."""
 
     def end(self) -> bytes: ...
 
@@ -52,7 +53,7 @@ class TextEncoder:
         self._sent_events = sent_events
 
     def begin(self, position: From) -> bytes:
-        # A client that loses the connection before the first event comes back to this very place.
+        # A client that loses the connection before the first event resumes here.
         part = b".%d" % position.part if position.part else b""
         return b"id: %d%b\n\n" % (position.offset, part) if self._sent_events else b""
 
@@ -69,7 +70,7 @@ class TextEncoder:
             yield b"".join(piece)
 
     def beat(self, position: From) -> bytes:
-        # An id without data moves a client on without showing it an event.
+        # An id without data updates the client's position without an event.
         return b": beat\nid: %d\n\n" % position.offset if self._sent_events else b"\n"
 
     def end(self) -> bytes:
@@ -77,7 +78,7 @@ class TextEncoder:
 
 
 def next_index_of(offsets: Array) -> Array:
-    """For each row, which letter of the same record comes next, counted from 0; 0 if it is the last one."""
+    """For each row, the index of the next letter of its record, counted from 0; 0 if it is the last one."""
     if not len(offsets):
         return offsets
     rows = np.arange(len(offsets))
@@ -107,14 +108,14 @@ def _values(column: pa.Array) -> list[Any]:
     if not pa.types.is_integer(column.type):
         return list(column.to_pylist())
     if column.null_count == 0:
-        return list(column.to_numpy().tolist())  # Ten times as fast as Arrow's own way.
+        return list(column.to_numpy().tolist())  # Ten times as fast as Arrow's `to_pylist`.
     values = column.fill_null(0).to_numpy().astype(object)
     values[column.is_null().to_numpy(zero_copy_only=False)] = None
     return list(values.tolist())
 
 
 class ArrowEncoder:
-    """An Arrow IPC stream. Names are dictionaries, which grow by the names that are new."""
+    """An Arrow IPC stream. Names are dictionaries, to which new names are added."""
 
     def __init__(self, name: TextOf, queue: TextOf, *, bodies: bool) -> None:
         self._columns = COLUMNS if bodies else FIXED_COLUMNS
@@ -170,7 +171,7 @@ def _no_rows(columns: Iterable[str]) -> pa.RecordBatch:
 
 
 class _Dictionary:
-    """Numbers to text, as an Arrow dictionary that grows by what is new."""
+    """Texts by number, as an Arrow dictionary to which new texts are added."""
 
     def __init__(self, text_of: TextOf) -> None:
         self._text_of = text_of

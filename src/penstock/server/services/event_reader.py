@@ -1,6 +1,6 @@
-"""One reader of the Event Log: from bytes on the disk to bytes for the client, a bounded piece at a time.
+"""One reader of the Event Log: turns bytes on disk into bytes for the client, a bounded piece at a time.
 
-Runs in a thread beside the event loop, for each reader in one at a time.
+This runs in a thread beside the event loop; each reader uses one thread at a time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ALL_COLUMNS = (*_PLAIN_COLUMNS, *HEAP_COLUMNS)
 
 
 class EventReader:
-    """Reads what a query asks for."""
+    """Reads the events that a query asks for."""
 
     def __init__(
         self,
@@ -50,15 +50,15 @@ class EventReader:
 
     @property
     def exhausted(self) -> bool:
-        """The limit is reached."""
+        """Whether the query's limit is reached."""
         return self._left == 0
 
     def begin(self) -> bytes:
         return self._encoder.begin(self._start)
 
     def read(self, view: View) -> Generator[bytes, None, None]:
-        """The chosen events up to the end of a view, in bounded pieces. A piece is empty if the part of the log that
-        was read for it has nothing to show."""
+        """The matching events up to the end of a view, in bounded pieces. A piece is empty if none of the events read
+        for it match."""
         while not self.exhausted and (batches := self._cursor.read(view, READ_BYTES)):
             rows = decode(batches, self._columns)
             if self._topics:
@@ -118,7 +118,7 @@ def _letters(states: str) -> NDArray[np.bool_]:
 
 
 def _matches(topics: str | None, patterns: Iterable[str]) -> bool:
-    """Whether one of a message's topics is one of those asked for."""
+    """Whether one of a message's topics matches one of these patterns."""
     return any(
         topic.startswith(pattern[:-1]) if pattern.endswith("*") else topic == pattern
         for topic in (topics or "").split("\n")

@@ -1,8 +1,8 @@
 """Streams of the Event Log, each at the pace of its client.
 
-A reader has a position in the log and nothing else: no event is kept for it. It reads from the disk (mostly from what
-the system still has in memory), a bounded piece each time the client has taken the last one. It sees only what is
-durable. A reader that follows the log waits at its end for the next commit.
+A reader has only a position in the log: no event is buffered for it. It reads from disk (mostly from the page cache),
+a bounded piece each time the client has taken the last one. It sees only durable events. A reader that follows the
+log waits at its end for the next commit.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class EventStreams(Service):
         yield "penstock_event_readers", one(self.open)
         yield "penstock_event_bytes_total", one(self.bytes_sent)
 
-    # ── What can be asked ───────────────────────────────────────────────────────────────────────────────────
+    # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def events(self, query: EventQuery) -> EventSource:
         with self._admitted():
@@ -72,7 +72,7 @@ class EventStreams(Service):
             return LogRange(start.offset, end.offset, view.end.offset, end.position - start.position, source)
 
     async def describe(self, names_from: int) -> LogDescription:
-        """What there is to read. Waits until every name in the answer is durable."""
+        """Describe the log. Waits until every name in the answer is durable."""
         view, last_queue = self.reads.view(), self.writer.engine.last_queue
         names, names_to = self.reads.names.since(names_from)
         self.reads.queues.remember()
@@ -81,7 +81,7 @@ class EventStreams(Service):
 
     @contextmanager
     def _admitted(self) -> Iterator[None]:
-        """Room for one more reader, until its source is closed."""
+        """Count one more reader until its source is closed, if there is room."""
         if self.open >= self._readers_max:
             raise RequestError(Fault.READER_LIMIT, str(self._readers_max))
         self.open += 1
@@ -134,7 +134,7 @@ class EventStreams(Service):
     # ── Followers ───────────────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
-        """Wake those who wait at the end of the log after a commit, but only some dozens of times a second."""
+        """Wake the readers that wait at the end of the log after a commit, at most some dozens of times a second."""
         while True:
             await self.rest()
             for follower in self.waiting:
@@ -152,7 +152,7 @@ def _check_offset(offset: int, view: View) -> None:
 
 
 def _bounds(query: RangeQuery, view: View) -> tuple[Point, Point]:
-    """Where the batches of a range begin and end."""
+    """The first and last point of the batches of a range."""
     _check_offset(query.start, view)
     start = view.point_of(query.start)
     if start.position < view.end.position and query.stop > query.start:
@@ -197,7 +197,7 @@ class EventSource:
             self._task = asyncio.create_task(self._feed(sink))
 
     def finish(self) -> None:
-        """It ends by itself."""
+        """Nothing to do: it ends by itself."""
 
     def close(self) -> None:
         self._streams.open -= 1
@@ -220,11 +220,11 @@ class EventSource:
 
 
 class FollowedSource(EventSource):
-    """The events of a reader for as long as the client listens."""
+    """Feeds the events of a reader as long as the client is connected."""
 
     def __init__(self, streams: EventStreams, reader: EventReader) -> None:
         super().__init__(streams, self._follow(reader))
-        self._news = asyncio.Event()  # There was a commit, or it is time to end.
+        self._news = asyncio.Event()  # Set by a commit, or when it is time to end.
         self._ending = asyncio.Event()
 
     def finish(self) -> None:
@@ -246,7 +246,7 @@ class FollowedSource(EventSource):
             yield await reads.in_thread(reader.end)
 
     async def _more(self, reader: EventReader) -> bool:
-        """Wait for more events. False if there are none yet, and it is time for a sign of life."""
+        """Wait for more events. Returns false if there are none and it is time for a heartbeat."""
         waiting = self._streams.waiting
         self._news.clear()
         waiting.add(self._news)

@@ -1,7 +1,7 @@
-"""Writes the Object History to the disk, after the log.
+"""Writes the Object History to disk, after the log.
 
-When enough versions were noted, or a snapshot waits for them, the service cuts off what was noted so far. As soon as
-that is durable in the log, it is written in a thread beside the event loop: one write at a time, tried again until it
+When there are enough new versions, or a snapshot waits for them, the service takes those noted so far. As soon as
+they are durable in the log, it writes them in a thread beside the event loop: one write at a time, repeated until it
 succeeds.
 """
 
@@ -23,13 +23,13 @@ from penstock.storage.history.object_history import ObjectHistory
 logger = logging.getLogger(__name__)
 
 _TRY_AGAIN_SECONDS = 1.0
-_IDLE_SECONDS = 60.0  # To start a process is as much work as to write tens of thousands of versions.
+_IDLE_SECONDS = 60.0  # Starting a process costs as much as writing tens of thousands of versions.
 
 
 class HistoryWrites(Service):
     def __init__(self, writer: ServicePort, history: ObjectHistory) -> None:
         super().__init__(writer)
-        self.history = history  # Together with the log it is replaced by another, before the service starts again.
+        self.history = history  # Replaced together with the log, before the service starts again.
         self.failure: str | None = None  # Why the last write failed.
         self._last_seconds = 0.0  # How long the last write took.
         self._wanted: Position = 0
@@ -47,28 +47,28 @@ class HistoryWrites(Service):
             if self._is_due:
                 await self._write()
             elif not await self.rest(_IDLE_SECONDS):
-                self._threads.submit(self.history.rest)  # A broker whose objects do not change needs one process.
+                self._threads.submit(self.history.rest)  # Without changes no second process is needed.
 
     def want(self, noted: Position) -> None:
-        """Write everything that was noted before this position soon."""
+        """Write everything noted before this position soon."""
         self._wanted = max(self._wanted, noted)
         self.wake()
 
     async def reach(self, noted: Position) -> None:
-        """Return when everything that was noted before this position is on the disk."""
+        """Return when everything noted before this position is on disk."""
         self.want(noted)
         while self.history.reached < noted:
             await self._next_try()
 
     async def stop(self) -> None:
-        """Write everything, once the log is idle. If that fails, `failure` says why."""
+        """Write everything, once the log is idle. If that fails, `failure` has the reason."""
         self.want(self.history.noted)
         while self.history.reached < self.history.noted and not self.failure:
             await self._next_try()
         await super().stop()
 
     async def close(self) -> None:
-        """Takes as long as the write under way."""
+        """Close the history after the current write."""
         await super().close()
         await asyncio.to_thread(self._threads.shutdown)
         await asyncio.to_thread(self.history.close)
@@ -91,7 +91,7 @@ class HistoryWrites(Service):
         if not self.history.is_cut:
             self.history.cut(self.writer.log.start.position)
         if isinstance(await durable(self.writer), Refused):
-            return  # The log has failed. With the next one the service starts again.
+            return  # The log has failed. The service starts again with the next one.
         while True:
             await self._try()
             if not self.failure:

@@ -1,7 +1,7 @@
-"""Jobs: work that goes on in the broker for as long as it takes, and can be asked about. Redrives and purges.
+"""Jobs: long work in the broker whose progress clients can query, such as redrives and purges.
 
-A job belongs to the broker, not to the client that asked for it. It ends with the broker and is not resumed. Each of
-its steps is a command of its own, so everything that it has done stays done.
+A job belongs to the broker, not to the client that started it. It ends with the broker and is not resumed. Each of
+its steps is a command of its own, so what it has done stays done.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ logger = logging.getLogger(__name__)
 
 
 class Work(Protocol):
-    """What a job does."""
+    """The work of a job."""
 
     async def run(self, job: Job) -> None:
         """Work as long as the job is running. Raises `PenstockError` if it fails."""
 
     def progress(self) -> dict[str, Any]:
-        """What the job is about, and how far it has come."""
+        """The parameters and the progress of the job."""
 
     def log(self, state: str) -> None:
         """Write a line to the broker's log when the job is over."""
@@ -57,7 +57,7 @@ class Job:
         self._task.cancel()
 
     async def over(self, seconds: float) -> None:
-        """Wait until the job is over, or for this long."""
+        """Wait until the job is over, at most this long."""
         try:
             async with asyncio.timeout(seconds):
                 await self._over.wait()
@@ -77,7 +77,7 @@ class Job:
 
 
 class Jobs(Service):
-    """All jobs of one kind: those under way, and the last ones that are over."""
+    """All jobs of one kind: those that run, and the last ones that have ended."""
 
     def __init__(self, searches: Searches, plural: str) -> None:
         super().__init__(searches.writer)
@@ -90,7 +90,7 @@ class Jobs(Service):
             raise RequestError(Fault.JOB_LIMIT, f"{JOBS_MAX} {self._plural}")
 
     async def begin(self, work: Work) -> Job:
-        """Begin a job, and return when it is over, or when that takes long."""
+        """Begin a job. Returns it when it is over, or after a short wait."""
         job = Job(work)
         self._jobs[job.id] = job
         over = [each.id for each in self._jobs.values() if not each.is_running]

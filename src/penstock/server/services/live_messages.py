@@ -23,7 +23,7 @@ class LiveMessage(NamedTuple):
     sequence: int
     position: Position
     size: int
-    receiver: int = NOBODY  # Whose result it is.
+    receiver: int = NOBODY  # If this is a result: the receiver that gave it.
 
 
 class _QueueNumber(msgspec.Struct):
@@ -31,7 +31,7 @@ class _QueueNumber(msgspec.Struct):
 
 
 class LiveMessages:
-    """The live messages of each part, given where the parts begin."""
+    """The live messages of each part. `base_positions`: where the parts begin."""
 
     def __init__(self, base_positions: Sequence[Position]) -> None:
         self._bases = np.array(base_positions, dtype=np.uint64)
@@ -52,8 +52,8 @@ class LiveMessages:
             yield section
 
     def living_in(self, sections: Iterable[Section], chosen: Sequence[bool], most: int) -> list[LiveMessage]:
-        """The messages and results in the chosen parts, `most` of them or a few more, in the order of the log. Those
-        that share an extent are complete."""
+        """The first messages and results in the chosen parts, in the order of the log: `most`, or a few more, because
+        all that share an extent are included."""
         wanted = np.array(chosen, dtype=bool)
         living = np.empty((0, len(LiveMessage._fields)), dtype=np.int64)
         queue = 0
@@ -61,7 +61,7 @@ class LiveMessages:
             if kind == "queue":
                 queue = msgspec.json.decode(facts, type=_QueueNumber).number
             elif kind == "rows":
-                readable = columns[1]["state"] != DAMAGED  # What cannot be read cannot be carried.
+                readable = columns[1]["state"] != DAMAGED  # A message that cannot be read cannot be carried.
                 sequences, rows = columns[0][readable], columns[1][readable]
                 sizes = rows["body_bytes"].astype(np.int64) + rows["key_bytes"] + rows["headers_bytes"]
                 found = (queue, sequences, rows["position"], sizes, NOBODY)
@@ -73,21 +73,21 @@ class LiveMessages:
         return [LiveMessage(*facts) for facts in living.tolist()]
 
     def _inside(self, wanted: np.ndarray, found: tuple[Any, ...]) -> np.ndarray:
-        """The rows of what was found in wanted parts, as a table."""
+        """The rows that lie in wanted parts, as a table."""
         positions = found[LiveMessage._fields.index("position")]
         inside = wanted[self._part_of(positions)]
         columns = [np.broadcast_to(column, positions.shape)[inside] for column in found]
         return np.stack([column.astype(np.int64) for column in columns], axis=1)
 
     def _part_of(self, positions: np.ndarray) -> np.ndarray:
-        # A message without a body may stand at the very end of the log, before its part exists.
+        # The position of a message without a body may be the end of the log, before a part exists there.
         return np.maximum(np.searchsorted(self._bases, positions, side="right") - 1, 0)
 
 
 _ALIVE: dict[str, Callable[[tuple[np.ndarray, ...]], np.ndarray]] = {
     "rows": lambda columns: columns[1]["position"],
     "slots": lambda columns: _results(columns[1])["value"],
-    "staging": lambda columns: columns[0],  # Not carried: it is gone soon enough.
+    "staging": lambda columns: columns[0],  # Not carried: it is gone soon.
 }
 
 

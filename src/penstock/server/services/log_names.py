@@ -1,6 +1,6 @@
-"""The texts that numbers in the log stand for: names of queues, and all other names, also after they were forgotten.
+"""The names that numbers in the log stand for: of queues, and all other names, even after they were forgotten.
 
-The engine knows the texts that are in use. Others are looked up in the log, each part of which is searched once.
+The engine has the names in use. Others are looked up in the log, each part of which is searched once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from penstock.storage.log.view import Cursor, View
 
 
 class _LogSearch:
-    """Texts by number, as far as the log was searched for them. For any thread."""
+    """Texts by number, found in the part of the log searched so far. Thread-safe."""
 
     def __init__(
         self, view: Callable[[], View], texts_in: Callable[[Header, bytes], dict[int, str]], most: int
@@ -30,7 +30,7 @@ class _LogSearch:
         self._lock = Lock()
 
     def go_on(self) -> dict[int, str]:
-        """Search what was appended to the log since the last time."""
+        """Search what was appended to the log since the last call."""
         with self._lock:
             for batches in self._cursor.read_on(self._view()):
                 for batch in batches:
@@ -41,7 +41,7 @@ class _LogSearch:
 
 
 class QueueNames:
-    """Names of queues by their numbers. Those that the broker has seen since its start are remembered."""
+    """Names of queues by number. Those seen since the broker started are remembered."""
 
     def __init__(self, writer: ServicePort, view: Callable[[], View]) -> None:
         self._writer = writer
@@ -55,7 +55,7 @@ class QueueNames:
         """Remember the new queues. Called in the thread of the event loop."""
         engine = self._writer.engine
         if engine is not self._engine:
-            # The log has failed and was replayed: a queue that was not durable is gone, and its number free again.
+            # The log has failed and was replayed: a queue that was not durable is gone, and its number may be reused.
             self._engine, self._seen, self._seen_to = engine, {}, 0
         if engine.last_queue == self._seen_to:
             return
@@ -64,10 +64,10 @@ class QueueNames:
         self._seen |= {number: engine.queues[number].name for number in known if number in engine.queues}
         self._seen_to = engine.last_queue
         while len(self._seen) > QUEUES_REMEMBERED_MAX:
-            del self._seen[next(iter(self._seen))]  # The oldest. The engine still knows those that exist.
+            del self._seen[next(iter(self._seen))]  # The oldest. The engine still has those that exist.
 
     def name(self, number: int) -> str | None:
-        """The name of a queue in durable events. For any thread."""
+        """The name of a queue in durable events. Thread-safe."""
         name = self._known(number)
         if name is None and number not in self._unknown:
             self._search.go_on()
@@ -77,7 +77,7 @@ class QueueNames:
         return name
 
     def all(self, last_queue: int) -> dict[int, str]:
-        """Every name that is known, once the creation of all queues up to `last_queue` is durable."""
+        """Every known name, once the creation of all queues up to `last_queue` is durable."""
         names = {number: self.name(number) for number in range(1, last_queue + 1)}
         return {number: name for number, name in names.items() if name is not None}
 
@@ -87,21 +87,21 @@ class QueueNames:
 
 
 class NameTexts:
-    """The texts of all other names by their numbers. Where a name is forgotten, the log has its text once more."""
+    """The texts of all other names by number. The event that forgets a name repeats its text."""
 
     def __init__(self, writer: ServicePort, view: Callable[[], View]) -> None:
         self._writer = writer
         self._search = _LogSearch(view, names_defined, NAMES_FOUND_MAX)
 
     def name(self, number: int) -> str | None:
-        """The text of a name in durable events. For any thread."""
+        """The text of a name in durable events. Thread-safe."""
         if not number:
             return None
         return self._known(number) or self._search.go_on().get(number)
 
     def since(self, first: int) -> tuple[dict[int, str], int]:
-        """The names in use from this number on, and the number after the last one. Called in the thread of the event
-        loop. If numbers have begun anew since, these are all names."""
+        """The names in use from this number on, and the number after the last one; all names if numbering has
+        restarted since. Called in the thread of the event loop."""
         names = self._writer.engine.names
         following = names.last + 1
         if first > following:
@@ -115,7 +115,7 @@ class NameTexts:
         return found, following
 
     def with_forgotten(self, found: dict[int, str], first: int, following: int) -> dict[int, str]:
-        """The names of `since` and those from this number on that were forgotten. For any thread."""
+        """The names of `since`, and the forgotten ones from this number on. Thread-safe."""
         if len(found) >= following - max(first, 1):
             return found
         recalled = self._writer.engine.names.recalled.copy()

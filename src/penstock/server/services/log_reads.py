@@ -1,7 +1,7 @@
-"""Reading the log in threads beside the event loop, for readers of the Event Log, searches and message documents.
+"""Reads the log in threads beside the event loop, for readers of the Event Log, searches and message documents.
 
-All threads share one interpreter with the event loop. So while the broker is at work, all who read rest eight times
-as long as they have worked.
+All threads share one interpreter with the event loop. So while the broker is busy, all readers pause eight times as
+long as they have worked.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from penstock.storage.log.view import Extents, View
 
 _THREADS = 2
 _REST = 8  # Times as long as the work.
-_REST_SECONDS_MIN = 0.001  # A timer cannot wait for less. Shorter rests add up.
-_AT_WORK_SECONDS = 0.02  # The broker is at work if it has committed something in this time.
+_REST_SECONDS_MIN = 0.001  # A timer cannot wait for less. Shorter pauses are added up.
+_AT_WORK_SECONDS = 0.02  # The broker is busy if it has committed something within this time.
 
 _Result = TypeVar("_Result")
 
 
 class LogReads(Service):
-    """What all who read the log share: threads, and the names that numbers in the log stand for."""
+    """What all readers of the log share: threads, and the names that numbers in the log stand for."""
 
     def __init__(self, writer: ServicePort) -> None:
         super().__init__(writer)
@@ -38,15 +38,15 @@ class LogReads(Service):
         writer.on_commit.append(self._after_commit)
 
     def view(self) -> View:
-        """The part of the log that is durable now. For any thread."""
+        """The part of the log that is durable now. Thread-safe."""
         return self.writer.log.view()
 
     def extents(self) -> Extents:
         return Extents(self.view())
 
     async def in_thread(self, work: Callable[[], _Result]) -> _Result:
-        """Do something in a thread. If the caller is cancelled, it goes on when the thread is done with its work, so
-        that it can close what the thread has used."""
+        """Run a function in a thread. A cancelled caller continues only when the thread has finished, so that it can
+        close what the thread was using."""
         await self._rest()
         running = asyncio.get_running_loop()
         future = running.run_in_executor(self._threads, _timed, work)
@@ -77,7 +77,7 @@ class LogReads(Service):
 
 
 def _timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """The result, or the exception, and how long it took."""
+    """The result, or the exception, and how many seconds it took."""
     began = time.perf_counter()
     try:
         result = work()

@@ -1,4 +1,4 @@
-"""Looks up a number for each number of a column, with one gather for the whole column."""
+"""Maps the numbers of a column to other numbers, with one gather for the whole column."""
 
 from __future__ import annotations
 

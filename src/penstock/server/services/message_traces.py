@@ -25,7 +25,7 @@ from penstock.storage.log.trace_index import Traces
 from penstock.storage.log.traces import Trace, Tracer
 from penstock.storage.log.view import Extents, View
 
-_WORK_SECONDS = 0.01  # In a thread at a time. Then readers rest, if the broker is at work.
+_WORK_SECONDS = 0.01  # In a thread at a time. Then readers pause, if the broker is busy.
 
 _Rendered = TypeVar("_Rendered")
 _Found = dict[Place, Held]
@@ -39,7 +39,7 @@ class MessageTraces(Service):
         self._open = 0
 
     async def message(self, place: Place, render: Callable[[Traced], _Rendered]) -> _Rendered:
-        """What is known about a message, rendered in a thread."""
+        """Everything known about a message, rendered in a thread."""
         if self._open >= TRACES_MAX:
             raise RequestError(Fault.LOOKUP_LIMIT, str(TRACES_MAX))
         self._open += 1
@@ -49,8 +49,8 @@ class MessageTraces(Service):
             self._open -= 1
 
     async def _rendered(self, place: Place, render: Callable[[Traced], _Rendered]) -> _Rendered:
-        """Ask the queues first and read the log then, so that it says how what they hold came to be. If it has
-        further places of the message, do that once more for all of them."""
+        """Ask the queues first, then read the log, so that the log includes everything that led to their state. If
+        the log shows further places of the message, repeat this once for all of them."""
         places = {place}
         found: Found = await accepted(self.writer, LookUp(*place))
         while True:
@@ -86,7 +86,7 @@ class MessageTraces(Service):
 
 
 def _go_on(tracer: Tracer) -> bool:
-    """Trace for some milliseconds. Returns whether there is more to do."""
+    """Trace for some milliseconds. Returns whether there is more to read."""
     until = time.monotonic() + _WORK_SECONDS
     while tracer.step():
         if time.monotonic() > until:

@@ -1,6 +1,6 @@
-"""Forgets the names that no message uses any more, a little at a time.
+"""Forgets the names that no message uses any more, a few at a time.
 
-A sweep looks at all messages in slices with pauses between them, then forgets some names with each command."""
+A sweep examines all messages in slices, with pauses between them, then forgets some names with each command."""
 
 from __future__ import annotations
 

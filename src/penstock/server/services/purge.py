@@ -1,7 +1,7 @@
-"""Purges: all messages of a queue deleted, slice by slice.
+"""Purges: delete all messages of a queue, slice by slice.
 
-A purge is about the messages that are there when it begins. Each slice is durable before the next one is decided, and
-clients have their turn in between.
+A purge deletes the messages that are in the queue when it begins. Each slice is durable before the next one is
+decided, and clients are served in between.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Pushes the messages of channels to HTTP endpoints.
 
-Each channel with a `push` has a `Pusher`. The connections that a pusher may open, and with them the messages that it
-may hold in memory, are reserved for it: a channel for which there is no room is not pushed.
+Each channel with a `push` has a `Pusher`. The connections that a pusher may open, and so the messages that it may
+hold in memory, are reserved for it: a channel for which there is no room is not pushed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PushChannels(Service):
         super().__init__(writer)
         self._tools = PushTools(writer, ids, limits, chance)
         self._by_queue: dict[int, Pusher] = {}
-        self._refused: dict[int, str] = {}  # By queue: why it is not pushed, although its settings ask for it.
+        self._refused: dict[int, str] = {}  # By queue: why it is not pushed, although it has a `push`.
         self._leaving: set[Pusher] = set()  # No longer needed; some of their messages are still in flight.
         self._stopping = False
         self._drained = asyncio.Event()
@@ -68,7 +68,7 @@ class PushChannels(Service):
     # ── For the dialect ─────────────────────────────────────────────────────────────────────────────────────
 
     def check(self, channel: str, push: Push) -> None:
-        """Raises `ProtocolError` if the channel could not be pushed like this, as far as that is known now."""
+        """Raises `ProtocolError` if it is already known that the channel cannot be pushed with these settings."""
         if refusal := self._refusal(self.writer.engine.numbers.get(channel, 0), push):
             raise ProtocolError(refusal)
 
@@ -83,10 +83,10 @@ class PushChannels(Service):
     def in_flight(self) -> int:
         return sum(pusher.in_flight for pusher in self._all())
 
-    # ── Channels that come, change and go ───────────────────────────────────────────────────────────────────
+    # ── Channels ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _look_at(self, number: int) -> None:
-        """A queue was created, changed or removed."""
+        """React to a queue that was created, changed or removed."""
         room = self._room(0)
         self._follow(number)
         if self._room(0) > room:
@@ -111,7 +111,7 @@ class PushChannels(Service):
             self._let_go(self._by_queue.pop(number))
 
     def _refusal(self, number: int, push: Push) -> str | None:
-        """Why the channel cannot be pushed like this. A host name is resolved and checked for each connection."""
+        """Why the channel cannot be pushed with these settings. A host name is only checked for each connection."""
         try:
             endpoint = parse_url(push.url)
         except ProtocolError as error:
@@ -121,7 +121,7 @@ class PushChannels(Service):
         room = self._room(number)
         if push.max_in_flight > room:
             most = self._tools.limits.connections_max
-            return f"push.connections_max = {most} leaves room for a max_in_flight of {room}"
+            return f"max_in_flight is {push.max_in_flight}, but push.connections_max ({most}) leaves room for {room}"
         return None
 
     def _note_refusal(self, number: int, refusal: str | None) -> None:
@@ -133,7 +133,7 @@ class PushChannels(Service):
             logger.warning("push_refused", extra={"channel": channel, "reason": refusal})
 
     def _room(self, number: int) -> int:
-        """How many connections this queue may have: those that no other has."""
+        """How many connections this queue may have: those not reserved for others."""
         others = [pusher for other, pusher in self._by_queue.items() if other != number]
         return max(
             0, self._tools.limits.connections_max - sum(each.max_in_flight for each in [*others, *self._leaving])
@@ -144,7 +144,7 @@ class PushChannels(Service):
         pusher.stop()
 
     def _gone(self, pusher: Pusher) -> None:
-        """A pusher has stopped, and none of its messages is in flight."""
+        """Forget a pusher that has stopped and has no message in flight."""
         self._leaving.discard(pusher)
         if not self._stopping:
             self._follow_refused()

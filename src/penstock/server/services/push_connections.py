@@ -1,4 +1,4 @@
-"""HTTP connections to endpoints: one request at a time on each, and kept for a while for the next one."""
+"""HTTP connections to endpoints: each has one request at a time, and is kept for a while for the next one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.errors import ProtocolError
 from penstock.limits import PUSH_IDLE_SECONDS
 from penstock.server.own_addresses import is_own
 
-_JOINED_BYTES_MAX = 64 << 10  # A larger body is written by itself: copying it would cost more than a second write.
+_JOINED_BYTES_MAX = 64 << 10  # A larger body is written separately: copying it would cost more than a second write.
 
 
 class Exchange(Protocol):
@@ -24,7 +24,7 @@ class Exchange(Protocol):
     def answered(self, reply: Reply) -> None: ...
 
     def broken(self, reason: str, is_stale: bool) -> None:
-        """There will be no answer. `is_stale`: the connection was idle before, and the endpoint has closed it."""
+        """No answer will come. `is_stale`: the connection was idle before, and the endpoint has closed it."""
 
 
 class Connections:
@@ -39,7 +39,7 @@ class Connections:
         self._on_empty = on_empty
         self._loop = asyncio.get_running_loop()
         self._open: set[Connection] = set()
-        self._idle: list[Connection] = []  # Used last, used next.
+        self._idle: list[Connection] = []  # The last one used is the next one used.
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -47,7 +47,7 @@ class Connections:
         return len(self._open)
 
     def take(self) -> Connection | None:
-        """One that is open and has nothing to do."""
+        """An idle connection, if there is one."""
         while self._idle:
             connection = self._idle.pop()
             if not connection.is_closing:
@@ -55,8 +55,8 @@ class Connections:
         return None
 
     async def connect(self) -> Connection:
-        """Connect to an address that was checked, not to a name, which may resolve to another one the next time.
-        Raises `OSError`, or `ProtocolError` if no address is allowed."""
+        """Connect to an address that was checked, not to the name, which may resolve to another address the next
+        time. Raises `OSError`, or `ProtocolError` if no address is allowed."""
         endpoint = self.endpoint
         tls = self._tls() if endpoint.secure else None
         failure = OSError(f"{endpoint.host} has no address")
@@ -93,7 +93,7 @@ class Connections:
         return list(dict.fromkeys([str(entry[4][0]) for entry in entries]))
 
     def keep(self, connection: Connection) -> None:
-        """Keep a connection for the next request, which may come soon."""
+        """Keep an idle connection for the next request."""
         if self._closed:
             connection.close()
             return
@@ -103,7 +103,7 @@ class Connections:
             self._sweeper = self._loop.call_later(PUSH_IDLE_SECONDS, self._sweep)
 
     def _sweep(self) -> None:
-        """Close the connections that have been idle for long."""
+        """Close connections that have been idle for too long."""
         self._sweeper = None
         latest = self._loop.time() - PUSH_IDLE_SECONDS
         for connection in [connection for connection in self._idle if connection.idle_since <= latest]:
@@ -160,7 +160,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(body)
 
     def close(self) -> None:
-        """Close at once, whatever is under way. Nobody waits for it any more."""
+        """Close at once, even during a request; its sender is not notified."""
         self._exchange = None
         self._home.remove(self)
         self._transport.abort()
@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         exchange = self._exchange
         if exchange is None:
-            self.close()  # Nobody has asked for this.
+            self.close()  # The endpoint sent bytes without a request.
             return
         self._heard = True
         try:
@@ -209,18 +209,18 @@ class Connection(asyncio.Protocol):
 
 
 def refusal_of(address: IPv4Address | IPv6Address) -> str | None:
-    """Why nothing is sent to an address, as the end of a sentence that begins with it."""
+    """Why nothing may be sent to an address, as the end of a sentence that begins with it."""
     if is_own(address):
         return f"is an address of this machine; {_REMEDY}"
     return None if is_public(address) else _PRIVATE
 
 
 def known_refusal(endpoint: Endpoint) -> str | None:
-    """The same for a host, as far as it is known before the name is resolved."""
+    """The same for an endpoint, as far as it is known before its name is resolved."""
     if endpoint.address:
         return refusal_of(endpoint.address)
     return _PRIVATE if endpoint.is_localhost else None
 
 
-_REMEDY = 'push.private_addresses = "allow" would permit it'
+_REMEDY = 'set push.private_addresses to "allow" to permit it'
 _PRIVATE = f"is this machine or in a private or reserved network; {_REMEDY}"

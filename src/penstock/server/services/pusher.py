@@ -1,9 +1,9 @@
-"""One channel on its way to its HTTP endpoint.
+"""Pushes the messages of one channel to its HTTP endpoint.
 
-A pusher is one more consumer of the channel's queue: it fetches as many messages as it has room for, sends each in a
-request of its own, and confirms it or gives it back depending on the answer. It fetches only while it has a
-connection, and opens the first one when there is a message: so an endpoint that cannot be reached uses up no retries.
-Nothing polls: a pusher without work is a fetch, or a watch, that waits.
+A pusher is a consumer of the channel's queue: it fetches as many messages as it has room for, sends each in a request
+of its own, and confirms or releases it depending on the answer. It fetches only while it has a connection, and opens
+the first one when there is a message, so that an endpoint that cannot be reached uses up no retries. It never polls:
+a pusher without work has a fetch, or a watch, that waits.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ class PushTools:
 
 
 class Pusher:
-    """Fetches the messages of one channel, and decides what becomes of them. `on_idle` is called when it was stopped
-    and no message is in flight any more."""
+    """Fetches the messages of one channel, sends them, and settles them. `on_idle` is called when it was stopped and
+    no message is in flight any more."""
 
     _connections: Connections
     _writer: RequestWriter
@@ -91,14 +91,14 @@ class Pusher:
         self._last_error: str | None = None
         self._attempts: set[_Attempt] = set()
         self._asked: _Asked | None = None
-        self._pause: asyncio.TimerHandle | None = None  # Until it ends, the pusher asks for nothing.
+        self._pause: asyncio.TimerHandle | None = None  # Until it ends, the pusher fetches nothing.
         self._go_on_is_due = False
         self._stopped = False
         self._aim()
         self._go_on_soon()
 
     def set(self, push: Push, confirm: bool) -> None:
-        """Push like this from now on. Messages in flight stay in flight, and count."""
+        """Use these settings from now on. Messages in flight are not affected, and count."""
         is_elsewhere = push.url != self._push.url
         self._push, self._confirm = push, confirm
         self._ask_no_more()
@@ -108,7 +108,7 @@ class Pusher:
         self._go_on_soon()
 
     def _aim(self) -> None:
-        """Begin with an endpoint about which nothing is known yet."""
+        """Begin with a new endpoint: new connections, and a closed circuit."""
         endpoint, tools = parse_url(self._push.url), self._tools
         self._connections = Connections(endpoint, lambda: tools.tls, tools.allow_private, self._lost_the_last)
         self._writer = RequestWriter(tools.ids, self._channel, endpoint, __version__)
@@ -153,7 +153,7 @@ class Pusher:
     # ── Asking for messages ─────────────────────────────────────────────────────────────────────────────────
 
     def _go_on_soon(self) -> None:
-        """Go on when this turn ends, so that messages that are answered together make room together."""
+        """Continue when this turn ends, so that one fetch follows messages that are answered together."""
         if not self._go_on_is_due:
             self._go_on_is_due = True
             self._asyncio.call_soon(self._go_on)
@@ -182,13 +182,13 @@ class Pusher:
         if asked and asked.fetch:
             self._loop.decide_collected()
             if not asked.fetch.is_waiting:
-                return  # Messages are about to arrive, and count when they do.
+                return  # Messages are about to arrive, and are counted then.
         if asked and asked.handle:
             asked.handle.cancel()
         self._asked = None
 
     def _lost_the_last(self) -> None:
-        """No connection is left: watch instead of a fetch that waits."""
+        """Without any connection left, replace the waiting fetch by a watch."""
         if self._asked and self._asked.fetch:
             self._ask_no_more()
             self._go_on_soon()
@@ -214,7 +214,7 @@ class Pusher:
             self._rest(PUSH_PAUSE_SECONDS * SECOND_NS)
 
     def _wake(self, asked: _Asked) -> None:
-        """There is a message. Find out whether it can be sent before it is fetched."""
+        """A message is ready: before fetching it, find out whether the endpoint can be reached."""
         if self._connections:
             self._asked = None
             self._go_on()
@@ -269,7 +269,7 @@ class Pusher:
             self._settle(attempt.delivery, reply.outcome)
 
     def failed(self, attempt: _Attempt, reason: str, retry_after: bytes = b"") -> None:
-        """Try the message again later; and if enough of them have failed, rest."""
+        """Deliver the message again later, and pause if enough messages have failed."""
         self._end(attempt)
         self._tools.outcomes["retry"] += 1
         asked_ns = retry_after_ns(retry_after, self._loop.now())
@@ -358,12 +358,12 @@ class _Attempt:
     def broken(self, reason: str, is_stale: bool) -> None:
         self._connection = None
         if is_stale:
-            self._send_anew()  # Not the message's fault, and no failure: an endpoint may close an idle connection.
+            self._send_anew()  # This is not a failure: an endpoint may close an idle connection.
         else:
             self._pusher.failed(self, reason)
 
     def end(self) -> None:
-        """Give up the request, if it is still under way."""
+        """Abandon the request, if it is still waiting for an answer."""
         if self._timer:
             self._timer.cancel()
         if self._connection:
@@ -377,7 +377,7 @@ def _range(first_seconds: float, longest_seconds: float) -> tuple[Nanos, Nanos]:
 
 
 def _described(error: Exception) -> str:
-    """An error of connecting, in one line."""
+    """A connection error in one line."""
     return _cut("connecting took too long" if isinstance(error, TimeoutError) else str(error) or repr(error))
 
 
@@ -386,4 +386,4 @@ def _cut(text: str) -> str:
 
 
 def _ignore(_: Answer) -> None:
-    """If the answer came too late, the message is back in its queue, or gone."""
+    """Ignore a refused settlement: the answer came too late, and the message is back in its queue or gone."""

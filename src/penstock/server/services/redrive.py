@@ -1,6 +1,6 @@
-"""Redrives: messages moved from a queue back to where they came from, some at a time.
+"""Redrives: move messages from a queue back to where they came from, some at a time.
 
-A redrive is about the messages that are there when it begins: one that fails again and returns meanwhile is not moved
+A redrive moves the messages that are in the queue when it begins: one that fails again and returns is not moved
 twice.
 """
 
@@ -58,7 +58,7 @@ class _Redrive:
                 await self._move(job, sequences, is_last=after is None)
 
     async def _move(self, job: Job, sequences: list[int], *, is_last: bool) -> None:
-        """Move messages: at a limited rate, few at a time."""
+        """Move messages, a few at a time if the rate is limited."""
         order, rate = self._order, self._order.rate
         most = REDRIVE_AT_ONCE if rate is None else max(1, int(rate / _STEPS_PER_SECOND))
         while job.is_running and sequences:

@@ -1,4 +1,4 @@
-"""Requests that coroutines answer, for as long as it takes."""
+"""Answers requests with coroutines, which may take long."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Requests(Service):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def later(self, answer: _Answer) -> Awaited:
-        """Answer with what the coroutine returns. An error that it raises is an answer too."""
+        """Answer with what the coroutine returns, or with the error that it raises."""
         return Awaited(partial(self._begin, answer))
 
     def _begin(self, answer: _Answer, respond: _Respond) -> None:

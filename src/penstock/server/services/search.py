@@ -1,7 +1,7 @@
-"""Searches through the queues, over several turns of the event loop, and bodies read for them in threads.
+"""Searches the queues over several turns of the event loop, and reads bodies for them in threads.
 
-Each turn looks at a bounded part of what the queues hold. Everything that is found is durable: every turn waits until
-what it has seen is.
+Each turn examines a bounded number of messages. Everything found is durable: every turn waits until what it has seen
+is durable.
 """
 
 from __future__ import annotations
@@ -31,12 +31,11 @@ _TRIES_MAX = 3
 
 
 class Sifted(NamedTuple):
-    """The places of the messages that match. `after`: the place of the last one that was looked at, if there are
-    more."""
+    """The places of the messages that match. `after`: the place of the last one examined, if there are more."""
 
     places: list[Place]
     after: Place | None
-    damaged: Sequence[Position] = ()  # Where messages could not be read.
+    damaged: Sequence[Position] = ()  # The positions of messages that could not be read.
 
 
 class Read(NamedTuple):
@@ -60,7 +59,8 @@ class Searches(Service):
         return Page(self._named(found.messages), found.after)
 
     async def scheduled(self, queue: str, after: tuple[int, int, int], limit: int, *, bodies: bool) -> Page:
-        """One page of the delayed messages: all are looked at, turn after turn, and the next ones are kept."""
+        """One page of the delayed messages: examines all of them, turn after turn, and keeps those that are due
+        next."""
         kept: list[Held] = []
         place: Place | None = (0, 0)
         while place is not None:
@@ -73,7 +73,8 @@ class Searches(Service):
         return Page(self._named(read.messages), _moment(read.messages[-1]) if has_more else None)
 
     async def walk(self, criteria: Criteria, after: Place, limit: int, *, bodies: bool) -> Found:
-        """One page of a search: turn after turn, until it is full, everything was looked at, or its time is over."""
+        """One page of a search: turn after turn, until it is full, all messages were examined, or its time is
+        over."""
         running = asyncio.get_running_loop()
         until = running.time() + SEARCH_SECONDS_MAX
         messages: list[Held] = []
@@ -89,7 +90,7 @@ class Searches(Service):
                 tries -= 1
                 if tries < 0:
                     raise RequestError(Fault.UNREADABLE, str(error)) from error
-                continue  # Messages were carried forward just now, and their old position is gone: look again.
+                continue  # Messages were just carried forward, and their old position is gone: read again.
             messages += read.messages
             room -= _size(read.messages)
             place = read.after or found.after
@@ -98,7 +99,7 @@ class Searches(Service):
         return Found(messages, place)
 
     async def _step(self, criteria: Criteria, after: Place, limit: int) -> Found:
-        """Look at the messages of one turn."""
+        """Examine the messages of one turn."""
         if not criteria.reads:
             found: Found = await self.ask(Search(criteria, after, limit))
             return found
@@ -122,24 +123,24 @@ class Searches(Service):
         return read
 
     async def _sift(self, candidates: Candidates, criteria: Criteria, most: int) -> Sifted:
-        """Find the candidates that match, so many at most."""
+        """Find the candidates that match, at most `most`."""
         sifted = await self._reads.in_thread(partial(_sift, candidates, self._reads.extents(), criteria, most))
         self._examine(sifted.damaged)
         return sifted
 
     def _examine(self, positions: Sequence[Position]) -> None:
-        """Let the log look at what could not be read, so that it is set aside."""
+        """Let the log check what could not be read, so that it is set aside."""
         for position in positions:
             self.writer.examine(position)
 
     def _named(self, messages: Sequence[Held]) -> list[tuple[Held, str]]:
-        """With the names of their queues. A queue that was just removed has lost its messages too."""
+        """Messages with the names of their queues, without those of queues that were just removed."""
         queues = self.writer.engine.queues
         return [(message, queues[message.queue].name) for message in messages if message.queue in queues]
 
 
 class _Question:
-    """One part of a search, which waits for its turn."""
+    """One step of a search, which waits for its turn."""
 
     def __init__(self, writer: ServicePort, command: Command) -> None:
         self._writer = writer
@@ -187,7 +188,7 @@ def _sift(candidates: Candidates, extents: Extents, criteria: Criteria, most: in
     found: list[Place] = []
     damaged: list[Position] = []
     text, key = criteria.text, criteria.key
-    known, empty = range(0), False  # The batch that was looked at last, and whether it lacks the text.
+    known, empty = range(0), False  # The last batch examined, and whether it lacks the text.
     columns = (candidates.queues, candidates.sequences, candidates.positions)
     for *place, position, body, key_bytes in zip(*columns, candidates.body_bytes, candidates.key_bytes, strict=True):
         if empty and position in known:
@@ -212,7 +213,7 @@ def _sift(candidates: Candidates, extents: Extents, criteria: Criteria, most: in
 
 
 def read_extent(message: Held, extents: Extents) -> bool:
-    """Read the body, the key and the headers of a message. False if they are damaged."""
+    """Read the body, the key and the headers of a message. Returns false if they are damaged."""
     body, key = message.body_bytes, message.key_bytes
     size = body + key + message.headers_bytes
     try:

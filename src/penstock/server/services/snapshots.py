@@ -1,10 +1,10 @@
-"""Takes snapshots, and gives back the space of the log that nobody needs any more.
+"""Takes snapshots, and frees the space of the log that is no longer needed.
 
-A forked child writes the snapshot. It sees the state frozen at one offset while the broker goes on. On the same walk
-over all rows it counts how many messages of each part of the log are live, so that nothing is counted on the hot
-path. Then the parts that nobody needs are removed, and the live messages of a mostly dead part are carried forward,
-so that the next snapshot finds it empty. A snapshot counts once its events are durable, and the Object History on
-the disk has reached it.
+A forked child writes the snapshot. It sees the state frozen at one offset while the broker continues. On the same
+pass over all rows it counts how many messages of each part of the log are live, so that nothing is counted on the hot
+path. Then the parts that are not needed are removed, and the live messages of a mostly dead part are carried forward,
+so that the next snapshot finds it empty. A snapshot counts once its events are durable and the Object History on disk
+has reached it.
 """
 
 from __future__ import annotations
@@ -43,25 +43,25 @@ logger = logging.getLogger(__name__)
 
 _LOOK_AROUND_SECONDS = 5.0
 _REST_SECONDS_MAX = 0.002
-_CARRIED_MAX = 50_000  # Messages, after one snapshot.
+_CARRIED_MAX = 50_000  # Messages carried forward after one snapshot.
 _CARRIED_AT_ONCE = 32
-_AT_REST = 8  # A broker at rest takes a snapshot after an eighth of the log that it takes at work.
+_AT_REST = 8  # An idle broker takes a snapshot after an eighth of the usual bytes of log.
 _COSTS_AT_MOST = 4  # Bytes of log for each byte of a snapshot.
-_RECLAIM_BYTES = 24 << 20  # So much log that nobody wants is worth a snapshot, which frees it.
-_SPARSE = 0.5  # A part is worth emptying if fewer of its messages than this fraction are live.
+_RECLAIM_BYTES = 24 << 20  # This much unneeded log is worth a snapshot, which frees it.
+_SPARSE = 0.5  # A part is emptied if less than this fraction of its messages is live.
 
 
 class _Plan(NamedTuple):
-    """What one snapshot is about, as of its fork."""
+    """The facts of one snapshot at the time of its fork."""
 
     at: Point
     time: Nanos
     parts: Sequence[Part]
-    expendable: list[bool]  # By part: it is past the retention, and no recovery needs it.
+    expendable: list[bool]  # By part: whether it is past retention and no recovery needs it.
 
 
 class _Report(msgspec.Struct):
-    """What the child has found: how many messages of each part are live, and which to carry forward."""
+    """The child's findings: how many messages of each part are live, and which to carry forward."""
 
     alive: list[int]
     carry: list[LiveMessage]
@@ -69,7 +69,7 @@ class _Report(msgspec.Struct):
 
 class Snapshots(Service):
     def __init__(self, writer: ServicePort, settings: LogConfig, history: HistoryWrites | None = None) -> None:
-        """Without `history`, snapshots hold the Object History too."""
+        """Without `history`, snapshots contain the Object History too."""
         super().__init__(writer)
         self._settings = settings
         self._history = history
@@ -91,10 +91,10 @@ class Snapshots(Service):
             woken = await self.rest(_LOOK_AROUND_SECONDS)
             is_at_rest = not woken and before == self.writer.log.end.position
             if is_at_rest and self._grown() >= self._interval() // _AT_REST:
-                await self._take()  # It gives back the space of the last burst.
+                await self._take()  # It frees the space of the last burst.
 
     async def stop(self) -> None:
-        """Take a snapshot of the state at a clean stop, so that the next start replays nothing."""
+        """Take a snapshot at a clean stop, so that the next start replays nothing."""
         await super().stop()
         log = self.writer.log
         if self.newest is None or self.newest.offset != log.appended.offset:
@@ -117,13 +117,14 @@ class Snapshots(Service):
             self.wake()
 
     def _grown(self) -> int:
-        """Bytes of log since the last snapshot, or since one has failed."""
+        """Bytes of log since the last snapshot or failed attempt."""
         since = self.newest.position if self.newest else 0
         return self.writer.log.end.position - (since if self._failed_at is None else self._failed_at)
 
     def _interval(self) -> int:
-        """A broker with many messages takes its large snapshots less often: they cost at most a quarter of what the
-        log does. One that keeps little of its log takes small ones more often, because each gives space back."""
+        """Bytes of log between snapshots. A broker with many messages takes its large snapshots less often: they
+        write at most a quarter of what the log does. One that keeps little of its log takes small ones more often,
+        because each frees space."""
         settings = self._settings
         kept = settings.retention_bytes if settings.retention_seconds else 0
         least = min(settings.snapshot_bytes, max(kept, _RECLAIM_BYTES))
@@ -142,7 +143,7 @@ class Snapshots(Service):
             self.idle.set()
 
     async def _snapshot(self) -> None:
-        """One snapshot, from the fork to the space that it gives back."""
+        """Take one snapshot, then free space."""
         began, log = time.monotonic(), self.writer.log
         parts, now = log.view().parts, self.writer.now()
         plan = _Plan(log.appended, now, parts, self._expendable(parts, now))
@@ -161,7 +162,7 @@ class Snapshots(Service):
         await self._carry(found.carry)
 
     async def _forked(self, plan: _Plan) -> _Report | None:
-        """Let a child write the snapshot; None if it failed."""
+        """Let a child write the snapshot. Returns its report; None if it failed."""
         child, pipe = _fork(self.writer, plan)
         try:
             report = await _read_all(pipe)
@@ -181,7 +182,8 @@ class Snapshots(Service):
     # ── Space ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _expendable(self, parts: Sequence[Part], now: Nanos) -> list[bool]:
-        """Parts past the Event Log's retention and before the newest snapshot, which will be the spare one."""
+        """For each part, whether it is past the Event Log's retention and before the newest snapshot, which will be
+        the spare one."""
         covered = self.newest.offset if self.newest else 0
         oldest_wanted = now - self._settings.retention_seconds * SECOND_NS
         first_wanted = self.writer.log.appended.position - self._settings.retention_bytes
@@ -198,7 +200,7 @@ class Snapshots(Service):
                 logger.info("segment_removed", extra={"first_offset": part.base_offset})
 
     async def _carry(self, live: list[LiveMessage]) -> None:
-        """Write messages again at the end of the log: a few at a time, each when the last ones are durable."""
+        """Write messages again at the end of the log: a few at a time, after the last ones are durable."""
         while live:
             stop = _CARRIED_AT_ONCE
             while stop < len(live) and live[stop].position == live[stop - 1].position:
@@ -226,7 +228,7 @@ class Snapshots(Service):
         return found
 
     def _is_there(self, message: LiveMessage) -> bool:
-        """The part of a message that has gone in the meantime may be removed."""
+        """Whether a message still exists at its position."""
         queue = self.writer.engine.queues.get(message.queue)
         if queue is None:
             return False
@@ -237,7 +239,7 @@ class Snapshots(Service):
 
 
 def _fork(writer: ServicePort, plan: _Plan) -> tuple[int, int]:
-    """The child that writes the snapshot, and the end of a pipe to read its report from."""
+    """Fork the child that writes the snapshot. Returns its process id, and the pipe to read its report from."""
     read_end, write_end = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # The child only reads, writes a file and exits.
@@ -249,7 +251,7 @@ def _fork(writer: ServicePort, plan: _Plan) -> tuple[int, int]:
 
 
 def _wait_for(child: int) -> int:
-    """The status of a child that has ended."""
+    """Wait for a child to end. Returns its status."""
     return os.waitpid(child, 0)[1]
 
 
@@ -257,11 +259,11 @@ def _wait_for(child: int) -> int:
 
 
 def _be_the_child(write_end: int, writer: ServicePort, plan: _Plan) -> NoReturn:
-    """Write the snapshot and report."""
+    """Write the snapshot, report, and exit."""
     status = 1
     try:
         gc.disable()
-        os.nice(5)  # Clients come first. But a snapshot that gets no time at all lets the log grow without end.
+        os.nice(5)  # Clients come first. But without any processor time for snapshots the log would grow without end.
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         # Connections that the broker closes must not stay open here.
@@ -280,7 +282,7 @@ def _be_the_child(write_end: int, writer: ServicePort, plan: _Plan) -> NoReturn:
 
 
 def _at_ease(sections: Iterable[Section]) -> Iterator[Section]:
-    """Rest after each piece as long as it took. On a machine with one core, clients then wait for one piece at most,
+    """Pause after each piece as long as it took. On a machine with one core, clients then wait for one piece at most,
     and not for a time slice of the scheduler."""
     began = time.perf_counter()
     for section in sections:
@@ -290,7 +292,7 @@ def _at_ease(sections: Iterable[Section]) -> Iterator[Section]:
 
 
 def _sparse(plan: _Plan, alive: list[int]) -> list[bool]:
-    """Expendable parts that are mostly dead: few live messages for all the records in them."""
+    """For each part, whether it is expendable and mostly dead: it has few live messages for its number of records."""
     records = [following.base_offset - part.base_offset for part, following in pairwise(plan.parts)]
     return [
         expendable and 0 < count < _SPARSE * total

@@ -1,7 +1,7 @@
 """Moves the rows of committed batches into their queues, a few milliseconds at a time.
 
-Each stroke waits until the last one is durable, so that clients do not wait for it. After a crash the service goes on
-where it was. It also drops the batches that nobody has committed in time.
+Each stroke waits until the last one is durable, so that clients are served in between. After a crash the service
+continues where it was. It also drops batches that were not committed in time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class StagedBatches(Service):
         self._waiting: list[tuple[str, asyncio.Future[Answer]]] = []  # Clients that wait for a query's batch.
 
     async def commit(self, command: CommitBatch) -> Answer:
-        """Commit a batch; the answer comes when all of its rows are in their queues, and that is durable."""
+        """Commit a batch. Returns the answer when all of its rows are in their queues, durably."""
         answer: Answer = await answer_to(self.writer, command)
         if isinstance(answer, Refused) or not (self._under_way or self._is_admitting(command.query)):
             return answer
@@ -56,9 +56,9 @@ class StagedBatches(Service):
             await self.rest(_LOOK_AROUND_SECONDS)
 
     async def stop(self) -> None:
-        """The rest follows when the broker starts again."""
+        """Stop admitting rows. The service continues with them when the broker starts again."""
         await super().stop()
-        self._give_up(Refused(Reason.UNAVAILABLE, "the broker stops"))
+        self._give_up(Refused(Reason.UNAVAILABLE, "the broker is stopping"))
 
     def _drop_expired(self) -> None:
         staging, now = self.writer.engine.staging, self.writer.now()
@@ -66,7 +66,7 @@ class StagedBatches(Service):
             self.writer.submit(DropStaged(), lambda _: logger.warning("staged_rows_expired"))
 
     async def _stroke(self) -> bool:
-        """Submit steps for a few milliseconds, and wait until they are durable. Returns whether to go on."""
+        """Submit steps for a few milliseconds, and wait until they are durable. Returns whether to continue."""
         try:
             steps = self._submit_steps()
         except DamagedLogError as error:
@@ -88,7 +88,7 @@ class StagedBatches(Service):
             step = self._next_step(staging.admissions[0])
             steps.append(answer_to(self.writer, step))
             if staging.stands_at(step.query, step.batch, step.at):
-                break  # The step was refused; its answer says why.
+                break  # The step was refused; its answer has the reason.
         return steps
 
     def _next_step(self, admission: Admission) -> AdmitRows:
@@ -116,7 +116,7 @@ class StagedBatches(Service):
         return False
 
     def _answer(self) -> None:
-        """Answer the clients whose batch is in its queues. No step is under way, so it is durable too."""
+        """Answer the clients whose batch is in its queues. No step is in progress, so it is durable too."""
         waiting, self._waiting = self._waiting, []
         for query, admitted in waiting:
             if self._is_admitting(query):
@@ -128,7 +128,7 @@ class StagedBatches(Service):
         return any(admission.query == query for admission in self.writer.engine.staging.admissions)
 
     def _give_up(self, refused: Refused) -> None:
-        """Answer those who wait. Their batches stay committed."""
+        """Answer the clients that wait. Their batches stay committed."""
         self._chunk = self._rows = None
         waiting, self._waiting = self._waiting, []
         for _, admitted in waiting:

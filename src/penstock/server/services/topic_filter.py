@@ -1,9 +1,9 @@
 """Chooses the events of messages with the wanted topics, for a reader of the Event Log.
 
-Only the events with which a message enters a queue (L, Q, U) hold its topics. So the filter remembers the places of
-the messages that are wanted, and recognises their later events by them. A reader that begins in the middle of the log
-meets messages that entered earlier: it looks back to where the oldest of these was created, and learns from the log
-from there on without showing anything.
+Only the events with which a message enters a queue (L, Q, U) contain its topics. So the filter remembers the places
+of wanted messages, and recognises their later events by place. A reader that begins in the middle of the log meets
+messages that entered earlier: the filter then goes back to where the oldest of these was created, and learns from the
+log from there on, without output.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TopicFilter:
         self._has_topic = has_topic  # For the numbers of sets of topics.
         self._most = most
         self._places = _NOTHING
-        self._ended = np.empty(0, dtype=np.bool_)  # They seem to have ended. A queue may keep them nevertheless.
+        self._ended = np.empty(0, dtype=np.bool_)  # Whether they seem to have ended; a queue may still keep them.
         self._known_from = start  # The filter has learned from everything from this offset on.
 
     def learn(self, rows: pa.RecordBatch) -> None:
@@ -53,7 +53,8 @@ class TopicFilter:
         self._note_ends(rows, places)
 
     def mask(self, rows: pa.RecordBatch) -> _Mask:
-        """Which events are about wanted messages. The removal of a queue is about all messages in it."""
+        """For each event, whether it is about a wanted message. The removal of a queue is about all messages in
+        it."""
         known = self._are_known(_places(rows))
         for row in np.flatnonzero(_is_null(rows.column("sequence"))).tolist():
             queue = rows.column("queue")[row].as_py()
@@ -62,8 +63,8 @@ class TopicFilter:
         return known
 
     def look_back(self, view: View, rows: pa.RecordBatch, first: Header) -> Iterator[None]:
-        """Learn from the log before these rows, whose first batch is given, if they are about messages that entered
-        earlier. Yields after each piece of the log."""
+        """Learn from the log before these rows if they are about messages that entered earlier. `first`: the first
+        batch of the rows. Yields after each piece of the log."""
         while (start := self._earlier(view, rows, first)) is not None:
             cursor = Cursor(view.point_of(start).position)
             try:
@@ -71,13 +72,13 @@ class TopicFilter:
                     self.learn(decode(batches, _COLUMNS))
                     yield
             except EventsRemovedError:
-                pass  # Just now, by retention. More cannot be known.
+                pass  # Retention has just removed it, so there is no more to learn.
             finally:
                 cursor.close()
 
     def _earlier(self, view: View, rows: pa.RecordBatch, first: Header) -> int | None:
-        """The offset from which to learn more, if that is needed for these rows. It goes back at least as far again
-        as it has looked already, so that the log is read twice at most."""
+        """The offset from which to learn more, if these rows need it. Each time it goes back at least twice as far,
+        so that the log is read twice at most."""
         earliest = view.earliest().offset
         oldest = self._oldest_unknown(rows) if self._known_from > earliest else None
         offset = self._known_from if oldest is None else view.offset_at(oldest)
@@ -87,7 +88,7 @@ class TopicFilter:
         return self._known_from
 
     def _oldest_unknown(self, rows: pa.RecordBatch) -> Nanos | None:
-        """When the oldest message in these rows was created that has entered its queue earlier."""
+        """When the oldest message in these rows that entered its queue earlier was created."""
         places = _places(rows)
         entered = places[np.isin(letters_of(rows), _ENTERS)]
         unknown = (places >= 0) & ~self._are_known(places) & ~np.isin(places, entered)
@@ -141,7 +142,7 @@ def _is_null(column: pa.Array) -> _Mask:
 
 
 def _places(rows: pa.RecordBatch) -> _Array:
-    """Queue and sequence of each row in one number; -1 if it is about no message."""
+    """Queue and sequence of each row as one number; -1 if the row is not about a message."""
     sequences = rows.column("sequence").fill_null(-1).to_numpy()
     places: _Array = (rows.column("queue").to_numpy().astype(np.int64) << _SEQUENCE_BITS) | sequences
     return np.where(sequences < 0, -1, places)
@@ -152,8 +153,8 @@ _MOVES_BY_HAND = [*kinds_where(lambda row: row.moves and "E" not in row.letters)
 
 
 def _moves(rows: pa.RecordBatch, places: _Array) -> tuple[_Array, _Array]:
-    """From where and to where messages were moved. The E of a dead letter has the place where it goes, the Q of a
-    message that an operator moved has the place where it was."""
+    """From where and to where messages were moved. The E of a dead letter has the place that it goes to, the Q of a
+    message that an operator moved has the place that it came from."""
     kinds = rows.column("kind").to_numpy()
     dead, moved = np.isin(kinds, _MOVES_ON_FAILURE), np.isin(kinds, _MOVES_BY_HAND)
     if not (dead | moved).any():
