@@ -1,9 +1,9 @@
-"""Every bound of the system, in one place: units last, relations asserted."""
+"""All limits of the system: the unit comes last in each name, and relations between limits are asserted."""
 
 from __future__ import annotations
 
 SECOND_NS = 1_000_000_000
-NEVER_NS = (1 << 63) - 1  # A deadline that does not come.
+NEVER_NS = (1 << 63) - 1  # A deadline that never comes.
 INT32_MAX = (1 << 31) - 1
 UINT32_MAX = (1 << 32) - 1
 
@@ -12,7 +12,7 @@ NAME_BYTES_MAX = 250
 BODY_BYTES_MAX = 1 << 20
 KEY_BYTES_MAX = 1024
 CONTENT_TYPE_BYTES_MAX = 255
-HEADER_VALUE_BYTES_MAX = 255  # Of other request headers that come back with a message.
+HEADER_VALUE_BYTES_MAX = 255  # Each of the other request headers that are returned with a message.
 HEADERS_BYTES_MAX = 16 << 10
 USER_HEADERS_MAX = 64  # That a producer gives a message.
 USER_HEADERS_BYTES_MAX = 8 << 10  # Their names and values.
@@ -21,94 +21,95 @@ RESULT_BYTES_MAX = 1 << 20
 BATCH_MESSAGES_MAX = 1000
 PART_HEADERS_MAX = 32  # Header lines of one part of a multipart body.
 FETCH_BYTES_MAX = 4 << 20  # Bodies in one answer; a single message always fits.
-PAGE_PIECE_BYTES = 64 << 10  # Of an answer with many messages, about, made in one turn of the event loop.
+PAGE_PIECE_BYTES = 64 << 10  # Of a long answer, made in one turn of the event loop; approximate.
 LONG_POLL_SECONDS_MAX = 20
 PULL_SECONDS_MAX = 3600
 PULL_QUEUES_MAX = 1000
 POST_MESSAGES_MAX = 10_000
-RESULTS_MAX = 10_000  # In one request.
-REQUEST_KEYS_MAX = 1 << 16  # Of all JSON objects in one NQ request.
+RESULTS_MAX = 10_000  # Per request.
+REQUEST_KEYS_MAX = 1 << 16  # In all JSON objects of one NQ request.
 RETRIES_MAX = 1000
 FAIL_SECONDS_MAX = 365 * 86_400
 DELAY_SECONDS_MAX = 365 * 86_400
-TOPICS_MAX = 100  # Of one message, and patterns of one channel.
+TOPICS_MAX = 100  # Topics of one message, and patterns of one channel.
 CHANNEL_RETRIES_MAX = 9
-CONFIRMATIONS_MAX = 1000  # That a queue may ask for, of each message.
+CONFIRMATIONS_MAX = 1000  # That a queue may ask for, for each message.
 PUSH_IN_FLIGHT_DEFAULT = 8
 PUSH_SECONDS_DEFAULT = 30
 
-# Numbering: a message id has room for these
+# Numbers: a message id has room for these
 SHARD_MAX = (1 << 12) - 1
 QUEUE_NUMBER_MAX = (1 << 24) - 1
 SEQUENCE_MAX = (1 << 44) - 1
-NAMES_MAX = 1 << 24  # Repeated names (content types, consumers, …) numbered in memory: as many as may be allowed …
-NAMES_DEFAULT = 1 << 20  # … and as many as are.
+NAMES_MAX = 1 << 24  # The highest possible setting for repeated names (content types, consumers, …) in memory.
+NAMES_DEFAULT = 1 << 20
 NAMES_CHARACTERS_EACH = 256  # On average: a set of a hundred topics may have a hundred times as many.
-NAMES_CHARACTERS_MIN = 1 << 20  # Of all names together, there is always room for these.
-NAME_NUMBER_MAX = INT32_MAX  # Arrow has them in 32 bits with a sign.
-NAMES_SWEPT_MIN = 4096  # Fewer are not looked through for those that nobody uses.
+NAMES_CHARACTERS_MIN = 1 << 20  # There is always room for this many characters in all names together.
+NAME_NUMBER_MAX = INT32_MAX  # Arrow stores them as signed 32-bit numbers.
+NAMES_SWEPT_MIN = 4096  # With fewer names there is no sweep.
 NAMES_FORGOTTEN_AT_ONCE = 256
-NAMES_RECALLED_MAX = 65_536  # Forgotten lately, and found by readers of the log without a search.
-NAMES_FOUND_MAX = 1 << 20  # Forgotten before, and found by a search of the log.
+NAMES_RECALLED_MAX = 65_536  # Recently forgotten names that readers of the log find without a search.
+NAMES_FOUND_MAX = 1 << 20  # Forgotten names that a search of the log has found.
 ROWS_SWEPT_AT_ONCE = 16  # In chunks: half a millisecond, if every row has other names.
-NAME_SWEEP_SECONDS = 1.0  # Between two looks at whether there is something to do.
+NAME_SWEEP_SECONDS = 1.0  # How often to check whether a sweep is worthwhile.
 NAME_SWEEP_PAUSE_SECONDS = 0.005  # Between two slices.
 QUEUES_MAX = 100_000
-RECEIVERS_MAX = 10_000  # Of one queue.
+RECEIVERS_MAX = 10_000  # Per queue.
 
 # The engine
 ROWS_PER_CHUNK = 32
-RUN_MESSAGES_MIN = 12  # Fewer messages are logged one by one: a table costs more than it saves.
+RUN_MESSAGES_MIN = 12  # Fewer messages are logged one by one, because a table would cost more.
 RUN_MESSAGES_MAX = 256  # Publishes that are decided together.
 ROUTES_CACHED_MAX = 10_000  # Sets of topics whose channels are remembered.
-PUBLISH_DELIVERIES_MAX = 100_000  # Places that the messages of one publish go to: 10 MB of log.
-WAKES_MAX = 128  # Clients that get what they waited for in one turn of the event loop.
-TICK_EVENTS_MAX = 2_000  # Deadlines settled in one go, so that a million at once stall nobody.
+PUBLISH_DELIVERIES_MAX = 100_000  # Queues times messages of one publish: 10 MB of log.
+WAKES_MAX = 128  # Waiting clients that are answered in one turn of the event loop.
+TICK_EVENTS_MAX = 2_000  # Deadlines handled at once, so that a million of them do not block clients.
 
 # Idempotency keys
 IDEMPOTENCY_KEY_BYTES_MAX = 128
 IDEMPOTENCY_SECONDS_DEFAULT = 600
 IDEMPOTENCY_KEYS_DEFAULT = 100_000
-IDEMPOTENCY_BYTES_MAX = 64 << 20  # Of all keys and their answers.
-IDEMPOTENCY_FORGOTTEN_AT_ONCE = 1000  # Keys that are too old. Those that there is no room for are all forgotten.
+IDEMPOTENCY_BYTES_MAX = 64 << 20  # All keys and their answers.
+IDEMPOTENCY_FORGOTTEN_AT_ONCE = 1000  # Keys that are too old. Keys for which there is no room are all forgotten.
 
 # Search
-SEARCH_ROWS_MAX = 4_096  # Looked at in one part of a search, about.
-SEARCH_ROWS_CROWDED = 256  # The same, while others wait: so that a search stalls nobody.
-SEARCH_TOPICS_MAX = 1_000  # Sets of topics that one search looks up; where more match, all messages are looked at.
+SEARCH_ROWS_MAX = 4_096  # Examined in one step of a search; approximate.
+SEARCH_ROWS_CROWDED = 256  # The same, while other clients wait.
+SEARCH_TOPICS_MAX = 1_000  # Sets of topics that one search looks up; if more match, it examines all messages.
 SEARCH_PAGE_MAX = 1_000
 SEARCH_PAGE_DEFAULT = 100
-SEARCH_SECONDS_MAX = 2.0  # Then a page is answered as it is, with a cursor to go on from.
+SEARCH_SECONDS_MAX = 2.0  # Then the page is returned as it is, with a cursor to continue from.
+
 # Batches of stream processors
 STAGED_CHUNK_BYTES_MAX = 4 << 20
 STAGED_CHUNK_ROWS_MAX = 10_000
-STAGED_CHUNKS_MAX = 65_536  # Of all parts of all batches.
-STAGED_PARTS_MAX = 10_000  # In one commit.
-STAGED_QUERIES_MAX = 50_000  # Whose last batch is known; whoever has not committed for the longest time is forgotten.
-ADMITTED_ROWS_MAX = 2048  # In one step, of messages that are alike.
-ADMITTED_MESSAGES_MAX = 256  # In one step, of others.
-ADMITTED_TO_TOPICS_MAX = 16  # In one step: each may go to many channels.
+STAGED_CHUNKS_MAX = 65_536  # In all parts of all batches.
+STAGED_PARTS_MAX = 10_000  # Per commit.
+STAGED_QUERIES_MAX = 50_000  # Queries whose last batch is remembered; the least recent one is forgotten.
+ADMITTED_ROWS_MAX = 2048  # Per step, if the messages are alike.
+ADMITTED_MESSAGES_MAX = 256  # Per step, if they are not.
+ADMITTED_TO_TOPICS_MAX = 16  # Per step, if they have topics: each may go to many channels.
 
 CLAIMED_MAX = 2_000  # Messages in one request of a stream processor.
 LEASE_SECONDS_MAX = 7 * 86_400
 
 # Jobs: redrives and purges
-JOBS_MAX = 16  # Of one kind, running at once.
-JOBS_REMEMBERED_MAX = 100  # That are over, and can still be asked about.
+JOBS_MAX = 16  # Of one kind, running at the same time.
+JOBS_REMEMBERED_MAX = 100  # Jobs that have ended and can still be queried.
 JOB_ANSWER_SECONDS = 2.0  # A job that takes longer is answered with 202.
 REDRIVE_AT_ONCE = 200  # Messages moved in one turn of the event loop.
-PURGE_AT_ONCE = 128  # Messages deleted in one turn of the event loop,
-PURGE_PAUSE_SECONDS = 0.002  # and how long others have it to themselves then.
+PURGE_AT_ONCE = 128  # Messages deleted in one turn of the event loop.
+PURGE_PAUSE_SECONDS = 0.002  # Between two of these turns, for other clients.
 
 # The trace of a message in the log
-TRACE_RECORDS_MAX = 1_000  # That are told; of one with more, the oldest are left out, but for the first.
+TRACE_RECORDS_MAX = 1_000  # If there are more, the oldest except the first are left out.
 TRACE_BYTES_MAX = 16 << 20
 TRACE_PLACES_MAX = 1_000  # Queues that a message has been in.
-TRACES_MAX = 16  # Under way at once.
-TRACE_INDEX_BYTES_MAX = 64 << 20  # Of what is known of segments.
+TRACES_MAX = 16  # At the same time.
+TRACE_INDEX_BYTES_MAX = 64 << 20  # Indexes of segments in memory.
 
 # The log
-BATCH_BYTES_MAX = 64 << 20  # A batch that would grow beyond this is refused its next message until it is synced.
+BATCH_BYTES_MAX = 64 << 20  # If a batch would grow beyond this, messages are refused until it is synced.
 SEGMENT_BYTES_MIN = 64 << 10
 SEGMENT_BYTES_MAX = 1 << 30
 TAIL_BYTES_MAX = 32 << 20  # Recent batches kept in memory for readers.
@@ -116,133 +117,132 @@ TAIL_BYTES_MAX = 32 << 20  # Recent batches kept in memory for readers.
 # Object History
 HISTORY_KEYS_MAX = 1 << 32
 HISTORY_KEYS_DEFAULT = 100_000_000
-HISTORY_BATCH_KEYS = 65_536  # Written at once, about. More at once touch fewer pages each, and leave the caches.
-HISTORY_TRANSACTION_KEYS = (
-    16_384  # Of them, in one transaction: each may touch a page, which is in memory until then.
-)
-HISTORY_UNWRITTEN_MAX = 4 * HISTORY_BATCH_KEYS  # Versions that wait in memory; then publishes are refused.
-HISTORY_READS_MAX = 1024  # Versions that are read before it is looked at how much of the file is mapped.
+HISTORY_BATCH_KEYS = 65_536  # Written together; approximate. More touch fewer pages per key, but exceed the caches.
+# Written in one transaction: each key may touch a page, which stays in memory until the end of the transaction.
+HISTORY_TRANSACTION_KEYS = 16_384
+HISTORY_UNWRITTEN_MAX = 4 * HISTORY_BATCH_KEYS  # Versions that wait in memory; with more, publishes are refused.
+HISTORY_READS_MAX = 1024  # How many reads to do between checks of how much of the file is mapped.
 HISTORY_MAP_BYTES = 1 << 38  # Of address space, not of memory: the file cannot grow larger.
-HISTORY_MAPPED_BYTES_MAX = 256 << 20  # Of the file, in the memory of the broker; beyond, it is dropped.
-HISTORY_WRITER_MAPPED_BYTES_MAX = 32 << 20  # The same, of the process that writes it.
-HISTORY_TRIMMED_MAX = 4 * HISTORY_BATCH_KEYS  # Versions that have left the log, removed with one batch.
-HISTORY_STEPS_MAX = 1000  # Versions of a key that are looked at for one answer.
+HISTORY_MAPPED_BYTES_MAX = 256 << 20  # Of the file, in the memory of the broker; more is dropped.
+HISTORY_WRITER_MAPPED_BYTES_MAX = 32 << 20  # The same, for the process that writes the file.
+HISTORY_TRIMMED_MAX = 4 * HISTORY_BATCH_KEYS  # Versions no longer in the log that are removed with one batch.
+HISTORY_STEPS_MAX = 1000  # Versions of a key that are examined for one answer.
 VERSIONS_SHOWN_DEFAULT = 10
 VERSIONS_SHOWN_MAX = 100
 
 # Readers of the Event Log
 READ_BYTES = 2 << 20  # Of the log, read and decoded at once.
-PIECE_BYTES = 256 << 10  # Of a stream, about, given to the shell at once.
+PIECE_BYTES = 256 << 10  # Of a stream, passed to the shell at once; approximate.
 RANGE_BYTES_DEFAULT = 16 << 20  # Whole batches in one answer; a single one always fits.
 RANGE_BYTES_MAX = 1 << 30
-FOLLOW_SECONDS = 0.02  # Followers are woken no more often than this.
+FOLLOW_SECONDS = 0.02  # The shortest time between two wake-ups of followers.
 FOLLOWED_MAX = 1 << 20  # Messages that one reader follows because of their topics: 9 bytes each.
-QUEUES_REMEMBERED_MAX = 100_000  # Names of queues that are no longer there.
+QUEUES_REMEMBERED_MAX = 100_000  # Names of queues that no longer exist.
 
 # File descriptors
 DESCRIPTORS_MIN = 128  # Fewer are too few for a broker.
-DESCRIPTORS_RESERVED_MIN = 256  # For files, and for connections that are accepted only to be refused.
+DESCRIPTORS_RESERVED_MIN = 256  # For files, and for connections that are accepted and then refused.
 DESCRIPTORS_RESERVED_MAX = 16_384
-BACKLOG_MAX = 4096  # Connections that wait to be accepted, at one address.
+BACKLOG_MAX = 4096  # Connections that wait to be accepted, per address.
 
 # Answers that clients have not read
-UNREAD_BYTES_DEFAULT = 256 << 20  # Of all connections.
+UNREAD_BYTES_DEFAULT = 256 << 20  # All connections together.
 UNREAD_BYTES_MIN = 16 << 20
 
 # Turns of the event loop, which connections share
 LIGHT_BYTES_MAX = 1 << 10  # A read up to this is handled at once.
-LIGHT_LINES_MAX = 40  # So is a larger one of so few lines: it can hold only a few requests.
-PART_BYTES_CROWDED = 256  # Of what was read, handled at once by one that is to leave room for others: some requests.
-PART_BYTES = 8 << 10  # The same, if there are no others.
-PART_BODY_BYTES_CROWDED = 2 << 10  # Of a body, which only has to be kept.
+LIGHT_LINES_MAX = 40  # So is a larger read with at most this many lines: it contains only a few requests.
+PART_BYTES_CROWDED = 256  # Of a read, handled in one turn while others wait: some requests.
+PART_BYTES = 8 << 10  # The same, if no others wait.
+PART_BODY_BYTES_CROWDED = 2 << 10  # Of a body, which is only stored.
 PART_BODY_BYTES = 256 << 10
 QUEUES_PER_PART = 10  # Described in one part of a list, or of a scrape.
 SAMPLES_PER_PART = 50  # Written in one part of a scrape.
-TURN_SECONDS = 0.001  # In one turn of the event loop, for all who have more to do.
+TURN_SECONDS = 0.001  # Of one turn of the event loop, for all connections with more to do.
 TURN_CROWDED_SECONDS = 0.0001
 TURN_CROWDED_PARTS_MAX = 24  # The same, in parts.
-TURN_REST_SECONDS_MAX = 0.001  # How long all of them stand back for a light request.
-TURN_REMEMBER_SECONDS = 0.05  # How long they leave room for more light requests after one.
+TURN_REST_SECONDS_MAX = 0.001  # How long all of them pause for a light request.
+TURN_REMEMBER_SECONDS = 0.05  # How long they leave time for further light requests after one.
 
 # HTTP
 REQUEST_TARGET_BYTES_MAX = 8 << 10
 REQUEST_HEADERS_BYTES_MAX = 32 << 10
-BODY_BYTES_UNASKED = 16 << 10  # A body up to this is taken in any request, without asking who it is for.
+BODY_BYTES_UNASKED = 16 << 10  # A body up to this size is accepted in any request, before its route is known.
 REQUEST_BODY_BYTES_MAX = 16 << 20  # A multipart batch; a single message is bounded by BODY_BYTES_MAX.
-PIPELINE_REQUESTS_MAX = 16  # Of one connection, under way at once; more wait their turn unread.
-KNOWN_HEADS_MAX = 1024  # Heads of requests that are remembered, so that they need not be parsed again.
-KNOWN_HEAD_BYTES_MAX = 1024  # How large the target, and the header fields, of one may be.
+PIPELINE_REQUESTS_MAX = 16  # Of one connection, handled at the same time; more stay unread.
+KNOWN_HEADS_MAX = 1024  # Request heads that are remembered, so that they need not be parsed again.
+KNOWN_HEAD_BYTES_MAX = 1024  # For the target, and for the header fields, of each.
 
 # Lines and conversations
-LINE_ENVELOPE_BYTES_MAX = 4 << 10  # What a command has beside its body.
+LINE_ENVELOPE_BYTES_MAX = 4 << 10  # A command without its body.
 LINE_BYTES_MAX = 2 << 20
-REFUSED_LOGIN_SECONDS = 0.2  # Until a wrong token is answered.
-LINES_PER_TURN_MAX = 128  # Of one connection: so the disk begins with the first ones while the next are read.
-LINES_PER_TURN_CROWDED_MAX = 16  # The same, if it is to leave room for others.
-LINES_REPLY_BYTES_MAX = 4 << 20  # Of one connection, made at once, about: nobody may be there to read them.
-LINES_PART_BYTES = 32 << 10  # Of what was read, split into lines at once.
+REFUSED_LOGIN_SECONDS = 0.2  # The delay before a wrong token is answered.
+LINES_PER_TURN_MAX = 128  # Of one connection, so that the disk begins with the first while the next are read.
+LINES_PER_TURN_CROWDED_MAX = 16  # The same, while others wait.
+LINES_REPLY_BYTES_MAX = 4 << 20  # Of one connection, encoded at once; approximate. The client may not read them.
+LINES_PART_BYTES = 32 << 10  # Of a read, split into lines at once.
 LINES_PART_BYTES_CROWDED = 4 << 10
 LINES_UNSENT_BYTES_HIGH = 256 << 10  # A client that leaves more replies than this unread is not read from.
-CONNECTION_QUEUES_MAX = 1000  # Queues that one connection subscribes to, and sleeps for.
+CONNECTION_QUEUES_MAX = 1000  # Queues that one connection may subscribe to and wait for.
 
 # The lake
-LAKE_EVENTS_PER_BATCH = 3_000_000  # Of a stream that has fallen behind; a third of it at least.
+LAKE_EVENTS_PER_BATCH = 3_000_000  # Of a stream that lags behind; a batch then has at least a third of it.
 LAKE_BYTES_PER_BATCH = 256 << 20
-LAKE_FILE_BYTES = 128 << 20  # A file that is at least this large is left alone while the stream runs.
-LAKE_PUBLISH_SECONDS = 60.0  # At least, from one publication of the tables that others read to the next;
-LAKE_PUBLISH_REST = 10  # and so many times as long as the last one took.
-LAKE_PUBLISH_MEMORY_BYTES = 1 << 30  # What DuckDB may use for a publication; the rest goes to a temporary file.
-LAKE_FILES_MIN = 16  # Small files that are made one.
+LAKE_FILE_BYTES = 128 << 20  # A file of at least this size is not merged while the stream runs.
+LAKE_PUBLISH_SECONDS = 60.0  # The shortest pause between two publications of the tables.
+LAKE_PUBLISH_REST = 10  # The pause is also at least this many times as long as the last publication took.
+LAKE_PUBLISH_MEMORY_BYTES = 1 << 30  # For DuckDB during a publication; more goes to a temporary file.
+LAKE_FILES_MIN = 16  # How many small files are merged into one.
 LAKE_LOG_RETENTION_DAYS = 7
-PIPELINE_PAUSE_SECONDS_MAX = 60.0  # Before a pipeline that has failed is started again.
-LAKE_VACUUM_HOURS = 24  # For so long files that are no longer part of a table stay for those who still read them.
-LEASE_DAYS_MAX = 7  # A delivery that nobody has settled so long after its time is not waited for.
-CONSUMERS_SHOWN_MAX = 100  # Of one message.
+PIPELINE_PAUSE_SECONDS_MAX = 60.0  # Before a failed pipeline is restarted.
+LAKE_VACUUM_HOURS = 24  # How long files that left a table are kept for readers that still use them.
+LEASE_DAYS_MAX = 7  # A delivery not settled this long after its lease ended is dropped from the table.
+CONSUMERS_SHOWN_MAX = 100  # Per message.
 
 assert BODY_BYTES_MAX * 6 // 4 + LINE_ENVELOPE_BYTES_MAX <= LINE_BYTES_MAX, "a body fits with a tenth of it escaped"
 
 # WebSocket
 WS_MESSAGE_BYTES_MAX = 8 << 20  # A body of 1 MiB as JSON takes up to six times as much, each byte escaped.
-WS_REQUESTS_MAX = 1024  # Of one connection, under way at once; more wait their turn unread.
+WS_REQUESTS_MAX = 1024  # Of one connection, handled at the same time; more stay unread.
 WS_REQUEST_BYTES_MAX = 4 << 20  # The same, in bytes.
-WS_TURN_MESSAGES_MAX = 512  # Of one connection; then the others have their turn, and the disk its work.
-WS_TURN_MESSAGES_CROWDED_MAX = 64  # The same, if it is to leave room for others.
-WS_PART_BYTES = 80 << 10  # Of what was read, split into messages at once.
+WS_TURN_MESSAGES_MAX = 512  # Of one connection; then others have their turn, and the disk can begin.
+WS_TURN_MESSAGES_CROWDED_MAX = 64  # The same, while others wait.
+WS_PART_BYTES = 80 << 10  # Of a read, split into messages at once.
 WS_PART_BYTES_CROWDED = 256
-WS_UNSENT_BYTES_MAX = 64 << 20  # A client with more than this to read is cut off.
-WS_CLOSE_SECONDS_MAX = 5  # A client that does not answer a close frame is cut off.
+WS_UNSENT_BYTES_MAX = 64 << 20  # A client with more unread bytes is disconnected.
+WS_CLOSE_SECONDS_MAX = 5  # A client that does not answer a close frame by then is disconnected.
 
 # Push
 PUSH_URL_BYTES_MAX = 2048
-PUSH_IN_FLIGHT_MAX = 1024  # Of one channel.
+PUSH_IN_FLIGHT_MAX = 1024  # Per channel.
 PUSH_SECONDS_MAX = 3600
 PUSH_RESPONSE_HEAD_BYTES_MAX = 32 << 10
-PUSH_RESPONSE_BODY_BYTES_MAX = 64 << 10  # More of a response is not waited for.
-PUSH_LEASE_MARGIN_SECONDS = 5  # By which a lease outlasts the request: time to give the message back.
+PUSH_RESPONSE_BODY_BYTES_MAX = 64 << 10  # The rest of a longer response is not read.
+PUSH_LEASE_MARGIN_SECONDS = 5  # How much longer than the request a lease is: time to release the message.
 PUSH_IDLE_SECONDS = 15  # How long a connection is kept for the next message.
-PUSH_WAIT_SECONDS = 3600  # How long one fetch waits, before the next does.
-PUSH_PAUSE_SECONDS = 1  # How long a channel rests that the broker itself has refused.
+PUSH_WAIT_SECONDS = 3600  # How long one fetch waits before it is repeated.
+PUSH_PAUSE_SECONDS = 1  # How long a channel pauses after the broker has refused its fetch.
 PUSH_ERROR_CHARACTERS_MAX = 300
 RETRY_AFTER_SECONDS_MAX = 86_400
 
 # glovebox
-SESSION_ID_MAX = (1 << 53) - 1  # JavaScript holds no larger whole number.
+SESSION_ID_MAX = (1 << 53) - 1  # The largest safe integer of JavaScript.
 NOTIFY_MAX = 64  # Stages that one post lists; there are seven.
-GATHERED_MAX = 256  # Requests of one connection that came together and go on as one command.
-HELD_LEASES_MAX = 10_000  # Of one session; the oldest is given back for one more.
+GATHERED_MAX = 256  # Requests of one connection that arrived together and become one command.
+HELD_LEASES_MAX = 10_000  # Per session; beyond it, the oldest is released.
 BLOCK_SECONDS_MAX = 86_400
 WORK_SECONDS_MAX = 365 * 86_400
-LOST_SESSIONS_BYTES_MAX = 256 << 20  # What waits for clients that lost their connection, all together.
+LOST_SESSIONS_BYTES_MAX = 256 << 20  # Waiting for clients that lost their connection, all together.
 
 assert NAME_BYTES_MAX * 3 < REQUEST_TARGET_BYTES_MAX, "a percent-encoded name fits into a request target"
 assert BODY_BYTES_MAX + HEADERS_BYTES_MAX <= REQUEST_BODY_BYTES_MAX <= BATCH_BYTES_MAX
 assert BODY_BYTES_MAX <= FETCH_BYTES_MAX
 assert 4 * POST_MESSAGES_MAX + 100 < REQUEST_KEYS_MAX, "a post with every field of every message fits"
-assert 5 * PULL_QUEUES_MAX + 2 * RESULTS_MAX + 100 < REQUEST_KEYS_MAX, "so does a pull"
+assert 5 * PULL_QUEUES_MAX + 2 * RESULTS_MAX + 100 < REQUEST_KEYS_MAX, "a pull with every field fits"
 assert BODY_BYTES_MAX + KEY_BYTES_MAX + HEADERS_BYTES_MAX + (64 << 10) <= STAGED_CHUNK_BYTES_MAX, "a row fits"
 assert 6 * (BODY_BYTES_MAX + NAME_BYTES_MAX) + 1024 <= WS_MESSAGE_BYTES_MAX, "every message can be posted as JSON"
-assert 5 * FETCH_BYTES_MAX < WS_UNSENT_BYTES_MAX, "what one fetch brings does not cut its client off"
-assert QUEUES_MAX <= PUBLISH_DELIVERIES_MAX, "one message may go to every queue there is"
+assert 5 * FETCH_BYTES_MAX < WS_UNSENT_BYTES_MAX, "one fetch does not disconnect its client"
+assert QUEUES_MAX <= PUBLISH_DELIVERIES_MAX, "one message may go to every queue"
 assert GATHERED_MAX <= BATCH_MESSAGES_MAX
 assert GATHERED_MAX <= WS_REQUESTS_MAX
 assert USER_HEADERS_BYTES_MAX + 16 * USER_HEADERS_MAX < HEADERS_BYTES_MAX, "they fit with the producer's time"
