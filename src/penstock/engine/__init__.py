@@ -1,1 +1,1 @@
-"""The engine: what a message queue decides, and what each event changes. Pure: no clock, no file, no socket."""
+"""The engine: decides commands, and applies events to the state. Pure: no clock, no file, no socket."""

@@ -1,7 +1,7 @@
 """Answers to publishes with an idempotency key, so that a repeated request gets the same answer and stores nothing.
 
-The oldest key is first. Each `Answered` event says how many of the oldest are forgotten with it, so a replay forgets
-the same ones, whatever the settings are by then.
+The oldest key is first. Each `Answered` event contains how many of the oldest are forgotten with it, so that a replay
+forgets the same ones, whatever the settings are by then.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class AnsweredRequest(Struct, frozen=True, gc=False):
 
 class AnsweredRequests:
     def __init__(self) -> None:
-        self.by_key: OrderedDict[bytes, AnsweredRequest] = OrderedDict()  # A dict is slow at forgetting the oldest.
+        self.by_key: OrderedDict[bytes, AnsweredRequest] = OrderedDict()  # A dict is slow at removing the oldest.
         self.bytes = 0
 
     def add(self, key: bytes, request: AnsweredRequest) -> None:

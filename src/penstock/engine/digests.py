@@ -1,4 +1,4 @@
-"""The contents that a queue holds, by their digest: so that it takes each only once, where its settings say so."""
+"""The contents of a queue by digest, so that a queue with deduplication accepts each only once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ DIGEST_BYTES = 32
 
 
 class Digests(dict[bytes, int]):
-    """Digest to sequence, for the messages that the queue holds. Of messages with the same content, which only a
-    change of settings allows, one is here."""
+    """Maps digests to sequences, for the messages in the queue. If a change of settings has allowed several messages
+    with the same content, one of them is here."""
 
     __slots__ = ("by_sequence",)
 
@@ -25,7 +25,7 @@ class Digests(dict[bytes, int]):
         self.by_sequence[sequence] = digest
 
     def forget(self, sequence: int) -> None:
-        """A message has left the queue, or cannot be read any more."""
+        """Forget the content of a message that has left the queue or is damaged."""
         digest = self.by_sequence.pop(sequence, None)
         if digest is not None and self.get(digest) == sequence:
             del self[digest]

@@ -1,10 +1,9 @@
-"""The engine: `decide` reads the state and changes nothing; `evolve` changes it and asks nothing.
+"""The engine: `decide` reads the state and changes nothing; `evolve` changes it and refuses nothing.
 
 Live traffic and recovery use the same `evolve`, so a replay leads to the same state. Time is passed in, and every
-decision is later than the last event: two things never happen to one message at the same time.
+decision is later than the last event, so no two events of a message have the same time.
 
-The two tables below say which function of `decide/` answers a command and which function of `evolve/` applies an
-event.
+The two tables below map commands to functions of `decide/`, and events to functions of `evolve/`.
 """
 
 from __future__ import annotations
@@ -135,7 +134,7 @@ EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] =
 
 
 class Engine(EngineState):
-    """The state, and the calls that the rest of the broker needs. `advance` is a call too: see `EngineState`."""
+    """The state, and the methods that the rest of the broker calls. One more, `advance`, is in `EngineState`."""
 
     def decide(self, command: commands.Command, now: Nanos) -> Decision:
         assert now > self.time, "a decision is later than the last event"
@@ -152,13 +151,13 @@ class Engine(EngineState):
         EVOLVE[type(event)](self, event, position)
 
     def waiting(self, command: commands.Pull) -> commands.Pull:
-        """The pull of a client that waits after a first look, which has stored its results."""
+        """The command to decide again for a client that waits: its results are already stored."""
         return pull.waiting(self, command)
 
     def sections(self) -> Iterator[snapshot.Section]:
-        """The whole state, in pieces: what `restore` takes."""
+        """The whole state in pieces, for `restore`."""
         return snapshot.sections_of(self)
 
     def restore(self, sections: Iterable[snapshot.Section]) -> None:
-        """Take the state of a snapshot. The engine must be new."""
+        """Load the state of a snapshot. The engine must be new."""
         snapshot.restore(self, sections)

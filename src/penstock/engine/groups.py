@@ -1,8 +1,8 @@
-"""The receivers of a queue: how far each has come, what it owes a result for, and the results it has sent.
+"""The receivers of a queue: how far each has read, which results it owes, and the results it has sent.
 
-A receiver is a name with a cursor: everything up to it was delivered to that name, or passed over. What it owes or
-has sent for a single message is in a slot (`slots.py`); what it owes stands in a line as well, by the time when it is
-due or its lease ends.
+A receiver is a name with a cursor: every message up to the cursor was delivered to that name, or skipped. What it
+owes or has sent for a single message is in a slot (`slots.py`). What it owes is also in a line, ordered by when it is
+due or when its lease ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.engine.slots import AWAITED, DECLINED, HELD, STORED, Slot, Slots
 from penstock.limits import NEVER_NS
 from penstock.model.values import Nanos, Position
 
-WORKERS = 0  # The receiver that stands for all workers, where several consumers have to confirm a message.
+WORKERS = 0  # The receiver that represents all workers, if several consumers must confirm a message.
 _DUE_PER_LOOK = 256
 
 
@@ -28,7 +28,7 @@ class _Receiver:
 
     def __init__(self, cursor: int = 0) -> None:
         self.cursor = cursor
-        self.awaited: Line | None = None  # By when they are due. Made for those who owe results.
+        self.awaited: Line | None = None  # By when results are due. None if the receiver owes none.
 
 
 class Groups(Slots):
@@ -36,8 +36,8 @@ class Groups(Slots):
 
     def __init__(self) -> None:
         super().__init__()
-        self._receivers: dict[int, _Receiver] = {}  # By the number of the name.
-        self._held: dict[int, Line] = {}  # What receivers hold, by when that ends; of those who hold something.
+        self._receivers: dict[int, _Receiver] = {}  # By the number of their name.
+        self._held: dict[int, Line] = {}  # For receivers that hold messages: those messages, by when the leases end.
 
     # Views
 
@@ -48,7 +48,7 @@ class Groups(Slots):
         return receiver in self._receivers
 
     def names(self) -> set[int]:
-        """Of all receivers, by number."""
+        """The numbers of the names of all receivers."""
         return self._receivers.keys() | {receiver for chunks in self.slots.values() for receiver in chunks}
 
     def cursor(self, receiver: int) -> int:
@@ -56,7 +56,7 @@ class Groups(Slots):
         return known.cursor if known else 0
 
     def due(self, receiver: int, count: int, now: Nanos, besides: Container[int]) -> list[tuple[int, int]]:
-        """What is to be delivered again, each with its deliveries so far: by sequence."""
+        """The messages to deliver again, in the order of sequences, each with its number of deliveries so far."""
         if self.next_due(receiver) > now:
             return []
         line = self._receivers[receiver].awaited
@@ -76,7 +76,7 @@ class Groups(Slots):
         return head[0] if head else NEVER_NS
 
     def overdue(self, count: int, now: Nanos) -> list[tuple[int, int, Slot]]:
-        """Sequence, receiver and slot of what was held until now: the longest overdue first."""
+        """Sequence, receiver and slot of messages whose leases have ended, the longest overdue first."""
         found: list[tuple[Nanos, int, int]] = []
         for receiver, line in self._held.items():
             pairs = line.peek(count, self._holds(receiver, HELD), now)
@@ -87,7 +87,7 @@ class Groups(Slots):
         return [(sequence, receiver, slot) for sequence, receiver, slot in ended if slot]
 
     def next_end(self) -> Nanos:
-        """When a receiver has something no longer."""
+        """When the next lease of a receiver ends."""
         heads = [line.first() for line in self._held.values()]
         return min([head[0] for head in heads if head], default=NEVER_NS)
 
@@ -98,7 +98,8 @@ class Groups(Slots):
         known.cursor = max(known.cursor, sequence)
 
     def deliver(self, receiver: int, sequence: int, deliveries: int, due_at: Nanos) -> None:
-        """`due_at`: when it is delivered again unless a result comes; never, if this was the last time."""
+        """Record a delivery. `due_at`: when the message is delivered again unless a result comes; never, if this was
+        the last time."""
         self.move(receiver, sequence)
         slot = self.slot(receiver, sequence)
         if slot and slot.state == STORED:
@@ -110,16 +111,17 @@ class Groups(Slots):
             self._no_longer_due(receiver, sequence, slot)
 
     def lend(self, receiver: int, sequence: int, deliveries: int, until: Nanos) -> None:
-        """The receiver has the message until then, and nobody counts on a result later."""
+        """Record that the receiver holds the message until then. No result is expected later."""
         self.move(receiver, sequence)
         self._hand(receiver, sequence, HELD, deliveries, until)
 
     def give_back(self, receiver: int, sequence: int, deliveries: int, due_at: Nanos) -> None:
-        """The receiver has the message no longer, and gets it again."""
+        """Record that the receiver no longer holds the message, and will get it again."""
         self._hand(receiver, sequence, AWAITED, deliveries, due_at)
 
     def deliver_run(self, receiver: int, first: int, count: int, due_at: Nanos, *, lend: bool) -> None:
-        """As `deliver` or `lend`, for following sequences that are delivered the first time and have no result."""
+        """Like `deliver` or `lend`, for consecutive sequences that are delivered the first time and have no
+        result."""
         self.move(receiver, first + count - 1)
         if due_at == NEVER_NS and not lend:
             return
@@ -128,7 +130,7 @@ class Groups(Slots):
         self._line(receiver, state).add_run(due_at, first, count)
 
     def store(self, receiver: int, sequence: int, position: Position, size: int) -> None:
-        """A result has come."""
+        """Record where a result is stored."""
         self._known(receiver)
         slot = self.slot(receiver, sequence)
         self._set(receiver, sequence, STORED, size, position)
@@ -136,18 +138,18 @@ class Groups(Slots):
             self._no_longer_due(receiver, sequence, slot)
 
     def decline(self, receiver: int, sequence: int) -> None:
-        """No result will come of a receiver that owes one."""
+        """Record that a receiver will not send the result that it owes."""
         slot = self.slot(receiver, sequence)
         assert slot is not None
         self._set(receiver, sequence, DECLINED, 0, 0)
         self._no_longer_due(receiver, sequence, slot)
 
     def forget(self, sequence: int) -> None:
-        """A message has gone, and with it what receivers owe for it or have sent."""
+        """Forget a message that is gone, with all results owed and sent."""
         self._drop(sequence, (AWAITED, STORED, DECLINED, HELD))
 
     def release(self, sequence: int) -> None:
-        """Nobody owes a result for a message any more; those that were sent stay."""
+        """Forget the results owed for a message. Those that were sent stay."""
         self._drop(sequence, (AWAITED, HELD))
 
     def _drop(self, sequence: int, states: tuple[int, ...]) -> None:
@@ -171,7 +173,7 @@ class Groups(Slots):
         self._line(receiver, state).add(time, sequence)
 
     def _line(self, receiver: int, state: int) -> Line:
-        """The line of what is awaited, or of what is held."""
+        """The line of awaited, or of held messages."""
         known = self._known(receiver)
         if state == HELD:
             return self._held.setdefault(receiver, Line())
@@ -180,7 +182,7 @@ class Groups(Slots):
         return known.awaited
 
     def _no_longer_due(self, receiver: int, sequence: int, slot: Slot) -> None:
-        """The slot is no longer what it was; if it was awaited or held, it leaves the line."""
+        """Remove a slot that has changed from the line of its old state, if that was awaited or held."""
         if slot.state in (AWAITED, HELD):
             line = self._line(receiver, slot.state)
             line.leave(slot.value, sequence, self._holds(receiver, slot.state))
@@ -213,7 +215,7 @@ class Groups(Slots):
             self.restore_slots(columns)
 
     def line_up(self) -> None:
-        """Line restored slots up again: every line is a function of the slots."""
+        """Build the lines from restored slots."""
         self._line_up(AWAITED)
         self._line_up(HELD)
 
@@ -234,7 +236,7 @@ class Groups(Slots):
 
 
 def _ascending(sequences: NDArray[np.int64], piece: int) -> Iterator[int]:
-    """All of these in order, a piece at a time: whoever needs a few of many does not pay for sorting them all."""
+    """All sequences in order, sorted a piece at a time: a caller that needs a few of many does not pay for all."""
     while len(sequences) > piece:
         sequences = np.partition(sequences, piece)
         yield from np.sort(sequences[:piece]).tolist()

@@ -1,7 +1,7 @@
-"""Object History: the versions of whatever has an object and a key, so that what has not changed can be told.
+"""Object History: the versions of every object and key, so that unchanged content is detected.
 
-`decide` reads it, `evolve` writes it. The engine is handed one; `MemoryHistory` is the honest double: everything in
-memory, and in the snapshots.
+`decide` reads it, `evolve` writes it. The engine is given one; `MemoryHistory` is a complete implementation that
+keeps everything in memory and in the snapshots.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Section = tuple[str, bytes, tuple[()]]  # As in a snapshot: kind, and facts as J
 
 
 class Noting(Protocol):
-    """What `note` needs of a history. `about` is the object."""
+    """The part of a history that `note` needs. `about` is the object."""
 
     def get(self, about: str, key: bytes) -> Version | None: ...
 
@@ -32,22 +32,22 @@ class Noting(Protocol):
 
 class History(Noting, Protocol):
     def compare(self, about: str, keys: Sequence[bytes], digests: Sequence[bytes]) -> Compared:
-        """Do the newest versions of keys have these contents?"""
+        """Compare the newest versions of keys with these contents."""
 
     def note_table(self, run: KeyedRun) -> bool:
-        """Note all of them in one step. False, and nothing is noted: `note` has to look at each."""
+        """Note all versions of a run in one step. Returns false, and notes nothing, if each needs `note`."""
 
     def versions(self, about: str, key: bytes, most: int) -> list[Version]:
-        """Those that can still be told, newest first."""
+        """The versions that are still known, newest first."""
 
     def refusal(self, new_keys: int) -> Reason | None:
-        """Why no more versions can be taken, so many of them of new keys, if they cannot."""
+        """Why the history cannot take more versions, `new_keys` of them with new keys; None if it can."""
 
     def sections(self) -> Iterator[Section]:
-        """What belongs into a snapshot of the engine."""
+        """The sections of the history in a snapshot of the engine."""
 
     def restore(self, facts: bytes) -> None:
-        """Take one section back."""
+        """Load one section."""
 
 
 def note(
@@ -60,8 +60,8 @@ def note(
     time: Nanos,
     position: Position,
 ) -> None:
-    """A message with an object and a key is a new version of them, unless it says the same as the last one, or is
-    replayed to a history that knows it, or what came after it, already."""
+    """Note a message with an object and a key as a new version, unless it has the same content as the last version,
+    or is replayed to a history that already has it or a later one."""
     known = history.get(about, key)
     if known is None or (known.digest != digest and known.position < position):
         versions = known.versions + 1 if known else 1
@@ -76,7 +76,7 @@ def note_run(history: History, run: KeyedRun) -> None:
         note(history, run.about, key, digest, run.queue, sequence, run.time, position)
 
 
-_unbegun = blake2b(digest_size=VERSION_DIGEST_BYTES).copy  # To make one anew takes as long as to hash 200 bytes.
+_unbegun = blake2b(digest_size=VERSION_DIGEST_BYTES).copy  # Copying a hash is faster than making one.
 
 
 def content_digest(body: bytes) -> bytes:
@@ -133,7 +133,7 @@ class MemoryHistory:
 
 
 class NoHistory(MemoryHistory):
-    """For those who only look at a state: versions are not asked for, and are where they are."""
+    """A history that stores nothing, for tools that only inspect a state."""
 
     def put(self, about: str, key: bytes, version: Version) -> None:
         """Not kept."""

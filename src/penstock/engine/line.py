@@ -1,11 +1,11 @@
-"""A line: messages in the order of a time. The one mechanism behind ready order, delays, leases and lifetimes.
+"""A line: messages ordered by a time. It is the one mechanism for ready order, delays, leases and lifetimes.
 
 An entry is a pair (time, sequence). Most arrive in order and go to the end of a FIFO of flat integer arrays, at 16
-bytes each; the others go to a heap. So adding is O(1) where times grow and O(log n) where they do not.
+bytes each; the others go to a heap. So adding is O(1) if times grow and O(log n) otherwise.
 
-A message that leaves from the middle stays behind as a stale entry. The owner says which entries still hold (an
-entry holds if the message is still in that state with that very time); stale ones are dropped when they reach the
-head, and when they outnumber the living, one chunk is swept with each departure, so that no call does much.
+A message that leaves from the middle stays as a stale entry. The owner knows which entries still hold: an entry holds
+if the message is still in that state with exactly that time. Stale entries are dropped when they reach the head; when
+they outnumber the others, one chunk is swept with each departure, so that no call takes long.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Line:
         self._swept = 0  # The chunk swept last.
         self._last_time = -1
         self._last_sequence = -1
-        self._early: list[tuple[int, int]] = []  # A heap of those that came out of order.
+        self._early: list[tuple[int, int]] = []  # A heap of entries that arrived out of order.
         self.entries = 0
         self.live = 0
 
@@ -68,7 +68,7 @@ class Line:
             heappush(self._early, (time, sequence))
 
     def add_run(self, time: int, first: int, count: int) -> None:
-        """Add following sequences, all with the same time."""
+        """Add consecutive sequences, all with the same time."""
         if time < self._last_time or (time == self._last_time and first <= self._last_sequence):
             for sequence in range(first, first + count):
                 self.add(time, sequence)
@@ -104,7 +104,7 @@ class Line:
             self._last_time, self._last_sequence = int(pairs[-2]), int(pairs[-1])
 
     def first(self) -> tuple[int, int] | None:
-        """The head. It holds, because whatever leaves the line trims it."""
+        """The head. It holds, because every departure trims the line."""
         early = self._early
         head = self._head
         chunk = self._chunks[0]
@@ -114,18 +114,18 @@ class Line:
         return early[0] if early else None
 
     def peek(self, count: int, holds: Holds, until: int = NEVER_NS) -> list[tuple[int, int]]:
-        """The first `count` entries that hold, in order and none later than `until`, changing nothing."""
+        """The first `count` entries that hold, in order and none later than `until`. Changes nothing."""
         chosen: list[tuple[int, int]] = []
         for pair in merge(self._in_order(), self._early_in_order()) if self._early else self._in_order():
             if len(chosen) >= count or pair[0] > until:
                 break
-            # A message that came back to this line with the very time of its stale entry holds twice.
+            # A message that came back to this line with the same time as its stale entry has two entries that hold.
             if holds(*pair) and pair not in chosen[-1:]:
                 chosen.append(pair)
         return chosen
 
     def leave(self, time: int, sequence: int, holds: Holds) -> None:
-        """A message has left the line, wherever in it it stood."""
+        """Remove a message from any place in the line."""
         self.live -= 1
         head = self._head
         chunk = self._chunks[0]
@@ -143,7 +143,7 @@ class Line:
                 self._sweep(holds)
 
     def leave_many(self, sequences: list[int], holds: Holds) -> None:
-        """As `leave`, for messages in the order of their sequences, each once."""
+        """Like `leave`, for messages in the order of their sequences, each once."""
         self.live -= len(sequences)
         at = 0
         while at < len(sequences) and (dropped := self._drop_run(sequences, at)):
@@ -154,7 +154,8 @@ class Line:
                 self._sweep(holds)
 
     def _drop_run(self, sequences: list[int], at: int) -> int:
-        """Drop from the first chunk what stands there in the order of the sequences from `at` on; how many."""
+        """Drop entries at the head of the first chunk as long as they match the sequences from `at` on. Returns how
+        many."""
         chunk, head = self._chunks[0], self._head
         count = min((len(chunk) - head) // 2, len(sequences) - at)
         if chunk[head + 1 : head + 2 * count : 2].tolist() != sequences[at : at + count]:
@@ -164,8 +165,8 @@ class Line:
         return count
 
     def head_run(self, count: int) -> NDArray[np.int64]:
-        """The first entries as pairs of time and sequence, `count` at most, as far as their sequences follow each
-        other and none came out of order."""
+        """The first entries as pairs of time and sequence, at most `count`, as long as their sequences are
+        consecutive and none arrived out of order."""
         if self._early:
             return _NO_PAIRS
         pairs = np.frombuffer(self._chunks[0], dtype=np.int64)[self._head : self._head + 2 * count]
@@ -178,13 +179,13 @@ class Line:
         return pairs[: 2 * length].reshape(-1, 2).copy()
 
     def sequences(self) -> NDArray[np.int64]:
-        """Of all entries, in order and each once, stale ones too."""
+        """The sequences of all entries, in order and each once, including stale ones."""
         pairs = np.concatenate([np.frombuffer(chunk.tobytes(), dtype=np.int64) for chunk in self._chunks])
         early = np.array([sequence for _, sequence in self._early], dtype=np.int64)
         return np.unique(np.concatenate((pairs[self._head + 1 :: 2], early)))
 
     def until(self, time: int) -> NDArray[np.int64]:
-        """The sequences of all entries up to this time, in no order, stale ones too."""
+        """The sequences of all entries up to this time, in no order, including stale ones."""
         early = np.array([sequence for each, sequence in self._early if each <= time], dtype=np.int64)
         found = [early]
         start = self._head
@@ -204,7 +205,7 @@ class Line:
             start = 0
 
     def _early_in_order(self) -> Iterator[tuple[int, int]]:
-        """The heap from its top, without taking it apart: no child comes before its parent."""
+        """The entries of the heap in order, without changing it: no child comes before its parent."""
         early = self._early
         frontier = [(early[0], 0)] if early else []
         while frontier:
@@ -218,7 +219,7 @@ class Line:
         self._drop_to(self._head + 2)
 
     def _drop_to(self, head: int) -> None:
-        """Drop what stands before `head` in the first chunk."""
+        """Drop the entries before `head` in the first chunk."""
         self.entries -= (head - self._head) // 2
         self._head = head
         while self._head >= len(self._chunks[0]):  # A swept chunk may be empty.
@@ -243,7 +244,7 @@ class Line:
             self._drop_in_order()
 
     def _sweep(self, holds: Holds) -> None:
-        """Drop the stale entries of one chunk, or of the heap when it is they that pile up there."""
+        """Drop the stale entries of one chunk, or of the heap if most of them are there."""
         if len(self._early) > self.live + _STALE_ALLOWED:
             self.entries -= len(self._early)
             self._early = [pair for pair in self._early if holds(*pair)]

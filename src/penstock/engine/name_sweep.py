@@ -1,4 +1,4 @@
-"""A sweep over everything that uses names, a slice at a time, so that names that nobody uses can be forgotten."""
+"""A sweep over everything that uses names, a slice at a time, to find names that are no longer used."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _COLUMNS = ("content_type", "sender", "object", "topics", "consumer")
 
 
 class NameSweep:
-    """One look at everything that uses names. The engine goes on meanwhile: `Names` itself keeps the names that are
-    asked for, or that belong to a message that moves from one queue to another."""
+    """One pass over everything that uses names. The engine continues meanwhile: `Names` keeps the names that are
+    looked up, or that belong to a message that moves from one queue to another."""
 
     def __init__(self, state: EngineState) -> None:
         self._state = state
@@ -25,7 +25,7 @@ class NameSweep:
         state.names.begin_sweep()
 
     def step(self) -> bool:
-        """Look at one slice; False at the end, when there may be names to forget."""
+        """Examine one slice. Returns false at the end, when there may be names to forget."""
         if next(self._slices, False):
             return True
         self._state.names.have_been_swept()

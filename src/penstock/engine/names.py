@@ -1,11 +1,12 @@
-"""Names that repeat (content types, senders, objects, topics, consumers) are numbers, defined by events in the log.
+"""Stores names that repeat (content types, senders, objects, topics, consumers) as numbers, defined by events in the
+log.
 
-A name is forgotten when nobody uses it any more. A sweep looks at every row and every receiver, a slice at a time; a
-name that it did not meet, and that nobody has asked for since it began, is not in use. Forgetting is an event, so a
-replay forgets the same names at the same place. The event repeats the text: whoever reads the log later may meet the
-number after the definition was removed with its segment.
+A name that is no longer used is forgotten. A sweep examines every row and every receiver, a slice at a time; a name
+that it did not find, and that was not looked up since it began, is unused. Forgetting is an event, so a replay
+forgets the same names at the same place. The event repeats the text, because readers of the log may meet the number
+after the segment with the definition was removed.
 
-Numbers count on and are not used again, except that they begin anew after two billion.
+Numbers increase and are not reused, except that they start again after two billion.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ class Names:
     def __init__(self, most: int = limits.NAMES_DEFAULT) -> None:
         self.most = most
         self.texts: dict[int, str] = {0: ""}  # Number 0 is no name.
-        self.last = 0  # The number that was given out last.
-        self.characters = 0  # Of all texts.
-        self.recalled: OrderedDict[int, str] = OrderedDict()  # Forgotten lately: for readers of the log. No state.
-        # A name stands in one of the two: asked for since the sweep under way began, or not. Without a sweep, all
-        # stand in the first, so that what is used often is found at once.
+        self.last = 0  # The number that was assigned last.
+        self.characters = 0  # Total length of all texts.
+        self.recalled: OrderedDict[int, str] = OrderedDict()  # Recently forgotten, for readers of the log. Not state.
+        # Each name is in one of the two: looked up since the current sweep began, or not. Without a sweep, all are in
+        # the first, so that one lookup finds them.
         self.numbers: dict[str, int] = {"": 0}
         self._unasked: dict[str, int] = {}
-        self._doomed: list[int] = []  # At the end of a sweep: to be forgotten, unless somebody asks for them first.
-        self._swept_at = limits.NAMES_SWEPT_MIN  # How many names are worth the next sweep.
-        self._refused = False  # Since the last sweep.
+        self._doomed: list[int] = []  # At the end of a sweep: to be forgotten, unless they are looked up first.
+        self._swept_at = limits.NAMES_SWEPT_MIN  # With this many names, the next sweep is worthwhile.
+        self._refused = False  # Whether a name was refused since the last sweep.
 
     def __len__(self) -> int:
         return len(self.texts) - 1
 
-    # ── Asked for ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── Look-ups ────────────────────────────────────────────────────────────────────────────────────────────
 
     def known(self, text: str) -> int:
-        """The number of a name that has one, else 0. Whoever asks may use it, so a sweep leaves it alone."""
+        """The number of a name, 0 if it has none. The caller may use the number, so a sweep keeps the name."""
         number = self.numbers.get(text)
         if number is None:
             number = self._unasked.pop(text, 0)
@@ -50,8 +51,8 @@ class Names:
         return number
 
     def refusal(self, text: str, more: int, more_characters: int) -> Refused | None:
-        """Why there is no room for a new name, if there is none. All names are bounded by their number, and long ones
-        by their length as well. `more`: how many names a decision has defined that are not applied yet."""
+        """Why there is no room for a new name; None if there is. Both the number of names and their total length are
+        limited. `more`, `more_characters`: names of the current decision that are not applied yet."""
         count, characters = len(self) + more, self.characters + more_characters
         most_characters = max(self.most * limits.NAMES_CHARACTERS_EACH, limits.NAMES_CHARACTERS_MIN)
         is_too_long = len(text) > limits.NAMES_CHARACTERS_EACH and characters + len(text) > most_characters
@@ -69,7 +70,7 @@ class Names:
             if number not in self.texts:
                 return number
 
-    # ── Changed by events ───────────────────────────────────────────────────────────────────────────────────
+    # ── Changes by events ───────────────────────────────────────────────────────────────────────────────────
 
     def define(self, number: int, text: str) -> None:
         assert number not in self.texts, "a number stands for one name"
@@ -88,11 +89,11 @@ class Names:
         if len(self.recalled) > limits.NAMES_RECALLED_MAX:
             self.recalled.popitem(last=False)
 
-    # ── Swept ───────────────────────────────────────────────────────────────────────────────────────────────
+    # ── Sweeps ──────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def are_worth_a_sweep(self) -> bool:
-        """Has the table grown much since the last sweep, or was somebody refused?"""
+        """Whether the table has grown much since the last sweep, or a name was refused."""
         return self._refused or len(self) >= self._swept_at
 
     @property
@@ -101,11 +102,11 @@ class Names:
 
     @property
     def has_unused(self) -> bool:
-        """After a sweep: are there names left to forget?"""
+        """Whether a sweep has ended and there are names left to forget."""
         return bool(self._doomed)
 
     def some_unused(self, most: int) -> list[tuple[int, str]]:
-        """After a sweep: names that it has not met, and that nobody has asked for. Each is given once."""
+        """After a sweep: names that it did not find and that were not looked up. Each is returned once."""
         some = self._doomed[-most:]
         del self._doomed[-most:]
         pairs = [(number, self.texts[number]) for number in some]
@@ -118,19 +119,19 @@ class Names:
         del self._unasked[""]
 
     def keep(self, numbers: Iterable[int]) -> None:
-        """These are in use."""
+        """Mark names as used."""
         for number in numbers:
             self.known(self.texts[number])
 
     def have_been_swept(self) -> None:
-        """Everything that uses names was looked at."""
+        """Note that everything that uses names was examined."""
         self._doomed = list(self._unasked.values())
 
     def end_sweep(self) -> None:
         self._doomed = []
         self._unasked, unused = {}, self._unasked
         self.numbers |= unused
-        # Half of the room that is left, at most: so that a sweep has time to find some before it is gone.
+        # At most half of the remaining room is filled first, so that a sweep can free names before it is used up.
         grown = max(limits.NAMES_SWEPT_MIN, min(2 * len(self), (len(self) + self.most) // 2))
         self._swept_at = max(grown, len(self) + limits.NAMES_SWEPT_MIN // 4)
 
@@ -150,7 +151,7 @@ class Names:
 
 
 class StoredNames(msgspec.Struct, omit_defaults=True):
-    """The table in a snapshot. A version that never forgot a name wrote the texts alone, in the order of numbers."""
+    """The table in a snapshot. A version that never forgot names wrote only the texts, in the order of numbers."""
 
     names: list[str]
     numbers: list[int] = []

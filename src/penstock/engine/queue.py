@@ -1,4 +1,4 @@
-"""One queue: its rows, and the lines its messages stand in."""
+"""One queue: its rows, and the lines of its messages."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Queue:
         self.groups = Groups()
         self.digests = Digests()
         self.topics: TopicIndex | None = None  # Made for the first message that has topics.
-        self.armed: Nanos = NEVER_NS  # When the engine looks at this queue's deadlines next.
+        self.armed: Nanos = NEVER_NS  # When the engine checks this queue's deadlines next.
 
     # Views
 
@@ -87,8 +87,8 @@ class Queue:
         return chosen
 
     def ready_run(self, count: int, now: Nanos) -> tuple[int, NDArray[Any]] | None:
-        """The messages that leave next, as the first sequence and a table, if they are alike enough to be taken in
-        one go: following sequences of one priority, none of them stale or expired."""
+        """The messages that leave next, as the first sequence and a table, if they can be taken together: consecutive
+        sequences of one priority, none of them stale or expired."""
         wanted = min(count, self.ready)
         line = next((line for level in self._priorities if (line := self._ready[-level]).live), None)
         if line is None or wanted < RUN_MESSAGES_MIN or line.live < wanted:
@@ -103,7 +103,7 @@ class Queue:
         return None if (rows["expires_at"] <= now).any() else (first, rows)
 
     def _living(self, line: Line, count: int, now: Nanos) -> list[tuple[int, Row]]:
-        """Entries of a ready line that have not expired: one that has only waits for the tick."""
+        """Entries of a ready line that have not expired. An expired message only waits for the next tick."""
 
         def holds(time: Nanos, sequence: int) -> bool:
             row = self.rows.get(sequence)
@@ -131,11 +131,12 @@ class Queue:
         return min([self.groups.next_end(), *[head[0] for head in heads if head]])
 
     def worker(self, sequence: int, row: Row) -> int:
-        """Who has the lease; nobody, if the same name owes a confirmation of its own, for which it would be taken."""
+        """The consumer with the lease; 0 if that name also owes a confirmation of its own, to avoid confusing the
+        two."""
         return 0 if self.groups.owes(row.consumer, sequence) else row.consumer
 
     def completes(self, sequence: int, besides: int = 0) -> bool:
-        """Does one more confirmation make their number full? `besides`: those that are not applied yet."""
+        """Whether one more confirmation is enough. `besides`: confirmations that are not applied yet."""
         needed = self.settings.confirmations
         if needed <= 1:
             return False
@@ -145,7 +146,7 @@ class Queue:
     # Changes
 
     def enter(self, sequence: int, state: int, visible_at: Nanos, priority: int, expires_at: Nanos) -> None:
-        """A message whose row was added lines up."""
+        """Add a message, whose row exists, to its lines."""
         self.last_sequence = sequence
         line = self._ready.get(priority) if state == READY else None
         if line is not None:
@@ -158,7 +159,7 @@ class Queue:
     def enter_run(
         self, first: int, count: int, state: int, visible_at: Nanos, priority: int, expires_at: Nanos
     ) -> None:
-        """As `enter`, for messages with following sequences and the same times."""
+        """Like `enter`, for messages with consecutive sequences and the same times."""
         self._enter(state, visible_at, priority, first)
         line = self._ready[priority] if state == READY else self.delayed
         line.add_run(visible_at, first + 1, count - 1)
@@ -167,7 +168,7 @@ class Queue:
         self.last_sequence = first + count - 1
 
     def index_topics(self, number: int, first: int, count: int = 1) -> None:
-        """Messages that have lined up have topics."""
+        """Index messages with consecutive sequences by the number of their topics."""
         if self.topics is None:
             self.topics = TopicIndex()
         if count == 1:
@@ -181,13 +182,13 @@ class Queue:
         self._enter(state, visible_at, row.priority, sequence)
 
     def lease(self, sequence: int, row: Row, visible_at: Nanos, receives: int, consumer: int) -> None:
-        """As `change`, for the way that most messages go."""
+        """Like `change`, for the most frequent case."""
         self.rows.change(sequence, visible_at, receives, consumer, LEASED)
         self._leave(row, sequence)
         self.leases.add(visible_at, sequence)
 
     def lease_run(self, first: int, visible_at: Nanos, receives: list[int], consumer: int) -> None:
-        """As `lease`, for ready messages with following sequences at the head of their line."""
+        """Like `lease`, for ready messages with consecutive sequences at the head of their line."""
         row = self.rows.get(first)
         assert row is not None
         self.rows.change_run(first, visible_at, receives, consumer, LEASED)
@@ -195,7 +196,7 @@ class Queue:
         self.leases.add_run(visible_at, first, len(receives))
 
     def hand_over_run(self, first: int, count: int) -> None:
-        """As `remove`, for ready messages with following sequences at the head of their line."""
+        """Like `remove`, for ready messages with consecutive sequences at the head of their line."""
         row = self.rows.get(first)
         assert row is not None
         sequences = list(range(first, first + count))
@@ -204,7 +205,7 @@ class Queue:
         self._end_many(sequences, mortal)
 
     def finish_many(self, sequences: list[int]) -> None:
-        """As `remove`, for leased messages."""
+        """Like `remove`, for leased messages."""
         ordered = sorted(sequences)
         mortal = self.rows.remove_many(ordered)
         self.leases.leave_many(ordered, self.rows.is_leased)
@@ -222,13 +223,13 @@ class Queue:
             self.topics.trim(self.rows.count, self.rows.is_there)
 
     def keep(self, sequence: int, row: Row, receives: int, consumer: int) -> None:
-        """A message leaves the workers' lines and stays for receivers."""
+        """Remove a message from the workers' lines, and keep it for receivers."""
         self.rows.change(sequence, row.visible_at, receives, consumer, KEPT)
         self._leave(row, sequence)
         self.kept += 1
 
     def set_aside(self, sequence: int, row: Row, consumer: int) -> None:
-        """A message cannot be read: no worker and no receiver gets it. The same body may be published again."""
+        """Hide a damaged message from workers and receivers. The same body may be published again."""
         visible_at = NEVER_NS if row.state == KEPT else row.visible_at
         self.rows.change(sequence, visible_at, row.receives, consumer, DAMAGED)
         self._leave(row, sequence)
@@ -252,7 +253,7 @@ class Queue:
             self.topics.trim(self.rows.count, self.rows.is_there)
 
     def mature(self, now: Nanos, count: int) -> bool:
-        """Let delayed messages whose time has come become ready, `count` at most. True if there were any."""
+        """Make delayed messages ready whose time has come, at most `count`. Returns whether there were any."""
         matured = False
         for _ in range(count):
             head = self.delayed.first()
@@ -280,7 +281,7 @@ class Queue:
             self.delayed.add(visible_at, sequence)
 
     def _leave(self, row: Row, sequence: int) -> None:
-        """Leave the line of the state in `row`, which the message is no longer in."""
+        """Remove a message from the line of its old state, which is in `row`."""
         if row.state == READY:
             line = self._ready[row.priority]
             line.leave(row.visible_at, sequence, self.rows.is_ready)
@@ -302,13 +303,13 @@ class Queue:
             self._close(priority)
 
     def _close(self, priority: int) -> None:
-        """An empty line is not kept, but for the last one."""
+        """Drop the line of a priority if it is empty, but not the last line."""
         if len(self._priorities) > 1:
             del self._ready[priority]
             self._priorities.remove(-priority)
 
     def line_up(self) -> None:
-        """Line restored messages up again: every line is a function of the rows."""
+        """Build the lines from restored rows."""
         self.groups.line_up()
         pieces = [
             (sequences, *(rows[name].copy() for name in _LINED_UP_BY)) for sequences, rows in self.rows.tables()

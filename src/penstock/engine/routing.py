@@ -1,7 +1,7 @@
-"""From topics to queues: the root of a topic names a queue, the patterns of channels say who else wants it.
+"""Finds the queues for topics: the root of a topic names a queue, and the patterns of channels choose further ones.
 
-A pattern is a topic, or the beginning of topics with a star at its end. Which channels want a set of topics is looked
-up once for every length of beginning in use, and remembered until a channel changes.
+A pattern is a topic, or a prefix of topics with a star at its end. The channels for a set of topics are found with
+one lookup for each length of prefix in use, and cached until a channel changes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ DEFAULT_QUEUE = "default"
 
 
 def roots(topics: tuple[str, ...], about: str) -> tuple[str, ...]:
-    """The names of the queues, each once. Without a topic: the object's, else the default."""
+    """The names of the queues, each once. Without a topic, the object names the queue; without both, it is the
+    default."""
     if not topics:
         return (about or DEFAULT_QUEUE,)
     return tuple(dict.fromkeys([topic.partition(".")[0] for topic in topics]))
@@ -23,11 +24,11 @@ class Routing:
         self._patterns: dict[int, tuple[str, ...]] = {}  # By channel.
         self._exact: dict[str, set[int]] = {}
         self._beginnings: dict[str, set[int]] = {}
-        self._lengths: list[int] = []  # Of the beginnings.
+        self._lengths: list[int] = []  # Of the prefixes in use.
         self._known: dict[tuple[str, ...], tuple[int, ...]] = {}
 
     def assign(self, queue: int, patterns: tuple[str, ...]) -> None:
-        """A queue was made or changed; without patterns it is no channel."""
+        """Set the patterns of a queue; without patterns it is no channel."""
         if self._patterns.get(queue, ()) == patterns:
             return
         self.remove(queue)
@@ -38,7 +39,7 @@ class Routing:
             self._changed()
 
     def remove(self, queue: int) -> None:
-        """A queue has gone."""
+        """Forget a queue that was removed."""
         patterns = self._patterns.pop(queue, ())
         for table, text in map(self._entry, dict.fromkeys(patterns)):
             table[text].remove(queue)
@@ -51,7 +52,7 @@ class Routing:
         return sorted(self._patterns)
 
     def channels(self, topics: tuple[str, ...]) -> tuple[int, ...]:
-        """The numbers of the channels that want one of the topics, in order."""
+        """The numbers of the channels with a pattern for one of the topics, in order."""
         found = self._known.get(topics)
         if found is None:
             found = tuple(sorted({number for topic in topics for number in self._wanting(topic)}))

@@ -1,8 +1,8 @@
-"""What is kept in memory of each message of a queue: a row of 80 bytes, found by its sequence number.
+"""The rows of a queue: what is kept in memory of each message, 80 bytes, found by sequence.
 
-Rows live in chunks of neighbouring sequences, each one flat byte string that is freed with its last message. So ten
-million waiting messages are well under a gigabyte, and a snapshot is a copy of bytes. Bodies are not here: a row
-holds the place of the message's extent in the log.
+Rows are in chunks of neighbouring sequences, each one flat byte string that is freed with its last message. So ten
+million waiting messages need well under a gigabyte, and a snapshot is a copy of bytes. Bodies are not in memory: a
+row has the position of the message's extent in the log.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.limits import NEVER_NS, ROWS_PER_CHUNK
 from penstock.model.lifecycle import DELAYED, GONE, LEASED, READY
 
 _ROW = Struct("<qIIBxHIQqqIIIIqII")
-_LEASE = Struct("<qIIB")  # The part of a row that changes; it stands first.
+_LEASE = Struct("<qIIB")  # The part of a row that changes; it comes first.
 _EXPIRES_AT = Struct("<q")
 _POSITION = Struct("<Q")
 _STATE_OFFSET = 16
@@ -29,7 +29,7 @@ _EXPIRES_AT_OFFSET = 40
 ROW_BYTES = _ROW.size
 _SHIFT = ROWS_PER_CHUNK.bit_length() - 1
 _MASK = ROWS_PER_CHUNK - 1
-_LIVE = ROWS_PER_CHUNK * ROW_BYTES  # The last byte of a chunk counts its living rows.
+_LIVE = ROWS_PER_CHUNK * ROW_BYTES  # The last byte of a chunk counts its live rows.
 _EMPTY_CHUNK = bytes(_LIVE + 1)
 _EMPTY_ROW = bytes(ROW_BYTES)
 _CHUNKS_PER_TABLE = 128  # A piece of a snapshot takes about half a millisecond.
@@ -64,7 +64,7 @@ _OLD_ROW_DTYPE = np.dtype([(name, ROW_DTYPE[name]) for name in _OLD_NAMES])  # I
 
 
 class Row(NamedTuple):
-    visible_at: int  # When it is ready; while leased, when the lease runs out.
+    visible_at: int  # When the message is ready; while it is leased, when the lease runs out.
     receives: int
     consumer: int  # Who has, or had, the lease.
     state: int
@@ -77,7 +77,7 @@ class Row(NamedTuple):
     headers_bytes: int
     content_type: int
     sender: int
-    lease_ns: int  # Its own; 0: what the queue says.
+    lease_ns: int  # Of this message; 0 if that of the queue applies.
     object: int
     topics: int
 
@@ -86,7 +86,7 @@ class Row(NamedTuple):
         return self.content_type, self.sender, self.object, self.topics, self.consumer
 
 
-_as_row = tuple.__new__  # What `Row._make` does, without its check of the length: half the time.
+_as_row = tuple.__new__  # Like `Row._make` without its check of the length, in half the time.
 
 
 class Rows:
@@ -95,7 +95,7 @@ class Rows:
     def __init__(self) -> None:
         self._chunks: dict[int, bytearray] = {}
         self.count = 0
-        # The row read last: `evolve` asks for the very one that `decide` has just looked at.
+        # The row read last: `evolve` usually asks for the row that `decide` has just read.
         self._read = -1
         self._row: Row | None = None
 
@@ -109,7 +109,7 @@ class Rows:
         self.count += 1
 
     def add_run(self, first: int, rows: NDArray[Any]) -> None:
-        """Add the rows of following sequences."""
+        """Add the rows of consecutive sequences."""
         data = rows.tobytes()
         at = 0
         for number, start, stop in spans(first, len(rows)):
@@ -136,7 +136,7 @@ class Rows:
         return row
 
     def run(self, first: int, count: int) -> NDArray[Any] | None:
-        """The rows of following sequences, or None where a whole chunk is missing."""
+        """The rows of consecutive sequences; None if a whole chunk is missing."""
         pieces = []
         for number, start, stop in spans(first, count):
             chunk = self._chunks.get(number)
@@ -146,7 +146,7 @@ class Rows:
         return np.frombuffer(b"".join(pieces), dtype=ROW_DTYPE)
 
     def many(self, sequences: list[int]) -> NDArray[Any] | None:
-        """The rows of messages, in the order asked for; None if one is not there, or asked for twice."""
+        """The rows of messages, in the order asked for; None if one does not exist or is asked for twice."""
         first, last = min(sequences), max(sequences)
         if last - first + 1 == len(sequences):
             rows, wanted = self.run(first, len(sequences)), np.array(sequences) - first
@@ -163,7 +163,7 @@ class Rows:
         at = (sequence & _MASK) * ROW_BYTES
         return chunk[at : at + ROW_BYTES] if chunk is not None else b""
 
-    # The four below say whether an entry of a line still holds: see `Line`.
+    # These four methods decide whether an entry of a line still holds: see `Line`.
 
     def is_ready(self, time: int, sequence: int) -> bool:
         return self._holds(sequence, READY, time)
@@ -182,7 +182,7 @@ class Rows:
         return bool(now_state == state and now_visible_at == visible_at)
 
     def is_alive(self, time: int, sequence: int) -> bool:
-        """Does the message exist, and does it expire at this time?"""
+        """Whether the message exists and expires at this time."""
         chunk = self._chunks.get(sequence >> _SHIFT)
         if chunk is None:
             return False
@@ -197,7 +197,7 @@ class Rows:
         _LEASE.pack_into(chunk, (sequence & _MASK) * ROW_BYTES, visible_at, receives, consumer, state)
 
     def change_run(self, first: int, visible_at: int, receives: list[int], consumer: int, state: int) -> None:
-        """As `change`, for following sequences."""
+        """Like `change`, for consecutive sequences."""
         self._read = -1
         rows = self.run(first, len(receives))
         assert rows is not None
@@ -229,7 +229,7 @@ class Rows:
             del self._chunks[number]
 
     def remove_many(self, sequences: list[int]) -> list[int]:
-        """As `remove`, for several in order; those of them that had a last moment."""
+        """Like `remove`, for several in order. Returns those that had an expiry time."""
         if sequences and sequences[-1] - sequences[0] == len(sequences) - 1:
             return self._remove_run(sequences[0], len(sequences))
         self._read = -1
@@ -262,7 +262,7 @@ class Rows:
         return mortal
 
     def oldest(self) -> Row | None:
-        """The message with the lowest sequence: chunks are made, and kept, in order."""
+        """The message with the lowest sequence. Chunks are kept in order."""
         for number, chunk in self._chunks.items():
             for slot in range(ROWS_PER_CHUNK):
                 if chunk[slot * ROW_BYTES + _STATE_OFFSET] != GONE:
@@ -270,7 +270,7 @@ class Rows:
         return None
 
     def window(self, first: int, count: int) -> NDArray[Any]:
-        """The rows of following sequences, as a table; a row that is not there has the state GONE."""
+        """The rows of consecutive sequences as a table; a row that does not exist has the state GONE."""
         chunks = [
             (self._chunks.get(number, _EMPTY_CHUNK), start, stop) for number, start, stop in spans(first, count)
         ]
@@ -278,7 +278,7 @@ class Rows:
         return np.frombuffer(b"".join(pieces), dtype=ROW_DTYPE)
 
     def first_from(self, sequence: int) -> int | None:
-        """The first message that is there at this sequence or later."""
+        """The first sequence from this one on that has a message."""
         number = self._chunk_from(sequence >> _SHIFT)
         while number is not None:
             chunk = self._chunks[number]
@@ -289,7 +289,8 @@ class Rows:
         return None
 
     def _chunk_from(self, number: int) -> int | None:
-        """The first chunk from this one on, which mostly is this one or one near. They are kept in order."""
+        """The first existing chunk from this one on, which usually is this one or near it. Chunks are kept in
+        order."""
         chunks = self._chunks
         if number in chunks:
             return number
@@ -303,13 +304,14 @@ class Rows:
         return numbers[bisect_right(numbers, near)]
 
     def piece_from(self, sequence: int, chunks: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
-        """The messages at this sequence and later, of so many chunks, as sequences and a table."""
+        """The messages from this sequence on, of at most `chunks` chunks, as sequences and a table."""
         sequences, rows = self._table(self._chunks_from(sequence >> _SHIFT, chunks))
         chosen = slice(int(np.searchsorted(sequences, sequence)), None)
         return sequences[chosen], rows[chosen]
 
     def _chunks_from(self, number: int, count: int) -> list[int]:
-        """The next chunks from this one on. Far apart, a list of all of them is cheaper than a look for each."""
+        """The next chunks from this one on. If they are far apart, listing all chunks is cheaper than searching
+        each."""
         chunks = self._chunks
         end = number + max(_NEAR_CHUNKS, 8 * count)
         near = [each for each in range(number, min(end, number + count)) if each in chunks]
@@ -322,7 +324,7 @@ class Rows:
         return near + every[start : start + count - len(near)]
 
     def at(self, sequences: list[int]) -> NDArray[Any]:
-        """The rows of messages, in the order asked for; a row that is not there has the state GONE."""
+        """The rows of messages, in the order asked for; a row that does not exist has the state GONE."""
         rows = [self._bytes_of(sequence) or _EMPTY_ROW for sequence in sequences]
         return np.frombuffer(b"".join(rows), dtype=ROW_DTYPE)
 
@@ -331,7 +333,7 @@ class Rows:
         return chunk is not None and chunk[(sequence & _MASK) * ROW_BYTES + _STATE_OFFSET] != GONE
 
     def newest_first(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """All rows in pieces, the last piece first: of each the first sequence, and a table as of `window`."""
+        """All rows in pieces, the last piece first: the first sequence of each, and a table like that of `window`."""
         for number in reversed(self._chunks):
             yield number << _SHIFT, self.window(number << _SHIFT, ROWS_PER_CHUNK)
 
@@ -353,7 +355,7 @@ class Rows:
         return sequences[living], rows[living]
 
     def restore(self, columns: Columns) -> None:
-        """Take one piece back."""
+        """Load one piece."""
         sequences = columns[0].view(np.int64)
         rows = columns[1].view(ROW_DTYPE) if _has_all(columns) else _widened(columns[1].view(_OLD_ROW_DTYPE))
         self.count += len(sequences)
@@ -369,7 +371,7 @@ class Rows:
 
 
 def spans(first: int, count: int) -> Iterator[tuple[int, int, int]]:
-    """Where the rows of following sequences are: chunk, first slot, and the slot after the last one."""
+    """Where the rows of consecutive sequences are: chunk, first slot, and the slot after the last one."""
     last = first + count
     while first < last:
         slot = first & _MASK
@@ -384,7 +386,7 @@ def _has_all(columns: Columns) -> bool:
 
 
 def _widened(rows: NDArray[Any]) -> NDArray[Any]:
-    """Rows of an older snapshot: object and topics are not known."""
+    """Rows of an older snapshot, whose object and topics are not known, in the current format."""
     wide = np.zeros(len(rows), dtype=ROW_DTYPE)
     wide[_OLD_NAMES] = rows
     return wide

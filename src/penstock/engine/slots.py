@@ -1,9 +1,8 @@
-"""What is known of a message and a receiver: one slot of 16 bytes for each pair of which there is something to know.
+"""Slots: the state of a message for one receiver, 16 bytes for each pair that has one.
 
-A slot says that the message is to be delivered again unless a result comes, where in the log the result is, that
-there will be none, or until when the receiver has the message. Slots live in chunks of neighbouring sequences, first
-by sequence and then by receiver, so that a message that goes takes all of its slots with it without asking every
-receiver.
+A slot records that the message is to be delivered again unless a result comes, where in the log the result is, that
+there will be none, or until when the receiver holds the message. Slots are in chunks of neighbouring sequences, first
+by sequence and then by receiver, so that all slots of a message are removed without visiting every receiver.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ _CHUNKS_PER_TABLE = 256
 
 class Slot(NamedTuple):
     state: int
-    size: int  # Of a result; of what is awaited or held, the deliveries so far.
-    value: int  # The position of a result; of what is awaited, when it is due again; of what is held, until when.
+    size: int  # The size of a stored result; if one is awaited or the message held, the deliveries so far.
+    value: int  # The position of a stored result; if awaited, when it is due again; if held, until when.
 
 
 class Stored(NamedTuple):
-    """Where a result is."""
+    """Where a result is in the log."""
 
     receiver: int
     position: Position
@@ -59,7 +58,7 @@ class Slots:
         return slot if slot.state else None
 
     def has_slots(self, receiver: int, first: int, count: int) -> bool:
-        """Is there a slot for one of these consecutive sequences?"""
+        """Whether there is a slot for one of these consecutive sequences."""
         for number, start, stop in spans(first, count):
             chunk = self.slots.get(number, {}).get(receiver)
             if chunk and chunk[start * _SLOT_BYTES : stop * _SLOT_BYTES].strip(b"\0"):
@@ -67,7 +66,7 @@ class Slots:
         return False
 
     def result(self, sequence: int, receiver: int = 0) -> Stored | None:
-        """The result of a receiver; without one, of the first there is."""
+        """The result of a receiver; without a receiver, the first result found."""
         for each in (receiver,) if receiver else self.receivers_of(sequence):
             slot = self.slot(each, sequence)
             if slot and slot.state == STORED:
@@ -75,27 +74,27 @@ class Slots:
         return None
 
     def holds(self, receiver: int, sequence: int, position: Position) -> bool:
-        """Is this receiver's result there, and at this position?"""
+        """Whether this receiver's result is stored at this position."""
         slot = self.slot(receiver, sequence)
         return slot is not None and (slot.state, slot.value) == (STORED, position)
 
     def owes(self, receiver: int, sequence: int) -> bool:
-        """Is a result of this receiver awaited, be it that it has the message now?"""
+        """Whether a result of this receiver is awaited, even if it holds the message now."""
         slot = self.slot(receiver, sequence) if self.slots else None
         return slot is not None and slot.state in (AWAITED, HELD)
 
     def has(self, receiver: int, sequence: int) -> bool:
-        """Has this receiver the message now?"""
+        """Whether this receiver holds the message now."""
         slot = self.slot(receiver, sequence) if self.slots else None
         return slot is not None and slot.state == HELD
 
     def results(self, sequence: int) -> int:
-        """How many receivers have sent one."""
+        """How many receivers have sent a result."""
         slots = [self.slot(receiver, sequence) for receiver in self.receivers_of(sequence)]
         return sum([slot is not None and slot.state == STORED for slot in slots])
 
     def receivers_of(self, sequence: int) -> list[int]:
-        """Those that may have a slot for this message, or have one for a message near it."""
+        """The receivers that have a slot for this message or for one near it."""
         return list(self.slots.get(sequence >> _SHIFT, ()))
 
     def _set(self, receiver: int, sequence: int, state: int, size: int, value: int) -> None:
@@ -116,7 +115,7 @@ class Slots:
                 del self.slots[sequence >> _SHIFT]
 
     def _set_run(self, receiver: int, first: int, count: int, state: int, size: int, value: int) -> None:
-        """As `_set`, for consecutive sequences that have no slot."""
+        """Like `_set`, for consecutive sequences that have no slot."""
         slot = _SLOT.pack(state, size, value)
         for number, start, stop in spans(first, count):
             chunk = self._chunk(receiver, number)
@@ -135,7 +134,7 @@ class Slots:
     # Snapshots
 
     def tables(self) -> Iterator[Columns]:
-        """All slots in use, in bounded pieces: pairs of sequence and receiver, and what is in each."""
+        """All slots in use, in bounded pieces: pairs of sequence and receiver, and the slots."""
         places = [(number, receiver) for number in sorted(self.slots) for receiver in sorted(self.slots[number])]
         for start in range(0, len(places), _CHUNKS_PER_TABLE):
             piece = places[start : start + _CHUNKS_PER_TABLE]
@@ -147,7 +146,7 @@ class Slots:
             yield pairs[used], slots[used]
 
     def restore_slots(self, columns: Columns) -> None:
-        """Take one piece of `tables` back."""
+        """Load one piece of `tables`."""
         pairs, slots = columns[0].view(np.int64).reshape(-1, 2), columns[1].view(SLOT_DTYPE)
         numbers, receivers = pairs[:, 0] >> _SHIFT, pairs[:, 1]
         is_first = np.ones(len(pairs), dtype=np.bool_)  # Of its chunk.

@@ -1,4 +1,4 @@
-"""The whole state as sections of a snapshot, and back."""
+"""Converts the whole state into sections of a snapshot, and back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _QueueFacts(msgspec.Struct):
 
 
 def sections_of(state: EngineState) -> Iterator[Section]:
-    """The state in pieces of bounded size: what `restore` takes."""
+    """The state in pieces of bounded size, for `restore`."""
     names = state.names.stored()
     head = _Head(state.time, state.last_queue, names.names, names.numbers, names.last_name)
     yield "engine", msgspec.json.encode(head), ()
@@ -56,7 +56,7 @@ def _queue_sections(queue: Queue) -> Iterator[Section]:
 
 
 def restore(state: EngineState, sections: Iterable[Section]) -> None:
-    """Take the state of a snapshot. `state` must be new."""
+    """Load a snapshot into `state`, which must be new."""
     assert not state.last_queue
     queue: Queue | None = None
     for kind, facts, columns in sections:
@@ -97,7 +97,7 @@ def _restore_part(queue: Queue, kind: str, columns: Columns) -> None:
 
 
 def _derive(state: EngineState) -> None:
-    """What a snapshot does not say: every line, index and deadline is a function of the rows."""
+    """Rebuild what a snapshot does not contain: lines, indexes and deadlines follow from the rows."""
     for queue in state.queues.values():
         queue.line_up()
         if queue.damaged:

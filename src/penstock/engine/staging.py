@@ -1,11 +1,10 @@
-"""Batches of stream processors, which are to count once and whole, whatever crashes in between.
+"""Batches of stream processors, each of which counts exactly once and as a whole, whatever crashes.
 
-The rows of a batch are staged, in parts that may be tried more than once. A commit names the parts that count, and
-with it the batch is decided: its rows enter their queues step by step, each step a decision that also notes how far
-it has come, so that a crash in between loses nothing and doubles nothing. Of each query the last batch is remembered:
-what comes again is known.
+The rows of a batch are staged, in parts that may be tried more than once. A commit names the parts that count. Then
+the rows enter their queues step by step; each step is a decision that also records the progress, so that a crash
+loses and repeats nothing. The last batch of each query is remembered, so that a repeated batch is recognised.
 
-Staged rows stay in the log, as their sender has written them. What is in memory is where they are.
+Staged rows stay in the log as their sender has written them. Only their positions are in memory.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from penstock.model.values import Nanos, Position
 
 
 class Chunk(NamedTuple):
-    """Where rows are in the log."""
+    """Where staged rows are in the log."""
 
     position: Position
     size: int
@@ -29,7 +28,7 @@ class Chunk(NamedTuple):
 
 
 class StagedBatch(msgspec.Struct):
-    """A batch that nobody has committed yet."""
+    """A batch that is not committed yet."""
 
     query: str
     batch: int
@@ -38,7 +37,7 @@ class StagedBatch(msgspec.Struct):
 
 
 class Admission(msgspec.Struct):
-    """A committed batch whose rows are not all in their queues yet, and where it stands."""
+    """A committed batch whose rows are not all in their queues yet, and its progress."""
 
     query: str
     batch: int
@@ -53,14 +52,14 @@ class Admission(msgspec.Struct):
 
 class Staging:
     def __init__(self) -> None:
-        self.committed: dict[str, int] = {}  # By query, its last batch; who has committed last is last.
+        self.committed: dict[str, int] = {}  # The last batch of each query; the query that committed last comes last.
         self.batches: dict[tuple[str, int], StagedBatch] = {}
         self.admissions: list[Admission] = []  # In the order of their commits.
         self.chunks = 0
         self.bytes = 0
 
     def stands_at(self, query: str, batch: int, at: tuple[int, int]) -> bool:
-        """Is this the batch to admit next, and has it come exactly this far?"""
+        """Whether this batch is the next to be admitted, and its progress is exactly this."""
         first = self.admissions[0] if self.admissions else None
         return first is not None and (first.query, first.batch, (first.chunk, first.row)) == (query, batch, at)
 
@@ -82,7 +81,7 @@ class Staging:
         return StagingFacts(list(self.committed.items()), list(self.batches.values()), self.admissions)
 
     def sections(self) -> Iterator[tuple[str, bytes, Columns]]:
-        """Positions once more as a column, for whoever counts what is still alive in the log."""
+        """The state for a snapshot. Positions are also a column, for counting what is still live in the log."""
         if self.committed or self.batches:
             positions = [chunk.position for chunk in self.all_chunks()]
             yield "staging", msgspec.json.encode(self.facts), (np.array(positions, dtype=np.uint64),)
@@ -96,7 +95,7 @@ class Staging:
         self.chunks, self.bytes = len(chunks), sum(chunk.size for chunk in chunks)
 
     def all_chunks(self) -> Iterator[Chunk]:
-        """Of rows that are not in their queues yet."""
+        """The chunks of all rows that are not in their queues yet."""
         for batch in self.batches.values():
             for chunks in batch.parts.values():
                 yield from chunks
@@ -105,7 +104,7 @@ class Staging:
 
 
 class StagingFacts(msgspec.Struct):
-    """All that is known of staged rows, as it is written to a snapshot."""
+    """The state of staging as it is written to a snapshot."""
 
     committed: list[tuple[str, int]]
     batches: list[StagedBatch]

@@ -1,4 +1,4 @@
-"""What the engine holds: queues, names, routes, staged batches, and when it has something to do next.
+"""The state of the engine: queues, names, routes, staged batches, and the next deadline.
 
 Decisions (`decide/`) read it and events (`evolve/`) change it; nothing here decides anything.
 """
@@ -31,12 +31,12 @@ class EngineState:
         self.numbers: dict[str, int] = {}  # Queue name to number, oldest queue first.
         self.last_queue = 0
         self.routing = Routing()
-        self.damaged_in: set[int] = set()  # Queues in which a message was set aside at some time.
+        self.damaged_in: set[int] = set()  # Queues in which a message was ever set aside.
         self.moved: dict[Place, Place] = {}  # Where a moved message is now, by the place in its id.
         self.origins: dict[Place, Place] = {}  # The reverse.
         self.staging = Staging()
         self.answered = AnsweredRequests()
-        # When `decide(Tick())` and `advance` have something to do next. May be early, never late.
+        # When `decide(Tick())` and `advance` next have something to do. It may be early, but never late.
         self.next_deadline: Nanos = NEVER_NS
         self._deadlines: list[tuple[Nanos, int]] = []  # A heap; a queue's newest entry is its `armed`.
 
@@ -56,7 +56,7 @@ class EngineState:
         return sum([self.queues[number].damaged for number in self.damaged_in if number in self.queues])
 
     def find(self, queue: int, sequence: int) -> tuple[Queue, int, Row] | None:
-        """A message by the place in its id, wherever it has moved."""
+        """A message by the place in its id, even if it was moved."""
         if self.moved:
             queue, sequence = self.moved.get((queue, sequence), (queue, sequence))
         home = self.queues.get(queue)
@@ -66,7 +66,7 @@ class EngineState:
         return None if row is None else (home, sequence, row)
 
     def due(self, now: Nanos) -> list[Queue]:
-        """The queues whose deadline has come. Reads the heap from its top and changes nothing."""
+        """The queues whose deadline has come. Reads the heap and changes nothing."""
         due: dict[int, Queue] = {}
         pending = [0]
         while pending:
@@ -99,19 +99,19 @@ class EngineState:
         return origin
 
     def index_topics(self, queue: Queue, topics: int, first: int, count: int = 1) -> None:
-        """Let messages with consecutive sequences be found by their topics."""
+        """Index messages with consecutive sequences by their topics."""
         self.topics.note(topics)
         queue.index_topics(topics, first, count)
 
     def arm(self, queue: Queue, time: Nanos) -> None:
-        """Look at the deadlines of a queue at this time, or before."""
+        """Check the deadlines of a queue at this time or earlier."""
         if time < queue.armed:
             queue.armed = time
             heappush(self._deadlines, (time, queue.number))
             self.next_deadline = self._deadlines[0][0]
 
     def advance(self, now: Nanos) -> list[int]:
-        """Let delayed messages whose time has come become ready, which needs no event; the queues that got some."""
+        """Make delayed messages ready whose time has come, which needs no event. Returns the queues that got some."""
         woken = []
         deadlines = self._deadlines
         due = []

@@ -1,8 +1,8 @@
-"""Which messages have which topics: so that a search by topic looks at those messages and at no others.
+"""An index of messages by topic, so that a search by topic examines only those messages.
 
-A message names all of its topics by one number. Of each number, the sequences of a queue's messages stand in chunks,
-in order. A message that goes stays behind as a stale entry; when those outnumber what the queue holds, some chunks
-are swept with each change, so that no call does much. A queue whose messages have no topics has no index.
+One number stands for all topics of a message. For each number, the sequences of a queue's messages are in chunks, in
+order. A message that leaves stays as a stale entry; when stale entries outnumber the messages of the queue, some
+chunks are swept with each change, so that no call takes long. A queue whose messages have no topics has no index.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TopicIndex:
 
     def __init__(self) -> None:
         self._chunks: dict[int, list[array[int]]] = {}
-        # The sweep under way: numbers still to be swept, the one being swept, and its chunks.
+        # The current sweep: numbers still to be swept, the one being swept, and its chunks.
         self._unswept_numbers: list[int] = []
         self._swept = 0
         self._unswept: list[array[int]] = []
@@ -37,7 +37,7 @@ class TopicIndex:
 
     @classmethod
     def of(cls, topics: NDArray[np.uint32], sequences: NDArray[np.int64]) -> TopicIndex:
-        """An index of messages, each given by the number of its topics (0: none) and its sequence."""
+        """An index of messages, given by the numbers of their topics (0 for none) and their sequences."""
         index = cls()
         order = np.argsort(topics, kind="stable")
         numbers, first = np.unique(topics[order], return_index=True)
@@ -63,7 +63,7 @@ class TopicIndex:
         self.entries += 1
 
     def add_all(self, number: int, sequences: array[int]) -> None:
-        """As `add`, for many that are in order."""
+        """Like `add`, for many sequences in order."""
         chunks = self._chunks.setdefault(number, [array("q")])
         room = _PER_CHUNK - len(chunks[-1])
         chunks[-1].extend(sequences[:room])
@@ -72,8 +72,7 @@ class TopicIndex:
         self.entries += len(sequences)
 
     def following(self, numbers: Iterable[int], after: int, count: int) -> NDArray[np.int64]:
-        """The next sequences behind one that have one of these topics, in order, `count` at most. Some may be
-        stale."""
+        """The next sequences after `after` with one of these topics, in order, at most `count`. Some may be stale."""
         found = [part for number in numbers for part in self._following(number, after, count)]
         if not found:
             return _NOTHING
@@ -121,13 +120,13 @@ class TopicIndex:
 
 
 class TopicNames:
-    """Every topic that a message has, or had lately, in order, with the numbers it is a part of."""
+    """Every topic that a message has, or recently had, in order, with the numbers of the sets that contain it."""
 
     def __init__(self, names: Names) -> None:
         self._names = names
         self._numbers: set[int] = set()
-        self._topics: list[tuple[str, int]] = []  # With those of some numbers that were forgotten.
-        self._stale = 0  # How many.
+        self._topics: list[tuple[str, int]] = []  # Includes those of some numbers that were forgotten.
+        self._stale = 0  # How many of these there are.
 
     def note(self, number: int) -> None:
         if number not in self._numbers:
@@ -145,7 +144,7 @@ class TopicNames:
             self._topics = [each for each in self._topics if each[1] in self._numbers]
 
     def note_all(self, numbers: Iterable[int]) -> None:
-        """As `note`, for many."""
+        """Like `note`, for many numbers."""
         fresh = set(numbers) - self._numbers
         if fresh:
             self._numbers |= fresh
@@ -153,8 +152,8 @@ class TopicNames:
             self._topics.sort()
 
     def matching(self, pattern: str, most: int) -> list[int] | None:
-        """The numbers with a topic of this name, or with a star at the end of the pattern, of this beginning. None if
-        they are more than `most`."""
+        """The numbers of the sets with a topic that matches the pattern: a name, or a prefix with a star at its end.
+        None if there are more than `most`."""
         is_prefix = pattern.endswith("*")
         start = pattern.removesuffix("*")
         found: set[int] = set()
@@ -174,7 +173,7 @@ def topics_of(names: Names, number: int) -> list[str]:
 
 
 def has_topic(topics: Iterable[str], pattern: str) -> bool:
-    """Is one of the topics of this name, or of this beginning if the pattern has a star at its end?"""
+    """Whether one of the topics matches the pattern: a name, or a prefix with a star at its end."""
     if pattern.endswith("*"):
         return any(topic.startswith(pattern[:-1]) for topic in topics)
     return pattern in topics

@@ -1,5 +1,5 @@
-"""What each event changes: functions of the state, an event and the position of its extent in the log.
+"""Applies events: functions of the state, an event and the position of its extent in the log.
 
-Live traffic and recovery use the same functions, so a replay leads to the same state. They ask nothing and refuse
-nothing: whether an event may happen was decided before it was logged.
+Live traffic and recovery use the same functions, so a replay leads to the same state. They refuse nothing: whether an
+event may happen was decided before it was logged.
 """

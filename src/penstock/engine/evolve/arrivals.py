@@ -1,4 +1,4 @@
-"""Messages enter queues: logged there, queued by reference, or only archived because nothing has changed."""
+"""Messages that enter queues: logged there, queued by reference, or only archived because nothing has changed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def queued_run(state: EngineState, event: QueuedRun, _: Position) -> None:
         return
     start = 0
     while start < len(queues):
-        stop = start + queues.count(queues[start])  # The messages of one queue stand together.
+        stop = start + queues.count(queues[start])  # The messages of one queue are next to each other.
         _refer_run(state, event, slice(start, stop))
         start = stop
 
@@ -104,7 +104,7 @@ def _refer(
     to_queue: int,
     to_sequence: int,
 ) -> None:
-    """Let a message that is in one queue enter one more. Both rows point to the same extent."""
+    """Add a message of one queue to another one. Both rows point to the same extent."""
     queue, original = state.queues[number], state.queues[to_queue]
     row = original.rows.get(to_sequence)
     assert row is not None, f"message {to_sequence} of queue {to_queue} is referred to and does not exist"
@@ -132,7 +132,7 @@ def _refer_each(state: EngineState, event: QueuedRun, chosen: slice) -> None:
 
 
 def _refer_run(state: EngineState, event: QueuedRun, chosen: slice) -> None:
-    """As `_refer`, for the messages of one queue, if they are alike enough."""
+    """Like `_refer`, for the messages of one queue, if they are alike enough."""
     queue = state.queues[event.queue[chosen.start]]
     first, visible_at = event.sequence[chosen.start], event.visible_at[chosen.start]
     expires_at, priority = event.expires_at[chosen.start], event.priority[chosen.start]

@@ -1,4 +1,4 @@
-"""Messages that are in a queue: leased, given back, finished, moved, set aside, gone."""
+"""Messages in a queue: leased, given back, finished, moved, set aside, gone."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def done_with(state: EngineState, event: MessageEvent, position: Position) -> No
 
 
 def refused(state: EngineState, event: Invalidated | Declined, _: Position) -> None:
-    """The consumer does not want the message: it speaks for itself if it is one of several that are to confirm, else
-    for all workers."""
+    """The consumer rejects the message: only for itself if it is one of several that must confirm it, otherwise for
+    all workers."""
     queue, row = state.message(event)
     if queue.groups.owes(event.consumer, event.sequence):
         queue.groups.decline(event.consumer, event.sequence)
@@ -96,13 +96,13 @@ def extended(state: EngineState, event: Extended, _: Position) -> None:
     if queue.groups.owes(event.consumer, event.sequence):
         _extended_alone(state, queue, event)
     else:
-        assert row.state in (LEASED, DELAYED), "only a consumer that has a message can extend its lease"
+        assert row.state in (LEASED, DELAYED), "only a consumer that holds a message can extend its lease"
         queue.change(event.sequence, row, row.state, event.visible_at, row.receives, row.consumer)
         state.arm(queue, event.visible_at)
 
 
 def _extended_alone(state: EngineState, queue: Queue, event: Extended) -> None:
-    """The lease of one of several consumers that are to confirm."""
+    """Extend the lease of one of several consumers that must confirm."""
     facts = (event.consumer, event.sequence, event.receives, event.visible_at)
     if queue.groups.has(event.consumer, event.sequence):
         queue.groups.lend(*facts)
@@ -138,7 +138,7 @@ def ended(state: EngineState, event: MessageEvent, _: Position) -> None:
 
 
 def dead_lettered(state: EngineState, event: DeadLettered, _: Position) -> None:
-    # If the last delivery is part of the event, its consumer has the message until it becomes visible again.
+    # If the last delivery is part of the event, its consumer holds the message until it becomes visible again.
     _move(state, event, event.consumer if event.fetched else 0)
 
 
@@ -147,10 +147,10 @@ def moved(state: EngineState, event: Moved, _: Position) -> None:
 
 
 def _move(state: EngineState, event: DeadLettered | Moved, consumer: int) -> None:
-    """From one queue to another, where the message starts afresh; its id stays valid."""
+    """Move a message to another queue, where its deliveries count from 0. Its id stays valid."""
     queue, row = state.message(event)
     if state.names.are_swept:
-        state.names.keep(row.names)  # The sweep may have passed the new queue already, and not yet the old one.
+        state.names.keep(row.names)  # The sweep may have passed the new queue, but not yet the old one.
     digest = queue.digests.by_sequence.get(event.sequence)
     origin = state.remove(queue, event.sequence, row)
     target = state.queues[event.to_queue]
@@ -171,7 +171,7 @@ def _move(state: EngineState, event: DeadLettered | Moved, consumer: int) -> Non
 
 
 def carried(state: EngineState, event: Carried, position: Position) -> None:
-    """The message is at another position of the log: its own, or that of a message that shares its extent."""
+    """Update the position of a message: its own, or that of a message with the same extent."""
     if event.to_queue:
         sibling = state.queues[event.to_queue].rows.get(event.to_sequence)
         assert sibling is not None, f"{event} refers to a message that does not exist"

@@ -1,4 +1,4 @@
-"""What receivers, and the several consumers that are to confirm a message, get and send back."""
+"""Deliveries to receivers and their results; also for consumers of which several must confirm a message."""
 
 from __future__ import annotations
 
@@ -50,7 +50,8 @@ def given_back(state: EngineState, event: GivenBack, _: Position) -> None:
 
 
 def failed_for_all(state: EngineState, event: FailedForAll, _: Position) -> None:
-    """Nobody gets the message again; where everything is kept, receivers that are not done with it still do."""
+    """End a message for workers. In a queue that keeps everything, receivers that are not done with it still get
+    it."""
     queue, row = state.message(event)
     if queue.settings.keep == "finished":
         state.remove(queue, event.sequence, row)
