@@ -84,8 +84,8 @@ class Fault(ErrorCode):
     BAD_JSON = "bad_json", 400, "the body is not the JSON that is expected: {}"
     BAD_HTTP = "bad_http", 400, "not a well-formed HTTP/1.1 request: {}"
     BAD_WEBSOCKET = "bad_websocket", 400, "not a WebSocket handshake: {}"
-    WRONG_PORT = "wrong_port", 400, "this port takes lines of JSON, not HTTP; use the address of http.address"
-    UNAUTHORIZED = "unauthorized", 401, "a bearer token is needed"
+    WRONG_PORT = "wrong_port", 400, "this port accepts JSON lines, not HTTP; use the address of http.address"
+    UNAUTHORIZED = "unauthorized", 401, "a bearer token is required"
     FORBIDDEN_HOST = "forbidden_host", 403, "this Host is not allowed: {}; add it to http.hosts, or set auth.tokens"
     FORBIDDEN_ORIGIN = (
         "forbidden_origin",
@@ -170,7 +170,7 @@ class DamagedHeaderError(DamagedLogError):
 
 
 class DamagedExtentError(DamagedLogError):
-    """Bytes of messages that lie in a damaged part of the log. The broker sets those messages aside and goes on."""
+    """Bytes of messages that lie in a damaged part of the log. The broker sets those messages aside and continues."""
 
     def __init__(self, text: str, ranges: Sequence[tuple[int, int]]) -> None:
         super().__init__(text)
@@ -183,10 +183,11 @@ class HistoryError(PenstockError):
 
 
 class EventsRemovedError(PenstockError):
-    """Events that were asked for are past the Event Log's retention. The reader goes on from what is left, or not."""
+    """Events that were asked for are past the Event Log's retention. The reader ends, or continues with what is
+    left."""
 
     def __init__(self, earliest: int) -> None:
-        super().__init__(f"events before offset {earliest} are no longer there")
+        super().__init__(f"events before offset {earliest} are past the retention of the Event Log")
         self.earliest = earliest
 
 
@@ -195,17 +196,17 @@ class LogFailedError(PenstockError):
 
 
 class OptionError(PenstockError):
-    """The fault of who wrote a Spark job: an option is wrong or missing. The query does not start."""
+    """An option of a Spark job is wrong or missing. The query does not start."""
 
 
 class EventsLostError(PenstockError):
-    """Events that a Spark job is to read are not there, or not the same any more. The query ends, unless it is set
-    to continue with what is left."""
+    """Events that a Spark job should read are gone or have changed. The query ends, unless it is set to continue with
+    what is left."""
 
 
 class MessagesLostError(PenstockError):
-    """Messages of a batch that a Spark job reads again are with other consumers now. The query ends, unless it is
-    set to continue without them."""
+    """Messages of a batch that a Spark job reads again are held by other consumers. The query ends, unless it is set
+    to continue without them."""
 
 
 class BrokerError(PenstockError):
@@ -217,4 +218,4 @@ class SparkError(PenstockError):
 
 
 class LakeError(PenstockError):
-    """A lake is not there, is another log's, or is used by somebody else. The command ends."""
+    """A lake does not exist, belongs to another log, or is used by another process. The command ends."""

@@ -389,7 +389,7 @@ def _bad_request(error: ProtocolError) -> Response:
 
 
 def _error(error: ErrorCode, sentence: str, stored: dict[str, object] | None = None) -> Response:
-    """The other fields of an answer are names of queues, so that the code stands in a header."""
+    """The code is in a header, because the other fields of an answer are names of queues."""
     headers = b"X-Penstock-Code: %b\r\n" % error.code.encode()
     if error.status == 503:
         headers += b"Retry-After: 1\r\n"

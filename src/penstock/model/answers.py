@@ -1,4 +1,4 @@
-"""Answers: what a command returns to whoever sent it."""
+"""Answers: what a command returns to its sender."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class Candidates(Struct, frozen=True, gc=False):
 
 
 class Found(Struct, gc=False):
-    """Messages in order. `after`: the place to go on after; None at the end."""
+    """Messages in order. `after`: the place after which to continue; None at the end."""
 
     messages: list[Held]
     after: tuple[int, int] | None
@@ -194,7 +194,7 @@ class Redriven(Struct, frozen=True, gc=False):
 
 
 class Purged(Struct, frozen=True, gc=False):
-    """What one slice of a purge has deleted, and where the next one goes on; `after` is None at the end."""
+    """What one slice of a purge has deleted, and where the next one continues; `after` is None at the end."""
 
     deleted: int
     number: int

@@ -54,7 +54,7 @@ class DescribeObject(Command, frozen=True):
 
 
 class NewMessage(Struct, frozen=True, gc=False):
-    """A message as a producer sends it. The queue's settings stand in for times that are absent."""
+    """A message as a producer sends it. Absent times are taken from the queue's settings."""
 
     body: bytes
     content_type: str = ""
@@ -269,8 +269,8 @@ class Carry(Command, frozen=True, gc=False):
 
 
 class SetAside(Command, frozen=True, gc=False):
-    """Set aside the messages whose bytes lie in damaged parts of the log. Looks at as many messages after a place as
-    one turn has time for. The answer is `Aside`."""
+    """Set aside the messages whose bytes are in damaged parts of the log. One command examines a bounded number of
+    messages after a place. The answer is `Aside`."""
 
     ranges: Sequence[tuple[Position, Position]]  # From and to, in order.
     after: tuple[int, int] = (0, 0)
@@ -309,12 +309,12 @@ class Criteria(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Search(Command, frozen=True, gc=False):
-    """Find up to `limit` messages after a place without changing them, in as many rows as one turn has time for."""
+    """Find up to `limit` messages after a place without changing them, among a bounded number of rows."""
 
     criteria: Criteria
     after: tuple[int, int] = (0, 0)
     limit: int = 1
-    rows: int = SEARCH_ROWS_MAX  # About how many to look at.
+    rows: int = SEARCH_ROWS_MAX  # How many to examine; approximate.
 
 
 class ListCandidates(Command, frozen=True, gc=False):
@@ -339,7 +339,7 @@ class LookUp(Command, frozen=True, gc=False):
 
 
 class ListScheduled(Command, frozen=True, gc=False):
-    """The delayed messages that become ready next. Looks at as many after a place as one turn has time for."""
+    """The delayed messages that become ready next, among a bounded number after a place."""
 
     queue: str = ""  # Absent: all queues.
     after: tuple[Nanos, int, int] = (0, 0, 0)  # Time, queue and sequence: only those that are ready later.
@@ -373,8 +373,8 @@ class Redrive(Command, frozen=True, gc=False):
 
 
 class Purge(Command, frozen=True, gc=False):
-    """Delete the messages of a queue, one slice after the other. The first slice fixes what is meant: the queue with
-    this name now (`number`) and the messages it has now (up to `last`)."""
+    """Delete the messages of a queue, one slice after the other. The first slice fixes the queue with this name now
+    (`number`) and the messages it has now (up to `last`)."""
 
     queue: str
     number: int = 0  # 0, here and below: this is the first slice.
@@ -413,7 +413,7 @@ class AdmitRows(Command, frozen=True, gc=False):
     query: str
     batch: int
     at: tuple[int, int]  # The chunk and the row of the first one.
-    to: tuple[int, int]  # The chunk and the row to go on from.
+    to: tuple[int, int]  # The chunk and the row to continue from.
     publish: Publish | PublishRun | PublishTopics
 
 

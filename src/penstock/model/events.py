@@ -124,7 +124,7 @@ class Queued(_Queued[int], frozen=True, gc=False):
 
 
 class QueuedRun(_Queued[list[int]], frozen=True, gc=False):
-    """Messages that enter queues by reference together. Those of one queue stand together, with consecutive
+    """Messages that enter queues by reference together. Those of one queue are next to each other, with consecutive
     sequences."""
 
     kind: ClassVar[Kind] = Kind.QUEUED
@@ -147,9 +147,8 @@ class _Unchanged(Event, Generic[Numbers], frozen=True, gc=False):
 
 
 class Unchanged(_Unchanged[int], frozen=True, gc=False):
-    """Received (L), with the content that its object and key have already (U): archived, and delivered to nobody. It
-    has a sequence, and so an id, but no place in the queue; the version it equals is at `to_queue` and
-    `to_sequence`."""
+    """Received (L), with the content that its object and key already have (U): archived and not delivered. It has a
+    sequence, and so an id, but no place in the queue; the version it equals is at `to_queue` and `to_sequence`."""
 
     kind: ClassVar[Kind] = Kind.UNCHANGED
     key: bytes
@@ -317,14 +316,14 @@ class Deleted(MessageEvent, frozen=True, gc=False):
 
 
 class Damaged(MessageEvent, frozen=True, gc=False):
-    """Its bytes on the disk are damaged and cannot be read (B, broken): set aside, delivered to nobody."""
+    """Its bytes on disk are damaged and cannot be read (B, broken): set aside and not delivered."""
 
     kind: ClassVar[Kind] = Kind.DAMAGED
 
 
 class Restored(Retried, frozen=True, gc=False):
-    """Its bytes can be read again, because somebody has put the segment back (R): to be delivered from `visible_at`,
-    or, if that never comes, only to receivers."""
+    """Its bytes can be read again, because the segment was restored (R): to be delivered from `visible_at`, or, if
+    that never comes, only to receivers."""
 
     kind: ClassVar[Kind] = Kind.RESTORED
 

@@ -65,7 +65,7 @@ class Row(Struct, frozen=True):
     moves: bool = False  # The message goes from one queue to another.
     wakes: bool = False  # The message may now be ready: in its queue, or in the one that it moves to.
     ends: bool = False  # Those who follow the message hear nothing more.
-    clears: bool = False  # Receivers that stop before a message that nobody has received may go on.
+    clears: bool = False  # Receivers that stopped before the message may continue.
 
 
 MESSAGE_FIELDS = ("queue", "sequence", "created", "receives", "consumer")

@@ -56,7 +56,7 @@ class RedrivePolicy(Struct, frozen=True):
 
 
 class Push(Struct, frozen=True):
-    """Where the broker sends a channel's messages, instead of waiting for somebody to fetch them."""
+    """Where the broker sends a channel's messages, instead of waiting for consumers to fetch them."""
 
     url: Annotated[str, _written(Annotated[str, Meta(max_length=limits.PUSH_URL_BYTES_MAX)])]
     max_in_flight: Annotated[int, _written(Annotated[int, Meta(ge=1, le=limits.PUSH_IN_FLIGHT_MAX)])] = (

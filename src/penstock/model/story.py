@@ -131,7 +131,7 @@ def _go_on(story: Story, event: Any) -> None:
             _STEPS[letter](story, stay, event)
     if not row.letters and "visible_at" in row.stores:
         stay.visible_at, story.modified = event.visible_at, event.time
-        if row.wakes:  # So nobody has it: the last consumer of a dead letter may have given it back.
+        if row.wakes:  # No consumer holds it: the last consumer of a dead letter may have given it back.
             _give_up(each for each in _open(story, place) if each.is_worker)
 
 
@@ -174,7 +174,7 @@ def _failed(story: Story, stay: Stay, event: Any) -> None:
 
 
 def _end(story: Story, stay: Stay, _: Any = None, *, failed: Nanos | None = None) -> None:
-    """A dead letter has failed before, and remains so unless somebody completes it."""
+    """A dead letter has failed before, and stays failed unless it is completed."""
     if stay.place not in story.queued:
         stay.ended = True
         stay.failed = failed or stay.failed

@@ -157,7 +157,7 @@ class Broker:
         self._reviving = asyncio.create_task(self._revive())
 
     async def _revive(self) -> None:
-        """As soon as the disk can be written: cut off what was not acknowledged, replay the rest, and go on."""
+        """As soon as the disk can be written: cut off what was not acknowledged, replay the rest, and continue."""
         while self.loop.failure:
             await asyncio.sleep(_REVIVE_SECONDS)
             if self.directory.lost():

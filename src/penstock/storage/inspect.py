@@ -46,7 +46,7 @@ _TRIES = 5
 
 class Severity(IntEnum):
     WHOLE = 0
-    TORN = 1  # The last commit was not finished and nobody got an answer: the next start cuts it.
+    TORN = 1  # The last commit was not finished and nothing in it was acknowledged: the next start cuts it off.
     DAMAGED = 2  # Something that was whole has changed.
 
 

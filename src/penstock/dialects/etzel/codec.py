@@ -118,7 +118,7 @@ def in_json(name: str) -> bytes | None:
 
 
 def explained(frame: bytes) -> bytes:
-    """What is wrong with a frame that could not be read as a command: looked at again, field by field."""
+    """What is wrong with a frame that could not be decoded as a command. Checks it again, field by field."""
     try:
         fields = _decode_fields(frame)
         command = bytes(fields.get("cmd", b""))

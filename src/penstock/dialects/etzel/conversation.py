@@ -303,7 +303,7 @@ class EtzelConversation(Gathering):
             self._deny(number)
 
     def _deny(self, number: int) -> None:
-        """Answer once and end the connection, so that nobody can guess tokens as fast as it can send."""
+        """Answer once and end the connection, so that tokens cannot be guessed quickly."""
         self._answer(number, DENIED)
         self._peer.close("no valid token")
 

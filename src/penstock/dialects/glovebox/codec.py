@@ -70,7 +70,7 @@ class Pop(Struct, tag_field="type", tag="pop", gc=False):
 
 
 class Create(Struct, tag_field="type", tag="create", forbid_unknown_fields=True, gc=False):
-    """A setting that nobody knows is refused: a queue that was made another way than was meant is hard to notice."""
+    """Unknown settings are refused: a queue that was created differently than intended is hard to notice."""
 
     queue: str
     label: _Label = 0

@@ -41,7 +41,7 @@ class _Followed:
 
 
 class Following:
-    """The messages that one session follows, at most so many."""
+    """The messages that one session follows, up to a limit."""
 
     __slots__ = ("_followed", "_most", "_soon", "replies")
 

@@ -21,14 +21,14 @@ class Glovebox:
     """The dialect: conversations at `/connect/`, and one page of HTTP."""
 
     def __init__(self, settings: Settings, waiting: Callable[[str], int], random: Callable[[], int]) -> None:
-        """`waiting`: how many wait for a message of a queue. `random`: a number up to `SESSION_ID_MAX`, each time
-        another that nobody can guess."""
+        """`waiting`: how many clients wait for a message of a queue. `random`: a new number up to `SESSION_ID_MAX`
+        that cannot be guessed."""
         self.routes: Routes = {(b"status", 2): {b"GET": self._status, b"HEAD": self._status}}
         self._waiting = waiting
         self._sessions = Sessions(settings, random)
 
     def connect(self, peer: FramePeer, headers: Headers) -> Conversation:
-        """Begin the session that a new connection asks for in its headers, or go on with it."""
+        """Begin or continue the session that a new connection asks for in its headers."""
         codec = BINCODE if _is_true(headers, b"binary") else JSON
         session = self._session_of(headers.get(b"reconnect-as", b""))
         if session is None:

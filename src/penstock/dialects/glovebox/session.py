@@ -247,7 +247,7 @@ class Session(Gathering):
         deliveries = cast("Sequence[Delivery]", answer)
         self._deliver(wish, labels, deliveries)
         rest = labels[len(deliveries) :]
-        if deliveries and rest and self._replies.connected:  # There may be more: an answer has only so many bytes.
+        if deliveries and rest and self._replies.connected:  # There may be more: the bytes of an answer are limited.
             if self._replies.peer.choked:
                 self._short.append((wish, rest))
             else:

@@ -1,4 +1,4 @@
-"""Jobs in the native API: redrives and purges, which go on after their request was answered."""
+"""Jobs in the native API: redrives and purges, which continue after their request was answered."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ class Reply(Struct, frozen=True, gc=False):
 
 
 class ResponseReader:
-    """Reads the responses on one connection, one at a time. Bodies and trailers are thrown away,
+    """Reads the responses on one connection, one at a time. Bodies and trailers are discarded,
     and together they have one limit."""
 
     __slots__ = (
@@ -217,7 +217,7 @@ class ResponseReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._head_is_complete:
-            self._rest_bytes += len(name) + len(value)  # A trailer: thrown away, as the body is.
+            self._rest_bytes += len(name) + len(value)  # A trailer is discarded, like the body.
         elif self._reply is None:
             self._headers[name.lower()] = value
 

@@ -12,7 +12,7 @@ from penstock.limits import CONTENT_TYPE_BYTES_MAX, HEADER_VALUE_BYTES_MAX
 
 OCTETS = "application/octet-stream"
 
-_control_character = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search  # A tab may stand in a header.
+_control_character = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search  # A header may contain tabs.
 
 
 def is_header_value(value: bytes) -> bool:

@@ -22,7 +22,7 @@ _strings = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"(\s*:)?', re.DOTALL).finditer
 
 
 def longer_than(most: int) -> Callable[[bytes], bool]:
-    """A check whether a JSON list has more than so many elements. Short texts always pass.
+    """A check whether a JSON list has too many elements. Short texts always pass.
 
     To the decoder, the elements are the fields of one object. It counts these as it reads."""
     fields = [(f"element_{index}", Raw | UnsetType, UNSET) for index in range(most)]
@@ -44,7 +44,7 @@ def longer_than(most: int) -> Callable[[bytes], bool]:
 
 
 def check_keys(body: bytes, most: int) -> None:
-    """Raises `ProtocolError` if the objects of a JSON text have more than so many keys, all together."""
+    """Raises `ProtocolError` if all objects of a JSON text together have too many keys."""
     if body.count(b":") <= most:
         return  # Nearly always. What has many colons has them in texts, or has too many keys.
     keys = (found for found in _strings(body) if found[1])

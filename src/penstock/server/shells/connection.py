@@ -1,8 +1,8 @@
-"""The base of every connection, whatever is spoken on it: reading, time-outs, back-pressure, turns and closing.
+"""The base of every connection, for any protocol: reading, time-outs, back-pressure, turns and closing.
 
-A shell adds its protocol: what bytes mean (`data_received`, `take_turn`), what is under way (`_is_busy`), and how it
-refuses and says goodbye. Nothing here makes a task, a future or a timer for each connection: one sweep twice a second
-is the clock of all of them.
+A shell adds its protocol: what bytes mean (`data_received`, `take_turn`), whether it is busy (`_is_busy`), and how it
+refuses and closes. No connection has a task, a future or a timer of its own: one sweep twice a second handles the
+time-outs of all of them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Server:
         self.connections: set[Connection] = set()
         self.buffered_bytes = 0  # The `kept_bytes` of all connections.
         self.stopping = False
-        self.sweeps = 1  # A connection notes times in sweeps; 0 stands for none.
+        self.sweeps = 1  # Connections record times as numbers of sweeps; 0 means none.
         self._sweeper: asyncio.TimerHandle | None = None
         self._unflushed: list[Flushable] = []
 
@@ -80,7 +80,7 @@ class Server:
             connection.flush()
 
     def stop(self) -> None:
-        """Finish what is under way, and accept nothing new."""
+        """Finish the current requests, and accept nothing new."""
         self.stopping = True
         for connection in list(self.connections):
             connection.stop()
@@ -158,7 +158,7 @@ class Connection(asyncio.Protocol):
         self._leave()
 
     def _leave(self) -> None:
-        """The connection is gone, or about to be: nobody waits for what is under way."""
+        """The connection is gone, or will be soon: drop its current requests."""
         raise NotImplementedError
 
     # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -262,7 +262,7 @@ class Connection(asyncio.Protocol):
             self._end_idle()
 
     def _passed(self, since: int) -> float:
-        """Seconds since a sweep: at least so many."""
+        """The minimum number of seconds since a sweep."""
         return (self._server.sweeps - since - 1) / SWEEPS_PER_SECOND
 
     def _is_busy(self) -> bool:
@@ -284,7 +284,7 @@ class Connection(asyncio.Protocol):
     # ── Closing ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def stop(self) -> None:
-        """The broker stops: accept nothing more, and disconnect when what is under way is answered."""
+        """The broker stops: accept nothing more, and disconnect when the current requests are answered."""
         raise NotImplementedError
 
     def disconnect(self) -> None:

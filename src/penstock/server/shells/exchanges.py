@@ -35,7 +35,7 @@ Submit = Callable[[Command, Callable[[Answer], None]], Pending | None]
 
 
 class Upgrade(Struct, gc=False):
-    """The connection goes on in another protocol, after 101 and these header lines. `take_over` gets the transport,
+    """The connection switches to another protocol, after 101 and these header lines. `take_over` gets the transport,
     and what the client has sent since."""
 
     headers: bytes
@@ -60,7 +60,7 @@ class Exchange(Request, gc=False, kw_only=False):
     lead back to it once it is answered: `pending` and streams do, and are let go.
     """
 
-    connection: Drain | None = None  # None: nobody waits for the answer.
+    connection: Drain | None = None  # None if no client waits for the answer any more.
     keep_alive: bool = False
     route: Route | None = None
     call: Call | None = None

@@ -22,7 +22,7 @@ Converse = Callable[[WsConnection, Headers], Conversation]
 
 
 class WebSockets:
-    """The paths of the broker at which WebSocket is spoken."""
+    """The WebSocket paths of the broker."""
 
     def __init__(self, writer: ClientPort, limits: WsLimits, conversations: Mapping[bytes, Converse]) -> None:
         self._writer = writer

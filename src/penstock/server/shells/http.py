@@ -348,7 +348,7 @@ class HttpConnection(Connection):
             self._upgrade = upgrade
 
     def _upgrade_to(self, rest: bytes) -> None:
-        """Hand the connection over if the handler wants it to go on in another protocol."""
+        """Hand the connection over if the handler switches it to another protocol."""
         upgrade, transport, server = self._upgrade, self.transport, self._server
         if upgrade is None or transport is None:
             # The request was accepted as plain HTTP/1.1, which declines the upgrade; then the connection ends.

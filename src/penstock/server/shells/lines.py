@@ -1,7 +1,7 @@
 """The line shell: JSON over plain TCP, one command per line. No tasks, no futures.
 
 A read is split into its lines at once, and all of them go to the conversation in one loop. What a connection may hold
-in memory is limited everywhere: the line that is not complete, the commands under way, the replies that the client
+in memory is limited everywhere: the incomplete line, the unanswered commands, the replies that the client
 does not read.
 """
 
@@ -133,7 +133,7 @@ class LineConnection(PeerConnection):
         self._skipping = False  # That line is not kept.
         self._backlog = deque()
         self._taken: list[Line] = []  # Lines that are being handed to the conversation.
-        self._reply_bytes = BODY_BYTES_MAX  # Of a reply lately: those under way may be as large.
+        self._reply_bytes = BODY_BYTES_MAX  # The size of a recent reply: the next ones may be as large.
         self._ended = False  # The client has closed its side.
 
     def _refuse_connection(self) -> None:
@@ -154,7 +154,7 @@ class LineConnection(PeerConnection):
 
     def take_turn(self, *, crowded: bool) -> bool:
         conversation = self._conversation
-        if conversation is None:  # What still comes is thrown away, as slowly as it would be handled.
+        if conversation is None:  # Further input is discarded, as slowly as it would be handled.
             more = bool(self._forget_parked())
             self._pause(more)
             return more
@@ -292,7 +292,7 @@ class LineConnection(PeerConnection):
         self._flush_is_due = False
         conversation = self._conversation
         if conversation is None:
-            self._out.clear()  # It is over: nobody listens.
+            self._out.clear()  # The connection has ended: nobody reads replies.
             return
         if self._out:
             self._send_out()

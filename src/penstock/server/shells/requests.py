@@ -69,12 +69,12 @@ class RequestReader:
         self._server = server
         self._parser = httptools.HttpRequestParser(self)
         self.heads = 0  # How many were complete.
-        self.latest: Exchange | None = None  # The last one of the read under way, unless it was refused.
+        self.latest: Exchange | None = None  # The last one in the current read, unless it was refused.
         self._in_head = False
         self._head_bytes = 0  # Whole reads that brought only an incomplete head, or nothing of a body after it.
         self._trailer_bytes = 0
-        self._has_moved = False  # The read under way has brought some of a body.
-        self._read_bytes = 0  # Of the read under way.
+        self._has_moved = False  # Whether the current read contained part of a body.
+        self._read_bytes = 0  # In the current read.
         self._target = b""
         self._headers: Headers = {}
         self._body: bytes | bytearray = b""

@@ -5,9 +5,9 @@ holds more, the connection handles a first part, keeps the rest, reads nothing m
 each turn of the event loop the rotation hands out parts, round and round, until its time is used up. Answers that
 take long to make are made in the same rotation, part by part.
 
-While light requests arrive, the others are *crowded*: their parts are small, and they stand back while a light
-request waits for the disk, for a millisecond at most. A connection that has the broker to itself gets large parts and
-never stands back.
+While light requests arrive, the others are *crowded*: their parts are small, and they pause while a light request
+waits for the disk, for a millisecond at most. A connection that has the broker to itself gets large parts and never
+pauses.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Turns:
         self._members: set[Taker] = set()  # Those in `_waiting`.
         self._run_is_due = False
         self._ran_at = 0.0
-        self._timer: asyncio.TimerHandle | None = None  # While the rotation stands back.
+        self._timer: asyncio.TimerHandle | None = None  # Set while the rotation pauses.
 
     def crowded(self) -> bool:
         """Whether light requests have arrived lately."""
@@ -76,7 +76,7 @@ class Turns:
                 self._run_soon()
 
     def after_commit(self) -> None:
-        """The disk is done: takers that stand back may go on."""
+        """The disk is done: takers that pause may continue."""
         if self._timer is not None:
             self._run_soon()
 

@@ -1,7 +1,8 @@
 """Answers that clients have not read yet: one limit for all connections of the broker.
 
-A client that does not read has to wait: nothing is read from it, and no answers are made for it. What was under way
-for it must still be kept. If that is too much for all connections together, the one with the most is closed.
+If a client does not read its answers, nothing more is read from it, and no answers are made for it. Answers to its
+earlier requests must still be kept. If that is too much for all connections together, the one with the most is
+closed.
 """
 
 from __future__ import annotations

@@ -54,7 +54,9 @@ from penstock.server.writer.port import ClientPort
 logger = logging.getLogger(__name__)
 
 _SHORT_BYTES = len(SHORT_HEADS[TEXT])
-_LARGE_BYTES = WS_UNSENT_BYTES_MAX // WS_REQUESTS_MAX  # Smaller answers to all that is under way cannot be too much.
+_LARGE_BYTES = (
+    WS_UNSENT_BYTES_MAX // WS_REQUESTS_MAX
+)  # All unanswered requests together cannot exceed the limit with smaller answers.
 _TEXT_HEADS, _BINARY_HEADS = SHORT_HEADS[TEXT], SHORT_HEADS[BINARY]
 
 
@@ -64,7 +66,7 @@ class WsLimits(Protocol):
 
 
 class _Waiting:
-    """A command that waits for a message. It counts as under way until it is answered or cancelled."""
+    """A command that waits for a message. It counts as unanswered until it is answered or cancelled."""
 
     __slots__ = ("_connection", "_counts", "_reply", "handle")
 

@@ -32,7 +32,7 @@ class GroupCommit:
         self.log = log
         self.failure: str | None = None  # Why the log cannot be written.
         self.collecting = False  # Something was appended since the last commit began.
-        self.in_flight: dict[Stage, Held] | None = None  # Answers that wait for the commit under way.
+        self.in_flight: dict[Stage, Held] | None = None  # Answers that wait for the current commit.
         self.held_for_sync: Held = []  # Answers that wait for the batch that collects.
         self.flush_is_due = False
         self.count = 0

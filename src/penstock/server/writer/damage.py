@@ -15,7 +15,7 @@ from penstock.server.writer.commit import GroupCommit
 if TYPE_CHECKING:
     from penstock.server.writer.executor import Executor
 
-_DAMAGES_MAX = 100  # After so many damaged parts of the log, one command is refused.
+_DAMAGES_MAX = 100  # A command that meets more damaged parts of the log than this is refused.
 
 
 class Damage:

@@ -168,7 +168,7 @@ class Loop:
             self._serving.give_up(waiter)
 
     def fail(self, error: BaseException) -> None:
-        """The log cannot be written. Refuse everything under way, and all that comes until there is a new log."""
+        """The log cannot be written: refuse all waiting and new commands until there is a new log."""
         reason = str(error)
         logger.critical("log_failed", extra={"reason": reason})
         refused = [reply for reply, _ in self.commit.abandon(reason)]

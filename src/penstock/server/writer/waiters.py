@@ -87,7 +87,7 @@ class Watch:
 class WaitersByKey:
     """The clients that wait with keys of one kind."""
 
-    in_turn = True  # All who wait with a key want the same: if the first gets nothing, nobody does.
+    in_turn = True  # All waiters with the same key want the same: if the first gets nothing, none does.
 
     def __init__(self, by_key: ByKey, woken: Woken) -> None:
         self.by_key = by_key
@@ -266,7 +266,7 @@ class Waiters:
         self.receivers.due_again(engine.queues[event.queue].name, engine.names.texts[receiver], event.visible_at)
 
     def _cleared(self, event: Any, engine: Engine) -> None:
-        """Receivers stop before a message that nobody has received: now it is out of their way."""
+        """Wake receivers that stopped before a message which is now gone."""
         if isinstance(event, MessageEvent) and not event.receives:
             self.receivers.wake_queue(engine.queues[event.queue].name)
 

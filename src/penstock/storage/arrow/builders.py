@@ -52,7 +52,7 @@ def _priority(rows: Rows) -> pa.Array:
 
 def _receives(rows: Rows) -> pa.Array:
     values = rows.column("receives").astype(np.int64)
-    values[rows.moved] = 0  # They are counted anew there.
+    values[rows.moved] = 0  # A moved message counts from 0 again.
     return primitive(pa.int64(), values)
 
 

@@ -2,9 +2,9 @@
 
 The records of many batches are joined into one table, each column is one gather from it, and the heap becomes one
 binary array whose slots (body, key, headers, digest of each record) are bounded by one cumulative sum. Columns that
-nobody asks for cost nothing. Whole numbers are signed, because Spark knows no others; all of them fit.
+are not asked for cost nothing. Whole numbers are signed, because Spark has no others; all of them fit.
 
-A record may stand for several letters. Which columns a row has depends on its letter and its kind. The facts of a
+A record may have several letters. Which columns a row has depends on its letter and its kind. The facts of a
 message are on its L, Q and U; the body, key, headers and digest only on L; a result on S. The Q of a message that was
 moved, by an operator or to a dead-letter queue, has its new queue and sequence. `to_queue` and `to_sequence` name
 another place: on E where a dead letter went, on Q what it refers to or where it was moved from, and on L and U the

@@ -162,7 +162,7 @@ class ObjectHistory:
         return found
 
     def refusal(self, new_keys: int) -> Reason | None:
-        """Why no more versions can be taken, of which so many are of new keys; None if they can."""
+        """Why the history cannot take more versions, `new_keys` of them with new keys; None if it can."""
         if self._unwritten.count >= HISTORY_UNWRITTEN_MAX:
             return Reason.HISTORY_BEHIND
         return Reason.TOO_MANY_KEYS if new_keys and self.keys + new_keys > self._keys_max else None
@@ -229,7 +229,7 @@ class ObjectHistory:
 
     @property
     def behind(self) -> bool:
-        """Is it time to write?"""
+        """Whether it is time to write."""
         return self._unwritten.count >= HISTORY_BATCH_KEYS
 
     @property
@@ -250,7 +250,7 @@ class ObjectHistory:
         self._writer.write(Changes.of(*self._cut))
 
     def written(self) -> None:
-        """Called after `write`, by whoever uses the history: it sees now what was written."""
+        """Make what was written visible. Called after `write`, in the thread that uses the history."""
         if self._stored:
             self._stored.refresh()
             self._stored.bound_memory()
@@ -259,7 +259,7 @@ class ObjectHistory:
         self._cut, self._fresh_cut = None, 0
 
     def settle(self, earliest: Position) -> None:
-        """Cut and write at once, where nobody waits."""
+        """Cut and write in one step, for callers that may block."""
         self.cut(earliest)
         self.write()
         self.written()

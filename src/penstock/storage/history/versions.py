@@ -1,7 +1,7 @@
 """Versions as bytes: how they are packed, and those that are not on the disk yet.
 
-A name is the object, a line feed and the key, if that is not too long. So the keys of an object stand together on the
-disk, and similar ones, which are often used one after the other, next to each other.
+A name is the object, a line feed and the key, if that is not too long. So the keys of an object are together on disk,
+and similar keys, which are often used one after the other, are next to each other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The process that writes the Object History, and the broker's handle to it.
 
-LMDB's binding releases the interpreter's lock for every single key, so a thread of the broker would fight with the
-event loop for it each time. A process of its own disturbs nobody. It takes one batch at a time, ends when no more can
-come, and has no other state: killed at any moment, it leaves a history that can be continued.
+LMDB's binding releases the interpreter's lock for every single key, so a thread of the broker would compete with the
+event loop for it each time. A process of its own does not. It takes one batch at a time, ends when no more can come,
+and has no other state: killed at any moment, it leaves a history that can be continued.
 """
 
 from __future__ import annotations

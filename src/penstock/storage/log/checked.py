@@ -95,7 +95,7 @@ class CheckedSegments:
 
 
 def _before_gaps(segment: Segment, gaps: list[Gap], position: Position, size: int, wanted: int) -> int:
-    """How many of the wanted bytes stand before the next gap. Raises if the gap lies in those that must be read."""
+    """How many of the wanted bytes are before the next gap. Raises if the gap is among those that must be read."""
     index = bisect_right(gaps, position, key=lambda gap: gap.end)
     if index < len(gaps) and gaps[index].start < position + wanted:
         gap = gaps[index]

@@ -27,7 +27,7 @@ class LogFiles:
             try:
                 return self._look()
             except FileNotFoundError:
-                continue  # Retention was at work: the list of files has changed.
+                continue  # Retention has changed the list of files.
         raise DataDirectoryError(f"{self._directory.path} changes faster than it can be read")
 
     def _look(self) -> View:

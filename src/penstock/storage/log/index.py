@@ -1,7 +1,7 @@
 """Finds batches in a part by offset, position and time.
 
-The index has an entry for every so many bytes of a part. It is made from the headers of batches when it is first
-needed, and grows with the part. All readers of a log share the indexes of its parts.
+The index has one entry per fixed number of bytes. It is made from the headers of batches when it is first needed, and
+grows with the part. All readers of a log share the indexes of its parts.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _INDEXES_MAX = 1024  # Parts whose index is kept; one of 16 MiB takes 6 KiB.
 
 
 class PartIndex:
-    """Every so many bytes of a part: the offset, the position and the first time of a batch."""
+    """The offset, the position and the first time of some batches of a part, at regular distances."""
 
     def __init__(self, part: Part) -> None:
         self._part = part

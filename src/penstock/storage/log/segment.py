@@ -197,8 +197,8 @@ class SegmentReader:
         return self.segment.base_position + file_offset - SEGMENT_HEADER_BYTES
 
     def _skips_gap(self, file: BinaryIO, size: int) -> bool:
-        """Whether reading can go on after what stands here. Zeros are reserved space. Anything else is a torn batch,
-        or damage if a whole batch follows, or only a gap if its events are known."""
+        """Whether reading can continue after the bytes at this position. Zeros are reserved space. Anything else is a
+        torn batch, or damage if a whole batch follows, or only a gap if its events are known."""
         rest = readable(file, self.end, size - self.end)
         if self.next_offset < self.known.offset and (resumes := self._known_end(rest)):
             end, offset = resumes

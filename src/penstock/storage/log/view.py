@@ -1,6 +1,7 @@
-"""Reading the log while it is written: where each offset and time is, and whole batches from there on.
+"""Reads the log while it is written: finds offsets and times, and returns whole batches from there on.
 
-For any thread. A reader sees what a `View` says is durable, which nobody changes any more, and opens parts itself.
+Thread-safe. A reader sees only the durable part of the log, as given by a `View`, which no longer changes. It opens
+the parts itself.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class View(NamedTuple):
         return self.indexes.of(self.parts[at]).batch_at(position, end)
 
     def batch_end(self, start: Point, to_offset: int, bytes_max: int) -> Point:
-        """The end of the last batch that begins before an offset and fits into so many bytes; at least one batch."""
+        """The end of the last batch that begins before an offset and fits into `bytes_max`; at least one batch."""
         limit = min(self.end.position, start.position + bytes_max)
         point, at = start, part_at(self.parts, start.position)
         while point.position < limit and point.offset < to_offset:
@@ -136,7 +137,7 @@ class Cursor:
             while found := self.read(view, READ_BYTES):
                 yield found
         except EventsRemovedError:
-            pass  # Removed just now; the next call goes on from what is left.
+            pass  # Just removed; the next call continues with what is left.
         finally:
             self.close()
 
