@@ -70,6 +70,10 @@ class Reason(ErrorCode):
         *("idempotency_key_reused", 422),
         "this idempotency key was used for another request; take a new key for each request",
     )
+    NO_SCHEDULE = "no_schedule", 404, "the schedule does not exist: {}"
+    NO_TIME_ZONE = "no_time_zone", 400, "the time zone does not exist: {}; use a name such as Europe/Berlin"
+    NEVER_RUNS = "never_runs", 400, "no day matches this cron expression: {}"
+    TOO_MANY_SCHEDULES = "schedule_limit", 503, "schedule limit reached ({}); delete a schedule first"
     NOT_STAGED = "not_staged", 409, "the batch is not fully staged: {}"
     STAGING_FULL = "staging_full", 503, "staging area is full ({}); commit or drop a batch first", True
     UNAVAILABLE = "unavailable", 503, "the log cannot be written: {}", True

@@ -72,6 +72,19 @@ IDEMPOTENCY_KEYS_DEFAULT = 100_000
 IDEMPOTENCY_BYTES_MAX = 64 << 20  # All keys and their answers.
 IDEMPOTENCY_FORGOTTEN_AT_ONCE = 1000  # Keys that are too old. Keys for which there is no room are all forgotten.
 
+# Recurring schedules
+SCHEDULES_MAX = 100_000
+SCHEDULES_BYTES_MAX = 64 << 20  # Of the messages of all of them: they are in memory.
+SCHEDULE_BODY_BYTES_MAX = 64 << 10
+SCHEDULES_PER_PART = 10  # Described in one part of a list.
+SCHEDULES_PER_SECTION = 256  # Of a snapshot.
+SCHEDULE_SECONDS_MIN = 1  # Between two ticks.
+SCHEDULES_RUN_AT_ONCE = 128  # So that ten thousand in one minute stall nobody.
+SCHEDULE_TICKS_CAUGHT_UP_MAX = 1_000  # Older ones are missed, whatever `catch_up` is.
+SCHEDULE_TICKS_AT_ONCE = 16  # Messages that one schedule publishes in one go.
+SCHEDULE_LATE_SECONDS = 10  # A tick that is later was missed, for a schedule that catches up with none.
+SCHEDULE_RETRY_SECONDS = 1  # After a publish that may succeed soon.
+
 # Search
 SEARCH_ROWS_MAX = 4_096  # Examined in one step of a search; approximate.
 SEARCH_ROWS_CROWDED = 256  # The same, while other clients wait.
@@ -234,6 +247,7 @@ BLOCK_SECONDS_MAX = 86_400
 WORK_SECONDS_MAX = 365 * 86_400
 LOST_SESSIONS_BYTES_MAX = 256 << 20  # Waiting for clients that lost their connection, all together.
 
+assert SCHEDULE_BODY_BYTES_MAX <= BODY_BYTES_MAX
 assert NAME_BYTES_MAX * 3 < REQUEST_TARGET_BYTES_MAX, "a percent-encoded name fits into a request target"
 assert BODY_BYTES_MAX + HEADERS_BYTES_MAX <= REQUEST_BODY_BYTES_MAX <= BATCH_BYTES_MAX
 assert BODY_BYTES_MAX <= FETCH_BYTES_MAX

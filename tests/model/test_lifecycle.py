@@ -34,7 +34,7 @@ FACTS: dict[str, Any] = {"time": NOW, "queue": 1, "sequence": 1, "created": CREA
 STORED: dict[str, Any] = {"expires_at": NEVER_NS, "to_queue": 2, "to_sequence": 2, "result": b"done"}
 STORED |= {"complete": True, "fetched": False, "leased": False}
 UNTIL = {Kind.FETCHED: NOW + 50, Kind.DELIVERED: NOW + 50, Kind.EXTENDED: NOW + 60}
-MESSAGE_KINDS = [kind for kind in Kind if kind >= Kind.LOGGED]
+MESSAGE_KINDS = [kind for kind in Kind if kind >= Kind.LOGGED and kind.row.about == "message"]
 WITHOUT_A_LETTER = {Kind.EXTENDED, Kind.RESCHEDULED}
 BY_RECEIVERS_TOO = {Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXTENDED}
 ONLY_FOR_RECEIVERS = {

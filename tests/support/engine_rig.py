@@ -19,6 +19,7 @@ from penstock.model.commands import (
     NewMessage,
     Publish,
     Release,
+    RunDue,
     Tick,
 )
 from penstock.model.events import Event
@@ -52,6 +53,8 @@ class Rig:
     def settle(self) -> None:
         now = self.now()
         self._apply(self.engine.decide(Tick(), now=now).events)
+        while self.engine.schedules.next_due <= self.now():
+            self._apply(self.engine.decide(RunDue(), now=self.now()).events)
         self.engine.advance(now)
 
     def now(self) -> Nanos:

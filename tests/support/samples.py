@@ -54,6 +54,8 @@ from penstock.model.events import (
     Unchanged,
     Unstaged,
 )
+from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
+from penstock.model.schedules import Schedule
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
 from penstock.model.values import Position, Stage
 from penstock.storage.directory import DataDirectory
@@ -82,6 +84,26 @@ settings_of_queues: st.SearchStrategy[QueueSettings] = st.builds(
     topics=st.lists(_texts, max_size=3).map(tuple),
     confirm=st.booleans(),
     push=st.none() | st.builds(Push, url=_texts, max_in_flight=_u32, timeout_ns=st.integers(0, NEVER_NS)),
+)
+_schedules: st.SearchStrategy[Schedule] = st.builds(
+    Schedule,
+    queue=_texts,
+    topics=st.lists(_texts, max_size=3).map(tuple),
+    create=st.none() | settings_of_queues,
+    body=_bytes,
+    content_type=_texts,
+    object=_texts,
+    key=_bytes,
+    headers=_bytes,
+    priority=_u32,
+    delay_ns=st.none() | _i64,
+    expires_ns=st.none() | _i64,
+    cron=_texts,
+    time_zone=_texts,
+    every_ns=_i64,
+    start=_i64,
+    catch_up=st.sampled_from(["one", "all", "none"]),
+    paused=st.booleans(),
 )
 
 
@@ -170,6 +192,22 @@ every_kind: dict[type[Event], st.SearchStrategy[Event]] = {
         digest=st.binary(min_size=32, max_size=32),
         answer=_bytes,
     ),
+    ScheduleSet: st.builds(ScheduleSet, time=_i64, schedule=_texts, definition=_schedules, next=_i64),
+    ScheduleRan: st.builds(
+        ScheduleRan,
+        time=_i64,
+        schedule=_texts,
+        planned=_i64,
+        next=_i64,
+        runs=_u32,
+        missed=_u32,
+        queue=_u32,
+        sequence=_u64,
+    ),
+    ScheduleSkipped: st.builds(
+        ScheduleSkipped, time=_i64, schedule=_texts, next=_i64, due_at=_i64, missed=_u32, error=_texts
+    ),
+    ScheduleRemoved: st.builds(ScheduleRemoved, time=_i64, schedule=_texts),
 }
 events: st.SearchStrategy[Event] = st.one_of(*every_kind.values())
 

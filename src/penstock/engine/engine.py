@@ -26,6 +26,7 @@ from penstock.engine.decide import (
     publish_topics,
     pull,
     purge,
+    schedules,
     search,
     settle,
     stage,
@@ -33,8 +34,9 @@ from penstock.engine.decide import (
 )
 from penstock.engine.decide.draft import Draft, RefusedError
 from penstock.engine.evolve import arrivals, messages, queues, receivers, requests, staging
+from penstock.engine.evolve import schedules as scheduled
 from penstock.engine.state import EngineState
-from penstock.model import commands, events
+from penstock.model import commands, events, schedule_events
 from penstock.model.answers import Answer, Decision
 from penstock.model.values import Nanos, Position
 
@@ -80,6 +82,12 @@ DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
     commands.AdmitRows: stage.admit_rows,
     commands.DropStaged: stage.drop_staged,
     commands.DescribeStaged: stage.describe_staged,
+    commands.SetSchedule: schedules.set_schedule,
+    commands.DeleteSchedule: schedules.delete_schedule,
+    commands.DescribeSchedule: schedules.describe_schedule,
+    commands.ListSchedules: schedules.list_schedules,
+    commands.RunSchedule: schedules.run_schedule,
+    commands.RunDue: schedules.run_due,
     commands.ForgetNames: names.forget_names,
 }
 
@@ -130,6 +138,10 @@ EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] =
     events.Admitted: staging.admitted,
     events.Unstaged: staging.unstaged,
     events.Answered: requests.answered,
+    schedule_events.ScheduleSet: scheduled.schedule_set,
+    schedule_events.ScheduleRan: scheduled.schedule_ran,
+    schedule_events.ScheduleSkipped: scheduled.schedule_skipped,
+    schedule_events.ScheduleRemoved: scheduled.schedule_removed,
 }
 
 

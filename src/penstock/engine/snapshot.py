@@ -44,6 +44,7 @@ def sections_of(state: EngineState) -> Iterator[Section]:
     yield "moved", b"", (moved,)
     yield from state.staging.sections()
     yield from state.answered.sections()
+    yield from state.schedules.sections()
 
 
 def _queue_sections(queue: Queue) -> Iterator[Section]:
@@ -68,6 +69,8 @@ def restore(state: EngineState, sections: Iterable[Section]) -> None:
             state.staging.restore(facts)
         elif kind == "answered":
             state.answered.restore(columns)
+        elif kind == "schedules":
+            state.schedules.restore(facts)
         elif kind == "queue":
             stored = msgspec.json.decode(facts, type=_QueueFacts)
             queue = Queue(stored.number, stored.name, stored.settings)
@@ -104,3 +107,4 @@ def _derive(state: EngineState) -> None:
             state.damaged_in.add(queue.number)
         state.topics.note_all(queue.topics.numbers if queue.topics else ())
         state.arm(queue, queue.next_deadline())
+    state.arm(state.schedules, state.schedules.next_due)

@@ -1,10 +1,12 @@
-"""The state of the engine: queues, names, routes, staged batches, and the next deadline.
+"""The state of the engine: queues, names, routes, staged batches, schedules, and the next deadline.
 
 Decisions (`decide/`) read it and events (`evolve/`) change it; nothing here decides anything.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import UTC, tzinfo
 from heapq import heappop, heappush
 
 from penstock.engine.answered import AnsweredRequests
@@ -13,6 +15,7 @@ from penstock.engine.names import Names
 from penstock.engine.queue import Queue
 from penstock.engine.routing import Routing
 from penstock.engine.rows import Row
+from penstock.engine.schedules import Schedules
 from penstock.engine.staging import Staging
 from penstock.engine.topics import TopicNames
 from penstock.limits import NAMES_DEFAULT, NEVER_NS, TICK_EVENTS_MAX
@@ -20,9 +23,17 @@ from penstock.model.events import MessageEvent
 from penstock.model.lifecycle import ALLOWED
 from penstock.model.values import Nanos, Place
 
+Zones = Callable[[str], tzinfo | None]  # Time zones by their names.
+
+
+def only_utc(name: str) -> tzinfo | None:
+    return UTC if name == "UTC" else None
+
 
 class EngineState:
-    def __init__(self, history: History | None = None, names_max: int = NAMES_DEFAULT) -> None:
+    def __init__(
+        self, history: History | None = None, names_max: int = NAMES_DEFAULT, zones: Zones = only_utc
+    ) -> None:
         self.time: Nanos = 0  # The time of the last event.
         self.history = history or MemoryHistory()
         self.names = Names(names_max)
@@ -36,6 +47,8 @@ class EngineState:
         self.origins: dict[Place, Place] = {}  # The reverse.
         self.staging = Staging()
         self.answered = AnsweredRequests()
+        self.schedules = Schedules()
+        self.zones = zones  # For decisions; events say when.
         # When `decide(Tick())` and `advance` next have something to do. It may be early, but never late.
         self.next_deadline: Nanos = NEVER_NS
         self._deadlines: list[tuple[Nanos, int]] = []  # A heap; a queue's newest entry is its `armed`.
@@ -103,8 +116,8 @@ class EngineState:
         self.topics.note(topics)
         queue.index_topics(topics, first, count)
 
-    def arm(self, queue: Queue, time: Nanos) -> None:
-        """Check the deadlines of a queue at this time or earlier."""
+    def arm(self, queue: Queue | Schedules, time: Nanos) -> None:
+        """Check the deadlines of a queue, or the schedules, at this time or earlier."""
         if time < queue.armed:
             queue.armed = time
             heappush(self._deadlines, (time, queue.number))
@@ -119,6 +132,8 @@ class EngineState:
             due.append(heappop(deadlines))
         for time, number in due:
             queue = self.queues.get(number)
+            if number == self.schedules.number:
+                self._rearm_schedules()
             if queue is None or queue.armed != time:
                 continue  # The queue was removed, or has a newer entry.
             if queue.mature(now, TICK_EVENTS_MAX):
@@ -127,3 +142,7 @@ class EngineState:
             self.arm(queue, queue.next_deadline())
         self.next_deadline = deadlines[0][0] if deadlines else NEVER_NS
         return woken
+
+    def _rearm_schedules(self) -> None:
+        self.schedules.armed = NEVER_NS
+        self.arm(self.schedules, self.schedules.next_due)

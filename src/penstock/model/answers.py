@@ -10,8 +10,9 @@ from msgspec import Struct
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS
 from penstock.model.events import Event
+from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings
-from penstock.model.values import Nanos, Position, Version
+from penstock.model.values import Nanos, Place, Position, Version
 
 
 class Refused(Struct, frozen=True):
@@ -245,6 +246,25 @@ class StagedDescription(Struct, frozen=True):
     staged: int  # Rows that are not committed.
 
 
+class ScheduleDescription(Struct, frozen=True):
+    """A schedule, when it runs next, and what it has done so far."""
+
+    name: str
+    definition: Schedule
+    next: Nanos  # `NEVER_NS`: it does not.
+    runs: int = 0
+    missed: int = 0  # Ticks that no message was published for.
+    last_run: Nanos = 0
+    last_place: Place | None = None  # Of the last message.
+    error: str = ""  # Why the last tick has brought no message.
+    is_new: bool = False  # The command has created it.
+
+
+class ScheduleList(Struct, frozen=True):
+    total: int
+    schedules: Sequence[ScheduleDescription]
+
+
 class Done(Struct, frozen=True):
     """The command was carried out."""
 
@@ -294,6 +314,8 @@ Answer = (
     | Purged
     | StagedDescription
     | Claimed
+    | ScheduleDescription
+    | ScheduleList
 )
 
 

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.limits import NEVER_NS, SEARCH_ROWS_MAX
+from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Key, Nanos, Position
 
@@ -445,6 +446,36 @@ class DescribeStaged(Command, frozen=True):
     """How far a query has come."""
 
     query: str
+
+
+class SetSchedule(Command, frozen=True):
+    """Create a schedule, or change it. It goes on as planned if nothing changes that decides when it runs."""
+
+    name: str
+    definition: Schedule
+
+
+class DeleteSchedule(Command, frozen=True):
+    name: str
+
+
+class DescribeSchedule(Command, frozen=True):
+    name: str
+
+
+class ListSchedules(Command, frozen=True):
+    offset: int = 0
+    limit: int = 1
+
+
+class RunSchedule(Command, frozen=True):
+    """Publish the message of a schedule now, out of turn. The answer is that of `PublishTopics`."""
+
+    name: str
+
+
+class RunDue(Command, frozen=True):
+    """Publish the message of the schedule that is due first, if one is due, and plan its next tick."""
 
 
 class ForgetNames(Command, frozen=True):

@@ -8,25 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Generic, TypeVar
 
-from msgspec import Struct
-
+from penstock.model.event import Event as Event
 from penstock.model.kinds import MESSAGE_FIELDS, Kind
+from penstock.model.schedule_events import SCHEDULE_EVENTS
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 
 Numbers = TypeVar("Numbers", int, list[int])  # One for a single event, a column of them for a run.
-
-
-class Event(Struct, frozen=True, gc=False):
-    """Something that happened. `Engine.evolve` applies it, live and in replay alike."""
-
-    kind: ClassVar[Kind]
-    time: Nanos
-
-    @property
-    def records(self) -> int:
-        """How many records it is in the log."""
-        return 1
 
 
 class NameDefined(Event, frozen=True, gc=False):
@@ -471,6 +459,7 @@ def _concrete(base: type[Event]) -> Iterator[type[Event]]:
 
 
 EVENTS: tuple[type[Event], ...] = tuple(_concrete(Event))
+assert {*SCHEDULE_EVENTS} < {*EVENTS}, "every event is among them"
 RUNS = (LoggedRun, QueuedRun, UnchangedRun, MessageRun)
 _SINGLE = {event.kind: event for event in EVENTS if not issubclass(event, RUNS)}
 assert _SINGLE.keys() == set(Kind)

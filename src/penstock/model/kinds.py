@@ -56,7 +56,7 @@ class Row(Struct, frozen=True):
     letters: str = ""  # What a reader of the Event Log sees: one letter, or several that happen together.
     stores: tuple[str, ...] = ()  # The fields of its event; for a message in a queue, those after `MESSAGE_FIELDS`.
     states: States = {}  # For each state that a message may be in before it: those that it may be in after it.
-    about: Literal["message", "receiver", "queue", "name", "batch", "request"] = "message"
+    about: Literal["message", "receiver", "queue", "name", "batch", "request", "schedule"] = "message"
     whose: Literal["workers", "receivers", "any"] = "workers"  # Whose deliveries `receives` and `consumer` are about.
     notice: Literal["assign", "finish", "retry", "drop"] | None = None  # For a sender that follows its message.
     reason: str = ""  # Why it happened, where the letter alone does not say it.
@@ -78,6 +78,8 @@ _CONTENT = ("key", "headers", "digest", "body")
 _LOGGED = ("queue", "sequence", "visible_at", "expires_at", "priority", *_NAMES, "lease_ns", *_CONTENT)
 _QUEUED = ("queue", "sequence", "created", "visible_at", "expires_at", "priority", *_NAMES, *_TARGET)
 _UNCHANGED = ("queue", "sequence", "priority", *_NAMES, *_TARGET, "key", "headers")
+_SCHEDULE_RAN = ("schedule", "planned", "next", "runs", "missed", "queue", "sequence")
+_SCHEDULE_SKIPPED = ("schedule", "next", "due_at", "missed", "error")
 _STAGED = ("query", "batch", "part", "chunk", "rows", "expires_at", "data")
 
 
@@ -106,6 +108,10 @@ class Kind(IntEnum):
     UNSTAGED = Row(11, stores=("query", "batch"), about="batch")
     NAME_FORGOTTEN = Row(12, stores=("number", "text"), about="name")
     ANSWERED = Row(13, stores=("forgotten", "key", "digest", "answer"), about="request")
+    SCHEDULE_SET = Row(41, stores=("schedule", "definition", "next"), about="schedule")
+    SCHEDULE_RAN = Row(42, stores=_SCHEDULE_RAN, about="schedule")
+    SCHEDULE_SKIPPED = Row(43, stores=_SCHEDULE_SKIPPED, about="schedule")
+    SCHEDULE_REMOVED = Row(44, stores=("schedule",), about="schedule")
     # The life of a message.
     LOGGED = Row(16, "LQ", _LOGGED, {_GONE: _WAITING}, begins=True, wakes=True)
     FETCHED = Row(17, "F", _LEASE, {_READY: (_LEASED,)}, notice="assign")

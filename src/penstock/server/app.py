@@ -17,6 +17,7 @@ from penstock.dialects.native.objects import Objects
 from penstock.dialects.native.publish import Idempotency, Publishing
 from penstock.dialects.native.purge import Purges
 from penstock.dialects.native.queues import Queues
+from penstock.dialects.native.schedules import Schedules
 from penstock.dialects.native.search import Search
 from penstock.dialects.native.spark.claims import Claims
 from penstock.dialects.native.spark.staging import Staging
@@ -81,9 +82,9 @@ class Application:
         publishing = Publishing(ids, config.topics.new_queue, config.http.body_bytes_max, idempotency)
         consuming = Consuming(ids, self._settings_of, config.http.body_bytes_max, _soon)
         self._mqs = mqs
-        self._body_rules = {
-            route: dialect.body_rule for dialect in (nq, staging, publishing, consuming) for route in dialect.routes
-        }
+        schedules = Schedules(writer.submit, ids, config.topics.new_queue)
+        ruled = (nq, staging, publishing, consuming, schedules)
+        self._body_rules = {route: dialect.body_rule for dialect in ruled for route in dialect.routes}
         push, later = services.push, services.requests.later
         search = Search(services.searches, services.traces, services.redrives, ids, later, _soon)
         self._routes: http.Routes = {
@@ -94,6 +95,7 @@ class Application:
             **EventLog(services.event_streams, later, ids).routes,
             **Objects(ids).routes,
             **search.routes,
+            **schedules.routes,
             **staging.routes,
             **Claims(ids).routes,
             **Channels(writer.submit, push.check, push.describe).routes,

@@ -46,6 +46,7 @@ FAMILIES = (
     Family("penstock_commits_total", "counter", "Commits since the start."),
     Family("penstock_commit_seconds", "histogram", "Time of a commit until it is fsynced."),
     Family("penstock_queues", "gauge", "Existing queues."),
+    Family("penstock_schedules", "gauge", "Recurring schedules."),
     Family("penstock_names", "gauge", "Names in use: content types, senders, objects, sets of topics, consumers."),
     Family("penstock_names_max", "gauge", "The limit on them: names.max."),
     Family(

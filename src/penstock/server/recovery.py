@@ -8,6 +8,7 @@ from typing import NamedTuple
 from penstock.engine.engine import Engine
 from penstock.errors import DataDirectoryError, HistoryError
 from penstock.server.config import Config
+from penstock.server.zones import zone_of
 from penstock.storage import open_log
 from penstock.storage.directory import DataDirectory
 from penstock.storage.history.object_history import ObjectHistory
@@ -38,7 +39,7 @@ def recover(directory: DataDirectory, config: Config) -> Recovered:
 
 
 def _replay(directory: DataDirectory, config: Config, history: ObjectHistory) -> Recovered:
-    engine = Engine(history, config.names.max)
+    engine = Engine(history, config.names.max, zone_of)
     log = open_log(directory, segment_bytes=config.log.segment_bytes)
     sections, events = log.recover()
     if sections is not None:

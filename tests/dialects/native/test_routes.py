@@ -13,6 +13,7 @@ from penstock.dialects.native.objects import Objects
 from penstock.dialects.native.publish import Publishing
 from penstock.dialects.native.purge import Purges
 from penstock.dialects.native.queues import Queues
+from penstock.dialects.native.schedules import Schedules
 from penstock.dialects.native.search import Search
 from penstock.dialects.native.spark.claims import Claims
 from penstock.dialects.native.spark.staging import Staging
@@ -24,7 +25,7 @@ IDS = MessageIds(bytes(16))
 ROOMS = (
     *(Queues(ANY), Channels(ANY, ANY, ANY), Publishing(IDS, QueueSettings(), 1, ANY), Consuming(IDS, ANY, 1, ANY)),
     *(Purges(ANY, ANY), Search(ANY, ANY, ANY, IDS, ANY, ANY), EventLog(ANY, ANY, IDS), Objects(IDS)),
-    *(Claims(IDS), Staging(ANY, ANY, bytes_max=1, lifetime_ns=1)),
+    *(Schedules(ANY, IDS, QueueSettings()), Claims(IDS), Staging(ANY, ANY, bytes_max=1, lifetime_ns=1)),
 )
 
 

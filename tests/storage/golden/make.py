@@ -62,6 +62,8 @@ from penstock.model.events import (
     Unstaged,
 )
 from penstock.model.kinds import Kind
+from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
+from penstock.model.schedules import Schedule
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
 from penstock.model.values import Position, Stage
 from penstock.storage.directory import DIRECTORY_FORMAT, DataDirectory, Identity, write_durably
@@ -375,6 +377,47 @@ ANSWERED_COMMITS: list[list[Event]] = [
     [Answered(at(50), 0, b"~ fourth ~", sha256(b"4").digest(), EMPTY_ANSWER)],
 ]
 
+NIGHTLY = Schedule(
+    topics=("weather.rain", "weather.snow"),
+    create=QueueSettings(retries=3),
+    body=b'{"report": 1}',
+    content_type="application/json",
+    object="weather",
+    key="Größe".encode(),
+    headers=b"\x80",
+    priority=7,
+    delay_ns=0,
+    expires_ns=60 * SECOND_NS,
+    cron="30 2 * * mon-fri",
+    time_zone="Europe/Berlin",
+    catch_up="all",
+)
+SCHEDULES_COMMITS: list[list[Event]] = [
+    [
+        QueueCreated(at(0), 1, "dead", QueueSettings()),
+        QueueCreated(at(1), 2, "reports", QueueSettings()),
+        ScheduleSet(at(2), "nightly", NIGHTLY, at(60_000)),
+        ScheduleSet(at(3), "täglich", Schedule(queue="reports", body=b"beat", every_ns=SECOND_NS), at(1_000)),
+        ScheduleSet(at(4), "gone", Schedule(queue="dead", cron="@hourly", paused=True), at(3_600_000)),
+    ],
+    [
+        NameDefined(at(1_001), 1, "schedule:täglich"),
+        logged(1_001, 1, b"beat", sender=1),
+        ScheduleRan(at(1_001), "täglich", at(1_000), at(2_000), 1, 0, 2, 1),
+    ],
+    [
+        ScheduleSkipped(at(9_000), "täglich", at(9_000), at(9_000), 7),
+        logged(9_001, 2, b"beat", sender=1),
+        ScheduleRan(at(9_001), "täglich", at(9_000), at(10_000), 1, 0, 2, 2),
+        ScheduleSkipped(at(60_000), "nightly", at(60_000), at(61_000), 0, "name limit reached"),
+    ],
+    [ScheduleRemoved(at(60_500), "gone")],
+    [
+        ScheduleSet(at(60_600), "nightly", msgspec.structs.replace(NIGHTLY, paused=True), at(60_000)),
+        ScheduleRan(at(60_700), "täglich", at(60_000), at(61_000), 1, 50, 2, 2),
+    ],
+]
+
 GOLDEN = {
     "format-1": COMMITS,
     "format-1-receivers": RECEIVERS_COMMITS,
@@ -385,6 +428,7 @@ GOLDEN = {
     "format-1-names": NAMES_COMMITS,
     "format-1-timed-out": TIMED_OUT_COMMITS,
     "format-1-answered": ANSWERED_COMMITS,
+    "format-1-schedules": SCHEDULES_COMMITS,
 }
 """Each directory beside this file, and the events it was made of, commit by commit."""
 
@@ -496,6 +540,7 @@ def describe_state(engine: Engine) -> dict[str, Any]:
         "moved": [[*origin, *place] for origin, place in sorted(engine.moved.items())],
         **({"staging": msgspec.to_builtins(engine.staging.facts)} if engine.staging.committed else {}),
         **({"answered": describe_answered(engine)} if engine.answered.by_key else {}),
+        **({"schedules": describe_schedules(engine)} if len(engine.schedules) else {}),
         "queues": {
             queue.name: {
                 "number": queue.number,
@@ -516,6 +561,10 @@ def describe_state(engine: Engine) -> dict[str, Any]:
 
 def describe_answered(engine: Engine) -> dict[str, Any]:
     return {key.decode(): as_plain(request) for key, request in engine.answered.by_key.items()}
+
+
+def describe_schedules(engine: Engine) -> dict[str, Any]:
+    return {name: planned.to_store() for name, planned in engine.schedules.by_name.items()}
 
 
 def describe_row(row: Row) -> dict[str, int]:
@@ -555,7 +604,7 @@ _LATER: dict[type[msgspec.Struct], tuple[str, ...]] = {
 def as_plain_value(field: Any) -> Any:
     if isinstance(field, bytes):
         return field.hex()
-    return field.to_store() if isinstance(field, QueueSettings) else msgspec.to_builtins(field)
+    return field.to_store() if isinstance(field, QueueSettings | Schedule) else msgspec.to_builtins(field)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,9 @@
 | /v1/messages/<id> | GET DELETE | search |
 | /v1/schedule | GET | search |
 | /v1/schedule/<id> | PATCH DELETE | search |
+| /v1/schedules | GET | schedules |
+| /v1/schedules/<name> | GET PUT PATCH DELETE | schedules |
+| /v1/schedules/<name>/run | POST | schedules |
 | /v1/redrive | GET POST | search |
 | /v1/redrive/<job> | GET DELETE | search |
 | /v1/events | GET | event_log |

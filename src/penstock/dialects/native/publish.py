@@ -61,7 +61,9 @@ _Lifetime = Annotated[float, Meta(gt=0, le=INT32_MAX)]
 _NO_HEADERS: Mapping[str, str] = {}
 
 
-class _Message(Struct, forbid_unknown_fields=True):
+class MessageDocument(Struct, forbid_unknown_fields=True):
+    """A message as a client writes it."""
+
     topics: list[str] = []
     object: str = ""
     key: str = ""
@@ -76,8 +78,8 @@ class _Message(Struct, forbid_unknown_fields=True):
     headers: dict[str, str] = {}
 
 
-_decode_one = msgspec.json.Decoder(_Message).decode
-_decode_many = msgspec.json.Decoder(list[_Message]).decode
+_decode_one = msgspec.json.Decoder(MessageDocument).decode
+_decode_many = msgspec.json.Decoder(list[MessageDocument]).decode
 _are_too_many = longer_than(BATCH_MESSAGES_MAX)
 _decode_text = msgspec.json.Decoder(str).decode
 _encode_line = msgspec.json.Encoder().encode_lines
@@ -95,6 +97,21 @@ class Idempotency(NamedTuple):
 
     lifetime_ns: Nanos
     keys_max: int
+
+
+def rendered(ids: MessageIds, answer: Answer, *, alone: bool) -> Response:
+    """What a publish is answered with: where each message is. `alone`: one document, not a list."""
+    if isinstance(answer, Refused):
+        return refusal(answer)
+    headers = JSON
+    if isinstance(answer, Repeated):
+        answer, headers = answer.published, JSON + b"Idempotent-Replay: true\r\n"
+    make = ids.make
+    receipts = [
+        _Receipt(make(each.queue, each.sequence).decode(), each.state, each.queues, each.channels)
+        for each in cast("Sequence[Published]", answer)
+    ]
+    return Response(201, _encode_line(receipts if alone else [receipts]), headers)
 
 
 class Publishing:
@@ -148,20 +165,7 @@ class Publishing:
         return Call(once, self._render(alone=alone))
 
     def _render(self, *, alone: bool) -> Callable[[Answer], Response]:
-        def render(answer: Answer) -> Response:
-            if isinstance(answer, Refused):
-                return refusal(answer)
-            headers = JSON
-            if isinstance(answer, Repeated):
-                answer, headers = answer.published, JSON + b"Idempotent-Replay: true\r\n"
-            make = self._ids.make
-            receipts = [
-                _Receipt(make(each.queue, each.sequence).decode(), each.state, each.queues, each.channels)
-                for each in cast("Sequence[Published]", answer)
-            ]
-            return Response(201, _encode_line(receipts if alone else [receipts]), headers)
-
-        return render
+        return lambda answer: rendered(self._ids, answer, alone=alone)
 
 
 def _checked_key(key: bytes) -> bytes:
@@ -182,27 +186,32 @@ def _without_topics(message: NewMessage, queue: str) -> NewMessage:
     return message
 
 
-def _from_document(document: _Message, index: int, *, alone: bool) -> NewMessage:
+def _from_document(document: MessageDocument, index: int, *, alone: bool) -> NewMessage:
     try:
-        body, content_type = _body_of(document)
-        return _new_message(
-            body,
-            document.mimeType or content_type,
-            document.topics,
-            document.object,
-            document.key,
-            document.timestamp,
-            document.sender,
-            document.priority,
-            document.delay,
-            document.expires,
-            document.headers,
-        )
+        return message_of(document)
     except ProtocolError as error:
         raise ProtocolError(str(error) if alone else f"message {index}: {error}") from None
 
 
-def _body_of(document: _Message) -> tuple[bytes, str]:
+def message_of(document: MessageDocument) -> NewMessage:
+    """Raises `ProtocolError` for what cannot be published."""
+    body, content_type = _body_of(document)
+    return _new_message(
+        body,
+        document.mimeType or content_type,
+        document.topics,
+        document.object,
+        document.key,
+        document.timestamp,
+        document.sender,
+        document.priority,
+        document.delay,
+        document.expires,
+        document.headers,
+    )
+
+
+def _body_of(document: MessageDocument) -> tuple[bytes, str]:
     """The body and its content type: a JSON string is text, any other JSON is stored as JSON."""
     raw = bytes(document.message)
     if document.message_base64 is not UNSET:

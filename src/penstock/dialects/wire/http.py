@@ -199,10 +199,9 @@ def segments_of(target: bytes) -> list[bytes]:
 
 
 @lru_cache(maxsize=4096)
-def queue_name(segment: bytes) -> str:
-    """A queue's name from a path segment, where a `/` of the name is `%2F`. Raises `ProtocolError` for what cannot be
-    one."""
-    return checked_name(unquote_to_bytes(segment) if b"%" in segment else segment)
+def queue_name(segment: bytes, what: str = "a queue name") -> str:
+    """A name from a path segment, where a `/` of the name is `%2F`. Raises `ProtocolError` for what cannot be one."""
+    return checked_name(unquote_to_bytes(segment) if b"%" in segment else segment, what)
 
 
 def checked_name(raw: bytes, what: str = "a queue name") -> str:

@@ -146,6 +146,7 @@ class Loop:
         yield "penstock_commits_total", one(self.commit.count)
         yield "penstock_waiting_receives", one(self.waiters.count)
         yield "penstock_queues", one(len(engine.queues))
+        yield "penstock_schedules", one(len(engine.schedules))
         yield "penstock_names", one(len(engine.names))
         yield "penstock_names_max", one(engine.names.most)
         yield "penstock_staged_bytes", one(engine.staging.bytes)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from penstock.limits import WAKES_MAX
+from penstock.limits import SCHEDULES_RUN_AT_ONCE, WAKES_MAX
 from penstock.model.answers import Answer, Delivery, Done, Receipt, Refused
-from penstock.model.commands import Command, Fetch, Publish, PublishInTurn, Pull, Tick
+from penstock.model.commands import Command, Fetch, Publish, PublishInTurn, Pull, RunDue, Tick
 from penstock.model.values import Key, Stage
 from penstock.server.writer.commit import GroupCommit, give
 from penstock.server.writer.executor import Executor
@@ -16,6 +16,7 @@ from penstock.server.writer.scheduler import Deadline, Scheduler
 from penstock.server.writer.waiters import Waiter, Waiters, WaitersByKey, Watch
 
 _TICK = Tick()
+_RUN_DUE = RunDue()
 _DONE = Done()
 _SYNC = Stage.SYNC
 
@@ -49,14 +50,24 @@ class Serving:
         return cast("Answer", answers)
 
     def pass_time(self) -> None:
-        """Apply what is due: leases and lifetimes that have ended, and delays that are over."""
+        """Apply what is due: leases and lifetimes that have ended, schedules, and delays that are over."""
         engine, now = self._executor.engine, self._executor.now()
         if events := engine.decide(_TICK, now).events:
             self._executor.apply(events)
+        self._run_schedules()
         for number in engine.advance(now):
             self._waiters.wake_queue(engine.queues[number].name)
         self.wake()
         self._deadline.set(engine.next_deadline)
+
+    def _run_schedules(self) -> None:
+        """Each is a decision of its own. Those that are left are due at once, when others have had their turn."""
+        executor = self._executor
+        schedules = executor.engine.schedules
+        for _ in range(SCHEDULES_RUN_AT_ONCE):
+            if schedules.next_due > executor.now():
+                return
+            executor.decide(_RUN_DUE)
 
     # ── Clients that wait ───────────────────────────────────────────────────────────────────────────────────
 

@@ -21,6 +21,7 @@ from penstock.model.events import (
     Unstaged,
 )
 from penstock.model.kinds import Kind
+from penstock.model.schedule_events import SCHEDULE_EVENTS
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Position
 from penstock.storage.log.batch import (
@@ -115,15 +116,19 @@ def _decode_staged(record: _Record, extent: bytes) -> Event:
     return Staged(time=record[_TIME], expires_at=record[_AT["expires_at"]], data=data, **chunk)
 
 
+def _decoder_of_json(event: type[Event]) -> _Decoder:
+    decode = msgspec.json.Decoder(event).decode
+    return lambda _, extent: decode(extent)
+
+
 _DECODERS: dict[int, _Decoder] = {
     Kind.NAME_DEFINED: lambda record, extent: NameDefined(record[_TIME], record[_QUEUE], extent.decode()),
     Kind.NAME_FORGOTTEN: lambda record, extent: NameForgotten(record[_TIME], record[_QUEUE], extent.decode()),
     Kind.QUEUE_CREATED: _decode_queue_created,
     Kind.QUEUE_CHANGED: _decode_queue_changed,
     Kind.STAGED: _decode_staged,
-    Kind.BATCH_COMMITTED: lambda _, extent: msgspec.json.decode(extent, type=BatchCommitted),
-    Kind.ADMITTED: lambda _, extent: msgspec.json.decode(extent, type=Admitted),
-    Kind.UNSTAGED: lambda _, extent: msgspec.json.decode(extent, type=Unstaged),
 }
+_IN_JSON: tuple[type[Event], ...] = (BatchCommitted, Admitted, Unstaged, *SCHEDULE_EVENTS)
+_DECODERS |= {event.kind: _decoder_of_json(event) for event in _IN_JSON}
 _SINGLE = [event for event in EVENTS if not issubclass(event, RUNS)]
 _DECODERS |= {event.kind: _decoder_of(event) for event in _SINGLE if event.kind not in _DECODERS}

@@ -29,6 +29,7 @@ from penstock.model.events import (
     UnchangedRun,
     Unstaged,
 )
+from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
 from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import (
     COMPLETE,
@@ -196,6 +197,15 @@ def _encode_staged(event: Staged, heap: bytearray, records: bytearray) -> None:
     _add_facts(event, heap, records, event.data, facts, expires_at=event.expires_at)
 
 
+def _encode_schedule_set(event: ScheduleSet, heap: bytearray, records: bytearray) -> None:
+    facts = {"time": event.time, "schedule": event.schedule, "next": event.next}
+    _add_facts(event, heap, records, msgspec.json.encode(facts | {"definition": event.definition.to_store()}))
+
+
+def _encode_schedule_ran(event: ScheduleRan, heap: bytearray, records: bytearray) -> None:
+    _add_facts(event, heap, records, msgspec.json.encode(event), queue=event.queue, sequence=event.sequence)
+
+
 def _encode_as_json(event: Event, heap: bytearray, records: bytearray) -> None:
     _add_facts(event, heap, records, msgspec.json.encode(event))
 
@@ -209,6 +219,9 @@ _ENCODERS: dict[type[Event], _Encoder] = {
     QueueCreated: _encode_queue_created,
     QueueChanged: _encode_queue_changed,
     Staged: _encode_staged,
+    ScheduleSet: _encode_schedule_set,
+    ScheduleRan: _encode_schedule_ran,
     **dict.fromkeys((BatchCommitted, Admitted, Unstaged), _encode_as_json),
+    **dict.fromkeys((ScheduleSkipped, ScheduleRemoved), _encode_as_json),
 }
 _ENCODERS |= {event: _encoder_of(event) for event in EVENTS if event not in _ENCODERS}
