@@ -152,7 +152,7 @@ def test_without_java_there_is_a_broker_and_a_word_about_what_is_missing(start_u
     broker = household.broker()
     household.hear(
         "pipeline: the broker works, but no table is filled: Spark needs Java 17 or newer,"
-        " but JAVA_HOME is /nowhere, which has no bin/java that runs: correct it or unset it"
+        " but JAVA_HOME is /nowhere, which has no bin/java that runs: correct or unset JAVA_HOME"
     )
     make_queue(broker, "jobs")
     publish(broker, "jobs", b"work")

@@ -22,7 +22,7 @@ from pathlib import Path
 import pyspark
 
 from bench import lives
-from penstock.pipeline.session import JAVA_VERSION_MIN, java_tells, java_version
+from penstock.pipeline.session import JAVA_VERSION_MIN, java_description, java_version
 
 _INSTALLED = Path(pyspark.__file__).parent
 _HOME = Path(sys.prefix, "spark-tests")
@@ -69,7 +69,7 @@ def _environment(flag: str) -> dict[str, str]:
 
 def _archive() -> Path:
     """Java rejects an archive made from other libraries or by another Java, so its name depends on both."""
-    origin = f"{java_tells()} {(_INSTALLED / 'jars').stat().st_mtime_ns}"
+    origin = f"{java_description()} {(_INSTALLED / 'jars').stat().st_mtime_ns}"
     return _HOME / f"classes-{hashlib.sha256(origin.encode()).hexdigest()[:16]}.jsa"
 
 

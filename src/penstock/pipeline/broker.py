@@ -1,4 +1,4 @@
-"""A broker, and its log, over HTTP: `docs/native.md` describes what is asked for."""
+"""An HTTP client for a broker. `docs/native.md` describes the requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from penstock.backoff import backoff_ns
 from penstock.errors import BrokerError, EventsLostError, EventsRemovedError, Fault
 
 _TIMEOUT_SECONDS = 60.0
-_TRIES = 10  # The second comes at once: a connection that was idle may have been closed.
+_TRIES = 10  # The second follows at once: the broker may have closed an idle connection.
 _PAUSE_NS, _PAUSE_NS_MAX = 200_000_000, 3_200_000_000
 _PASSING = (429, 502, 503, 504)
 _SECOND_NS = 1_000_000_000
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 
 class Broker:
-    """Requests that may be made more than once: asked until there is an answer."""
+    """Sends requests, and repeats them until one is answered: every request must be safe to repeat."""
 
     def __init__(self, url: str, token: str = "") -> None:
         self.url = url
@@ -45,7 +45,7 @@ class Broker:
         body: bytes | None = None,
         tries: int = _TRIES,
     ) -> Answer:
-        """Raises `BrokerError` when it has been refused, or has not been answered so often."""
+        """Raises `BrokerError` if the broker refuses the request, or answers none of `tries` attempts."""
         target = f"{urlsplit(self.url).path}{path}"
         if parameters:
             target += f"?{urlencode(parameters)}"
@@ -65,7 +65,7 @@ class Broker:
                 return answer
             if answer.status not in _PASSING:
                 raise _refusal(self.url, target, answer, has_token=bool(self._headers))
-            problem = f"{self.url} does not answer {target}: {answer.status}: {_told(answer).get('error', '')}"
+            problem = f"{self.url} does not answer {target}: {answer.status}: {_document(answer).get('error', '')}"
         raise BrokerError(problem)
 
     def close(self) -> None:
@@ -86,25 +86,26 @@ class Broker:
 
 
 def _refusal(url: str, target: str, answer: Answer, *, has_token: bool) -> Exception:
-    told = _told(answer)
-    if answer.status == 410 and "earliest" in told:
-        return EventsRemovedError(told["earliest"])
+    document = _document(answer)
+    if answer.status == 410 and "earliest" in document:
+        return EventsRemovedError(document["earliest"])
     if answer.status == 416:
-        return EventsLostError(f"the log at {url} ends at {told.get('end')}, before what is asked for: {target}")
+        return EventsLostError(f"the log at {url} ends at offset {document.get('end')}: {target} is past its end")
     if answer.status == 401 and not has_token:
         return BrokerError(
-            f"{url} wants a token: set the option token (on the command line --token or PENSTOCK_TOKEN)"
+            f"{url} requires a token: set the option token (on the command line --token or PENSTOCK_TOKEN)"
         )
     if answer.status == 401:
-        return BrokerError(f"{url} refuses the token: {told.get('error', answer.status)}")
-    if answer.status == 404 and told.get("code", Fault.NOT_FOUND.code) == Fault.NOT_FOUND.code:
-        return BrokerError(f"{url} has no {target}: is it a Penstock of this version?")
-    return BrokerError(f"{url} answers {target} with {answer.status}: {told.get('error', '')}")
+        return BrokerError(f"{url} refuses the token: {document.get('error', answer.status)}")
+    if answer.status == 404 and document.get("code", Fault.NOT_FOUND.code) == Fault.NOT_FOUND.code:
+        return BrokerError(f"{url} has no {target}: is it a Penstock broker of this version?")
+    return BrokerError(f"{url} answers {target} with {answer.status}: {document.get('error', '')}")
 
 
-def _told(answer: Answer) -> dict[str, Any]:
+def _document(answer: Answer) -> dict[str, Any]:
+    """The JSON object in the body, empty if there is none."""
     try:
-        told = json.loads(answer.body or b"{}")
+        document = json.loads(answer.body or b"{}")
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return document if isinstance(document, dict) else {}

@@ -1,4 +1,4 @@
-"""Errors of ours on the driver, as Spark shows them: the line that names the cause comes last."""
+"""Keeps our errors short where Spark prints them, so that the line with the cause is easy to find."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Result = TypeVar("_Result")
 
 
 def plainly(method: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """Spark prints the traceback of what Python raises: without the frames of our code it is a few lines."""
+    """Raise our own errors without the frames of our code: Spark prints the whole traceback."""
 
     @wraps(method)
     def call(*given: _Given.args, **named: _Given.kwargs) -> _Result:

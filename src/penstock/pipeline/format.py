@@ -1,4 +1,4 @@
-"""`format("penstock")` for Spark: what it reads and writes, by its options."""
+"""`format("penstock")` for Spark: its options choose the reader or writer."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class PenstockSource(DataSource):
         options = _asked(self.options, schema)
         if options.read == "queue":
             raise OptionError(
-                "read=queue is for streams: it takes messages, and finishes them when their batch is done. "
-                "read=events shows what is in a queue and leaves it there"
+                "read=queue is for streams: it leases messages and finishes them when their batch is done. "
+                "Use spark.readStream, or read=events, which leaves the messages in the queue"
             )
         return FilteredEventReader(options) if is_pushing() else EventReader(options)
 
@@ -65,7 +65,7 @@ def _schema(options: Options) -> StructType:
 
 
 def _asked(given: Any, schema: StructType) -> Options:
-    """The options, with the columns of the schema: the user may have given one."""
+    """The options, with the columns of the schema, which the user may have chosen."""
     options = parse_options(given)
     columns = tuple(schema.fieldNames())
     known = QUEUE_COLUMNS if options.read == "queue" else COLUMNS
@@ -76,6 +76,6 @@ def _asked(given: Any, schema: StructType) -> Options:
     for field, ours in zip(schema, _schema(options), strict=True):
         if field.dataType != ours.dataType:
             raise OptionError(
-                f"{field.name} is of type {ours.dataType.simpleString()}, not {field.dataType.simpleString()}"
+                f"column {field.name} has type {ours.dataType.simpleString()}, not {field.dataType.simpleString()}"
             )
     return options

@@ -1,7 +1,7 @@
-"""How far a stream of events is, in the progress that Spark reports of its query.
+"""Adds offset and lag of a stream of events to the progress that Spark reports.
 
-Spark has no metrics of sources in Python (`sources[].metrics` stays empty), but aggregates rows on their way: what is
-observed here is in `StreamingQueryProgress.observedMetrics["penstock"]`.
+Spark does not support metrics of sources written in Python (`sources[].metrics` stays empty), but it can aggregate
+the rows that pass: these figures are in `StreamingQueryProgress.observedMetrics["penstock"]`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ OBSERVED = "penstock"
 
 
 def measured(events: DataFrame) -> DataFrame:
-    """The same events. They need the columns `offset` and `time`."""
-    behind = "greatest(unix_micros(current_timestamp()) - unix_micros(time), 0)"
+    """The same events, observed. They need the columns `offset` and `time`."""
+    lag_micros = "greatest(unix_micros(current_timestamp()) - unix_micros(time), 0)"
     return events.observe(
         OBSERVED,
         f.expr("count(*)").alias("events"),
         f.expr("max(offset)").alias("offset"),
-        f.expr(f"min({behind} / 1e6D)").alias("lag_seconds"),
+        f.expr(f"min({lag_micros} / 1e6D)").alias("lag_seconds"),
     )

@@ -1,4 +1,4 @@
-"""Options of `format("penstock")`: text from the user, read by a table of names. Readers and writers share this."""
+"""Parses the options of `format("penstock")`, for readers and writers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ Spelled = dict[str, tuple[str | None, Callable[[str], Any]]]
 
 
 def parse_values(given: Mapping[str, str], spelled: Spelled) -> dict[str, Any]:
-    """Spark hands over names in lower case: they are compared so."""
+    """The fields that these options set. Case does not matter: Spark passes names in lower case. Raises
+    `OptionError`."""
     known = {name.lower(): name for name in spelled}
     unknown = sorted(name for name in given if name.lower() not in known)
     if unknown:
-        raise OptionError(f"there is no option {', '.join(unknown)}; known are {', '.join(spelled)}")
+        raise OptionError(f"unknown option {', '.join(unknown)}; the options are {', '.join(spelled)}")
     values: dict[str, Any] = {}
     for name, value in given.items():
         field, parse = spelled[known[name.lower()]]

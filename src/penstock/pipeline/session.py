@@ -1,4 +1,4 @@
-"""A Spark session as the pipeline wants it, on this machine or on a cluster."""
+"""Opens the pipeline's Spark session, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ JAVA_VERSION_MIN = 17
 DEFAULT_MASTER = "local[*]"
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
-# A pipeline runs much code, and most of it a few times only: without the optimising compiler the first batch of a
-# cold start took 6.4 s instead of 10.4, and a later large one 29 s instead of 26. A heap that begins larger is not
-# collected all the time at first.
+# A pipeline runs much code, most of it only a few times: without the optimising compiler the first batch after a cold
+# start took 6.4 s instead of 10.4 s, and a later large one 29 s instead of 26 s. A larger initial heap avoids many
+# garbage collections at the start.
 _JAVA_FLAGS = ("-XX:TieredStopAtLevel=1", "-Xms512m")
 _SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -45,7 +45,8 @@ _LOCAL_SETTINGS = {
 
 
 def open_session(name: str, master: str = DEFAULT_MASTER, settings: Mapping[str, str] | None = None) -> SparkSession:
-    """Raises `SparkError` if there is no Java, or no such cluster. `settings` come before our own."""
+    """A Spark session with our settings; `settings` override them. Raises `SparkError` if Java is missing or too old,
+    or if the cluster does not exist."""
     check_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     local = master.startswith("local")
@@ -58,15 +59,15 @@ def open_session(name: str, master: str = DEFAULT_MASTER, settings: Mapping[str,
     try:
         spark = SparkSession.builder.master(master).appName(name).config(map=all_settings).getOrCreate()
     except (PySparkException, OSError) as error:
-        raise SparkError(f"Spark does not start on {master}: {error}") from None
+        raise SparkError(f"Spark cannot start on {master}: {error}") from None
     spark.sparkContext.setLogLevel("ERROR")
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # What it says is in the exception too.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # Exceptions contain the same text.
     return spark
 
 
 def _home_without_sources() -> str:
-    """Spark as it is installed, but without its `python` directory. Workers then import the installed package, which
-    is compiled, instead of a zip file of sources that each of them would compile anew at its start."""
+    """A Spark home without its `python` directory. Workers then import the installed package, which is compiled,
+    instead of a zip file of sources that each worker would compile again when it starts."""
     home = Path(tempfile.mkdtemp(prefix="penstock-spark-"))
     atexit.register(shutil.rmtree, home, ignore_errors=True)
     for name in ("bin", "jars"):
@@ -75,7 +76,7 @@ def _home_without_sources() -> str:
 
 
 def silence(spark: SparkSession) -> None:
-    """Let Java print nothing more: what is interrupted on purpose is no error, but Spark reports it as one."""
+    """Stop all output of Java: when jobs are interrupted on purpose, Spark reports errors that are none."""
     spark.sparkContext.setLogLevel("OFF")
     java = spark.sparkContext._jvm  # noqa: SLF001 - Spark has no other way to Java's standard error.
     if java is not None:
@@ -84,6 +85,7 @@ def silence(spark: SparkSession) -> None:
 
 
 def check_java() -> None:
+    """Raises `SparkError` if there is no Java that Spark can use."""
     found = java_version()
     if found >= JAVA_VERSION_MIN:
         return
@@ -92,7 +94,7 @@ def check_java() -> None:
         has = f"has Java {found}" if found else "has no bin/java that runs"
         raise SparkError(
             f"Spark needs Java {JAVA_VERSION_MIN} or newer, but JAVA_HOME is {home}, which {has}:"
-            " correct it or unset it"
+            " correct or unset JAVA_HOME"
         )
     has = f"this machine has Java {found}" if found else "this machine has none"
     raise SparkError(
@@ -102,13 +104,13 @@ def check_java() -> None:
 
 
 def java_version() -> int:
-    """0: there is none."""
-    match = re.search(r'version "(\d+)', java_tells())
+    """The major version of Java, 0 if there is none."""
+    match = re.search(r'version "(\d+)', java_description())
     return int(match[1]) if match else 0
 
 
-def java_tells() -> str:
-    """Exactly which Java there is; nothing if there is none."""
+def java_description() -> str:
+    """What `java -version` prints, empty if there is no Java."""
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home, "bin", "java")) if home else shutil.which("java")
     try:

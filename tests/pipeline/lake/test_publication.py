@@ -86,7 +86,7 @@ def test_a_publication_that_another_one_has_overtaken_is_given_up(
         write(*given)
 
     monkeypatch.setattr(publication, "_write", overtaken)
-    with pytest.raises(LakeError, match="somebody else"):
+    with pytest.raises(LakeError, match="another process changed"):
         publish_table(lake, TABLES["messages"], everything=True)
     assert DeltaTable(lake.path / "messages").count() == view(spark, lake, "messages").count()
 

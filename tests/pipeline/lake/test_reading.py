@@ -28,7 +28,7 @@ def test_a_table_is_read_from_python_with_a_plain_path(past_lake: FilledLake) ->
     assert list(frame.columns) == table.columns == view(past_lake.spark, past_lake.lake, "messages").columns
     assert set(table.where("state = 'E'").select("state").to_arrow()["state"].to_pylist()) == {"E"}
     assert lake.sql("select count(*) as n from events").to_pylist() == [{"n": len(past_lake.rows("events"))}]
-    with pytest.raises(LakeError, match="there is no table nope; the tables are events"):
+    with pytest.raises(LakeError, match="unknown table nope; the tables are events"):
         lake.table("nope")
 
 
@@ -97,6 +97,6 @@ def test_an_empty_lake_says_when_the_first_batch_will_be_there(tmp_path: Path) -
             pipeline.terminate()
             pipeline.wait(60)
     assert "is empty: the pipeline started " in ended.stderr
-    assert "its first batch is there about a minute after the start" in ended.stderr
+    assert "Its first batch arrives about a minute after the start" in ended.stderr
     ended = run_sql(tmp_path, "select count(*) as n from events")
-    assert f"{tmp_path} is empty: penstock pipeline run --lake {tmp_path} fills it" in ended.stderr
+    assert f"{tmp_path} is empty: fill it with penstock pipeline run --lake {tmp_path}" in ended.stderr

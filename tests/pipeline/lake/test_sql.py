@@ -52,7 +52,7 @@ def test_without_a_lake_the_command_says_so_at_once(tmp_path: Path) -> None:
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert ended.returncode == 1
     assert ended.stderr == (
-        f"penstock: there is no lake in {tmp_path} yet: penstock pipeline run --lake {tmp_path} fills one\n"
+        f"penstock: there is no lake in {tmp_path} yet: fill one with penstock pipeline run --lake {tmp_path}\n"
     )
     with pytest.raises(LakeError, match="no lake"):
         Lake(tmp_path).origin()

@@ -125,7 +125,7 @@ def test_a_compaction_that_somebody_else_was_faster_with_is_given_up(
 
     monkeypatch.setattr(LakeTable, "_settle", overtaken)
     before = len(parts_table(filled.lake, table).files())
-    with pytest.raises(LakeError, match="somebody else"):
+    with pytest.raises(LakeError, match="another process changed"):
         compact(spark, filled.lake, table, everything=True)
     assert len(parts_table(filled.lake, table).files()) == before - 1
 
@@ -207,7 +207,7 @@ def test_a_lake_is_of_one_log(spark: SparkSession, filled: FilledLake, tmp_path:
 
 
 def test_where_there_is_no_lake_the_error_says_how_to_get_one(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(LakeError, match=r"no lake in .* yet: penstock pipeline run"):
+    with pytest.raises(LakeError, match=r"no lake in .* yet: fill one with penstock pipeline run"):
         view(spark, Lake(tmp_path), "events")
 
 

@@ -36,7 +36,9 @@ def known_before(data: Path) -> pa.Table:
 
 
 def test_a_lake_of_the_version_before_is_refused_with_what_to_do(old: FilledLake) -> None:
-    with pytest.raises(LakeError, match=r"an older version .*: penstock pipeline upgrade --lake .*/lake rewrites"):
+    with pytest.raises(
+        LakeError, match=r"an older version .*: upgrade it with penstock pipeline upgrade --lake .*/lake"
+    ):
         penstock.lake(old.lake.path)
 
 

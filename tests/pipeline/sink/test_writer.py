@@ -102,12 +102,12 @@ def test_a_batch_with_a_name_is_written_once(spark: SparkSession, broker: Broker
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        ("'x' as body", {}, "where to"),
-        ("'x' as body", {"queue": "work", "topic": "t"}, "there is no option topic"),
-        ("'x' as body", {"queue": "work", "topics": "t"}, "either queue or topics, not both"),
-        ("'x' as body", {"queue": "work", "query": "q"}, "query and batch belong together"),
-        ("'x' as text", {"queue": "work"}, "there is no column text; the columns are body"),
-        ("1 as body", {"queue": "work"}, "body is of type int, and not string or binary"),
+        ("'x' as body", {}, 'set the option "queue" or "topics", or add a column'),
+        ("'x' as body", {"queue": "work", "topic": "t"}, "unknown option topic"),
+        ("'x' as body", {"queue": "work", "topics": "t"}, 'set the option "queue" or "topics", not both'),
+        ("'x' as body", {"queue": "work", "query": "q"}, 'set both options "query" and "batch"'),
+        ("'x' as text", {"queue": "work"}, "unknown column text; the columns are body"),
+        ("1 as body", {"queue": "work"}, "column body has type int, must be string or binary"),
         ("'q' as queue", {}, "the column body is missing"),
         ("'x' as body", {"queue": "nowhere"}, "the queue does not exist: nowhere"),
         ("null :: string as body", {"queue": "work"}, "a row has no body"),
@@ -123,7 +123,7 @@ def test_what_cannot_be_written_is_said(
 
 def test_a_queue_is_never_written_over(spark: SparkSession, broker: Broker) -> None:
     frame = spark.sql("select 'x' as body").write.format("penstock").options(url=url_of(broker), queue="work")
-    with pytest.raises(Exception, match="never over"):
+    with pytest.raises(Exception, match="cannot be overwritten"):
         frame.mode("overwrite").save()
 
 

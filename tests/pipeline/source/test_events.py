@@ -98,7 +98,7 @@ def test_an_unreachable_broker_is_named_in_the_last_line(spark: SparkSession) ->
 
 def test_a_missing_token_is_named_in_the_last_line(spark: SparkSession, start_broker: StartBroker) -> None:
     broker = start_broker("auth.tokens=secret")
-    said = f"BrokerError: {url_of(broker)} wants a token: set the option token"
+    said = f"BrokerError: {url_of(broker)} requires a token: set the option token"
     with pytest.raises(PySparkException) as error:
         load(spark, {"url": url_of(broker)}).collect()
     assert said in last_lines(error).splitlines()[-1]
@@ -135,7 +135,7 @@ def test_a_schema_of_the_user_chooses_the_columns(spark: SparkSession, past: Bro
     reader = spark.read.format("penstock").option("path", str(past.data))
     frame = reader.schema("sequence long, offset long").load()
     assert rows(frame) == decoded(past.data, ("sequence", "offset"))
-    with pytest.raises(AnalysisException, match="sequence is of type bigint, not string"):
+    with pytest.raises(AnalysisException, match="column sequence has type bigint, not string"):
         reader.schema("sequence string").load().collect()
 
 
@@ -168,9 +168,9 @@ def test_what_retention_has_removed_is_an_error_unless_told_otherwise(spark: Spa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"read": "queue"}, "path: not for reading a queue"),
-        ({"startingOffset": "1000000"}, "offset 1000000 is behind the end of the log"),
-        ({"endingOffset": "1000000"}, "endingOffset 1000000 is behind the end of the log"),
+        ({"read": "queue"}, "path cannot be used with read=queue"),
+        ({"startingOffset": "1000000"}, "offset 1000000 is past the end of the log"),
+        ({"endingOffset": "1000000"}, "endingOffset 1000000 is past the end of the log"),
         ({"path": "/nowhere"}, "/nowhere is not a Penstock data directory"),
     ],
 )

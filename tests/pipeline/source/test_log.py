@@ -191,7 +191,10 @@ def test_a_broker_that_has_no_room_for_readers_says_so(impatient: None, start_br
 
 def test_a_token_is_needed_where_the_broker_wants_one(start_broker: StartBroker) -> None:
     broker = start_broker("auth.tokens=s3cret")
-    with pytest.raises(BrokerError, match="wants a token: set the option"), closing(BrokerLog(url_of(broker))) as log:
+    with (
+        pytest.raises(BrokerError, match="requires a token: set the option"),
+        closing(BrokerLog(url_of(broker))) as log,
+    ):
         log.extent()
     with pytest.raises(BrokerError, match="refuses the token"), closing(BrokerLog(url_of(broker), "other")) as log:
         log.extent()

@@ -194,11 +194,11 @@ def test_a_stream_begins_where_it_is_told(data: Path) -> None:
 
 
 def test_a_checkpoint_of_another_log_is_refused(data: Path) -> None:
-    with pytest.raises(EventsLostError, match="is it another log"):
+    with pytest.raises(EventsLostError, match="is this another log"):
         reader(data, failOnDataLoss=False).latestOffset({"0": 5000}, ReadAllAvailable())
-    with pytest.raises(EventsLostError, match="behind the end of the log"):
+    with pytest.raises(EventsLostError, match="past the end of the log"):
         reader(data).partitions({"0": 0}, {"0": 5000})
-    with pytest.raises(EventsLostError, match="the checkpoint is of shard 7"):
+    with pytest.raises(EventsLostError, match="the checkpoint belongs to shard 7"):
         reader(data).latestOffset({"7": 0}, ReadAllAvailable())
 
 
@@ -223,4 +223,4 @@ def test_segments_that_go_while_they_are_read_are_skipped_or_missed(
     assert first == [0, 0]
     assert offsets[-1] == 93
     assert not [at for at in offsets if int(paths[1].stem) <= at < int(paths[3].stem)]
-    assert "the query goes on from there" in caplog.text
+    assert "the query continues from there" in caplog.text

@@ -1,4 +1,4 @@
-"""A batch of the stream as recipes see it, and expressions that several recipes use."""
+"""A batch of the stream, and SQL expressions that several recipes share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEY_TEXT = "coalesce(try_validate_utf8(cast(key as string)), concat('0x', lower(
 
 
 class Batch(NamedTuple):
-    """Events, and what was known before them."""
+    """The events of a batch, and the deliveries that were under way before them."""
 
     events: DataFrame
     first: int  # The offset of the first.
@@ -24,7 +24,7 @@ class Batch(NamedTuple):
     newest: datetime  # The time of the last event.
 
     def since(self, offset: int) -> DataFrame:
-        # Not where it says nothing: Spark compiles a condition anew for every number in it.
+        # Without a condition if it is always true: Spark compiles a new one for every number.
         return self.events if offset <= self.first else self.events.where(f"offset >= {offset}")
 
 
@@ -37,7 +37,7 @@ def count_if(condition: str) -> Column:
 
 
 def with_departures(events: DataFrame) -> DataFrame:
-    """A message that an operator moves enters a queue, which is an event, and leaves another, which is none."""
+    """The events, and one more for every message that an operator moved: the log has no event of leaving a queue."""
     here, there = ("queue", "queue_number", "sequence"), ("to_queue", "to_queue_number", "to_sequence")
     changed = dict(zip((*here, *there), (*there, *here), strict=True)) | {"state": "'M'"}
     columns = [f"{changed.get(name, name)} as {name}" for name in events.columns]

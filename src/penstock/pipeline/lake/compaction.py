@@ -1,7 +1,8 @@
-"""Fewer and larger files: parts of a table that follow each other are merged into one file, and old files removed.
+"""Merges consecutive parts of a table into fewer and larger files, and removes old files.
 
-While the stream runs, sixteen neighbours of about the same size become one, so each row is written again once for
-every sixteenfold growth; a file that is large enough is left alone. When asked to, everything of a date becomes one.
+While the stream runs, sixteen neighbours of about the same size become one file, so each row is rewritten once every
+time the table grows sixteenfold; files that are large enough stay as they are. `everything` merges all files of a
+date.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ Unit = list[LakeFile]  # The files of one date and one range of offsets.
 
 
 def compact(spark: SparkSession, lake: Lake, table: Table, *, everything: bool = False) -> int:
-    """How many files are gone from the table."""
+    """Merge files of a table. Returns how many fewer there are."""
     target = parts_table(lake, table, _STAGING)
     if table.whole or not target.exists():
         return 0
@@ -52,10 +53,11 @@ def compact(spark: SparkSession, lake: Lake, table: Table, *, everything: bool =
 
 
 def rebuild(spark: SparkSession, lake: Lake, table: Table) -> int:
-    """Make a table anew from the table of all events; how many rows it has."""
+    """Make a table again from the table of events. Returns how many rows it has."""
     if table is EVENTS:
         raise LakeError(
-            "events cannot be rebuilt: the other tables are made from it, and the log forgets what it has"
+            "the table events cannot be rebuilt: the other tables are made from it, "
+            "and the log may no longer have its events"
         )
     origin = lake.origin()
     archive = parts_table(lake, EVENTS)
@@ -76,13 +78,14 @@ def rebuild(spark: SparkSession, lake: Lake, table: Table) -> int:
 
 
 def vacuum(lake: Lake, hours: float = LAKE_VACUUM_HOURS) -> int:
+    """Remove files that left their table more than `hours` ago. Returns how many."""
     tables = [parts_table(lake, table, _STAGING) for table in TABLES.values()]
     tables += [public_table(lake, table) for table in TABLES.values() if table.in_parts]
     return sum(table.vacuum(hours) for table in tables if table.exists())
 
 
 def _runs(units: Sequence[Unit]) -> Iterator[list[Unit]]:
-    """Neighbours of one size, where there are many."""
+    """Neighbours of the same size class, if there are enough to merge."""
     for size, group in groupby(units, key=_size_class):
         run = list(group)
         if size is not None and len(run) >= LAKE_FILES_MIN:
@@ -90,7 +93,7 @@ def _runs(units: Sequence[Unit]) -> Iterator[list[Unit]]:
 
 
 def _size_class(unit: Unit) -> int | None:
-    """None: large enough."""
+    """A class for sizes that differ less than sixteenfold; None if the unit is large enough."""
     size = sum(file.bytes for file in unit)
     if size >= LAKE_FILE_BYTES:
         return None

@@ -1,7 +1,7 @@
-"""A table of the lake: Parquet files with a Delta log, which is committed through delta-rs.
+"""A table of the lake: Parquet files with a Delta log, committed through delta-rs.
 
-A commit names the offset up to which the log's events are in the table. So what was written once is never written
-again, whichever query writes it and however it divides the events into batches; ADR 21 says why.
+Each commit records the offset up to which the events of the log are in the table. So no event is written twice,
+whichever query writes it and however it divides the events into batches; ADR 21 explains this.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from penstock.pipeline.lake.directory import Lake, Origin
 from penstock.storage.directory import sync
 
 PARTITION = "date"
-_COMPACTION = "penstock-compaction"  # Counts what took files out: the second of two at the same time is refused.
+_COMPACTION = "penstock-compaction"  # Counts commits that remove files, so that of two at the same time one fails.
 _RANGE = re.compile(r"(\d{20})-(\d{20})-")
 _SETTINGS = {
     "delta.logRetentionDuration": f"interval {LAKE_LOG_RETENTION_DAYS} days",
@@ -38,7 +38,7 @@ _SETTINGS = {
 
 
 class LakeFile(NamedTuple):
-    """A file of a table, with the range of offsets whose events are in it."""
+    """A file of a table, and the range of offsets whose events it contains."""
 
     path: str
     first: int
@@ -49,7 +49,7 @@ class LakeFile(NamedTuple):
 
 
 class LakeTable:
-    """One table: what is in it, and how files get in and out. Keeps the table's state, and reads on from there."""
+    """One table: lists, adds and removes its files. Caches the table's state and updates it incrementally."""
 
     def __init__(
         self, lake: Lake, name: str, schema: pa.Schema, *, by_date: bool, staging: str = "_staging", folder: str = ""
@@ -58,7 +58,7 @@ class LakeTable:
         self.path = lake.path / folder / name
         self.schema = schema
         self.by_date = by_date
-        # Each writer has its own: the executors of one that was killed may still be at work.
+        # Each writer has its own: the executors of a killed writer may still be writing.
         self._staging = self.path / f"{staging}-{uuid4().hex}"
         self._delta: DeltaTable | None = None
 
@@ -73,7 +73,7 @@ class LakeTable:
                 partition_by=[PARTITION] if self.by_date else None,
                 configuration=_SETTINGS,
             )
-        self._clear("_staging-*", 0)  # Of processes that are no more: one alone fills the lake.
+        self._clear("_staging-*", 0)  # Left by dead processes: only one process fills the lake.
 
     def reached(self, origin: Origin) -> int:
         """The offset up to which the events of the log are in this table."""
@@ -84,7 +84,7 @@ class LakeTable:
         return self._required().version()
 
     def files(self) -> list[LakeFile]:
-        """What is in the table now."""
+        """The files that the table consists of now."""
         delta = self._open()
         if delta is None:
             return []
@@ -97,7 +97,7 @@ class LakeTable:
     # ── Files in and out ────────────────────────────────────────────────────────────────────────────────────
 
     def stage(self) -> Path:
-        """A directory for Spark to write into; the same one until it is committed or given up."""
+        """An empty directory for Spark to write into. The next commit takes the files from there."""
         shutil.rmtree(self._staging, ignore_errors=True)
         return self._staging
 
@@ -105,8 +105,8 @@ class LakeTable:
         return sorted(self._staging.rglob("*.parquet"))
 
     def append(self, origin: Origin, first: int, end: int, noted: dict[str, Any]) -> list[LakeFile]:
-        """Commit what is staged: the rows that the events of this range of offsets have led to. If there are none,
-        the table still records how far it is."""
+        """Commit the staged rows, made from this range of offsets. Without rows, the table still records the
+        offset."""
         added = self._settle(first, end)
         self._commit(self._required(), added, [], [Transaction(origin.name, end)], noted)
         return added
@@ -114,22 +114,22 @@ class LakeTable:
     def replace(
         self, old: Sequence[LakeFile], origin: Origin, first: int, end: int, reached: int, noted: dict[str, Any]
     ) -> list[LakeFile]:
-        """Commit what is staged in the place of these files; now the table has the events up to `reached`."""
+        """Replace these files by the staged ones; the table then has the events up to `reached`."""
         added = self._settle(first, end)
         self._commit(self._required(), added, old, [Transaction(origin.name, reached)], noted)
         return added
 
     def publish(self, old: Sequence[LakeFile], origin: Origin, reached: int, noted: dict[str, Any]) -> list[LakeFile]:
-        """As `replace`, for a table that several processes may publish. Raises `LakeError` if another one did since
-        `files` was called."""
+        """Like `replace`, for a table that several processes may publish. Raises `LakeError` if another process has
+        published since `files` was called."""
         delta = self._delta or self._required()
         added = self._settle(0, reached)
         self._commit(delta, added, old, [Transaction(origin.name, reached), self._next_removal(delta)], noted)
         return added
 
     def compact(self, old: Sequence[LakeFile], noted: dict[str, Any]) -> list[LakeFile]:
-        """Commit what is staged in the place of these files: the same, in fewer rows or files. Raises `LakeError` if
-        there was another compaction since `files` has told of them."""
+        """Replace these files by the staged ones, which have the same content in fewer rows or files. Raises
+        `LakeError` if there was another compaction since `files` was called."""
         delta = self._delta or self._required()
         added = self._settle(min(file.first for file in old), max(file.end for file in old))
         self._commit(delta, added, old, [self._next_removal(delta)], noted, data_change=False)
@@ -139,7 +139,8 @@ class LakeTable:
         return Transaction(_COMPACTION, (delta.transaction_version(_COMPACTION) or 0) + 1)
 
     def vacuum(self, hours: float) -> int:
-        """Remove files that have not been part of the table for so long. Those of a commit under way are younger."""
+        """Remove files that left the table more than `hours` ago; the files of a commit under way are younger.
+        Returns how many."""
         delta = self._required()
         removed = delta.vacuum(int(hours), dry_run=False, enforce_retention_duration=False, full=True)
         delta.cleanup_metadata()
@@ -147,13 +148,13 @@ class LakeTable:
         return len(removed)
 
     def _clear(self, pattern: str, hours: float) -> None:
-        """Remove what others have staged and left."""
+        """Remove staging directories that other writers have left."""
         for folder in self.path.glob(pattern):
             if folder != self._staging and folder.stat().st_mtime <= time.time() - 3600 * hours:
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _settle(self, first: int, end: int) -> list[LakeFile]:
-        """Give the staged files their places, on the disk for good."""
+        """Move the staged files to their final places, durably."""
         settled, folders = [], set()
         for staged in self.staged():
             rows = pq.read_metadata(staged).num_rows
@@ -202,7 +203,7 @@ class LakeTable:
                 commit_properties=CommitProperties(custom_metadata=noted, app_transactions=keys),
             )
         except DeltaError as error:
-            raise LakeError(f"{self.name} was changed by somebody else meanwhile: {error}") from None
+            raise LakeError(f"another process changed the table {self.name} at the same time: {error}") from None
         sync(self.path / "_delta_log")
 
     def _open(self) -> DeltaTable | None:
@@ -218,12 +219,12 @@ class LakeTable:
     def _required(self) -> DeltaTable:
         delta = self._open()
         if delta is None:
-            raise LakeError(f"there is no table {self.name} in {self.path.parent} yet")
+            raise LakeError(f"{self.path.parent} has no table {self.name} yet: penstock pipeline run makes it")
         return delta
 
 
 def by_date_and_range(files: Iterable[LakeFile]) -> dict[date | None, list[list[LakeFile]]]:
-    """Of each date: the files, those of one range of offsets together, in the order of their ranges."""
+    """The files by date, then grouped by their range of offsets, in order."""
     ranges: dict[date | None, dict[tuple[int, int], list[LakeFile]]] = defaultdict(lambda: defaultdict(list))
     for file in files:
         ranges[file.date][file.first, file.end].append(file)

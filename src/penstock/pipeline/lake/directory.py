@@ -1,10 +1,10 @@
-"""The directory of a lake: which log it is of, the format of its tables, and who fills it.
+"""The directory of a lake: its log, the format of its tables, and the process that fills it.
 
-penstock.json     which log the lake is of, and the format of its tables
+penstock.json     the log that the lake is made from, and the format of its tables
 lock              held by the process that fills the lake
-_checkpoint/      Spark's, of the stream
-<table>/          date=…/<first>-<end>-….parquet and _delta_log/; files on their way in are in _staging-…/
-_parts/<table>/   the same, for tables that are kept in parts: <table>/ is what was last published of them
+_checkpoint/      Spark's checkpoint of the stream
+<table>/          date=…/<first>-<end>-….parquet and _delta_log/; files not committed yet are in _staging-…/
+_parts/<table>/   the same, for tables that are kept in parts: <table>/ is what was published last
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from penstock.errors import InUseError, LakeError
 from penstock.pipeline.source.log import Extent
 from penstock.storage.directory import lock_holder, take_lock, write_durably
 
-LAKE_FORMAT = 2  # 1: parts were in <table>/, the number of a queue was `queue`.
+LAKE_FORMAT = 2  # In format 1, parts were in <table>/, and the column `queue` was the number of the queue.
 PARTS = "_parts"
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """Which log a lake is of."""
+    """The log that a lake is made from."""
 
     format: int
     log: str
@@ -32,7 +32,7 @@ class Origin(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """Under which the tables keep how far they are."""
+        """The name under which the tables record the offset that they have reached."""
         return f"penstock-log-{self.log}-{self.shard}"
 
 
@@ -46,17 +46,17 @@ class Lake:
         self._lock: int | None = None
 
     def origin(self) -> Origin:
-        """Raises `LakeError` where there is no lake, or none of this version."""
+        """The log of this lake. Raises `LakeError` if there is no lake, or one of another format."""
         origin = self.origin_of_any_format()
         if origin.format < LAKE_FORMAT:
             raise LakeError(
                 f"{self.path} is a lake of an older version (format {origin.format}, now {LAKE_FORMAT}): "
-                f"penstock pipeline upgrade --lake {self.path} rewrites its tables"
+                f"upgrade it with penstock pipeline upgrade --lake {self.path}"
             )
         if origin.format > LAKE_FORMAT:
             raise LakeError(
                 f"{self.path} has format {origin.format}, made by a newer version of Penstock; "
-                f"this version reads format {LAKE_FORMAT}: update it"
+                f"this version reads format {LAKE_FORMAT}: update Penstock"
             )
         return origin
 
@@ -65,13 +65,13 @@ class Lake:
             return msgspec.json.decode((self.path / "penstock.json").read_bytes(), type=Origin)
         except FileNotFoundError:
             raise LakeError(
-                f"there is no lake in {self.path} yet: penstock pipeline run --lake {self.path} fills one"
+                f"there is no lake in {self.path} yet: fill one with penstock pipeline run --lake {self.path}"
             ) from None
         except (OSError, msgspec.DecodeError) as error:
             raise LakeError(f"{self.path / 'penstock.json'} cannot be read: {error}") from None
 
     def take(self) -> None:
-        """For the one process that fills the lake; let go of when it ends, however it ends."""
+        """Lock the lake for the one process that fills it. The lock ends with the process, even after a crash."""
         self.path.mkdir(parents=True, exist_ok=True)
         self._lock = take_lock(self.path / "lock")
         if self._lock is None:
@@ -79,15 +79,15 @@ class Lake:
                 f"the lake {self.path.absolute()} is being filled by {lock_holder(self.path / 'lock')}."
                 " Stop that process, or choose another directory"
             )
-        os.utime(self.path / "lock")  # When it was taken.
+        os.utime(self.path / "lock")  # `filling_seconds` reads it.
         _taken.add(self.path)
 
     def filling_seconds(self) -> float | None:
-        """For how long a process has been filling the lake; None if there is none."""
+        """For how long a process has been filling the lake; None if no process does."""
         path = self.path / "lock"
         if not path.exists():
             return None
-        # Looking at a lock that this process holds would let go of it.
+        # Opening and closing a lock that this process holds would release it.
         lock = None if self.path in _taken else take_lock(path)
         if lock is None:
             return max(0.0, time.time() - path.stat().st_mtime)
@@ -95,12 +95,12 @@ class Lake:
         return None
 
     def emptiness(self) -> str:
-        """What to say to somebody who finds nothing in the lake."""
+        """The message for a user of an empty lake."""
         seconds = self.filling_seconds()
         if seconds is None:
-            return f"{self.path} is empty: penstock pipeline run --lake {self.path} fills it"
+            return f"{self.path} is empty: fill it with penstock pipeline run --lake {self.path}"
         return (
-            f"{self.path} is empty: the pipeline started {seconds:.0f} s ago, and its first batch is there about a "
+            f"{self.path} is empty: the pipeline started {seconds:.0f} s ago. Its first batch arrives about a "
             "minute after the start, or a few seconds after the first event of the log"
         )
 
@@ -111,11 +111,13 @@ class Lake:
             _taken.discard(self.path)
 
     def open_for(self, log: Extent) -> Origin:
-        """The lake of this log; made if it is not there."""
+        """Make this the lake of a log, or check that it is. Raises `LakeError` if it is the lake of another log."""
         path = self.path / "penstock.json"
         if not path.exists():
             write_durably(path, msgspec.json.encode(Origin(LAKE_FORMAT, log.id, log.shard)) + b"\n")
-        origin = self.origin_of_any_format()  # `upgrade` is for those that are older.
+        origin = self.origin_of_any_format()  # An older one is upgraded later.
         if (origin.log, origin.shard) != (log.id, log.shard):
-            raise LakeError(f"{self.path} is the lake of another log, {origin.log}; this one is {log.id}")
+            raise LakeError(
+                f"{self.path} is the lake of another log ({origin.log}, not {log.id}): choose another directory"
+            )
         return origin

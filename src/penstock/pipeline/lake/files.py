@@ -1,4 +1,4 @@
-"""Files of a table, as Spark reads and writes them, and what is known of the events in them."""
+"""Reads and writes the files of a table with Spark, and summarises the events in them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.pipeline.lake.tables import Table
 
 
 class Range(NamedTuple):
-    """What is known of a batch's events without looking at each."""
+    """A summary of the events of a batch."""
 
     rows: int
     first: int
@@ -25,7 +25,7 @@ class Range(NamedTuple):
 
 
 def read(spark: SparkSession, table: LakeTable, files: list[LakeFile] | None = None) -> DataFrame:
-    """The rows of these files, or of all there are now."""
+    """The rows of these files, or of all current files of the table."""
     found = table.files() if files is None else files
     schema = from_arrow_schema(table.schema)
     if not found:
@@ -34,7 +34,7 @@ def read(spark: SparkSession, table: LakeTable, files: list[LakeFile] | None = N
 
 
 def write_files(table: Table, target: LakeTable, rows: DataFrame, files_max: int = 0) -> None:
-    """Write rows where `target` takes them from; if told so, into no more files of a date than this."""
+    """Stage rows for the next commit of `target`, in at most `files_max` files for each date; 0 means no limit."""
     columns = rows.select(*target.schema.names)
     if files_max:
         columns = columns.coalesce(files_max)
@@ -46,7 +46,7 @@ def write_files(table: Table, target: LakeTable, rows: DataFrame, files_max: int
 
 
 def read_footers(paths: list[Path]) -> Range | None:
-    """What the footers of files of events tell. None: there are no events."""
+    """Summarise files of events by their footers; None if there are no events."""
     facts = None
     for path in paths:
         metadata = pq.read_metadata(path)
@@ -61,7 +61,7 @@ def read_footers(paths: list[Path]) -> Range | None:
 
 
 def ask(events: DataFrame) -> Range | None:
-    """The same from events that are not in files."""
+    """Summarise events that are not in files, with a query."""
     row = events.selectExpr("count(*)", "min(offset)", "max(offset)", "unix_micros(max(time))", "count(key)").first()
     assert row is not None
     if not row[0]:

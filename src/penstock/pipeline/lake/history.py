@@ -1,4 +1,4 @@
-"""The tables `changes` and `object_history`, as Spark makes them."""
+"""Makes the tables `changes` and `object_history` with Spark."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make_changes(batch: Batch, since: int) -> DataFrame:
 
 
 def _changed(versions: DataFrame) -> DataFrame:
-    """Without those that say the same as the one before."""
+    """Only the versions whose content differs from the version before."""
     line = Window.partitionBy(*KEY).orderBy("offset")
     with_previous = versions.withColumn("previous_hash", f.lag("hash").over(line))
     return with_previous.where("not hash <=> previous_hash")
@@ -57,7 +57,8 @@ def make_history(batch: Batch, since: int) -> DataFrame:
 
 
 def merge_history(parts: DataFrame) -> DataFrame:
-    """Parts that follow each other: where one begins otherwise than the one before ended, there is a change more."""
+    """Merge consecutive parts. If a part begins with other content than the one before ended with, that is a
+    change."""
     line = Window.partitionBy(*KEY).orderBy("first.offset").rowsBetween(Window.unboundedPreceding, -1)
     before = f.last("last.hash", ignorenulls=True).over(line)
     joints = parts.withColumn("is_change", f.coalesce(before != f.col("first.hash"), f.lit(False)))

@@ -1,4 +1,4 @@
-"""What is done to the lake beside the stream: small files are merged, tables are published, old files are removed."""
+"""Merges small files, publishes tables and removes old files while the stream runs."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _VACUUM_SECONDS = 3600.0
 
 
 class Housekeeper:
-    """Compacts, publishes and removes beside the stream, in a thread of its own, whenever a batch has been written.
+    """Compacts, publishes and removes in a thread of its own, whenever a batch has been written.
 
-    Publishing takes at most an eleventh of the time: the longer it took, the longer until it is done again."""
+    Publishing takes at most an eleventh of the time: the longer it took, the longer the pause before the next one."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark = spark
@@ -50,7 +50,7 @@ class Housekeeper:
         self._due.set()
 
     def stop(self) -> None:
-        """Drop the work under way: it changes nothing before its commit."""
+        """Cancel the work under way: it changes nothing before its commit."""
         self._ended = True
         self._spark.sparkContext.cancelJobGroup(_JOBS)
         with self._publisher_lock:
@@ -89,16 +89,16 @@ class Housekeeper:
         self._publish_at = time.monotonic() + max(LAKE_PUBLISH_SECONDS, LAKE_PUBLISH_REST * taken)
 
     def _run_publisher(self) -> None:
-        """Publish in another process, so that batches go first: it has one thread and the lowest priority."""
+        """Publish in another process with one thread and the lowest priority, so that batches are not slowed down."""
         command = [sys.executable, "-m", publication.__name__, str(self._lake.path)]
         with self._publisher_lock:
             if self._ended:
                 return
-            # In a session of its own: Ctrl-C is for the pipeline, which then stops it.
+            # In a session of its own, so that Ctrl-C reaches only the pipeline, which then stops this process.
             self._publisher = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-        said = self._publisher.communicate()[1].strip()
+        errors = self._publisher.communicate()[1].strip()
         if self._publisher.returncode:
-            raise LakeError(said or f"the process ended with {self._publisher.returncode}")
+            raise LakeError(errors or f"the process ended with exit code {self._publisher.returncode}")
 
     def _try(self, what: str, do: Callable[[], object]) -> None:
         if self._ended:
@@ -106,6 +106,6 @@ class Housekeeper:
         try:
             do()
         except (LakeError, PySparkException, Py4JError, OSError) as error:
-            # The table is as it was, and the next batch is another chance.
+            # The table has not changed, and this is tried again after the next batch.
             if not self._ended:
                 logger.warning("could not %s: %s", what, error)

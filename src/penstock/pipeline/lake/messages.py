@@ -1,4 +1,4 @@
-"""The table `messages`, as Spark makes it: one row for each message in each queue."""
+"""Makes the table `messages` with Spark: one row for each message in each queue."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from penstock.pipeline.lake.conditions import (
     letter_of,
 )
 from penstock.pipeline.lake.delta import PARTITION
-from penstock.pipeline.lake.tables import CONTENT, ELSEWHERE, FACTS, HOPS_MAX, PLACE, TIMES, TOLD
+from penstock.pipeline.lake.tables import ATTRIBUTES, CONTENT, ELSEWHERE, FACTS, HOPS_MAX, PLACE, TIMES
 
 
 def make_messages(batch: Batch, since: int) -> DataFrame:
-    """Content goes through as it is, and what happens again and again is aggregated. So no body is sorted."""
+    """The parts of a batch. Content passes through, only repeated events are aggregated, so that no body is
+    sorted."""
     raw = batch.since(since)
     events = _with_removals_as_rows(with_departures(raw))
     parts = _births(events)
@@ -36,7 +37,7 @@ def make_messages(batch: Batch, since: int) -> DataFrame:
 
 _ENTERS = f"not {kind_is(Kind.UNCHANGED)}"
 _BY_REFERENCE = f"(state = 'Q' and {kind_is(Kind.QUEUED)})"
-# A message that is logged and queued is one record with the letters L and Q: its L is the row that is used.
+# A message that is logged and queued is one record with the letters L and Q; only its L makes a row.
 _IS_BIRTH = f"(state = 'L' or {_BY_REFERENCE} or state = 'Q' and {kind_is(Kind.LOGGED)})"
 
 
@@ -50,7 +51,7 @@ def _births(events: DataFrame) -> DataFrame:
 
 
 def _lives(events: DataFrame) -> DataFrame:
-    """What each consumer did, and what happened meanwhile. There is no aggregate of text: Spark would sort for it."""
+    """The events after a message's birth, by consumer. No text is aggregated: Spark would have to sort for that."""
     life = (
         events.where(f"not {_IS_BIRTH}")
         .groupBy("queue_number", "queue", "sequence", "created", "consumer")
@@ -76,8 +77,8 @@ def _lives(events: DataFrame) -> DataFrame:
 
 
 def _moves(raw: DataFrame) -> Iterator[DataFrame]:
-    """Where messages went to and where they came from, for both places. E names the place that a dead letter goes to,
-    Q the place that an operator moved the message from."""
+    """Where messages went and came from, one row for each of the two places. E names the place that a dead letter
+    goes to, Q the place that an operator moved the message from."""
     moves = raw.where(f"to_queue_number is not null and (state = 'E' or {ARRIVES})")
     for own, other, leaves in (("", "to_", "state = 'E'"), ("to_", "", "state <> 'E'")):
         yield moves.selectExpr(
@@ -89,7 +90,7 @@ def _moves(raw: DataFrame) -> Iterator[DataFrame]:
 
 
 def _with_removals_as_rows(events: DataFrame) -> DataFrame:
-    """The end of a queue, as a message that never was: with the sequence 0, created and gone at that moment."""
+    """Give the removal of a queue the row of a message with sequence 0, created and gone at that moment."""
     return events.withColumns({name: f.expr(f"coalesce({name}, {other})") for name, other in _OF_REMOVAL.items()})
 
 
@@ -97,7 +98,7 @@ _OF_REMOVAL = {"sequence": "0L", "created": "time"}
 
 
 def _without_removals(merged: DataFrame) -> DataFrame:
-    """Messages that were still in their queue when it was removed went with it."""
+    """Without the rows of removals; messages that were in a removed queue end with it."""
     removals = merged.where("sequence = 0").selectExpr("queue_number", "gone as removed_at", "last as removal")
     ended = {
         "gone": "coalesce(gone, removed_at)",
@@ -119,7 +120,7 @@ def merge_messages(parts: DataFrame) -> DataFrame:
     return grouped.withColumn("consumers", f.expr(_MERGED_CONSUMERS))
 
 
-# Of each consumer: when it had the message first, when it first settled it, and how that ended.
+# For each consumer: when it first received the message, when it first settled it, and the last outcome.
 _MERGED_CONSUMERS = f"""
     if(size(consumers) < 2, consumers, slice(array_sort(transform(
         array_distinct(transform(consumers, one -> one.consumer)),
@@ -136,26 +137,26 @@ _MERGED_CONSUMERS = f"""
 
 
 def view_messages(merged: DataFrame) -> DataFrame:
-    """The document of a message. What was moved or copied has its content where it came from."""
+    """The documented columns. A message that was moved or copied takes its content from where it came from."""
     merged = _without_removals(merged)
-    told = [f"if(own.priority is null, root.{name}, own.{name}) as {name}" for name in TOLD]
-    # What has not changed has the body of the version it equals, and nothing else of it.
+    attributes = [f"if(own.priority is null, root.{name}, own.{name}) as {name}" for name in ATTRIBUTES]
+    # An unchanged message takes the body of the version that it equals, and nothing else of it.
     content = [f"coalesce(own.{name}, root.{name}) as {name}" for name in CONTENT if name != "headers"]
     headers = "coalesce(own.headers, if(own.entered is null, null, root.headers)) as headers"
-    rest = [f"own.{name}" for name in merged.columns if name not in TOLD | CONTENT]
+    rest = [f"own.{name}" for name in merged.columns if name not in ATTRIBUTES | CONTENT]
     root = merged.where("body is not null").selectExpr(
-        "queue_number as root_queue_number", "sequence as root_sequence", *TOLD, *CONTENT
+        "queue_number as root_queue_number", "sequence as root_sequence", *ATTRIBUTES, *CONTENT
     )
     rooted = _with_roots(merged)
     joined = rooted.alias("own").join(root.alias("root"), ["root_queue_number", "root_sequence"], "left")
-    return joined.selectExpr(*rest, *told, *content, headers).selectExpr(*_DOCUMENT)
+    return joined.selectExpr(*rest, *attributes, *content, headers).selectExpr(*_DOCUMENT)
 
 
 def _with_roots(merged: DataFrame) -> DataFrame:
     links = merged.where("origin_queue_number is not null").selectExpr(
         "queue_number", "sequence", "origin_queue_number as root_queue_number", "origin_sequence as root_sequence"
     )
-    for _ in range(HOPS_MAX.bit_length() - 1):  # Each time, the ways followed become twice as long.
+    for _ in range(HOPS_MAX.bit_length() - 1):  # Each round doubles the number of moves followed.
         following = links.selectExpr(
             *("queue_number as root_queue_number", "sequence as root_sequence"),
             *("root_queue_number as next", "root_sequence as next_sequence"),

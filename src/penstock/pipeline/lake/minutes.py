@@ -1,4 +1,4 @@
-"""The tables `queue_minutes` and `leases`, as Spark makes them."""
+"""Makes the tables `queue_minutes` and `leases` with Spark."""
 
 from __future__ import annotations
 
@@ -57,12 +57,12 @@ def make_minutes(batch: Batch, since: int) -> DataFrame:
 
 
 def _beside(name: str) -> Column:
-    """What a removed queue takes with it: all there is."""
+    """Added to a count: a removed queue takes all its messages with it."""
     return f.expr(f"count_if({REMOVES}) * {_ALL}L") if name == "gone" else f.lit(0)
 
 
 def _by_minute(events: DataFrame, name: str, micros: str, counts: dict[str, Column]) -> DataFrame:
-    """Counts, and a histogram of a time in microseconds."""
+    """Counts for each queue and minute, and a histogram of a duration in microseconds."""
     keys = ("queue", "queue_number", "minute")
     timed = events.withColumn("minute", f.expr(_MINUTE)).withColumn("micros", f.expr(micros))
     shift = f"greatest(0, cast(floor(log2(micros)) as int) - {SUBDIVISION.bit_length() - 1})"
@@ -88,7 +88,7 @@ def merge_minutes(parts: DataFrame) -> DataFrame:
 
 
 def view_minutes(merged: DataFrame) -> DataFrame:
-    """The depth is what has come in less what has gone, counted from the first event that the lake has."""
+    """The documented columns. The depth is messages in minus messages gone, since the first event in the lake."""
     so_far = Window.partitionBy("queue_number").orderBy("minute").rowsBetween(Window.unboundedPreceding, 0)
     depth = f.greatest(f.sum(f.expr("messages_in - gone")).over(so_far), f.lit(0))
     quantiles = [
@@ -100,7 +100,8 @@ def view_minutes(merged: DataFrame) -> DataFrame:
 
 
 def _quantile(histogram: str, percent: int) -> str:
-    """The middle of the bucket that holds it, in milliseconds; in whole numbers, so other engines get the same."""
+    """The middle of the bucket that holds the quantile, in milliseconds; whole numbers, so that DuckDB gets the
+    same."""
     total = f"aggregate(map_values({histogram}), 0L, (all, one) -> all + one)"
     rank = f"(({total} * {percent} + 99) div 100)"
     bucket = f"""aggregate(array_sort(map_entries({histogram})),
@@ -108,21 +109,20 @@ def _quantile(histogram: str, percent: int) -> str:
         (all, one) -> named_struct('seen', all.seen + one.value,
             'bucket', if(all.seen < {rank}, one.key, all.bucket)),
         all -> all.bucket)"""
-    # transform over one element stands for a variable.
+    # `transform` over an array of one element serves as a variable.
     return f"transform(array({bucket}), bucket -> {_middle('bucket')} / 1000)[0]"
 
 
 def _middle(bucket: str) -> str:
-    """Of a bucket: its first value and half of its width. Below 128 a bucket is one value."""
+    """The middle of a bucket: its first value plus half of its width. Below 128 each bucket is one value."""
     shift = f"greatest(0, {bucket} div {SUBDIVISION} - 1)"
     first = f"shiftleft(cast({bucket} - {shift} * {SUBDIVISION} as bigint), cast({shift} as int))"
     return f"({first} + shiftright(shiftleft(1L, cast({shift} as int)), 1))"
 
 
 def _paired(batch: Batch) -> DataFrame:
-    """Deliveries and what ended them, each with the delivery before it: when it was `fetched`, and what comes `next`.
-
-    Deliveries of earlier batches come from the table of those that were under way."""
+    """Deliveries and the events that end them, each with the time of the delivery before (`fetched`) and the letter
+    that follows (`next`). Deliveries of earlier batches come from the table `leases`."""
     happened = batch.since(batch.leased_to).where(OF_LEASES)
     receiver = f"if({OF_RECEIVERS}, coalesce(consumer, ''), null) as receiver"
     facts = ("queue_number", "queue", "sequence", "offset", "state", "time", "consumer", "visible_at")
@@ -142,7 +142,7 @@ def make_leases(batch: Batch, _: int) -> DataFrame:
     last = _paired(batch).where("state = 'F' and next is null").drop("fetched")
     kept = last.where(f"coalesce(visible_at, time) > timestamp '{forgotten}'")
     events = with_departures(batch.since(batch.leased_to))
-    alone = "state in ('I', 'N')"  # It may be one of several consumers, and says so for itself.
+    alone = "state in ('I', 'N')"  # Such an outcome may end only one of several consumers' leases.
     ended = events.where(f"{ENDS_FOR_ALL} or {alone} and consumer is not null").selectExpr(
         "queue_number as end_queue", "sequence as end_sequence", "offset as end", f"if({alone}, consumer, null) as by"
     )

@@ -1,7 +1,7 @@
-"""Tables for readers that know Delta but not parts: the documented columns, and one row for each key.
+"""Publishes tables for readers of Delta that know nothing of parts: the documented columns, one row for each key.
 
-DuckDB merges the parts. A date is written again only if its parts have changed; where a row depends on earlier dates,
-so are the later dates. While the stream runs, this is a process of its own: `python -m` this module.
+DuckDB merges the parts. A date is rewritten only if its parts have changed; if rows depend on earlier dates, later
+dates are rewritten too. While the stream runs, this is a process of its own: `python -m` this module.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from penstock.pipeline.lake.tables import TABLES, Table, parts_table
 
 _STAGING = "_publishing"
 _ROW_GROUP_BYTES = 32 << 20
-_PRIORITY = 19  # The lowest: publications take only what the batches leave.
+_PRIORITY = 19  # The lowest: publications use only processor time that batches leave.
 
 
 def public_table(lake: Lake, table: Table, schema: pa.Schema | None = None) -> LakeTable:
-    """The table that others read. Only a writer needs to know its schema."""
+    """The published table. Only a writer needs its schema."""
     given = table.schema if schema is None else schema
     return LakeTable(lake, table.name, given, by_date=table.by_date, staging=_STAGING)
 
@@ -65,7 +65,7 @@ def publish_all(lake: Lake, *, threads: int | None = None) -> None:
 def _dates(
     table: Table, parts: LakeTable, changed: Sequence[LakeFile], files: Sequence[LakeFile]
 ) -> Collection[date] | None:
-    """The dates to write again. None: the table is not divided by date."""
+    """The dates to rewrite; None if the table is not divided by date."""
     if not table.by_date:
         return None
     dates = {file.date for file in changed if file.date}
@@ -89,7 +89,7 @@ def _limit(connection: duckdb.DuckDBPyConnection, threads: int | None) -> None:
 
 
 def _write(connection: duckdb.DuckDBPyConnection, table: Table, folder: Path, dates: Collection[date] | None) -> None:
-    """Write the rows to where a commit takes them from: those of each date into a directory of its own."""
+    """Stage the rows for the next commit, each date in a directory of its own."""
     if dates is None:
         _copy(connection, f"SELECT * FROM {table.name}", table, folder)
         return

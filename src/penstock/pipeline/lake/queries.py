@@ -1,5 +1,5 @@
-"""How DuckDB merges the parts of each table into what a reader sees. `recipes.py` has the same for Spark, and a test
-compares the two."""
+"""DuckDB queries that merge the parts of each table into what a reader sees. `recipes.py` does the same in Spark, and
+a test compares the two."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from penstock.limits import CONSUMERS_SHOWN_MAX
 from penstock.model.letters import ORDER
-from penstock.pipeline.lake.tables import CONTENT, COUNTED, ELSEWHERE, HOPS_MAX, SUBDIVISION, TIMES, TOLD
+from penstock.pipeline.lake.tables import ATTRIBUTES, CONTENT, COUNTED, ELSEWHERE, HOPS_MAX, SUBDIVISION, TIMES
 
 _KEY = "coalesce(try(decode(key)), '0x' || lower(hex(key)))"
 
@@ -26,7 +26,7 @@ WITH RECURSIVE merged AS (
     SELECT date, queue_number, sequence,
         {_each("max({0}) AS {0}", ("last", "receives", "modified", "queue", *ELSEWHERE))},
         {_each("min({0}) AS {0}", TIMES)},
-        {_each("any_value({0}) AS {0}", (*TOLD, "expires_at", *CONTENT))}
+        {_each("any_value({0}) AS {0}", (*ATTRIBUTES, "expires_at", *CONTENT))}
     FROM messages_chosen WHERE sequence <> 0 GROUP BY ALL
 ),
 removals AS (
@@ -72,14 +72,14 @@ roots AS (
     FROM ways GROUP BY ALL
 ),
 contents AS (
-    SELECT roots.queue_number, roots.sequence, {_each("parts.{0}", (*TOLD, *CONTENT))}
+    SELECT roots.queue_number, roots.sequence, {_each("parts.{0}", (*ATTRIBUTES, *CONTENT))}
     FROM roots JOIN messages_parts AS parts
         ON parts.queue_number = root_queue_number AND parts.sequence = root_sequence
     WHERE parts.body IS NOT NULL
 ),
 documents AS (
-    SELECT own.* EXCLUDE ({_each("{0}", (*TOLD, *CONTENT))}),
-        {_each("if(own.priority IS NULL, root.{0}, own.{0}) AS {0}", TOLD)},
+    SELECT own.* EXCLUDE ({_each("{0}", (*ATTRIBUTES, *CONTENT))}),
+        {_each("if(own.priority IS NULL, root.{0}, own.{0}) AS {0}", ATTRIBUTES)},
         coalesce(own.body, root.body) AS body, coalesce(own.key, root.key) AS key,
         coalesce(own.headers, if(own.entered IS NULL, NULL, root.headers)) AS headers
     FROM lives AS own LEFT JOIN contents AS root USING (queue_number, sequence)
@@ -103,7 +103,7 @@ FROM documents LEFT JOIN lists USING (date, queue_number, sequence)
 
 
 def _histogram(name: str) -> str:
-    """The buckets of a histogram with how many values are in them and in those before."""
+    """The quantiles of a histogram, from the cumulated counts of its buckets."""
     return f"""
     {name}_buckets AS (
         SELECT queue_number, minute, one.key AS bucket, sum(one.value) AS n
@@ -173,7 +173,7 @@ SELECT object, {_KEY} AS key, last.hash AS hash, changes + 1 AS versions, seen, 
 FROM merged
 """
 
-# Of each table: how its parts are merged; nothing where it is not kept in parts.
+# The query that merges the parts of each table, empty if it is not kept in parts.
 VIEWS = {
     "events": "",
     "queue_minutes": _MINUTES,

@@ -1,4 +1,4 @@
-"""The tables of a lake without Spark: DuckDB reads their files and merges parts. Exactly what Spark would show.
+"""Reads the tables of a lake without Spark: DuckDB reads the files and merges parts, with the same result.
 
 penstock.lake("lake").table("messages").to_pandas()
 penstock.lake("lake").sql("select state, count(*) from messages group by state").to_arrow()
@@ -24,7 +24,7 @@ from penstock.pipeline.lake.queries import VIEWS
 
 
 class Answer:
-    """Rows. They are computed when they are asked for, from the files that there were when this was made."""
+    """Rows of a table or query, computed on demand from the files that existed when it was made."""
 
     def __init__(self, relation: duckdb.DuckDBPyRelation) -> None:
         self.relation = relation
@@ -62,10 +62,10 @@ class Answer:
 
 
 class LakeReader:
-    """A lake, read as it is at each question."""
+    """A lake. Each call sees its current state."""
 
     def __init__(self, path: str | Path) -> None:
-        """Raises `LakeError` where there is no lake."""
+        """Raises `LakeError` if there is no lake at `path`."""
         self._lake = Lake(Path(path))
         self._lake.origin()
 
@@ -82,15 +82,15 @@ class LakeReader:
     def table(self, name: str) -> Answer:
         """A table by its name, with all its documented columns and one row for each key."""
         if name not in VIEWS:
-            raise LakeError(f"there is no table {name}; the tables are {', '.join(VIEWS)}")
+            raise LakeError(f"unknown table {name}; the tables are {', '.join(VIEWS)}")
         return Answer(open_tables(self._lake, name).table(name))
 
     def sql(self, query: str) -> Answer:
-        """A question in DuckDB's SQL over all tables. Raises `LakeError` if it is wrong."""
+        """The result of a query over all tables, in DuckDB's SQL. Raises `LakeError` if the query is wrong."""
         connection = open_tables(self._lake, *VIEWS)
         found: duckdb.DuckDBPyRelation | None = _asked(lambda: connection.sql(query))
         if found is None:
-            raise LakeError("this is not a question: it has no rows for an answer")
+            raise LakeError("the statement returns no rows: use a query, such as select … from messages")
         return Answer(found)
 
 
@@ -118,7 +118,7 @@ def open_tables(lake: Lake, *names: str, dates: Collection[date] | None = None) 
 
 
 def _register(connection: duckdb.DuckDBPyConnection, path: Path, name: str) -> None:
-    """The files of a Delta table as a view."""
+    """Define a view over the files of a Delta table."""
     delta = DeltaTable(str(path))
     schema = pa.schema(delta.schema().to_arrow())
     files = delta.file_uris()
@@ -142,7 +142,7 @@ def _quoted(text: str) -> str:
 
 
 def _asked(question: Callable[[], Any]) -> Any:
-    """Raises `LakeError` with what is wrong, and where."""
+    """The result of a call to DuckDB. Raises `LakeError` with DuckDB's message."""
     try:
         return question()
     except duckdb.Error as error:

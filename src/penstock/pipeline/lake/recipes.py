@@ -1,7 +1,7 @@
-"""How Spark makes each table: what the events of a batch add to it, how parts are merged, and what a reader sees.
+"""How Spark makes each table: the parts of a batch, how parts are merged, and what a reader sees.
 
-`merge` is associative, so it does not matter how often parts are merged. Only the parts of a range of offsets without
-a gap may be merged, because some tables depend on their order.
+`merge` is associative, so parts may be merged any number of times. Only parts of a range of offsets without a gap may
+be merged, because some tables depend on their order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _same(frame: DataFrame) -> DataFrame:
 class Recipe(NamedTuple):
     """How one table is made."""
 
-    parts: Callable[[Batch, int], DataFrame]  # From the events of a batch, from this offset on.
+    parts: Callable[[Batch, int], DataFrame]  # From the events of a batch that are not before this offset.
     merge: Change = _same
     view: Change = _same  # From merged parts to what a reader sees.
 

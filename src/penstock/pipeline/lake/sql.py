@@ -1,4 +1,4 @@
-"""Questions to the lake, in Spark's SQL."""
+"""Queries of the lake in Spark's SQL."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from penstock.pipeline.lake.views import register, view
 
 
 def ask(spark: SparkSession, lake: Lake, query: str, rows_max: int) -> pa.Table:
-    """The first rows of the answer, and one more if there are more. Raises `SparkError` if the question is wrong."""
+    """The first `rows_max` rows of the result, and one more if there are more. Raises `SparkError` if the query is
+    wrong."""
     register(spark, lake)
     try:
         return spark.sql(query).limit(rows_max + 1).toArrow()
@@ -21,12 +22,12 @@ def ask(spark: SparkSession, lake: Lake, query: str, rows_max: int) -> pa.Table:
 
 
 def replay(spark: SparkSession, lake: Lake, where: str, queue: str, sink: dict[str, str]) -> int:
-    """Send messages of the archive to a queue, as new ones; how many there were."""
+    """Publish messages of the lake to a queue again, as new ones. Returns how many."""
     try:
         chosen = view(spark, lake, "messages").where(where).where("message is not null")
         rows = chosen.selectExpr("message as body", "content_type", "object", "key", "priority")
         rows = rows.fillna({"content_type": "", "object": "", "key": ""})
-        rows = rows.persist()  # What is counted is what is sent.
+        rows = rows.persist()  # So that exactly the counted rows are sent.
         try:
             count = rows.count()
             rows.write.format("penstock").options(**sink, queue=queue).mode("append").save()
@@ -38,6 +39,6 @@ def replay(spark: SparkSession, lake: Lake, where: str, queue: str, sink: dict[s
 
 
 def _first_lines(error: PySparkException) -> str:
-    """What is wrong, and where; not the plan that Spark adds to it."""
+    """What is wrong, and where, without the plan that Spark adds."""
     text = str(error)
     return text.partition(";\n")[0].partition("\n\nJVM stacktrace")[0].strip()

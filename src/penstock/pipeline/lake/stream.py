@@ -1,7 +1,7 @@
 """The stream that fills the lake: one query over the log, and in each batch a commit to every table.
 
 The events of a batch are decoded once, into files of the table `events`; the other tables are made from those files.
-What a table has already is told by its own log, so a batch that comes again, or divided otherwise, adds nothing.
+Each table records how far it is in its Delta log, so a batch that is repeated, or divided differently, adds nothing.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from penstock.pipeline.session import silence
 from penstock.pipeline.source.columns import COLUMNS
 
 _EVENTS_PER_FILE = 200_000
-_FINISH_SECONDS = 45.0  # A cold start on a busy machine takes as long for its first batch.
+_FINISH_SECONDS = 45.0  # The first batch after a cold start on a busy machine takes as long.
 _LOOK_SECONDS = 0.2
 _WRITERS = 4
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Written(NamedTuple):
-    """What a batch has done."""
+    """What a batch has written."""
 
     batch: int
     events: int
@@ -46,7 +46,7 @@ class Written(NamedTuple):
     newest: datetime  # the time of the event before it,
     at: datetime  # and when it was there.
     seconds: float
-    rows: Mapping[str, int]  # Of each table.
+    rows: Mapping[str, int]  # By table.
 
 
 class Filler:
@@ -59,7 +59,7 @@ class Filler:
         on_written: Callable[[Written], None] = lambda _: None,
         on_step: Callable[[str], None] = lambda _: None,
     ) -> None:
-        lake.origin()  # Refuses to fill one of another version.
+        lake.origin()  # Raises `LakeError` for a lake of another format.
         self._origin = origin
         self._on_written = on_written
         self._on_step = on_step
@@ -68,26 +68,26 @@ class Filler:
         self.tables = {name: parts_table(lake, table) for name, table in TABLES.items()}
         for table in self.tables.values():
             table.make()
-        # Whether the next batch is known to begin where `events` ends. A new lake has nothing that could come twice.
+        # Whether the next batch certainly begins where `events` ends. Nothing can be repeated in a new lake.
         self._in_order = self.tables[EVENTS.name].reached(origin) == 0
 
     def reached(self) -> int:
-        """The offset from which on a table may miss something."""
+        """The offset up to which all tables are complete."""
         return min(table.reached(self._origin) for table in self.tables.values())
 
     def close(self) -> None:
-        """Take no further batch. Spark gives it again after the next start."""
+        """Refuse further batches. Spark repeats them after the next start."""
         self._closed = True
 
     def is_idle(self, seconds: float) -> bool:
-        """Whether no batch is being written, now or within so many seconds."""
+        """Wait up to `seconds` until no batch is being written. Returns whether that is so."""
         if self._writing.acquire(timeout=seconds):
             self._writing.release()
             return True
         return False
 
     def write(self, frame: DataFrame, number: int) -> None:
-        """One batch: the columns of the log. Called by Spark."""
+        """Write one batch of events. Spark calls this."""
         with self._writing:
             if self._closed:
                 raise SparkError("the pipeline is stopping")
@@ -117,7 +117,8 @@ class Filler:
         self._on_written(Written(number, facts.rows, facts.end, facts.newest, datetime.now(UTC), seconds, rows))
 
     def _write_again(self, frame: DataFrame, facts: Range, noted: dict[str, Any]) -> None:
-        """A batch of which some tables have something already, after a crash: taken from the log itself."""
+        """Write a batch that some tables already have in part, after a crash; its events are read from the log
+        again."""
         table = self.tables[EVENTS.name]
         if table.reached(self._origin) < facts.end:
             write_files(
@@ -132,13 +133,15 @@ class Filler:
         batch = Batch(events, facts.first, under_way, leases.reached(self._origin), facts.newest)
         others = [table for table in TABLES.values() if table is not EVENTS]
         self._on_step(f"batch {noted['batch']}: writing {', '.join(table.name for table in others)}")
-        # Side by side: planning and compiling a query use one core, and so do small jobs.
+        # In parallel: planning and compiling a query use one core, and so do small jobs.
         write = inheritable_thread_target(events.sparkSession)(self._write)
         with ThreadPoolExecutor(_WRITERS) as pool:
             writes = {
                 table.name: pool.submit(write, table, batch, facts, noted) for table in others if table is not LEASES
             }
-            writes[QUEUE_MINUTES.name].result()  # Made from the old leases: a crash must not leave it without them.
+            writes[
+                QUEUE_MINUTES.name
+            ].result()  # It is made from the old leases, so these are replaced only after it.
             writes[LEASES.name] = pool.submit(write, LEASES, batch, facts, noted)
             return {name: writing.result() for name, writing in writes.items()}
 
@@ -159,14 +162,14 @@ class Filler:
 def start_query(
     spark: SparkSession, lake: Lake, filler: Filler, source: Mapping[str, str], *, once: bool, seconds: float
 ) -> StreamingQuery:
-    """The stream from `source`, which is options of `format("penstock")`, into the lake."""
+    """Start the stream into the lake. `source` has options of `format("penstock")`."""
     options = {
         "columns": ",".join(COLUMNS),
         "maxEventsPerTrigger": str(LAKE_EVENTS_PER_BATCH),
         "maxBytesPerTrigger": str(LAKE_BYTES_PER_BATCH),
     }
     if not lake.checkpoint.exists() and filler.reached():
-        options["startingOffset"] = str(filler.reached())  # The checkpoint was lost; the tables know.
+        options["startingOffset"] = str(filler.reached())  # The checkpoint was lost, but the tables have the offset.
     reader = spark.readStream.format("penstock").options(**(options | dict(source)))
     writer = (
         measured(reader.load())
@@ -179,8 +182,8 @@ def start_query(
 
 
 def stop_query(spark: SparkSession, query: StreamingQuery, filler: Filler, at_once: Callable[[], bool]) -> None:
-    """End a query after the batch under way, so that all tables end at one offset. A batch that takes too long, or is
-    to end at once, is dropped: tables that lack it take it from the log at the next start."""
+    """End a query after the current batch, so that all tables end at the same offset. If the batch takes too long, or
+    `at_once` returns true, the batch is dropped: tables that lack it read it from the log at the next start."""
     filler.close()
     deadline = time.monotonic() + _FINISH_SECONDS
     while query.isActive and not filler.is_idle(_LOOK_SECONDS) and not at_once() and time.monotonic() < deadline:
@@ -190,7 +193,7 @@ def stop_query(spark: SparkSession, query: StreamingQuery, filler: Filler, at_on
 
 
 def has_ended(query: StreamingQuery, seconds: float) -> bool:
-    """Wait for the end of a query so long. Raises `SparkError` if it has failed."""
+    """Wait up to `seconds` for a query to end. Returns whether it has. Raises `SparkError` if it has failed."""
     try:
         return bool(query.awaitTermination(seconds))  # type: ignore[arg-type] # It takes fractions.
     except StreamingQueryException as error:
@@ -198,7 +201,7 @@ def has_ended(query: StreamingQuery, seconds: float) -> bool:
 
 
 def _cause(error: StreamingQueryException) -> str:
-    """What a query ended with, of the many lines that Spark makes of it: the last one that names an error."""
+    """The last line of Spark's long message that names an error."""
     lines = [line.strip() for line in str(error).splitlines()]
     named = [line for line in lines if re.match(r"(?!py4j)[\w.]+(Error|Exception)(: |$)", line)]
     return (named or lines)[-1]

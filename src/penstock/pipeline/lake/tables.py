@@ -1,8 +1,8 @@
 """The tables of the lake: their names, the columns that are stored, and how they are kept. Nothing here needs Spark.
 
-Most tables are kept in parts: each batch of the stream appends what it alone knows, and reads nothing for it. Parts
-of one key are merged when they are read, and when files are compacted. `recipes.py` says how Spark makes and merges
-parts; `queries.py` says how DuckDB merges them.
+Most tables are kept in parts: each batch of the stream appends rows made from its own events, and reads nothing from
+the table. Parts of one key are merged when they are read, and when files are compacted. In `recipes.py`, Spark makes
+and merges parts; in `queries.py`, DuckDB merges them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from penstock.pipeline.source.columns import COLUMNS, HEADERS, TIME, arrow_schem
 
 
 class Table(NamedTuple):
-    """One table: what is stored of it, and how."""
+    """One table and how it is stored."""
 
     name: str
     what: str
     schema: pa.Schema
     order: tuple[str, ...]  # The order of the rows in a file.
-    in_parts: bool = True  # What is stored is not yet what a reader sees.
-    keyed: bool = False  # Only messages with a key have rows in it.
-    whole: bool = False  # A batch replaces what was there.
+    in_parts: bool = True  # Stored rows must be merged for readers.
+    keyed: bool = False  # Only messages with a key have rows.
+    whole: bool = False  # Each batch replaces all rows.
     cumulative: bool = False  # The rows of a date depend on earlier dates.
-    reaches_back: str = ""  # A condition: parts that meet it change rows of any date.
+    reaches_back: str = ""  # A condition in SQL: parts that meet it may change rows of any date.
 
     @property
     def by_date(self) -> bool:
@@ -35,7 +35,7 @@ class Table(NamedTuple):
 
 
 def parts_table(lake: Lake, table: Table, staging: str = "_staging") -> LakeTable:
-    """Where the rows of a batch go: the parts of a table, or a table that readers see as it is."""
+    """The table that batches are written to: the parts of a table, or the table itself if it is not kept in parts."""
     folder = PARTS if table.in_parts else ""
     return LakeTable(lake, table.name, table.schema, by_date=table.by_date, staging=staging, folder=folder)
 
@@ -52,16 +52,16 @@ EVENTS = Table(
     in_parts=False,
 )
 
-# What an event says of its message when the message enters a queue, unless it was moved there,
-TOLD = {**dict.fromkeys(("content_type", "sender", "object", "topics"), _TEXT), "priority": _LONG}
-# and what the log holds once, however many queues the message enters.
+# Stored with the event of entering a queue, unless the message was moved there.
+ATTRIBUTES = {**dict.fromkeys(("content_type", "sender", "object", "topics"), _TEXT), "priority": _LONG}
+# Stored once in the log, however many queues the message enters.
 CONTENT = {"body": _BYTES, "key": _BYTES, "headers": HEADERS, "digest": _BYTES}
-FACTS: dict[str, Any] = {**TOLD, "expires_at": TIME, **CONTENT}
-# When each of these happened first.
+FACTS: dict[str, Any] = {**ATTRIBUTES, "expires_at": TIME, **CONTENT}
+# When each of these first happened.
 TIMES = dict.fromkeys(("created", "entered", "consumed", "processed", "completed", "failed", "gone"), TIME)
 ELSEWHERE = {f"{whence}_{name}": kind for whence in ("origin", "moved") for name, kind in PLACE.items()}
 _CONSUMER = {"consumer": _TEXT, "fetched": TIME, "confirmed": TIME, "outcome": _LONG, "deliveries": _LONG}
-HOPS_MAX = 8  # A message is followed back over this many moves to where its content is.
+HOPS_MAX = 8  # How many moves are followed back to find the content of a message.
 
 MESSAGES = Table(
     "messages",
@@ -87,13 +87,13 @@ COUNTED = (
     *("logged", "messages_in", "messages_out", "deliveries", "confirmations", "retries", "dead", "expired"),
     *("deleted", "unchanged", "invalid", "not_interested"),
 )
-HISTOGRAMS = ("wait", "processing")  # How long something took: how many values each bucket has. Counts add up.
+HISTOGRAMS = ("wait", "processing")  # Durations, as the number of values in each bucket, which can be added.
 PERCENTILES = (50, 99)
-SUBDIVISION = 64  # Buckets of an octave: the middle of one is within 0.8 % of everything in it.
+SUBDIVISION = 64  # Buckets per power of two: the middle of a bucket is within 0.8 % of every value in it.
 
 QUEUE_MINUTES = Table(
     "queue_minutes",
-    "what went into each queue and out of it in each minute, its depth, and how long it took",
+    "messages in and out of each queue in each minute, its depth, and how long messages waited and took",
     pa.schema(
         {
             "queue": _TEXT,
@@ -110,7 +110,7 @@ QUEUE_MINUTES = Table(
 
 LEASES = Table(
     "leases",
-    "deliveries that nobody has settled yet",
+    "deliveries that are not settled yet",
     pa.schema({**PLACE, "receiver": _TEXT, "consumer": _TEXT, "offset": _LONG, "fetched": TIME, "visible_at": TIME}),
     order=("queue_number", "sequence"),
     in_parts=False,
@@ -122,7 +122,7 @@ VERSION = {"offset": _LONG, "time": TIME, **PLACE, "hash": _TEXT}
 
 CHANGES = Table(
     "changes",
-    "each time an object's content was another than before",
+    "each change of an object's content",
     pa.schema({**KEY, **VERSION, **_DATE}),
     order=tuple(KEY),
     keyed=True,
@@ -131,7 +131,7 @@ CHANGES = Table(
 
 OBJECT_HISTORY = Table(
     "object_history",
-    "each object by its key: the hash of its content, how many versions it had, when it changed last",
+    "each object by key: the hash of its content, the number of its versions, and its last change",
     pa.schema(
         {
             **KEY,
@@ -144,6 +144,5 @@ OBJECT_HISTORY = Table(
     keyed=True,
 )
 
-# In the order in which a batch writes them: the next batch goes on from the leases, so they come after what is made
-# from the old ones.
+# In the order in which a batch writes them. `leases` comes after `queue_minutes`, which is made from the old leases.
 TABLES = {table.name: table for table in (EVENTS, QUEUE_MINUTES, LEASES, MESSAGES, CHANGES, OBJECT_HISTORY)}

@@ -1,7 +1,7 @@
-"""A lake of an older version, rewritten: its events under the names of this version, all other tables from them.
+"""Upgrades a lake of an older version: renames the columns of its events, and makes all other tables from them.
 
-The new tables are made in a directory of their own, and put in place when they are complete. An upgrade that is
-interrupted is begun again, or finished, by the next one.
+The new tables are made in a directory of their own, and put in place when they are complete. The next upgrade
+finishes or restarts one that was interrupted.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NEW, _OLD, _COMPLETE = "_upgrade", "_before-upgrade", "complete"
 
 
 def upgrade(spark: SparkSession, lake: Lake, say: Callable[[str], None]) -> bool:
-    """False: the lake is of this version already."""
+    """Rewrite the tables of an older lake. Returns false if the lake already has the current format."""
     origin = lake.origin_of_any_format()
     if origin.format >= LAKE_FORMAT:
         return False
@@ -85,7 +85,7 @@ def _renamed(old: DataFrame) -> DataFrame:
 
 
 def _put_in_place(lake: Lake, new: Lake) -> None:
-    """Each table is moved once, however often this is interrupted and begun again."""
+    """Move each table into place once, even if this is interrupted and repeated."""
     (lake.path / _OLD).mkdir(exist_ok=True)
     for name in (*TABLES, PARTS):
         if (new.path / name).exists():

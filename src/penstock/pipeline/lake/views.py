@@ -1,4 +1,4 @@
-"""What a reader of the lake sees: each table with its parts merged."""
+"""The tables of the lake for readers in Spark: the parts of each table are merged."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.pipeline.lake.tables import TABLES, parts_table
 
 
 def view(spark: SparkSession, lake: Lake, name: str) -> DataFrame:
-    """A table as it is now: what comes later is in the next one. Raises `LakeError` where there is no lake."""
+    """The current rows of a table; call it again to see later ones. Raises `LakeError` if there is no lake."""
     lake.origin()
     table = TABLES[name]
     recipe = RECIPES[table]
@@ -19,6 +19,6 @@ def view(spark: SparkSession, lake: Lake, name: str) -> DataFrame:
 
 
 def register(spark: SparkSession, lake: Lake) -> None:
-    """Every table under its name, for SQL."""
+    """Make every table available to SQL under its name."""
     for name in TABLES:
         view(spark, lake, name).createOrReplaceTempView(name)

@@ -1,4 +1,4 @@
-"""The options of a writer: where its rows go."""
+"""The options of a writer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from penstock.pipeline.options import Spelled, parse_values, read_list, read_nam
 
 
 class SinkOptions(Struct, frozen=True, kw_only=True):
-    """What a writer was asked for. It goes to the executors as it is."""
+    """Parsed options. They are sent to the executors."""
 
     url: str
     token: str = ""
@@ -25,9 +25,11 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
     """Raises `OptionError`."""
     values = parse_values(given, _SINK_SPELLED)
     if "url" not in values:
-        raise OptionError("url (of the broker to write to) must be given")
+        raise OptionError('set the option "url" to the address of the broker')
     if ("query" in values) != ("batch" in values):
-        raise OptionError("query and batch belong together: a batch of that number is written once")
+        raise OptionError(
+            'set both options "query" and "batch", or neither: together they identify what is written once'
+        )
     return SinkOptions(**values)
 
 
@@ -38,5 +40,5 @@ _SINK_SPELLED: Spelled = {
     "topics": ("topics", read_list),
     "query": ("query", read_name),
     "batch": ("batch", read_number),
-    "checkpointLocation": (None, str),  # Spark's own; it comes along.
+    "checkpointLocation": (None, str),  # For Spark, which passes it on.
 }

@@ -1,4 +1,4 @@
-"""Rows of a Spark job as the Arrow streams that the broker takes."""
+"""Converts rows of a Spark job into the Arrow streams that the broker accepts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from penstock.pipeline.sink.options import SinkOptions
 
 
 def as_messages(rows: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
-    """The columns as the broker takes them. Rows of one queue stand together, in their order: so they are let in
-    together."""
+    """Rows with the columns that the broker accepts. Rows of one queue are next to each other and keep their order,
+    so that the broker admits them together."""
     columns: dict[str, pa.Array] = {name: _cast(rows.column(name), TYPES[name]) for name in rows.schema.names}
     given = {name for name in ("queue", "topics") if name in columns}
     default = ("queue", options.queue) if options.queue else ("topics", "\n".join(options.topics))
@@ -30,7 +30,7 @@ def as_messages(rows: pa.RecordBatch, options: SinkOptions) -> pa.RecordBatch:
 
 
 def _filled(columns: dict[str, pa.Array], name: str, default: str, count: int) -> pa.Array:
-    """A column in which rows that do not say where they go have the default."""
+    """The column, with the default in rows that name neither a queue nor topics."""
     nowhere = pa.array([True] * count)
     for each in ("queue", "topics"):
         if each in columns:
@@ -46,7 +46,7 @@ def _cast(array: pa.Array, kind: Any) -> pa.Array:
 
 
 def chunks_of(rows: pa.RecordBatch) -> Iterator[bytes]:
-    """Streams of Arrow, each within the limits."""
+    """Arrow streams, each within the limits of a staged chunk."""
     if len(rows) > STAGED_CHUNK_ROWS_MAX or (rows.nbytes > STAGED_CHUNK_BYTES_MAX * 3 // 4 and len(rows) > 1):
         half = len(rows) // 2
         yield from chunks_of(rows.slice(0, half))

@@ -1,8 +1,8 @@
-"""`format("penstock")` for Spark, the other way: rows into queues, each batch once and whole.
+"""Writes rows of a Spark job into queues, each batch exactly once and as a whole.
 
 Every task stages its rows with the broker, under a name that no other attempt has. The driver commits: it names the
-attempts that count, together with the query and the batch, which the broker remembers. So a task that is tried again,
-two of a kind, a batch that is replayed after a crash: none of them doubles a row.
+attempts that count, and the query and the batch, which the broker remembers. So no row is written twice when a task
+is retried, when it runs twice at the same time, or when a batch is replayed after a crash.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class _Writer:
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         if overwrite:
-            raise OptionError("a queue is written to, never over: use the mode append")
+            raise OptionError('queues cannot be overwritten: use mode("append")')
         _check(schema, options)
         self._options = options
 
@@ -86,13 +86,13 @@ class _Writer:
             broker.ask("POST", f"{_path(query, batch)}/commit", body=json.dumps({"parts": parts}).encode())
 
     def _drop(self, query: str, batch: int) -> None:
-        """Of a batch that is committed all the same nothing is left to drop. What cannot be dropped now expires; an
-        error here would hide the one that this is because of."""
+        """Drop what is staged; a batch that was committed is not affected. Errors are ignored: they would hide the
+        one that led here, and rows that are not dropped expire."""
         with closing(self._broker()) as broker, suppress(PenstockError):
             broker.ask("DELETE", _path(query, batch), tries=1)
 
     def check_broker(self) -> None:
-        """Raises `BrokerError` for what would fail every task."""
+        """Raises `BrokerError` for a problem that would fail every task: no such broker or queue, a wrong token."""
         with closing(self._broker()) as broker:
             if self._options.queue:
                 broker.ask("GET", f"/v1/queues/{quote(self._options.queue, safe='')}")
@@ -104,7 +104,7 @@ class _Writer:
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """One job. It is its own query with one batch, unless it was given the names of others."""
+    """Writes one job. It is a query of its own with one batch, unless the options name query and batch."""
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
@@ -124,18 +124,20 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """A stream. Spark's checkpoint keeps the id of the query, and numbers its batches."""
+    """Writes a stream. The id of the query and the numbers of its batches come from Spark's checkpoint."""
 
     def __init__(self, options: SinkOptions, schema: StructType, overwrite: bool) -> None:
         super().__init__(options, schema, overwrite)
         if options.query:
-            raise OptionError("query and batch are for batch writes: a stream has them from its checkpoint")
+            raise OptionError(
+                'the options "query" and "batch" are for batch writes: remove them, a stream has a checkpoint'
+            )
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         query = _context().getLocalProperty("sql.streaming.queryId")
         batch = _context().getLocalProperty("streaming.sql.batchId")
-        assert query is not None, "Spark has not told which query this is"
-        assert batch is not None, "Spark has not told which batch this is"
+        assert query is not None, "Spark did not pass the id of the query"
+        assert batch is not None, "Spark did not pass the number of the batch"
         return self._stage(iterator, query, int(batch))
 
     @plainly
@@ -154,13 +156,13 @@ _AnyWriter = TypeVar("_AnyWriter", bound=_Writer)
 
 
 def checked(writer: _AnyWriter) -> _AnyWriter:
-    """A writer whose broker answers, and takes its token."""
+    """The same writer, once its broker has answered. Raises `BrokerError`."""
     writer.check_broker()
     return writer
 
 
 def _query_of(messages: Messages) -> str:
-    """Only tasks are told of their query. Without any there is nothing to commit."""
+    """The id of the query, which only tasks know. Empty if there were no tasks: then there is nothing to commit."""
     return next((each.query for each in messages if isinstance(each, StagedPart)), "")
 
 
@@ -175,17 +177,17 @@ def _path(query: str, batch: int) -> str:
 
 
 def _check(schema: StructType, options: SinkOptions) -> None:
-    """What can be known to be wrong before the first row is there."""
+    """Raises `OptionError` for what is wrong before any row has been read."""
     unknown = [name for name in schema.fieldNames() if name not in _TAKEN]
     if unknown:
-        raise OptionError(f"there is no column {', '.join(unknown)}; the columns are {', '.join(_TAKEN)}")
+        raise OptionError(f"unknown column {', '.join(unknown)}; the columns are {', '.join(_TAKEN)}")
     for field in schema:
         if not isinstance(field.dataType, _TAKEN[field.name]):
             kinds = " or ".join(kind.__name__.removesuffix("Type").lower() for kind in _TAKEN[field.name])
-            raise OptionError(f"{field.name} is of type {field.dataType.simpleString()}, and not {kinds}")
+            raise OptionError(f"column {field.name} has type {field.dataType.simpleString()}, must be {kinds}")
     if "body" not in schema.fieldNames():
         raise OptionError("the column body is missing")
     if options.queue and options.topics:
-        raise OptionError("either queue or topics, not both: a row that goes to topics goes to their queues")
+        raise OptionError('set the option "queue" or "topics", not both: topics choose the queues')
     if not {"queue", "topics"} & set(schema.fieldNames()) and not options.queue and not options.topics:
-        raise OptionError("where to? One of the options queue and topics must be there, or a column of that name")
+        raise OptionError('set the option "queue" or "topics", or add a column of that name')

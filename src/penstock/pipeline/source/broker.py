@@ -22,11 +22,11 @@ class BrokerLog:
         self._names_known = 0
 
     def extent(self) -> Extent:
-        told = self._describe()
-        return Extent(told["log"], told["shard"], told["earliest"], told["end"], told["bytes"])
+        log = self._describe()
+        return Extent(log["log"], log["shard"], log["earliest"], log["end"], log["bytes"])
 
     def names(self) -> NameTable:
-        return self._names  # They come with the extent.
+        return self._names  # `extent` has fetched them.
 
     def offset_at(self, moment: Nanos) -> int:
         end = self._describe()["end"]
@@ -45,7 +45,7 @@ class BrokerLog:
             answer = self._broker.ask("GET", "/v1/log/batches", asked)
             following = int(answer.headers["X-Penstock-Next-Offset"])
             if following <= start:
-                raise EventsLostError(f"offset {start} is not at {self._broker.url}: its log ends there")
+                raise EventsLostError(f"the log at {self._broker.url} ends at offset {start}, before {end}")
             yield from _split(answer.body)
             start = following
 
@@ -53,22 +53,22 @@ class BrokerLog:
         self._broker.close()
 
     def _describe(self) -> Any:
-        told = json.loads(self._broker.ask("GET", "/v1/log", {"names_from": self._names_known}).body)
-        self._names.texts.update({int(number): text for number, text in told["texts"].items()})
-        self._names.queues.update({int(number): name for number, name in told["queues"].items()})
-        self._names_known = told["names_to"]
-        return told
+        log = json.loads(self._broker.ask("GET", "/v1/log", {"names_from": self._names_known}).body)
+        self._names.texts.update({int(number): text for number, text in log["texts"].items()})
+        self._names.queues.update({int(number): name for number, name in log["queues"].items()})
+        self._names_known = log["names_to"]
+        return log
 
 
 def _split(data: bytes) -> Batches:
-    """Whole batches, one after the other."""
+    """Split an answer into batches, and check them."""
     at = 0
     while at < len(data):
         header = read_header(data[at : at + HEADER_BYTES])
         if header is None:
-            raise DamagedLogError("the broker has sent something that is not a batch")
+            raise DamagedLogError("the broker sent something that is not a batch of the log")
         payload = data[at + HEADER_BYTES : at + header.total_bytes]
         if not is_whole(header, payload):
-            raise DamagedLogError(f"the batch of offset {header.base_offset} is damaged")
+            raise DamagedLogError(f"the batch at offset {header.base_offset} is damaged")
         yield header, payload
         at += header.total_bytes

@@ -1,7 +1,7 @@
-"""The columns of an event as Spark and the lake have them: the log's own, under the names that all tables share.
+"""The columns of an event in Spark and in the lake: the log's own, under the names that all tables share.
 
-A queue is its name, and its number has a column of its own; headers are a map. The log is decoded by
-`storage/arrow/columns.py`.
+`queue` is the name of the queue, `queue_number` its number; headers are a map. `storage/arrow/columns.py` decodes the
+log.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MADE_FROM = {
     "digest": "digest",
 }
 COLUMNS = tuple(_MADE_FROM)
-# What columns were called before, for an error that says so.
+# Former names of columns, for the error message.
 RENAMED = {"letter": "state", "queue_name": "queue", "mime_type": "content_type", "mimeType": "content_type"}
 
 
@@ -64,31 +64,31 @@ def made_from(columns: Iterable[str]) -> tuple[str, ...]:
 
 
 def needs_names(columns: Iterable[str]) -> bool:
-    """Can these columns be made only by somebody who knows what the numbers in the log stand for?"""
+    """Whether these columns hold names, which the log stores as numbers."""
     return any(name == "to_queue" or pa.types.is_dictionary(TYPES[_MADE_FROM[name]]) for name in columns)
 
 
 def convert(rows: pa.RecordBatch, columns: tuple[str, ...], names: Names) -> pa.RecordBatch:
-    """Decoded columns of the log as these columns."""
+    """Make these columns from decoded columns of the log."""
     schema = arrow_schema(columns)
     arrays = [_column(rows, field, names) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def as_map(headers: pa.Array) -> pa.Array:
-    """Headers as they are stored, as maps. What is no map of this kind is under the empty name, whole."""
+    """Decode stored headers into maps. Bytes that are not a map of headers get the empty name."""
     if headers.null_count == len(headers):
         return pa.nulls(len(headers), HEADERS)
     return pa.array([None if data is None else _pairs(data) for data in headers.to_pylist()], HEADERS)
 
 
 def unknown_columns(columns: Iterable[str], known: Collection[str]) -> str:
-    """What is wrong with a list of columns; nothing if they are all known."""
+    """The error message for a list of columns, empty if all of them are known."""
     unknown = [name for name in columns if name not in known]
     if not unknown:
         return ""
-    renamed = "".join(f"{name} is called {RENAMED[name]}, " for name in unknown if RENAMED.get(name, "") in known)
-    return f"there is no column {', '.join(unknown)}; {renamed}the columns are {', '.join(known)}"
+    renamed = "".join(f"{name} is now {RENAMED[name]}, " for name in unknown if RENAMED.get(name, "") in known)
+    return f"unknown column {', '.join(unknown)}; {renamed}the columns are {', '.join(known)}"
 
 
 def _type(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""The events of a log as a table.
+"""Reads the events of a log as a table.
 
-The driver decides on offsets and divides them; the executors fetch the bytes of their ranges themselves and decode
-them into Arrow.
+The driver chooses a range of offsets and divides it; each executor fetches the bytes of its part and decodes them
+into Arrow.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def open_log(options: Options) -> EventLog:
 
 
 class EventRange(InputPartition):
-    """The offsets that one task reads, and what the numbers in them stand for."""
+    """The offsets that one task reads, and the names that it needs to decode them."""
 
     def __init__(self, start: int, end: int, names: NameTable) -> None:
         self.start = start
@@ -56,26 +56,26 @@ class EventRange(InputPartition):
 
 
 class RangeReader:
-    """What both readers do: divide a range on the driver, read its parts on executors."""
+    """What both readers share: divide a range on the driver, read its parts on executors."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
 
     @cached_property
     def _log(self) -> EventLog:
-        # Opened when it is needed, and not before: a reader is sent to the executors.
+        # Opened on first use: a reader is pickled and sent to the executors.
         return open_log(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, EventRange):
-            return  # Spark makes up a partition where there is none.
+            return  # Spark passes a partition of its own if there are none.
         options = self._options
         rows = Rows(options.columns, options.queues, options.states, partition.names)
         with closing(self._log) as log:
             yield from rows.of(self._batches(log, partition.start, partition.end), partition.start, partition.end)
 
     def _batches(self, log: EventLog, start: int, end: int) -> Batches:
-        """What is left of a range: retention may be at work while it is read."""
+        """The batches of a range, without those that retention removes meanwhile."""
         while start < end:
             try:
                 for header, payload in log.batches(start, end):
@@ -99,7 +99,7 @@ class RangeReader:
                 assert_never(place)
 
     def _divide(self, start: int, end: int, extent: Extent) -> list[EventRange]:
-        """Ranges of about as many bytes as a task should read, and a few even where there is less."""
+        """Divide a range by the bytes that a task should read, into a few parts even if there is less."""
         if start >= end:
             return []
         size = extent.bytes * (end - start) // max(extent.end - extent.earliest, 1)
@@ -117,22 +117,22 @@ class RangeReader:
         return names if wanted else NameTable({}, names.queues)
 
     def _skip(self, start: int, earliest: int) -> int:
-        """Go on behind events that retention has removed, if that is allowed."""
-        told = f"the events from offset {start} to {earliest - 1} are past retention: the log begins at {earliest}"
+        """Continue after events that retention has removed, if the options allow it."""
+        loss = f"the events from offset {start} to {earliest - 1} are past retention: the log begins at {earliest}"
         if self._options.fail_on_data_loss:
-            raise EventsLostError(f"{told}. With failOnDataLoss=false the query goes on from there.")
-        logger.warning("%s; the query goes on from there", told)
+            raise EventsLostError(f"{loss}. With failOnDataLoss=false the query continues from there.")
+        logger.warning("%s; the query continues from there", loss)
         return max(start, earliest)
 
     def _check(self, start: int, extent: Extent) -> int:
-        """Where to begin, of what there is."""
+        """The first offset to read, at or after `start`. Raises `EventsLostError`."""
         if start > extent.end:
-            raise EventsLostError(f"offset {start} is behind the end of the log, {extent.end}: is it another log?")
+            raise EventsLostError(f"offset {start} is past the end of the log ({extent.end}): is this another log?")
         return start if start >= extent.earliest else self._skip(start, extent.earliest)
 
 
 class EventReader(RangeReader, DataSourceReader):
-    """One read of a range of offsets."""
+    """Reads a range of offsets once."""
 
     @plainly
     def partitions(self) -> list[EventRange]:
@@ -141,13 +141,13 @@ class EventReader(RangeReader, DataSourceReader):
             start = self._check(self._offset(self._options.start, extent), extent)
             end = self._offset(self._options.end, extent)
             if end > extent.end:
-                raise EventsLostError(f"endingOffset {end} is behind the end of the log, {extent.end}")
+                raise EventsLostError(f"endingOffset {end} is past the end of the log ({extent.end})")
             high = end if self._options.high is None else min(end, self._options.high)
             return self._divide(max(start, self._options.low), high, extent)
 
 
 class FilteredEventReader(EventReader):
-    """The same, for a session that hands on the filters of a query."""
+    """The same, for a session in which Spark passes on the filters of a query."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:
         self._options, left = push(self._options, filters)

@@ -1,4 +1,4 @@
-"""The log of a data directory on this machine, read from its files; the broker need not run."""
+"""Reads a log from the files of a data directory. The broker need not run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from penstock.storage.log.names import names_defined, queues_created
 from penstock.storage.log.snapshot import list_snapshots, read_snapshot
 from penstock.storage.log.view import Cursor, View
 
-_READ_BYTES = 1 << 20  # Measured: more is memory that is touched for the first time.
+_READ_BYTES = 1 << 20  # Measured: larger reads are slower, because their memory is new to the process.
 _TRIES = 5
 
 
@@ -45,15 +45,13 @@ class FileLog:
         point = view.point_of(start)
         if point.offset >= view.end.offset:
             return view.end.offset
-        # The first batch may begin before `start`: it counts, or there would be no progress.
+        # The first batch counts even if it begins before `start`; otherwise there would be no progress.
         return view.batch_end(point, view.end.offset, bytes_max).offset
 
     def batches(self, start: int, end: int) -> Batches:
         view = self._files.view()
         if end > view.end.offset:
-            raise EventsLostError(
-                f"offset {end - 1} is not in {self._directory.path}: its log ends at {view.end.offset}"
-            )
+            raise EventsLostError(f"the log in {self._directory.path} ends at offset {view.end.offset}, before {end}")
         cursor = Cursor(view.point_of(start).position)
         try:
             while found := cursor.read(view, _READ_BYTES):
@@ -70,14 +68,14 @@ class FileLog:
     # ── Names ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def names(self) -> NameTable:
-        """The definitions in the log, and from the snapshot those that retention has removed."""
+        """The names defined in the log, and from the snapshot those whose definition retention has removed."""
         for _ in range(_TRIES):
             try:
                 self._search(self._files.view())
                 return self._names
             except EventsRemovedError:
-                continue  # Just now.
-        raise DataDirectoryError(f"{self._directory.path} changes faster than it can be read")
+                continue  # Retention removed a segment just now: look again.
+        raise DataDirectoryError(f"{self._directory.path} changes faster than it can be read: try again")
 
     def _search(self, view: View) -> None:
         first = view.earliest()
@@ -104,7 +102,7 @@ class FileLog:
                         self._names.queues[queue.number] = queue.name
                 return
             except (DamagedLogError, FileNotFoundError):
-                continue  # An older one knows most of it.
+                continue  # An older snapshot has most of the names.
 
 
 class _Queue(msgspec.Struct):

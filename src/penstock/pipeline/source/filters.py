@@ -1,8 +1,8 @@
-"""Conditions of a query that the source can apply itself, so that less is read.
+"""Filters of a query that the source applies itself, so that it reads less.
 
 Spark calls `pushFilters` only if `spark.sql.python.filterPushdown.enabled` is set, and otherwise refuses a reader
-that has it. With the setting, Spark plans in a process that runs another module: so a reader knows whether to offer
-the method.
+that has this method. With the setting, Spark plans in a process that runs another module. By this a reader knows
+whether to offer the method.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _PUSHING = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 def is_pushing() -> bool:
-    """Does this process plan a query with the filters of Spark?"""
+    """Whether Spark passes filters to the readers of this process."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return _PUSHING in sys.modules or getattr(main, "name", "") == _PUSHING
 
 
 def push(options: Options, filters: Iterable[Filter]) -> tuple[Options, list[Filter]]:
-    """The options with what these filters say, and the filters that are left for Spark."""
+    """The options narrowed by these filters, and the filters that Spark must apply itself."""
     left = []
     for each in filters:
         narrowed = _narrowed(options, each)
@@ -38,7 +38,7 @@ def push(options: Options, filters: Iterable[Filter]) -> tuple[Options, list[Fil
 
 
 def _narrowed(options: Options, condition: Filter) -> Options | None:
-    """None: it cannot be applied here."""
+    """The options narrowed by a filter; None if only Spark can apply it."""
     match condition:
         case EqualTo(("state",), str(value)):
             return _one_of(options, "states", {value})
@@ -67,7 +67,7 @@ def _are_texts(values: Any) -> bool:
 
 
 def _one_of(options: Options, field: str, wanted: set[str]) -> Options | None:
-    """Empty sets stand for everything, so two conditions without a common value are left to Spark."""
+    """An empty set means everything, so conditions that have no value in common are left to Spark."""
     before: frozenset[str] = getattr(options, field)
     both = wanted & before if before else wanted
     return structs.replace(options, **{field: frozenset(both)}) if both else None

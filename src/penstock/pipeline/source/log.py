@@ -1,4 +1,4 @@
-"""What a job reads from: the log of a broker, wherever it is. Both kinds give whole batches, checked."""
+"""The log that a job reads, over HTTP or from files. Both return whole batches with valid checksums."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ Batches = Iterator[tuple[Header, bytes]]
 
 
 class Extent(NamedTuple):
-    """What there is to read. Bytes are those between the two offsets."""
+    """Which log it is and what can be read: the offsets from `earliest` up to `end`, and their size in bytes."""
 
-    id: str  # Of the log: no other has it.
+    id: str  # Unique among all logs.
     shard: int
     earliest: int
     end: int
@@ -22,7 +22,7 @@ class Extent(NamedTuple):
 
 
 class NameTable(NamedTuple):
-    """What the numbers in the log stand for."""
+    """The names that the numbers in the log stand for."""
 
     texts: dict[int, str]
     queues: dict[int, str]
@@ -32,16 +32,17 @@ class EventLog(Protocol):
     def extent(self) -> Extent: ...
 
     def names(self) -> NameTable:
-        """Of everything before the end that `extent` has told of."""
+        """The names of all events before the end that `extent` returned last."""
 
     def offset_at(self, moment: Nanos) -> int:
         """The offset of the first event at or after a time; the end of the log if there is none."""
 
     def offset_within(self, start: int, bytes_max: int) -> int:
-        """The end of the whole batches from `start` on that have no more bytes than this; of one at least."""
+        """The end of the last whole batch that fits into `bytes_max` bytes from `start`; at least one batch."""
 
     def batches(self, start: int, end: int) -> Batches:
-        """Whole batches that hold these offsets, and may hold others. Raises `EventsRemovedError`."""
+        """All batches that contain these offsets; the first and last may contain others. Raises
+        `EventsRemovedError`."""
 
     def close(self) -> None:
-        """Let go of what is open. The next call opens it again."""
+        """Close connections and files. The next call opens them again."""

@@ -1,4 +1,4 @@
-"""The options of a reader: which log, which of its events, and how many at once."""
+"""The options of a reader: which log, which events, and how many at once."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ Place = Literal["earliest", "latest"] | int | Since
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What a reader was asked for. It goes to the executors as it is."""
+    """Parsed options. They are sent to the executors."""
 
     url: str | None = None
     path: str | None = None
     token: str = ""
     columns: tuple[str, ...] = COLUMNS
-    queues: frozenset[str] = frozenset()  # Empty: all, as for states.
+    queues: frozenset[str] = frozenset()  # Empty means all, also for states.
     states: frozenset[str] = frozenset()
     start: Place = "earliest"
     end: Place = "latest"
-    low: int = 0  # What filters of the query leave of the offsets between.
+    low: int = 0  # The filters of the query may narrow the range of offsets.
     high: int | None = None
-    events_max: int | None = None  # In a batch of a stream.
+    events_max: int | None = None  # Per batch of a stream.
     bytes_max: int | None = None
     events_min: int | None = None
     delay_seconds: float = MAX_TRIGGER_DELAY_SECONDS
     partition_bytes: int = PARTITION_BYTES
     fail_on_data_loss: bool = True
     read: str = "events"
-    messages_max: int = MESSAGES_MAX  # In a batch of a stream that reads a queue.
+    messages_max: int = MESSAGES_MAX  # Per batch of a stream that reads a queue.
     lease_seconds: int = LEASE_SECONDS
 
 
@@ -64,25 +64,25 @@ def parse_options(given: Mapping[str, str]) -> Options:
     """Raises `OptionError`."""
     values = parse_values(given, _SPELLED)
     if ("url" in values) == ("path" in values):
-        raise OptionError("either url (of a broker) or path (of a data directory) must be given, and not both")
+        raise OptionError('set either the option "url" (of a broker) or "path" (of a data directory)')
     if values.get("read") == "queue":
         return _queue_options(values)
     _refuse(values, _OF_QUEUES, "events")
     if "delay_seconds" in values and "events_min" not in values:
         raise OptionError(
-            "maxTriggerDelay goes with minEventsPerTrigger: it bounds how long a batch waits for events"
+            "maxTriggerDelay needs minEventsPerTrigger: it limits how long a batch waits for that many events"
         )
     if values.get("events_max") is not None and values.get("events_min", 0) > values["events_max"]:
         raise OptionError(
-            f"minEventsPerTrigger {values['events_min']} is more than maxEventsPerTrigger {values['events_max']}"
+            f"minEventsPerTrigger {values['events_min']} is above maxEventsPerTrigger {values['events_max']}"
         )
     return _with_columns(values, COLUMNS)
 
 
 def _queue_options(values: dict[str, Any]) -> Options:
-    _refuse(values, _OF_EVENTS, "a queue")
+    _refuse(values, _OF_EVENTS, "queue")
     if len(values.get("queues", ())) != 1:
-        raise OptionError("read=queue reads one queue: the option queue must name it")
+        raise OptionError('read=queue reads one queue: set the option "queue" to its name')
     return _with_columns(values, QUEUE_COLUMNS)
 
 
@@ -97,15 +97,15 @@ def _with_columns(values: dict[str, Any], known: tuple[str, ...]) -> Options:
 def _refuse(values: dict[str, Any], fields: dict[str, str], read: str) -> None:
     strange = [spelled for field, spelled in fields.items() if field in values]
     if strange:
-        raise OptionError(f"{', '.join(strange)}: not for reading {read}")
+        raise OptionError(f"{', '.join(strange)} cannot be used with read={read}: remove it")
 
 
 def _path(text: str) -> str:
-    """Absolute: an executor may work in another directory."""
+    """An absolute path, because an executor may run in another directory."""
     if match := re.fullmatch(r"file:(?://)?(/.*)", text):
         return match[1]
     if "://" in text:
-        raise ValueError("it must be a directory of this machine")
+        raise ValueError("it must be a directory on this machine")
     return str(Path(text).absolute())
 
 
@@ -118,7 +118,7 @@ def _mode(text: str) -> str:
 def _columns(text: str) -> tuple[str, ...]:
     columns = read_list(text)
     if not columns or len(set(columns)) < len(columns):
-        raise ValueError("it must name one column or more, each once")
+        raise ValueError("it must name one or more columns, each once")
     return columns
 
 
@@ -141,7 +141,7 @@ def parse_place(text: str) -> Place:
     except ValueError:
         raise ValueError("it must be earliest, latest, an offset, or a time such as 2026-05-07T01:01:00Z") from None
     if time.tzinfo is None:
-        raise ValueError("a time must have its zone, such as Z or +02:00")
+        raise ValueError("a time needs a zone, such as Z or +02:00")
     passed = time - _EPOCH
     return Since((passed.days * 86_400 + passed.seconds) * 1_000_000_000 + passed.microseconds * 1000)
 

@@ -1,8 +1,8 @@
-"""`format("penstock")` with `read=queue`: the messages of a queue as a stream, finished when Spark is done with them.
+"""`format("penstock")` with `read=queue`: reads the messages of a queue as a stream, and finishes them.
 
 The driver leases messages and notes their places in the offset, which Spark writes to its checkpoint before anything
-is read. So a batch that is replayed is the same messages: executors read them by their places, and lease again what
-has come free meanwhile. When a batch is committed its messages are finished, at the latest before the next one.
+is read. So a replayed batch has the same messages: executors read them by their places, and renew leases that have
+run out meanwhile. When a batch is committed its messages are finished, at the latest before the next batch.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.pipeline.source.options import Options
 
 logger = logging.getLogger(__name__)
 
-Offset = dict[str, Any]  # `reader`: who leases. `batch`: which it is, from 0. `claimed`: the places of its messages.
+Offset = dict[str, Any]  # `reader`: who leases. `batch`: its number, from 0. `claimed`: the places of its messages.
 
 _TASKS_MAX = 4
 _TASK_MESSAGES_MIN = 10_000
@@ -75,7 +75,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _broker(self) -> Broker:
-        # Opened when it is needed, and not before: a reader is sent to the executors.
+        # Opened on first use: a reader is pickled and sent to the executors.
         assert self._options.url is not None
         return Broker(self._options.url, self._options.token)
 
@@ -93,8 +93,8 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Lease what comes next. Spark asks only when it is done with all before, so that is finished first."""
-        del limit  # It is ours.
+        """Lease the next messages. Spark calls this when it is done with all earlier ones, so finish those first."""
+        del limit  # It is the one that we gave to Spark.
         self.commit(start)
         most = self._options.messages_max if self._left is None else min(self._options.messages_max, self._left)
         claimed = self._claim(start["reader"], most)
@@ -104,12 +104,12 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         claimed: Ranges = []
         while most > 0:
             wish = {"consumer": reader, "lease": self._options.lease_seconds, "count": min(most, CLAIMED_MAX)}
-            told = json.loads(self._broker.ask("POST", self._path, body=json.dumps(wish).encode()).body)
-            if not told["count"]:
+            more = json.loads(self._broker.ask("POST", self._path, body=json.dumps(wish).encode()).body)
+            if not more["count"]:
                 break
-            most -= told["count"]
-            self._left = None if self._left is None else self._left - told["count"]
-            _add(claimed, told["claimed"])
+            most -= more["count"]
+            self._left = None if self._left is None else self._left - more["count"]
+            _add(claimed, more["claimed"])
         return claimed
 
     def partitions(self, start: Offset, end: Offset) -> list[Share]:
@@ -121,7 +121,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plainly
     def commit(self, end: Offset) -> None:
-        """Finish the messages of a batch that Spark is done with; it does not matter how often."""
+        """Finish the messages of a batch that Spark is done with. Calling this twice does no harm."""
         if self._finished == (end["reader"], end["batch"]):
             return
         for part in _divided(end["claimed"], CLAIMED_MAX):
@@ -137,7 +137,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, Share):
-            return  # Spark makes up a partition where there is none.
+            return  # Spark passes a partition of its own if there are none.
         schema = _arrow_schema(self._options.columns)
         with closing(self._broker) as broker:
             for part in _divided(partition.claimed, CLAIMED_MAX):
@@ -158,10 +158,10 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check(self, missing: int) -> None:
         if not missing:
             return
-        told = f"{missing} messages of this batch are with other consumers, or gone: their leases had run out"
+        loss = f"{missing} messages of this batch are gone or leased by other consumers: their leases had run out"
         if self._options.fail_on_data_loss:
-            raise MessagesLostError(f"{told}. With failOnDataLoss=false the query goes on without them.")
-        logger.warning("%s; the query goes on without them", told)
+            raise MessagesLostError(f"{loss}. With failOnDataLoss=false the query continues without them.")
+        logger.warning("%s; the query continues without them", loss)
 
 
 # ── Ranges of places ──────────────────────────────────────────────────────────────────────────────────────────
@@ -180,7 +180,7 @@ def _add(claimed: Ranges, more: Ranges) -> None:
 
 
 def _divided(claimed: Ranges, size: int) -> Iterator[Ranges]:
-    """The same places, at most so many of them at a time."""
+    """The same places in parts of at most `size`."""
     part: Ranges = []
     room = size
     for queue, first, last in claimed:
@@ -197,7 +197,7 @@ def _divided(claimed: Ranges, size: int) -> Iterator[Ranges]:
 
 
 def _from(claimed: Ranges, queue: int, sequence: int) -> Ranges:
-    """What is left from a place on."""
+    """The places from this one on."""
     for at, (number, first, last) in enumerate(claimed):
         if number == queue and first <= sequence <= last:
             return [(queue, sequence, last), *claimed[at + 1 :]]

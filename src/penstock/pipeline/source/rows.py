@@ -1,7 +1,4 @@
-"""Batches of the log as the Arrow that Spark takes.
-
-This runs on the executors.
-"""
+"""Decodes batches of the log into Arrow for Spark. This runs on the executors."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from penstock.storage.log.batch import RECORD_BYTES, Header, extent_bounds, reco
 
 Batches = Iterable[tuple[Header, bytes]]
 
-_RECORDS_PER_GROUP = 32_768  # Measured: handing a group to Spark costs both sides more than decoding it.
+_RECORDS_PER_GROUP = 32_768  # Measured: smaller groups cost more to pass to Spark than to decode.
 
 
 def spark_schema(columns: tuple[str, ...]) -> StructType:
@@ -28,7 +25,7 @@ def spark_schema(columns: tuple[str, ...]) -> StructType:
 
 
 class Rows:
-    """Which columns of which events are wanted."""
+    """Decodes these columns of the events of these queues and states."""
 
     def __init__(
         self, columns: tuple[str, ...], queues: frozenset[str], states: frozenset[str], names: NameTable
@@ -42,7 +39,7 @@ class Rows:
         self._decoded = made_from(columns + extra)
 
     def of(self, batches: Batches, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """The rows of the offsets from `start` up to, and without, `end`."""
+        """The rows of the offsets from `start` up to, but not including, `end`."""
         names = Names(queues=self._names.queues)
         for number, text in self._names.texts.items():
             names.define(number, text)
@@ -61,17 +58,17 @@ class Rows:
 
 
 def trimmed(batches: Batches, start: int, end: int) -> Iterator[tuple[Header, bytes]]:
-    """The same records, without those before `start` and from `end` on."""
+    """Only the records from `start` up to, but not including, `end`."""
     for header, payload in batches:
-        behind = header.end.offset
-        if start <= header.base_offset and behind <= end:
+        after = header.end.offset
+        if start <= header.base_offset and after <= end:
             yield header, payload
-        elif start < behind and header.base_offset < end:
-            yield _cut(header, payload, max(start - header.base_offset, 0), min(end, behind) - header.base_offset)
+        elif start < after and header.base_offset < end:
+            yield _cut(header, payload, max(start - header.base_offset, 0), min(end, after) - header.base_offset)
 
 
 def _cut(header: Header, payload: bytes, first: int, last: int) -> tuple[Header, bytes]:
-    """The records from `first` up to `last` of a batch, with what they have in the heap."""
+    """The records from `first` up to `last` of a batch, with their bytes from the heap."""
     bounds = extent_bounds(records_of(header, payload))
     heap = payload[bounds[first] : bounds[last]]
     table = payload[header.heap_bytes + first * RECORD_BYTES : header.heap_bytes + last * RECORD_BYTES]

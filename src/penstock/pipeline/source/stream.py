@@ -1,4 +1,4 @@
-"""The events of a log as a stream. Its offset is `{"<shard>": offset}`: the first one not read yet."""
+"""Reads the events of a log as a stream. Its offset is `{"<shard>": offset}`: the first event not read yet."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from penstock.pipeline.source.events import EventRange, RangeReader
 from penstock.pipeline.source.log import Extent
 from penstock.pipeline.source.options import Options
 
-_LETTERS_MAX = max(map(len, LETTERS.values()))  # Of one record.
+_LETTERS_MAX = max(map(len, LETTERS.values()))  # Per record.
 
 
 class EventStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream of offsets. Spark's checkpoint keeps them: a range that is asked for again gives the same events."""
+    """A stream of ranges of offsets. Spark's checkpoint keeps them, so a range that is read again has the same
+    events."""
 
     def __init__(self, options: Options) -> None:
         if options.end != "latest":
             raise OptionError("endingOffset is for batch reads: a stream has no end")
         super().__init__(options)
         self._target: int | None = None  # Where a run with AvailableNow ends.
-        self._waiting_since: float | None = None  # For more events, since there were the first ones.
+        self._waiting_since: float | None = None  # When a batch that is too small was first seen.
 
     @plainly
     def initialOffset(self) -> dict[str, int]:
@@ -67,7 +68,7 @@ class EventStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         return {str(extent.shard): max(first, end)}
 
     def _waits(self, records: int) -> bool:
-        """Are these too few for a batch, and was it not long ago that the first of them came?"""
+        """Whether to wait for more events: there are too few for a batch, and they have not waited long."""
         enough = self._options.events_min is None or records >= self._options.events_min or self._target is not None
         if enough or not records:
             self._waiting_since = None
@@ -80,7 +81,7 @@ class EventStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         return False
 
     def _limited(self, begin: int, end: int) -> int:
-        """Both limits hold, whichever of them Spark was told of; but one record is always read."""
+        """The end of a batch within both limits, although Spark knows only one. It has at least one record."""
         if self._options.events_max is not None:
             end = min(end, begin + max(1, self._options.events_max // _LETTERS_MAX))
         if self._options.bytes_max is None or begin >= end:
@@ -97,7 +98,9 @@ class EventStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         if first >= last:
             return []
         if last > extent.end:
-            raise EventsLostError(f"offset {last} of the checkpoint is behind the end of the log, {extent.end}")
+            raise EventsLostError(
+                f"offset {last} of the checkpoint is past the end of the log ({extent.end}): is this another log?"
+            )
         return self._divide(self._check(first, extent), last, extent)
 
     def stop(self) -> None:
@@ -109,4 +112,6 @@ def _offset_of(offsets: dict[str, int], extent: Extent) -> int:
     try:
         return offsets[str(extent.shard)]
     except KeyError:
-        raise EventsLostError(f"the checkpoint is of shard {', '.join(offsets)}, the log of {extent.shard}") from None
+        raise EventsLostError(
+            f"the checkpoint belongs to shard {', '.join(offsets)}, but this is shard {extent.shard}"
+        ) from None
