@@ -126,7 +126,7 @@ def test_a_pipeline_that_is_killed_starts_again_and_nothing_is_lost_or_doubled(
         settle(broker, "hopeless")
         household.listen(random.uniform(0, KILL_SECONDS_MAX) if number else 0)
         os.kill(household.child("pipeline"), signal.SIGKILL)
-        household.hear("pipeline: ended with code -9; starting it again in ")
+        household.hear("pipeline: ended with exit code -9; restarting it in ")
     make_queue(broker, "later")
     publish(broker, "later", *[b"%d" % number for number in range(100)])
     household.hear("pipeline: batch ")

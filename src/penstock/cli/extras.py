@@ -1,4 +1,4 @@
-"""Libraries that are installed only with an extra, and what to say when one is missing."""
+"""Names the extra that installs a missing library."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EXTRAS = {
 
 
 def how_to_install(error: ImportError) -> str:
-    """What is missing and which command installs it; nothing if it is not a library of an extra."""
+    """A message with the command that installs the missing library, empty if no extra contains it."""
     library = (error.name or "").partition(".")[0]
     wanted = _EXTRAS.get(library)
     return f"{library} is not installed; run: pip install '{wanted}'" if wanted else ""

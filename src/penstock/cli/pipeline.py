@@ -1,4 +1,4 @@
-"""`penstock pipeline`: fill a lake of tables with the events of a log, and look after it."""
+"""`penstock pipeline`: fill a lake of tables with the events of a log, and maintain it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from penstock.cli.profiles import DEFAULT_URL
 from penstock.cli.stopping import StopSignals
 from penstock.errors import BrokerError, LakeError, OptionError
 
-app = typer.Typer(help="Fill a lake of tables with the events of a log, and look after it.", no_args_is_help=True)
+app = typer.Typer(help="Fill a lake of tables with the events of a log, and maintain it.", no_args_is_help=True)
 
 LakeOption = Annotated[Path, typer.Option("--lake", envvar="PENSTOCK_LAKE", help="The directory of the tables.")]
 Master = Annotated[str, typer.Option("--master", help="Where Spark runs: local[*], spark://…, yarn, k8s://…")]
@@ -28,11 +28,11 @@ Conf = Annotated[
     list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark. May be repeated.")
 ]
 Url = Annotated[str | None, typer.Option("--url", help=f"The broker [default: $PENSTOCK_URL, or {DEFAULT_URL}]")]
-Data = Annotated[Path | None, typer.Option("--data", help="A data directory, read instead of a broker.")]
+Data = Annotated[Path | None, typer.Option("--data", help="Read this data directory instead of a broker.")]
 Token = Annotated[str, typer.Option("--token", envvar="PENSTOCK_TOKEN", help="The broker's bearer token.")]
 
 _REFRESH_SECONDS = 1.0
-_RATES = 10  # Batches over which a rate is told.
+_RATES = 10  # How many batches a rate is averaged over.
 
 
 @app.command()
@@ -43,10 +43,10 @@ def run(
     token: Token = "",
     master: Master = "local[*]",
     conf: Conf = None,
-    once: Annotated[bool, typer.Option("--once", help="Read what there is now, and end.")] = False,
-    every: Annotated[float, typer.Option("--every", min=0.0, help="Seconds from batch to batch.")] = 5.0,
+    once: Annotated[bool, typer.Option("--once", help="Read the events that exist now, then exit.")] = False,
+    every: Annotated[float, typer.Option("--every", min=0.0, help="Seconds between batches.")] = 5.0,
     skip_lost: Annotated[
-        bool, typer.Option("--skip-lost", help="Go on although events are past the log's retention.")
+        bool, typer.Option("--skip-lost", help="Continue if events are past the log's retention.")
     ] = False,
 ) -> None:
     """Fill the lake, until Ctrl-C or SIGTERM."""
@@ -97,7 +97,7 @@ def run(
 
 @app.command()
 def status(lake: LakeOption = Path("lake"), url: Url = None, data: Data = None, token: Token = "") -> None:
-    """How far each table is, and how far behind the log."""
+    """Show how far each table is, and how far behind the log."""
     from penstock.pipeline.lake.directory import Lake
     from penstock.pipeline.lake.tables import TABLES, parts_table
 
@@ -105,13 +105,13 @@ def status(lake: LakeOption = Path("lake"), url: Url = None, data: Data = None, 
     origin = place.origin()
     reached = {name: parts_table(place, table).reached(origin) for name, table in TABLES.items()}
     console = Console(highlight=False)
-    console.print(f"{place.path}: the tables of log {origin.log}, shard {origin.shard}")
+    console.print(f"{place.path}: tables of log {origin.log}, shard {origin.shard}")
     try:
         end: int | None = _end_of(_log(_source(url, data, token)).extent(), origin)
         console.print(f"the log ends at offset {end:,}")
     except (BrokerError, OptionError) as error:
         end = None
-        console.print(f"the end of the log is not known: {error}")
+        console.print(f"the end of the log is unknown: {error}")
     grid = Grid(box=SIMPLE_HEAD)
     grid.add_column("table")
     grid.add_column("has events up to", justify="right")
@@ -123,13 +123,13 @@ def status(lake: LakeOption = Path("lake"), url: Url = None, data: Data = None, 
 
 def _end_of(extent: Any, origin: Any) -> int:
     if extent.id != origin.log:
-        raise LakeError(f"this lake is filled from log {origin.log}, but the log named here is {extent.id}")
+        raise LakeError(f"this is the lake of log {origin.log}, not of {extent.id}: choose another --url or --data")
     return int(extent.end)
 
 
 @app.command()
 def tables(lake: LakeOption = Path("lake")) -> None:
-    """What tables there are, and how large, as other readers see them."""
+    """List the published tables and their size."""
     from penstock.pipeline.lake.directory import Lake
     from penstock.pipeline.lake.publication import public_table
     from penstock.pipeline.lake.tables import TABLES
@@ -139,7 +139,7 @@ def tables(lake: LakeOption = Path("lake")) -> None:
     grid = Grid(box=SIMPLE_HEAD)
     for name in ("table", "rows", "files", "bytes", "version"):
         grid.add_column(name, justify="left" if name == "table" else "right")
-    grid.add_column("what it has")
+    grid.add_column("content")
     for table in TABLES.values():
         found = public_table(place, table)
         if found.exists():
@@ -155,10 +155,10 @@ def compact(
     master: Master = "local[*]",
     conf: Conf = None,
     hours: Annotated[
-        float | None, typer.Option("--vacuum", min=0.0, help="Remove what has not been used for so many hours.")
+        float | None, typer.Option("--vacuum", min=0.0, help="Remove files unused for this many hours.")
     ] = None,
 ) -> None:
-    """Publish all tables, make one file of all that belongs together, and remove files that are old."""
+    """Merge small files, publish all tables, and remove old files."""
     from penstock.limits import LAKE_VACUUM_HOURS
     from penstock.pipeline.lake.compaction import compact as compact_table
     from penstock.pipeline.lake.compaction import vacuum
@@ -174,7 +174,7 @@ def compact(
         for table in TABLES.values():
             fewer = compact_table(spark, place, table, everything=True)
             rows = publish(place, table)
-            print(f"{table.name}: {fewer} files less" + f", {rows:,} rows published" * table.in_parts)
+            print(f"{table.name}: {fewer} fewer files" + f", {rows:,} rows published" * table.in_parts)
         print(f"{vacuum(place, LAKE_VACUUM_HOURS if hours is None else hours)} old files removed")
     finally:
         spark.stop()
@@ -187,7 +187,7 @@ def rebuild(
     master: Master = "local[*]",
     conf: Conf = None,
 ) -> None:
-    """Make a table anew from the table of all events. The pipeline must not run meanwhile."""
+    """Rebuild a table from the table of events. Stop the pipeline first."""
     from penstock.pipeline.lake.compaction import rebuild as rebuild_table
     from penstock.pipeline.lake.directory import Lake
     from penstock.pipeline.lake.tables import TABLES
@@ -196,7 +196,7 @@ def rebuild(
     place = Lake(lake)
     place.origin()
     if table not in TABLES:
-        raise LakeError(f"there is no table {table}; there are {', '.join(TABLES)}")
+        raise LakeError(f"unknown table {table}; the tables are {', '.join(TABLES)}")
     place.take()
     spark = open_session("penstock rebuild", master, parse_settings(conf))
     try:
@@ -208,7 +208,7 @@ def rebuild(
 
 @app.command()
 def upgrade(lake: LakeOption = Path("lake"), master: Master = "local[*]", conf: Conf = None) -> None:
-    """Rewrite the tables of a lake that an older version has made. `run` does it too."""
+    """Rewrite the tables of a lake made by an older version. `run` does this too."""
     from penstock.pipeline.lake.directory import Lake
     from penstock.pipeline.lake.upgrade import upgrade as upgrade_lake
     from penstock.pipeline.session import open_session
@@ -219,7 +219,7 @@ def upgrade(lake: LakeOption = Path("lake"), master: Master = "local[*]", conf: 
     spark = open_session("penstock upgrade", master, parse_settings(conf))
     try:
         if not upgrade_lake(spark, place, print):
-            print(f"{place.path} is of this version already")
+            print(f"{place.path} already has the current format")
     finally:
         spark.stop()
         place.release()
@@ -228,14 +228,14 @@ def upgrade(lake: LakeOption = Path("lake"), master: Master = "local[*]", conf: 
 @app.command()
 def replay(
     where: Annotated[str, typer.Option("--where", help="Which messages: a condition on the table messages.")],
-    queue: Annotated[str, typer.Option("--to", help="The queue they go to, as new messages.")],
+    queue: Annotated[str, typer.Option("--to", help="The queue to publish them to, as new messages.")],
     lake: LakeOption = Path("lake"),
     url: Url = None,
     token: Token = "",
     master: Master = "local[*]",
     conf: Conf = None,
 ) -> None:
-    """Put messages of the archive into a queue: all of them, or none."""
+    """Publish messages of the lake to a queue again: all of them, or none."""
     from penstock.pipeline.lake.directory import Lake
     from penstock.pipeline.lake.sql import replay as replay_messages
     from penstock.pipeline.session import open_session
@@ -249,16 +249,16 @@ def replay(
         spark.stop()
 
 
-# ── What is read ──────────────────────────────────────────────────────────────────────────────────────────
+# ── Source and settings ───────────────────────────────────────────────────────────────────────────────────
 
 
 def _source(url: str | None, data: Path | None, token: str) -> dict[str, str]:
-    """As options of `format("penstock")`."""
+    """Options of `format("penstock")`."""
     if url and data:
-        raise OptionError("either --url or --data, and not both")
+        raise OptionError("set either --url or --data, not both")
     if data:
         return {"path": str(data.absolute())}
-    # Read here and not by the option, so that --data still stands alone where the variable is set.
+    # The variable is read here and not by typer, so that it does not conflict with --data.
     broker = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
     return {"url": broker} | ({"token": token} if token else {})
 
@@ -271,20 +271,21 @@ def _log(source: dict[str, str]) -> Any:
 
 
 def parse_settings(conf: list[str] | None) -> dict[str, str]:
+    """Settings of Spark from texts of the form KEY=VALUE. Raises `OptionError`."""
     settings = {}
     for setting in conf or []:
         name, equals, value = setting.partition("=")
         if not equals:
-            raise OptionError(f"--conf {setting}: it must be KEY=VALUE")
+            raise OptionError(f"--conf {setting} must have the form KEY=VALUE")
         settings[name] = value
     return settings
 
 
-# ── What is shown ─────────────────────────────────────────────────────────────────────────────────────────
+# ── Display ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _View:
-    """A picture that is drawn again and again on a terminal, a line for each batch elsewhere."""
+    """Shows progress: a table that is redrawn on a terminal, otherwise one line for each batch."""
 
     def __init__(self, lake: Path, log: Any) -> None:
         self._lake = lake
@@ -310,19 +311,19 @@ class _View:
             self._live.__exit__(*raised)
 
     def doing(self, what: str) -> None:
-        """What takes time at the start. Called in any thread."""
+        """Show a slow step of the start. May be called in any thread."""
         if not self._live and not self._recent and not self._stopping:
             self._console.print(what)
         self._doing = what
 
     def stopping(self) -> None:
         self._stopping = True
-        self._doing = "stopping: finishing the batch under way; a second Ctrl-C drops it"
+        self._doing = "stopping: finishing the current batch; a second Ctrl-C drops it"
         self._recent.clear()
         self.refresh()
 
     def written(self, what: Any) -> None:
-        """Called in the thread of the query."""
+        """Show what a batch has written. Called in the thread of the query."""
         self._recent.append(what)
         for name, rows in what.rows.items():
             self._rows[name] = self._rows.get(name, 0) + rows
@@ -350,8 +351,8 @@ class _View:
         for name, rows in self._rows.items():
             grid.add_row(name, f"{last.rows.get(name, 0):,}", f"{rows:,}")
         facts = (
-            f"batch {last.batch}   offset {last.end:,}   behind the log {self._behind(last.end)}"
-            f"   lag {_lag(last):.1f} s   {rate:,.0f} events/s while it works"
+            f"batch {last.batch}   offset {last.end:,}   behind the log by {self._behind(last.end)}"
+            f"   lag {_lag(last):.1f} s   {rate:,.0f} events/s during batches"
         )
         return Group(head, Text(facts), grid)
 
@@ -363,6 +364,6 @@ class _View:
 
 
 def _lag(what: Any) -> float:
-    """Seconds from the last event of a batch to when it was in the tables."""
+    """Seconds between the last event of a batch and its commit to the tables."""
     lag: float = (what.at - what.newest).total_seconds()
     return max(0.0, lag)

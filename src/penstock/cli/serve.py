@@ -12,13 +12,13 @@ import typer
 def serve(
     data: Annotated[str | None, typer.Option(help="The data directory.")] = None,
     http: Annotated[str | None, typer.Option(help="HOST:PORT for HTTP.")] = None,
-    lines: Annotated[str | None, typer.Option(help="HOST:PORT for lines of JSON.")] = None,
+    lines: Annotated[str | None, typer.Option(help="HOST:PORT for JSON lines.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting. May be repeated.")
     ] = None,
-    config: Annotated[Path | None, typer.Option(help="The settings file [default: ./penstock.toml if there]")] = None,
+    config: Annotated[Path | None, typer.Option(help="The settings file [default: ./penstock.toml, if any]")] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen where others can reach it, without authentication.")
+        bool, typer.Option("--insecure", help="Allow other machines to connect without authentication.")
     ] = False,
 ) -> None:
     """Start a broker. Stop it with SIGTERM or Ctrl-C."""

@@ -1,4 +1,4 @@
-"""`penstock sql`: ask the lake a question."""
+"""`penstock sql`: query the lake."""
 
 from __future__ import annotations
 
@@ -24,27 +24,25 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 class Engine(StrEnum):
-    """What computes the answer."""
+    """What runs the query."""
 
     DUCKDB = "duckdb"
     SPARK = "spark"
 
 
 def sql(
-    query: Annotated[str, typer.Argument(help='Such as "select * from queue_minutes".')],
+    query: Annotated[str, typer.Argument(help='For example "select * from queue_minutes".')],
     lake: LakeOption = Path("lake"),
     master: Master = DEFAULT_MASTER,
     conf: Conf = None,
-    limit: Annotated[int, typer.Option(min=1, help="Rows to show at most.")] = 1000,
-    plot: Annotated[
-        bool, typer.Option("--plot", help="Draw it: the first column against the numbers beside it.")
-    ] = False,
-    png: Annotated[Path | None, typer.Option("--png", help="Draw it into this file.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many rows to show at most.")] = 1000,
+    plot: Annotated[bool, typer.Option("--plot", help="Draw bars: the numeric columns over the first one.")] = False,
+    png: Annotated[Path | None, typer.Option("--png", help="Draw a chart into this file.")] = None,
     engine: Annotated[
-        Engine, typer.Option("--engine", help="DuckDB answers at once; Spark takes a cluster for a large lake.")
+        Engine, typer.Option("--engine", help="DuckDB starts faster; Spark can use a cluster for a large lake.")
     ] = Engine.DUCKDB,
 ) -> None:
-    """Ask a question in SQL over the tables of the lake: `penstock pipeline tables` has their names."""
+    """Query the tables of the lake in SQL. `penstock pipeline tables` lists them."""
     if engine is Engine.SPARK:
         answer = _ask_spark(lake, query, limit, master, parse_settings(conf))
     elif conf or master != DEFAULT_MASTER:
@@ -61,7 +59,7 @@ def sql(
     if not plot and png is None:
         console.print(_grid(names, rows))
     if answer.num_rows > limit:
-        console.print(f"There are more: --limit {limit} rows are shown.")
+        console.print(f"There are more rows: only {limit} are shown (--limit).")
 
 
 def _ask_duckdb(lake: Path, query: str, limit: int) -> Any:
@@ -99,7 +97,7 @@ def _grid(names: list[str], rows: list[list[Any]]) -> Table:
 
 
 def _bars(console: Console, names: list[str], rows: list[list[Any]]) -> None:
-    """One block for each column of numbers."""
+    """Draw one block of bars for each numeric column."""
     for at in _numbers(names, rows):
         highest = max((row[at] or 0 for row in rows), default=0) or 1
         grid = Table(box=None, title=names[at], title_justify="left", show_header=False)
@@ -132,7 +130,7 @@ def _draw(path: Path, names: list[str], rows: list[list[Any]], title: str) -> No
 def _numbers(names: list[str], rows: list[list[Any]]) -> list[int]:
     found = [at for at in range(1, len(names)) if any(_is_number(row[at]) for row in rows)]
     if not found:
-        raise OptionError("there is nothing to draw: the first column is what is drawn along, the others are numbers")
+        raise OptionError("nothing to draw: the query needs a numeric column after the first one")
     return found
 
 

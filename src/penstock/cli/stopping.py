@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C as a question to ask, not as an exception that may strike at any line."""
+"""Counts SIGTERM and Ctrl-C for a loop to check, so that no exception is raised at an arbitrary line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """While it is entered, signals are counted: the first asks to stop, the second to stop at once."""
+    """A context in which signals are counted: the first asks to stop, the second to stop at once."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -28,7 +28,7 @@ class StopSignals:
             signal.signal(number, handler)
 
     def take_back(self) -> None:
-        """Again after something else may have set handlers of its own, as Spark does for Ctrl-C."""
+        """Install the handlers again, after a library may have replaced them, as Spark does for Ctrl-C."""
         for number in _SIGNALS:
             signal.signal(number, self._count_one)
 

@@ -1,7 +1,7 @@
-"""`penstock up`: a broker and the pipeline that fills its lake, two processes under one roof.
+"""`penstock up`: run a broker and the pipeline that fills its lake, as two processes.
 
-The broker comes first and does without the pipeline: it never waits for it, and lives on when it fails. The pipeline
-is started again after a pause that grows. A signal stops both, the pipeline first.
+The broker starts first and does not depend on the pipeline: it continues when the pipeline fails. A failed pipeline
+is restarted after a growing pause. A signal stops both, the pipeline first.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from penstock.cli.extras import how_to_install
 from penstock.errors import PenstockError
 from penstock.limits import PIPELINE_PAUSE_SECONDS_MAX
 
-_STEADY_SECONDS = 60.0  # A pipeline that ran so long has not failed at its start: the next pause is short again.
+_STEADY_SECONDS = 60.0  # A pipeline that ran this long started successfully, so the next pause is short again.
 _STOP_SECONDS = 60.0
-_BEHIND = 10  # In priority: clients of the broker come first.
+_NICENESS = 10  # Of the pipeline: clients of the broker come first.
 _BANNER = """
   Penstock {version} is running. Press Ctrl-C to stop it.
 
   HTTP and WebSocket   http://{http}
-  Lines of JSON        {lines}
+  JSON lines           {lines}
   Data                 {data}
   Tables               {lake} (the first rows take about a minute)
 
-  Send a message and take it, in another terminal:
+  Publish and receive a message, in another terminal:
 
     curl {header}-d 'hello' 'http://{http}/v1/publish?topic=greetings'
     curl {header}'http://{http}/v1/queues/greetings/messages'
 
-  Read on: README.md and docs/; every call is described at http://{http}/openapi.json
+  Documentation: README.md and docs/; the HTTP API is described at http://{http}/openapi.json
 
 """
 
@@ -49,16 +49,17 @@ _BANNER = """
 def up(
     data: Annotated[str | None, typer.Option(help="The data directory of the broker.")] = None,
     http: Annotated[str | None, typer.Option(help="HOST:PORT for HTTP.")] = None,
-    lines: Annotated[str | None, typer.Option(help="HOST:PORT for lines of JSON.")] = None,
+    lines: Annotated[str | None, typer.Option(help="HOST:PORT for JSON lines.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting of the broker.")
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any other setting. May be repeated."),
     ] = None,
     config: Annotated[Path | None, typer.Option(help="The broker's settings file.")] = None,
-    insecure: Annotated[bool, typer.Option("--insecure", help="As for serve.")] = False,
+    insecure: Annotated[bool, typer.Option("--insecure", help="As in serve.")] = False,
     lake: Annotated[Path, typer.Option(envvar="PENSTOCK_LAKE", help="The directory of the tables.")] = Path("lake"),
     master: Annotated[str, typer.Option(help="Where Spark runs.")] = "local[*]",
 ) -> None:
-    """Start a broker, and the pipeline beside it. Stop both with SIGTERM or Ctrl-C."""
+    """Start a broker and its pipeline. Stop both with SIGTERM or Ctrl-C."""
     from penstock.server.settings import load
 
     own = {"data": data, "http.address": http, "lines.address": lines}
@@ -72,16 +73,18 @@ def up(
     flags += [flag for setting in settings or [] for flag in ("--set", setting)]
     flags += [*_flag("--config", config), *(["--insecure"] if insecure else [])]
     if loaded.logging.format == "auto" and sys.stderr.isatty():
-        flags += ["--set", "logging.format=text"]  # The broker writes to a pipe, and we pass it on to a terminal.
+        flags += ["--set", "logging.format=text"]  # The broker writes to a pipe, which we copy to a terminal.
     token = next(iter(loaded.auth.tokens), "")
-    raise typer.Exit(_Household(flags, lake, ["--master", master], token).run())
+    raise typer.Exit(_Supervisor(flags, lake, ["--master", master], token).run())
 
 
 def _flag(name: str, value: object) -> list[str]:
     return [] if value is None else [name, str(value)]
 
 
-class _Household:
+class _Supervisor:
+    """Runs both processes until a signal arrives or the broker ends."""
+
     def __init__(self, broker_flags: list[str], lake: Path, spark_flags: list[str], token: str) -> None:
         self._broker_flags = broker_flags
         self._lake = lake
@@ -93,7 +96,7 @@ class _Household:
         self._pipeline: subprocess.Popen[str] | None = None
 
     def run(self) -> int:
-        """The exit code of the broker."""
+        """Returns the exit code of the broker."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stopping.set())
         broker = _start("serve", *self._broker_flags, stderr=subprocess.PIPE)
@@ -127,7 +130,7 @@ class _Household:
         self._listening.wait()
         missing = _missing()
         if missing:
-            _say(f"the broker works, but no table is filled: {missing}")
+            _print(f"the broker works, but no table is filled: {missing}")
             return
         pause = 1.0
         while not self._stopping.is_set():
@@ -136,7 +139,7 @@ class _Household:
             if self._stopping.is_set():
                 return
             pause = 1.0 if time.monotonic() - began > _STEADY_SECONDS else pause
-            _say(f"ended with code {code}; starting it again in {pause:.0f} s")
+            _print(f"ended with exit code {code}; restarting it in {pause:.0f} s")
             self._stopping.wait(pause)
             pause = min(2 * pause, PIPELINE_PAUSE_SECONDS_MAX)
 
@@ -149,19 +152,19 @@ class _Household:
             token=self._token,
         )
         with contextlib.suppress(ProcessLookupError):  # It may have ended at once.
-            os.setpriority(os.PRIO_PROCESS, child.pid, os.getpriority(os.PRIO_PROCESS, 0) + _BEHIND)
+            os.setpriority(os.PRIO_PROCESS, child.pid, os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS)
         if self._stopping.is_set():
-            _stop(child)  # It came in between.
+            _stop(child)  # The signal came while the process was started.
         assert child.stdout is not None
         for line in child.stdout:
-            _say(line.rstrip("\n"))
+            _print(line.rstrip("\n"))
         return child.wait()
 
 
 def _start(
     *command: str, token: str = "", stdout: int | None = None, stderr: int | None = None
 ) -> subprocess.Popen[str]:
-    # A session of its own: Ctrl-C in the terminal is for us alone, who know the order.
+    # In a session of its own, so that Ctrl-C reaches only this process, which stops the others in order.
     return subprocess.Popen(
         [sys.executable, "-m", "penstock.cli", *command],
         stdin=subprocess.DEVNULL,
@@ -186,7 +189,7 @@ def _stop(child: subprocess.Popen[str] | None) -> int:
 
 
 def _listening(line: str) -> dict[str, str]:
-    """What the broker's log line `listening` says, in either format; nothing if it is another line."""
+    """The fields of the broker's log line `listening`, in either format; empty for any other line."""
     try:
         event = json.loads(line)
         return event if event["event"] == "listening" else {}
@@ -196,12 +199,12 @@ def _listening(line: str) -> dict[str, str]:
 
 
 def _reachable(address: str) -> str:
-    """An address that can be connected to."""
+    """An address to connect to, in place of one that only a server can bind."""
     return re.sub(r"^(0\.0\.0\.0|\[::\]):", "127.0.0.1:", address)
 
 
 def _missing() -> str:
-    """What the pipeline needs and does not find here."""
+    """A message about what the pipeline needs and this machine lacks, empty if nothing."""
     try:
         from penstock.pipeline.session import check_java
 
@@ -213,6 +216,6 @@ def _missing() -> str:
     return ""
 
 
-def _say(line: str) -> None:
+def _print(line: str) -> None:
     sys.stderr.write(f"{line}\n" if line.startswith("pipeline ") else f"pipeline: {line}\n")
     sys.stderr.flush()

@@ -24,17 +24,17 @@ class Verb(NamedTuple):
 SECTIONS: dict[str, dict[str, Verb]] = {
     "Run a broker": {
         "serve": Verb("serve", "Start a broker."),
-        "up": Verb("up", "Start a broker, and the pipeline that fills its tables."),
+        "up": Verb("up", "Start a broker and the pipeline that fills its tables."),
     },
     "Spark and tables": {
         "pipeline": Verb("pipeline", "Fill a lake of tables with the events of a log."),
-        "sql": Verb("sql", "Ask a question in SQL over the tables."),
+        "sql": Verb("sql", "Query the tables in SQL."),
     },
     "Tools": {
         "doctor": Verb("doctor", "Check disk, limits, ports, clock, versions and the broker."),
         "config": Verb("config", "Show and write the profiles of this command line."),
         "completion": Verb("completion", "Print the completion script of a shell."),
-        "log": Verb("log", "Look into a data directory, and check it."),
+        "log": Verb("log", "Inspect and verify a data directory."),
     },
 }
 VERBS = {name: verb for verbs in SECTIONS.values() for name, verb in verbs.items()}
@@ -80,7 +80,7 @@ def load(name: str) -> Any:
 app = typer.Typer(
     cls=LazyGroup,
     name="penstock",
-    help="A durable message queue that five kinds of client already know.",
+    help="A durable message queue that speaks five protocols.",
     epilog="penstock VERB --help says more. Exit codes and examples: docs/cli.md.",
     no_args_is_help=True,
     add_completion=False,

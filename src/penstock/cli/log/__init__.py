@@ -1,4 +1,4 @@
-"""`penstock log`: look into a data directory, and check it, without a broker.
+"""`penstock log`: inspect and verify a data directory, without a broker.
 
 What the verbs need is imported when they run: their help does not wait for numpy and Arrow.
 """
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.storage.directory import DataDirectory
     from penstock.storage.inspect import Report
 
-app = typer.Typer(help="Look into a data directory, and check it.", no_args_is_help=True)
+app = typer.Typer(help="Inspect and verify a data directory.", no_args_is_help=True)
 
 Directory = Annotated[Path, typer.Argument(help="The data directory.", exists=True, file_okay=False)]
 
@@ -24,12 +24,12 @@ Directory = Annotated[Path, typer.Argument(help="The data directory.", exists=Tr
 @app.command()
 def inspect(
     directory: Directory,
-    as_json: Annotated[bool, typer.Option("--json", help="For machines: one JSON object.")] = False,
-    events: Annotated[bool, typer.Option("--events", help="Print the events, one JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    events: Annotated[bool, typer.Option("--events", help="Print the events, one JSON object per line.")] = False,
     start: Annotated[int, typer.Option("--from", min=0, help="With --events: the first offset.")] = 0,
     count: Annotated[int | None, typer.Option("--count", min=0, help="With --events: how many at most.")] = None,
 ) -> None:
-    """Show what a data directory holds. Nothing is changed, and no lock is taken."""
+    """Show what a data directory contains. This changes nothing and takes no lock."""
     from penstock.storage.directory import DataDirectory
 
     data = DataDirectory(directory)
@@ -74,7 +74,7 @@ def _print_report(data: DataDirectory) -> None:
 
 @app.command()
 def verify(directory: Directory) -> None:
-    """Check every byte. Exit code 0: whole. 1: a torn tail, which the next start cuts. 2: damaged."""
+    """Check every byte. Exit code 0: whole; 1: a torn tail, which the next start cuts off; 2: damaged."""
     from rich.console import Console
 
     from penstock.cli.log.report import line, say_held, verdict
@@ -111,9 +111,9 @@ def _examine_with_progress(data: DataDirectory) -> Report:
 @app.command()
 def rebuild_history(
     directory: Directory,
-    progress: Annotated[bool, typer.Option(help="Show how far it is, on a terminal.")] = True,
+    progress: Annotated[bool, typer.Option(help="Show a progress bar, on a terminal.")] = True,
 ) -> None:
-    """Make the Object History anew from the log. No broker may serve the directory."""
+    """Rebuild the Object History from the log. Stop the broker first."""
     from rich.console import Console
 
     from penstock.cli.log.rebuild import rebuild

@@ -26,15 +26,15 @@ _TEXT_COLUMNS = ("body", "result", "key", "headers")
 def event_lines(data: DataDirectory, start: int) -> Iterator[str]:
     data.read_identity()
     names, known_to = _names(data)
-    # Between the snapshot and the first event wanted, only the definitions of names count.
-    for group in decode_grouped(_say_gaps(batches(data, min(start, known_to))), None, names):
+    # Reading begins at the snapshot, because names may be defined between it and the first event wanted.
+    for group in decode_grouped(_report_gaps(batches(data, min(start, known_to))), None, names):
         first = int(np.searchsorted(group.column("offset").to_numpy(), start))
         for row in _plain(group.slice(first)).to_pylist():
             yield msgspec.json.encode(_printable(row)).decode() + "\n"
 
 
 def _names(data: DataDirectory) -> tuple[Names, int]:
-    """The names that the newest whole snapshot knows, and its offset."""
+    """The names in the newest whole snapshot, and its offset."""
     snapshot = newest_snapshot(data)
     if snapshot is None:
         return Names(), 0
@@ -43,18 +43,19 @@ def _names(data: DataDirectory) -> tuple[Names, int]:
     engine.restore(sections)
     queues = {queue.number: queue.name for queue in engine.queues.values()}
     texts: dict[int, str] = {}
-    if engine.names.last > len(engine.names):  # Some were forgotten: the log repeats what they stood for.
+    if engine.names.last > len(engine.names):  # Some were forgotten: the log still defines them.
         for header, payload in batches(data, 0):
             texts |= names_defined(header, payload)
     return Names(texts | engine.names.texts, queues), facts.offset
 
 
-def _say_gaps(found: Iterator[tuple[Header, bytes]]) -> Iterator[tuple[Header, bytes]]:
+def _report_gaps(found: Iterator[tuple[Header, bytes]]) -> Iterator[tuple[Header, bytes]]:
     end = None
     for header, payload in found:
         if end is not None and header.base_offset != end:
             gap = (
-                f"penstock: offsets {end} to {header.base_offset - 1} are not there: removed, or damaged (see verify)"
+                f"penstock: offsets {end} to {header.base_offset - 1} are missing: removed or damaged"
+                " (check with penstock log verify)"
             )
             print(gap, file=sys.stderr)
         end = header.end.offset
@@ -62,7 +63,7 @@ def _say_gaps(found: Iterator[tuple[Header, bytes]]) -> Iterator[tuple[Header, b
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Times as text, since Python has no nanoseconds."""
+    """The same batch with times as text, because Python's times have no nanoseconds."""
     for at, field in enumerate(batch.schema):
         if pa.types.is_timestamp(field.type):
             numbers = batch.column(at).cast(pa.int64())
@@ -72,15 +73,16 @@ def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _printable(row: dict[str, Any]) -> dict[str, Any]:
-    """What an event has; bytes as text if they are text, else in base64 under a name that says so."""
-    said = {name: value for name, value in row.items() if value is not None}
-    if "digest" in said:
-        said["digest"] = said["digest"].hex()
+    """The fields of an event for JSON. Bytes that are not UTF-8 are in base64, in a field with the suffix
+    `_base64`."""
+    event = {name: value for name, value in row.items() if value is not None}
+    if "digest" in event:
+        event["digest"] = event["digest"].hex()
     for name in _TEXT_COLUMNS:
-        if name in said:
-            data = said.pop(name)
+        if name in event:
+            data = event.pop(name)
             try:
-                said[name] = data.decode()
+                event[name] = data.decode()
             except UnicodeDecodeError:
-                said[f"{name}_base64"] = base64.b64encode(data).decode()
-    return said
+                event[f"{name}_base64"] = base64.b64encode(data).decode()
+    return event

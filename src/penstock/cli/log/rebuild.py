@@ -1,4 +1,4 @@
-"""`penstock log rebuild-history`: make the Object History anew from the log."""
+"""`penstock log rebuild-history`: rebuild the Object History from the log."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ def _rebuild(data: DataDirectory, *, show: bool) -> list[str]:
     shutil.rmtree(data.history, ignore_errors=True)
     unfinished.rename(data.history)
     sync(data.path)
-    return list(_said(keys, kept, view, trouble))
+    return list(_summary(keys, kept, view, trouble))
 
 
 def _open_old(data: DataDirectory) -> tuple[StoredVersions | None, str | None]:
-    """What there is, or why it cannot be used."""
+    """The old history, or the reason why it cannot be used."""
     if not (data.history / "data.mdb").exists():
         return None, "it is missing"
     try:
@@ -77,7 +77,7 @@ def _open_old(data: DataDirectory) -> tuple[StoredVersions | None, str | None]:
 
 
 def _keep(unfinished: Path, old: StoredVersions | None, view: View) -> int:
-    """Take over what the log no longer tells: keys whose last change it has given up."""
+    """Copy keys whose last change is no longer in the log from the old history. Returns how many."""
     unfinished.mkdir(mode=0o700)
     fresh = StoredVersions(unfinished, writable=True)
     if old:
@@ -87,21 +87,21 @@ def _keep(unfinished: Path, old: StoredVersions | None, view: View) -> int:
     return kept
 
 
-def _said(keys: int, kept: int, view: View, trouble: str | None) -> Iterator[str]:
-    yield f"The Object History knows {keys:,} keys."
+def _summary(keys: int, kept: int, view: View, trouble: str | None) -> Iterator[str]:
+    yield f"The Object History has {keys:,} keys."
     first = view.parts[0].base_offset if view.parts else 0
     gone = first > 0 or any(not holds(view.parts, part.base_position - 1) for part in view.parts[1:])
     if kept:
-        yield f"The log no longer tells of {kept:,} of them: they were taken over as they were."
+        yield f"{kept:,} of them are no longer in the log, and were copied from the old history."
     if gone and trouble:
-        yield f"The log no longer tells everything: it begins with event {first}, or has holes. The history before"
-        yield f"could not be read ({trouble}): keys that have not changed since are lost, and count as new."
+        yield f"The log is incomplete: it begins with event {first}, or has holes. The old history could not be read"
+        yield f"({trouble}). Keys that have not changed since are lost, and count as new."
 
 
-# ── What the log tells ────────────────────────────────────────────────────────────────────────────────────────
+# ── Reading the log ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Told(NamedTuple):
+class _KeyedMessage(NamedTuple):
     about: str
     key: bytes
     digest: bytes
@@ -121,28 +121,28 @@ def _replay(
     """Note every version in the log."""
     names = _Names(data, view)
     for header, payload in _batches(view):
-        for told in _told(header, payload, names):
+        for message in _keyed_messages(header, payload, names):
             if history.behind:
                 history.settle(view.parts[0].base_position)
-            note(_Counting(history, old), *told)
+            note(_Counting(history, old), *message)
         advance(header.total_bytes)
 
 
 def _batches(view: View) -> Iterator[tuple[Header, bytes]]:
-    """All batches of the log, also those before a hole."""
+    """All batches of the log, before and after holes."""
     for index, part in enumerate(view.parts):
         cursor = Cursor(part.base_position)
         try:
             while cursor.position < view.part_end(index):
                 yield from cursor.read(view, READ_BYTES)
         except DamagedLogError as error:
-            raise DamagedLogError(f"{part}: {error}: see penstock log verify") from error
+            raise DamagedLogError(f"{part}: {error}: check it with penstock log verify") from error
         finally:
             cursor.close()
 
 
 class _Names(dict[int, str]):
-    """What numbers stand for: as the newest snapshot says, and as the log does from where it begins."""
+    """Names by number, from the newest snapshot and from the log."""
 
     def __init__(self, data: DataDirectory, view: View) -> None:
         super().__init__()
@@ -153,7 +153,8 @@ class _Names(dict[int, str]):
                 self.update(msgspec.json.decode(facts, type=StoredNames).by_number())
 
     def __missing__(self, number: int) -> str:
-        """One whose definition has left the log, and that was forgotten before the snapshot: the log repeats it."""
+        """Search the whole log for a name that neither the snapshot nor the log so far has defined: a name that was
+        forgotten is defined again when it is used again."""
         view, self._view = self._view, None
         for batch in _batches(view) if view else ():
             self.update(names_defined(*batch))
@@ -162,12 +163,12 @@ class _Names(dict[int, str]):
         return self[number]
 
 
-def _told(header: Header, payload: bytes, names: _Names) -> Iterator[_Told]:
-    """The messages of a batch that have an object and a key. Names that it defines are added."""
+def _keyed_messages(header: Header, payload: bytes, names: _Names) -> Iterator[_KeyedMessage]:
+    """The messages of a batch that have an object and a key. Names that the batch defines are added to `names`."""
     records = records_of(header, payload)
     named = records["kind"] == Kind.NAME_DEFINED
-    told = (records["kind"] == Kind.LOGGED) & (records["object"] > 0) & (records["key_bytes"] > 0)
-    chosen = np.flatnonzero(named | told)
+    keyed = (records["kind"] == Kind.LOGGED) & (records["object"] > 0) & (records["key_bytes"] > 0)
+    chosen = np.flatnonzero(named | keyed)
     if not len(chosen):
         return
     bounds = extent_bounds(records)
@@ -178,7 +179,7 @@ def _told(header: Header, payload: bytes, names: _Names) -> Iterator[_Told]:
         if named[index]:
             names[int(record["queue"])] = body.decode()
             continue
-        yield _Told(
+        yield _KeyedMessage(
             names[int(record["object"])],
             payload[key_start : key_start + int(record["key_bytes"])],
             content_digest(body),
@@ -188,7 +189,7 @@ def _told(header: Header, payload: bytes, names: _Names) -> Iterator[_Told]:
 
 
 class _Counting:
-    """A history in which a version that the old one knew is counted as it was there, with those before the log."""
+    """A history that takes the number of a version from the old one, which also counted versions before the log."""
 
     def __init__(self, history: ObjectHistory, old: StoredVersions | None) -> None:
         self._history = history

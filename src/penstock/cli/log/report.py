@@ -23,11 +23,11 @@ def show(console: Console, report: Report, queues: list[QueueReport] | None) -> 
     for first, last in report.holes:
         console.print(f"Events {first:,} to {last:,} were removed by compaction.", markup=False)
     if queues is None:
-        console.print("The state of the queues cannot be told.")
+        console.print("The state of the queues cannot be rebuilt.")
     else:
         console.print(_queues_table(queues))
     for leftover in report.leftovers:
-        console.print(f"Left over, read by nobody: {leftover}", markup=False, soft_wrap=True)
+        console.print(f"Left over, not used: {leftover}", markup=False, soft_wrap=True)
     for problem in report.problems:
         console.print(line(problem), markup=False, soft_wrap=True)
 
@@ -91,20 +91,20 @@ def _table(title: str, numbers: tuple[str, ...], texts: tuple[str, ...]) -> Tabl
 
 
 def _settings(settings: QueueSettings) -> str:
-    """Those that differ from what a queue has by itself."""
-    said = []
+    """The settings that differ from the defaults."""
+    texts = []
     for name in settings.__struct_fields__:
         value = getattr(settings, name)
         if value == getattr(_DEFAULTS, name):
             continue
         if name == "redrive_policy":
-            said.append(f"dead letters to {value.dead_letter_queue} after {value.max_receives}")
+            texts.append(f"dead letters to {value.dead_letter_queue} after {value.max_receives}")
         elif name.endswith("_ns"):
             seconds = "never" if value == NEVER_NS else in_seconds(value)
-            said.append(f"{name.removesuffix('_ns')} {seconds}")
+            texts.append(f"{name.removesuffix('_ns')} {seconds}")
         else:
-            said.append(f"{name} {value}")
-    return ", ".join(said)
+            texts.append(f"{name} {value}")
+    return ", ".join(texts)
 
 
 _DEFAULTS = QueueSettings()
@@ -117,7 +117,8 @@ def _moment(time: int | None) -> str:
 def say_held(console: Console, report: Report) -> None:
     if report.held_by is not None:
         console.print(
-            f"Process {report.held_by} serves this directory: the log moves, and its end may look torn.", markup=False
+            f"Process {report.held_by} serves this directory: the log changes, and its end may look torn.",
+            markup=False,
         )
 
 
@@ -133,7 +134,7 @@ def verdict(report: Report) -> str:
     if report.severity is Severity.WHOLE:
         return f"whole: {checked}"
     if report.severity is Severity.TORN:
-        return f"torn tail: {checked} are whole; the rest was never acknowledged and will be cut at next start"
+        return f"torn tail: {checked} are whole; the rest was never acknowledged, and the next start cuts it off"
     lost = sorted(
         (problem.first_lost, problem.last_lost)
         for problem in report.problems
@@ -141,4 +142,4 @@ def verdict(report: Report) -> str:
     )
     offsets = ", ".join(str(first) if first == last else f"{first} to {last}" for first, last in lost)
     verdict = f"damaged: {f'offsets lost: {offsets}' if offsets else 'see above'}"
-    return f"{verdict}. A broker starts, and sets damaged messages aside" if report.starts else verdict
+    return f"{verdict}. A broker can start, and sets damaged messages aside" if report.starts else verdict

@@ -27,11 +27,11 @@ class QueueReport(msgspec.Struct, frozen=True):
     name: str
     settings: QueueSettings
     logged: int  # Messages that ever entered the queue.
-    finished: int  # Those that have left it, in whichever way.
+    finished: int  # Messages that have left it, in any way.
 
 
 def examine(data: DataDirectory, advance: Advance = lambda _: None) -> tuple[Report, Engine | None]:
-    """Check the files, then the state they add up to. No engine: there is no such state."""
+    """Check the files, then rebuild the state from them. The engine is None if that fails."""
     for _ in range(_TRIES):
         report = scan(data, advance)
         if not report.starts:
@@ -39,12 +39,12 @@ def examine(data: DataDirectory, advance: Advance = lambda _: None) -> tuple[Rep
         try:
             return report, _rebuild(data, report)
         except FileNotFoundError:
-            continue  # The broker has removed a segment in the meantime.
-    raise DataDirectoryError(f"{data.path} changes faster than it can be read")
+            continue  # The broker has removed a segment meanwhile.
+    raise DataDirectoryError(f"{data.path} changes faster than it can be read: stop the broker, or try again")
 
 
 def _rebuild(data: DataDirectory, report: Report) -> Engine | None:
-    """Replay as a start would, and check that every message's bytes are there."""
+    """Replay the log as a start would, and check that the bytes of every message exist."""
     engine = Engine(NoHistory())
     last = None
     try:
@@ -55,7 +55,7 @@ def _rebuild(data: DataDirectory, report: Report) -> Engine | None:
             engine.evolve(event, position)
     except FileNotFoundError:
         raise
-    except Exception as error:  # Whatever the engine cannot take is damage here, not a fault of this command.
+    except Exception as error:  # Any failure of the engine means damaged data here, not a bug.
         where = "the snapshot cannot be restored" if last is None else f"event {last} cannot be applied"
         text = f"{where}: {type(error).__name__}: {error}"
         report.problems.append(Problem(Severity.DAMAGED, text, report.directory))
@@ -69,7 +69,7 @@ _Numbers = NDArray[np.int64]
 
 
 def _homeless(engine: Engine, report: Report) -> Iterator[Problem]:
-    """Messages whose body, key and headers are not in any segment, and results and staged rows that are not."""
+    """Messages, results and staged rows whose bytes are not in any segment."""
     bases = np.array([segment.base_position for segment in report.segments], dtype=np.int64)
     ends = np.array([segment.end_position for segment in report.segments], dtype=np.int64)
     for queue in engine.queues.values():
@@ -118,7 +118,7 @@ def _count_in(ranges: _Numbers, positions: NDArray[np.uint64], sizes: _Numbers) 
 
 
 def _inside(first: _Numbers, sizes: _Numbers, bases: _Numbers, ends: _Numbers) -> NDArray[np.bool_]:
-    """Which extents lie in a segment."""
+    """For each extent, whether it lies in a segment."""
     if not len(bases):
         return np.zeros(len(first), np.bool_)
     index = np.searchsorted(bases, first, side="right") - 1
