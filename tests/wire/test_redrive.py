@@ -127,7 +127,7 @@ def test_a_long_redrive_moves_everything_once_and_survives_a_kill(start_broker: 
         ({"from": "orders-here", "to": "orders-here"}, 400, "another queue"),
         ({"from": "orders-here", "filter": {"queue": "x"}}, 400, "queue"),
         ({"from": "orders-here", "filter": {"state": "lost"}}, 400, "state"),
-        ({"from": "orders-here", "filter": {"text": 17}}, 400, "text is text"),
+        ({"from": "orders-here", "filter": {"text": 17}}, 400, "text must be text"),
         ({"from": "orders-here", "filter": {"since": -1}}, 400, "filter"),
         ({"from": "orders-here", "rate": 0}, 400, "rate"),
         ({"to": "orders-here"}, 400, "from"),

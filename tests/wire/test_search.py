@@ -152,7 +152,7 @@ def test_what_is_scheduled_is_listed_by_time(broker: Broker) -> None:
     [
         ("/v1/search?queue=not-there", 404, "does not exist"),
         ("/v1/schedule?queue=not-there", 404, "does not exist"),
-        ("/v1/search?state=lost", 400, "state is one of"),
+        ("/v1/search?state=lost", 400, "state must be one or more of"),
         ("/v1/search?limit=0", 400, "limit"),
         ("/v1/search?cursor=bogus", 400, "cursor"),
         ("/v1/schedule?cursor=MS4y", 400, "cursor"),

@@ -119,14 +119,14 @@ class EventLog:
             return http.not_found(request)
         given = parameters(request, "from", "to", "max_bytes")
         if "from" not in given:
-            raise ProtocolError("from is missing: the offset to begin with")
+            raise ProtocolError("from is missing; give the first offset")
         query = RangeQuery(
             number(given, "from", 0, _OFFSET_MAX, 0),
             number(given, "to", 0, _OFFSET_MAX, _OFFSET_MAX),
             number(given, "max_bytes", 1, RANGE_BYTES_MAX, RANGE_BYTES_DEFAULT),
         )
         if query.stop < query.start:
-            raise ProtocolError("to is before from")
+            raise ProtocolError(f"to ({query.stop}) is before from ({query.start})")
         return self._later(self._ranged(query))
 
     async def _streamed(self, query: EventQuery) -> http.Stream:
@@ -190,13 +190,13 @@ def _from(text: str, what: str = "from") -> From | Literal["earliest", "latest"]
         return "latest"
     match = re.fullmatch(r"([0-9]{1,18})(?:\.([0-9]))?", text)
     if match is None:
-        raise ProtocolError(f"{what} is an offset, the next of an event, earliest, latest or now")
+        raise ProtocolError(f"{what} must be an offset, the next of an event, earliest, latest or now")
     return From(int(match[1]), int(match[2] or 0))
 
 
 def _states(text: str) -> str:
     if not text or not set(text) <= WORDS.keys():
-        raise ProtocolError(f"state is one or more of the letters {''.join(WORDS)}")
+        raise ProtocolError(f"state must be one or more of the letters {''.join(WORDS)}")
     return text
 
 

@@ -69,20 +69,22 @@ def parse_url(url: str) -> Endpoint:
     if len(url) > PUSH_URL_BYTES_MAX:
         raise ProtocolError(f"a push url has at most {PUSH_URL_BYTES_MAX} characters")
     if not all("!" <= character <= "~" for character in url):
-        raise ProtocolError("a push url is visible ASCII: escape other characters, write other hosts in punycode")
+        raise ProtocolError(
+            "a push url must be visible ASCII: escape other characters, write other hosts in punycode"
+        )
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise ProtocolError(f"the push url cannot be read: {error}") from None
     if parts.scheme not in _PORTS:
-        raise ProtocolError("a push url begins with http:// or https://")
+        raise ProtocolError("a push url must begin with http:// or https://")
     if not host or port == 0:
-        raise ProtocolError("the push url names no host and port that could be connected to")
+        raise ProtocolError("the push url has no valid host and port")
     if "@" in parts.netloc:
-        raise ProtocolError("a push url has no user and no password: everyone who may see the channel would see them")
+        raise ProtocolError("a push url must not have a user or password: everyone who may see the channel sees them")
     if parts.fragment:
-        raise ProtocolError("a push url has no fragment")
+        raise ProtocolError("a push url must not have a fragment")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Endpoint(parts.scheme == "https", host, port or _PORTS[parts.scheme], target)
 

@@ -145,7 +145,7 @@ class Search:
         order = http.decoded(_decode_redrive, request.body)
         source, to = http.checked_name(order.source.encode()), order.to and http.checked_name(order.to.encode())
         if source == to:
-            raise ProtocolError("to is another queue than from")
+            raise ProtocolError(f"to and from are the same queue ({to}); leave to out, or name another queue")
         criteria = msgspec.structs.replace(criteria_of(_as_given(order.filter)), queue=source)
         begun = self._redriving.redrive(Order(criteria, to, order.rate, order.dry_run))
         return self._later(self._redrives.begun(begun))
@@ -178,7 +178,7 @@ def _one(given: Given, name: str, bytes_max: int) -> str:
     if len(values) > 1:
         raise ProtocolError(f"{name} is given more than once")
     if len(values[0].encode()) > bytes_max:
-        raise ProtocolError(f"{name} has {bytes_max} bytes at most")
+        raise ProtocolError(f"{name} has at most {bytes_max} bytes")
     return values[0]
 
 
@@ -191,7 +191,7 @@ def _states(given: Given) -> frozenset[str]:
         return frozenset()
     states = frozenset(given["state"][0].split(","))
     if not states <= set(STATES):
-        raise ProtocolError(f"state is one of {', '.join(STATES)}, or several with commas in between")
+        raise ProtocolError(f"state must be one or more of {', '.join(STATES)}, separated by commas")
     return states
 
 
@@ -203,10 +203,10 @@ def _cursor(given: Given, parts: int) -> tuple[int, ...]:
     except ValueError:
         text = ""
     if not re.fullmatch(rf"[0-9]{{1,19}}(\.[0-9]{{1,19}}){{{parts - 1}}}", text):
-        raise ProtocolError("cursor is the next of an earlier page")
+        raise ProtocolError("cursor must be the next of an earlier page")
     cursor = tuple(int(part) for part in text.split("."))
     if max(cursor) > NEVER_NS:
-        raise ProtocolError("cursor is the next of an earlier page")
+        raise ProtocolError("cursor must be the next of an earlier page")
     return cursor
 
 
@@ -248,7 +248,7 @@ def _as_given(criteria: dict[str, str | float]) -> Given:
         raise ProtocolError(f"unknown filter {min(unknown)!r}; the filters are {', '.join(known)}")
     for name in criteria.keys() - {"since", "until"}:
         if not isinstance(criteria[name], str):
-            raise ProtocolError(f"{name} is text")
+            raise ProtocolError(f"{name} must be text")
     return {name: [_time_text(value)] for name, value in criteria.items()}
 
 

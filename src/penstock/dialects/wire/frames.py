@@ -113,7 +113,7 @@ class FrameReader:
             if opcode > PONG:
                 raise FrameError(PROTOCOL_ERROR, "the opcode is reserved")
             if not first & _FINAL or second - _MASKED > _CONTROL_BYTES_MAX:
-                raise FrameError(PROTOCOL_ERROR, "a control frame is whole and short")
+                raise FrameError(PROTOCOL_ERROR, "a control frame must be whole, with at most 125 bytes")
             return
         if opcode > BINARY:
             raise FrameError(PROTOCOL_ERROR, "the opcode is reserved")
@@ -159,7 +159,7 @@ def close_code(payload: bytes) -> int:
         return NO_CODE
     code = int.from_bytes(payload[:2], "big")
     if len(payload) < 2 or code not in _CODES:
-        raise FrameError(PROTOCOL_ERROR, "the close code is not one that may be sent")
+        raise FrameError(PROTOCOL_ERROR, "the close code is not allowed")
     _check_text(payload[2:])
     return code
 

@@ -218,7 +218,7 @@ def _check_range(columns: dict[str, pa.Array], name: str, high: int) -> None:
 def _packed(pairs: list[tuple[str, str | None]]) -> bytes:
     """Headers as they are stored."""
     if any(http.has_control_characters(text or "") for pair in pairs for text in pair):
-        raise ProtocolError("headers have no control characters")
+        raise ProtocolError("headers must not have control characters")
     packed = encode_headers({name.lower().encode(): (value or "").encode() for name, value in pairs})
     if len(packed) > limits.HEADERS_BYTES_MAX:
         raise ProtocolError(f"headers have at most {limits.HEADERS_BYTES_MAX} bytes, got {len(packed)}")
