@@ -100,7 +100,7 @@ class WsConfig(Struct, frozen=True, kw_only=True):
 
 
 class LinesConfig(Struct, frozen=True, kw_only=True):
-    address: Annotated[Address, _is("Address of the TCP server for lines of JSON.")] = Address("127.0.0.1", 7844)
+    address: Annotated[Address, _is("Address of the TCP server for JSON lines.")] = Address("127.0.0.1", 7844)
     connections_max: Annotated[int, _from(1, 1_000_000, "Open connections; further ones are refused.")] = 10_000
     line_bytes_max: Annotated[
         int,

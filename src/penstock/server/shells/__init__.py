@@ -1,1 +1,1 @@
-"""Sockets: bytes in, bytes out, for HTTP, WebSocket and lines of JSON."""
+"""Sockets: bytes in, bytes out, for HTTP, WebSocket and JSON lines."""

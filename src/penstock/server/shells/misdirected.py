@@ -1,6 +1,6 @@
 """Clients of the line port that speak another protocol: HTTP, or TLS.
 
-A web page can make a browser send either to this port, with a body that holds lines of JSON. So such a client must be
+A web page can make a browser send either to this port, with a body that holds JSON lines. So such a client must be
 recognised before its first line is carried out.
 """
 
