@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock.client import AsyncClient, Client
+    from penstock.embedded import local
     from penstock.pipeline.lake.reading import LakeReader
 
 __version__ = "0.1.0"
-__all__ = ["AsyncClient", "Client", "lake"]
+__all__ = ["AsyncClient", "Client", "lake", "local"]
 
 # Imported when they are first used, so that `import penstock` stays quick.
-_LATE = {"AsyncClient": "penstock.client", "Client": "penstock.client"}
+_LATE = {"AsyncClient": "penstock.client", "Client": "penstock.client", "local": "penstock.embedded"}
 
 
 def __getattr__(name: str) -> Any:

@@ -49,9 +49,11 @@ _AFTER_LOSS = (
 
 
 class Broker:
-    """One broker from start to stop."""
+    """One broker from start to stop. One that is `embedded` leaves the signals and the garbage collector to the
+    program that it is part of."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, *, embedded: bool = False) -> None:
+        self._embedded = embedded
         self.config, self._backlog = plan(config, available())
         self.directory = DataDirectory(config.data)
         self._clock = Clock()
@@ -59,21 +61,26 @@ class Broker:
         self._reviving: asyncio.Task[None] | None = None
         self._lost: str | None = None  # Why the data directory cannot be used any more.
 
-    async def run(self) -> int:
-        """Serve until a signal stops it; the exit code."""
+    def stop(self) -> None:
+        self._stop.set()
+
+    async def run(self, when_listening: Callable[[Address], None] = lambda _: None) -> int:
+        """Serve until it is stopped; the exit code. `when_listening` gets the address of the HTTP server."""
         identity = self.directory.open()
         try:
             self._assemble(identity, recover(self.directory, self.config))
-            gc.freeze()  # What was recovered stays for long: the collector need not look at it.
+            if not self._embedded:
+                gc.freeze()  # What was recovered stays for long: the collector need not look at it.
             listeners = [
                 await self._listen(self.http, self.config.http.address),
                 await self._listen(self.lines, self.config.lines.address),
             ]
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
-            http, lines = (str(Address(*each.sockets[0].getsockname()[:2])) for each in listeners)
-            logger.info("listening", extra={"http": http, "lines": lines, "data": str(self.config.data)})
+            for number in () if self._embedded else (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, self.stop)
+            http, lines = (Address(*each.sockets[0].getsockname()[:2]) for each in listeners)
+            logger.info("listening", extra={"http": str(http), "lines": str(lines), "data": str(self.config.data)})
             self._start_services()
+            when_listening(http)
             rounds = [asyncio.create_task(self._follow_clock()), asyncio.create_task(self._watch_directory())]
             await self._stop.wait()
             for each in rounds:
