@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from penstock.client.asynchronous import AsyncClient, AsyncMessage, AsyncSent
 from penstock.client.blocking import Client, Message, Sent
-from penstock.client.results import Confirmed, Event, Found, Health, Job, Queue
+from penstock.client.results import Confirmed, Event, Found, Health, Job, Outcome, Queue
 
 __all__ = [
     "AsyncClient",
@@ -20,6 +20,7 @@ __all__ = [
     "Health",
     "Job",
     "Message",
+    "Outcome",
     "Queue",
     "Sent",
 ]

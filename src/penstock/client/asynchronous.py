@@ -6,11 +6,15 @@ from types import TracebackType
 from typing import Self, cast
 
 from penstock.client.core import Core
-from penstock.client.results import Confirmed, MessageFacts, SentFacts
+from penstock.client.results import Confirmed, MessageFacts, Outcome, SentFacts
 
 
 class AsyncSent(SentFacts, gc=False):
     """A message that was published."""
+
+    async def result(self, timeout: float | None = None) -> Outcome:
+        """Wait until the message is done with success; its result is in `text`, `json()` and `decode(Type)`."""
+        return await cast("AsyncClient", self._client).result(self.id, timeout)
 
 
 class AsyncMessage(MessageFacts):

@@ -7,12 +7,16 @@ from typing import Self, cast
 
 from penstock.client.administration import AsyncChannels, AsyncQueues
 from penstock.client.core import Core
-from penstock.client.results import Confirmed, MessageFacts, SentFacts
+from penstock.client.results import Confirmed, MessageFacts, Outcome, SentFacts
 from penstock.client.runner import Blocking, Runner, blocking, iterating
 
 
 class Sent(SentFacts, gc=False):
     """A message that was published."""
+
+    def result(self, timeout: float | None = None) -> Outcome:
+        """Wait until the message is done with success; its result is in `text`, `json()` and `decode(Type)`."""
+        return cast("Client", self._client).result(self.id, timeout)
 
 
 class Message(MessageFacts):
@@ -102,6 +106,8 @@ class Client(Blocking[Core[Sent, Message]]):
     confirm_many = blocking(_Core.confirm_many)
     settle = blocking(_Core.settle)
     extend = blocking(_Core.extend)
+    wait = blocking(_Core.wait)
+    result = blocking(_Core.result)
     events = iterating(_Core.events)
     search = iterating(_Core.search)
     message = blocking(_Core.message)

@@ -10,7 +10,7 @@ from contextlib import aclosing
 from typing import Any, Generic, Protocol, TypeVar
 
 from penstock.client import errors
-from penstock.client.encoding import Outcome, path
+from penstock.client.encoding import OutcomeName, path
 from penstock.client.results import Confirmed, MessageFacts, Queue
 from penstock.client.session import Session
 
@@ -28,7 +28,7 @@ class Source(Protocol[M]):
         self, queue: str, max: int = 1, *, wait: float = 20, consumer: str | None = None
     ) -> list[M]: ...
     async def settle(
-        self, message: M, outcome: Outcome, *, result: object = None, delay: float | None = None
+        self, message: M, outcome: OutcomeName, *, result: object = None, delay: float | None = None
     ) -> Confirmed: ...
     async def extend(self, message: M, seconds: float) -> None: ...
 
@@ -118,12 +118,12 @@ class _Consumer(Generic[M]):
             return False
         return True
 
-    def _settle(self, message: M, outcome: Outcome) -> None:
+    def _settle(self, message: M, outcome: OutcomeName) -> None:
         task = self._loop.create_task(self._settled(message, outcome))
         self._settling.add(task)
         task.add_done_callback(self._settling.discard)
 
-    async def _settled(self, message: M, outcome: Outcome) -> None:
+    async def _settled(self, message: M, outcome: OutcomeName) -> None:
         try:
             await self._source.settle(message, outcome)
         except errors.ClientError as error:

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET
@@ -21,14 +21,15 @@ from penstock.client import errors
 from penstock.client.administration import AsyncChannels, AsyncQueues
 from penstock.client.batches import Batches
 from penstock.client.consuming import consumed
-from penstock.client.encoding import Outcome, PublishDocument, content_of, encode, path, query, result_text
+from penstock.client.encoding import OutcomeName, PublishDocument, content_of, encode, path, query, result_text
 from penstock.client.events import event_pages
 from penstock.client.jobs import finished
 from penstock.client.pages import Pages
-from penstock.client.results import Confirmed, Event, Found, Health, Job, MessageFacts, SentFacts
+from penstock.client.results import Confirmed, Event, Found, Health, Job, MessageFacts, Outcome, SentFacts, Until
 from penstock.client.search import found_pages
 from penstock.client.session import Session
 from penstock.client.transport import Reply, Request
+from penstock.client.waiting import Waits
 from penstock.limits import LONG_POLL_SECONDS_MAX
 
 S = TypeVar("S", bound=SentFacts)
@@ -57,6 +58,10 @@ class Core(Generic[S, M]):
         self._decode_messages = msgspec.json.Decoder(list[self.message_type]).decode  # type: ignore[name-defined]
         self._outboxes: dict[tuple[str | None, float], Batches[S]] = {}
         self._confirmations: Batches[Confirmed | errors.ClientError] | None = None
+        self._waits: dict[Until, Waits] = {
+            "taken": Waits(self._session, "taken"),
+            "done": Waits(self._session, "done"),
+        }
         self.queues = AsyncQueues(self._session)
         self.channels = AsyncChannels(self._session)
 
@@ -72,6 +77,8 @@ class Core(Generic[S, M]):
             if self._confirmations:
                 await self._confirmations.finish()
         finally:
+            for waits in self._waits.values():
+                waits.close()
             await self._session.transport.close()
 
     # ── Publishing ──────────────────────────────────────────────────────────────────────────────────────────
@@ -90,10 +97,11 @@ class Core(Generic[S, M]):
         headers: Mapping[str, str] | None = None,
         content_type: str | None = None,
         sender: str | None = None,
+        wait: Literal["sync", "taken", "done"] = "sync",
         timeout: float | None = None,
         idempotency_key: str | None = None,
     ) -> S:
-        """Publish one message, and return when it is on disk.
+        """Publish one message, and return when it is on disk; or when a consumer has taken it, or is done with it.
 
         `client.publish("orders", {"id": 17}, delay=5)`
 
@@ -101,6 +109,7 @@ class Core(Generic[S, M]):
         the queue is None: the message goes to the queues and channels that the topics name. What is published at the
         same time goes to the broker in one request. If an answer is lost, the message is sent again with the same
         key, and stored once. Your own `idempotency_key` keeps it from being stored twice over several runs too.
+        `wait="done"` follows the message until it is done with, and `outcome` says how.
         """
         content = content_of(message, content_type)
         document = PublishDocument(
@@ -114,10 +123,14 @@ class Core(Generic[S, M]):
             delay,
             expires,
         )
+        limit = self._session.limit(timeout)
         if idempotency_key is not None:
-            body = b"[%b]" % encode(document)
-            return (await self._publish_list(queue, self._session.limit(timeout), idempotency_key, body))[0]
-        return await self._outbox(queue, self._session.limit(timeout)).add(encode(document))
+            sent = (await self._publish_list(queue, limit, idempotency_key, b"[%b]" % encode(document)))[0]
+        else:
+            sent = await self._outbox(queue, limit).add(encode(document))
+        if wait != "sync":
+            sent.outcome = (await self.wait([sent.id], wait, limit))[0]
+        return sent
 
     async def publish_many(
         self,
@@ -234,13 +247,13 @@ class Core(Generic[S, M]):
         return list(await asyncio.gather(*[self._settle(message, "success") for message in messages]))
 
     async def settle(
-        self, message: M, outcome: Outcome, *, result: object = None, delay: float | None = None
+        self, message: M, outcome: OutcomeName, *, result: object = None, delay: float | None = None
     ) -> Confirmed:
         """Report an outcome for a message: what its methods `confirm`, `retry`, … do."""
         return await self._settle(message, outcome, result, delay)
 
     async def _settle(
-        self, message: M, outcome: Outcome, result: object = None, delay: float | None = None
+        self, message: M, outcome: OutcomeName, result: object = None, delay: float | None = None
     ) -> Confirmed:
         document = message.lease | {"outcome": outcome}
         if outcome == "retry":
@@ -280,6 +293,37 @@ class Core(Generic[S, M]):
         request = Request("POST", "/v1/extend", encode(document), pipelined=True)
         reply = await self._session.ask(request)
         message.visible_at = self._session.decoded(request, reply, _decode_extended).visible_at
+
+    # ── Waiting ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def wait(self, ids: Sequence[str], until: Until = "done", timeout: float | None = None) -> list[Outcome]:
+        """Wait until all these messages are taken by a consumer, or done; the outcomes in the same order.
+
+        `client.wait([sent.id for sent in all_sent], until="done", timeout=60)`
+        """
+        limit = self._session.limit(timeout)
+        try:
+            async with asyncio.timeout(limit):
+                return list(await asyncio.gather(*map(self._waits[until].wait, ids)))
+        except TimeoutError:
+            raise errors.Timeout(
+                f"not all of {len(ids)} messages were {until} within {limit:g} s (POST {self.url}/v1/wait, first:"
+                f" {ids[0]}). They are stored: wait again, or check that a consumer runs"
+            ) from None
+
+    async def result(self, id: str, timeout: float | None = None) -> Outcome:
+        """Wait until a message is done with success; its result is in `text`, `json()` and `decode(Type)`.
+
+        `client.result(sent.id, timeout=5).json()`
+
+        Raises `MessageFailed` if the message ended in another way.
+        """
+        (outcome,) = await self.wait([id], "done", timeout)
+        if not outcome.success:
+            error = errors.MessageFailed(f"message {id} ended as {outcome.outcome}, without a result ({self.url})")
+            error.facts = msgspec.structs.asdict(outcome)
+            raise error
+        return outcome
 
     # ── Following ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
-Outcome = Literal["success", "invalid", "not_interested", "retry"]
+OutcomeName = Literal["success", "invalid", "not_interested", "retry"]
 
 _JSON = "application/json"
 encode = msgspec.json.Encoder().encode

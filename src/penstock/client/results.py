@@ -22,6 +22,41 @@ class Confirmed(Struct, frozen=True):
     discarded: bool = False
 
 
+class Outcome(Struct, frozen=True, kw_only=True):
+    """What became of a message. Without an `outcome`, it was taken and is not done yet."""
+
+    id: str
+    state: str = ""  # The letter of the event, and
+    event: str = ""  # its word.
+    outcome: str | None = None
+    time: datetime | None = None
+    consumer: str | None = None
+    _result: str | UnsetType = field(default=UNSET, name="result")
+    _result_base64: str | UnsetType = field(default=UNSET, name="result_base64")
+
+    @property
+    def success(self) -> bool:
+        return self.outcome in ("success", "handed_over", "unchanged")
+
+    @property
+    def body(self) -> bytes:
+        """The result that the consumer gave; empty if it gave none."""
+        return body_of(self._result, self._result_base64)
+
+    @property
+    def text(self) -> str:
+        """The result as text."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """The result, decoded from JSON."""
+        return msgspec.json.decode(self.body)
+
+    def decode(self, kind: type[T]) -> T:
+        """The result, decoded from JSON and checked to be of this type."""
+        return msgspec.json.decode(self.body, type=kind)
+
+
 class SentFacts(Struct, kw_only=True, gc=False):
     """What the broker answers to a publish."""
 
@@ -29,6 +64,7 @@ class SentFacts(Struct, kw_only=True, gc=False):
     state: str  # Q: queued. U: unchanged.
     queues: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
+    outcome: Outcome | None = None  # If the publish waited for one.
     _client: Any = None
 
     def bind(self, client: object) -> None:
