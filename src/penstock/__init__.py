@@ -10,12 +10,17 @@ if TYPE_CHECKING:
     from penstock.client import AsyncClient, Client
     from penstock.embedded import local
     from penstock.pipeline.lake.reading import LakeReader
+    from penstock.worker import App, JobFailed, Reject, Retry, current_job
 
 __version__ = "0.1.0"
-__all__ = ["AsyncClient", "Client", "lake", "local"]
+__all__ = ["App", "AsyncClient", "Client", "JobFailed", "Reject", "Retry", "current_job", "lake", "local"]
 
 # Imported when they are first used, so that `import penstock` stays quick.
-_LATE = {"AsyncClient": "penstock.client", "Client": "penstock.client", "local": "penstock.embedded"}
+_LATE = {
+    **dict.fromkeys(("AsyncClient", "Client"), "penstock.client"),
+    **dict.fromkeys(("App", "JobFailed", "Reject", "Retry", "current_job"), "penstock.worker"),
+    "local": "penstock.embedded",
+}
 
 
 def __getattr__(name: str) -> Any:

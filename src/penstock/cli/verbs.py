@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
     "Run a broker": {
         "serve": Verb("serve", "Start a broker."),
         "up": Verb("up", "Start a broker and the pipeline that fills its tables."),
+        "worker": Verb("worker", "Run the tasks of an app."),
     },
     "Spark and tables": {
         "pipeline": Verb("pipeline", "Fill a lake of tables with the events of a log."),

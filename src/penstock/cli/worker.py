@@ -1,0 +1,49 @@
+"""`penstock worker`: run the tasks of an app."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from typing import Annotated, Literal
+
+import typer
+
+
+def worker(
+    target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app, such as shop.tasks:app.")],
+    queues: Annotated[str | None, typer.Option(help="Only these, with commas in between.")] = None,
+    concurrency: Annotated[int, typer.Option(min=1, help="Jobs at a time.")] = 10,
+    processes: Annotated[
+        int, typer.Option(min=0, help="Child processes for functions that are not async; 0: threads.")
+    ] = 0,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds that running jobs have after SIGTERM.")] = 30.0,
+    burst: Annotated[bool, typer.Option("--burst", "--once", help="End when the queues are empty.")] = False,
+    reload: Annotated[bool, typer.Option("--reload", help="Start again when a Python file here changes.")] = False,
+    url: Annotated[str | None, typer.Option(help="The broker [env: PENSTOCK_URL]")] = None,
+    token: Annotated[str | None, typer.Option(help="Its bearer token [env: PENSTOCK_TOKEN]")] = None,
+    log_level: Annotated[Literal["debug", "info", "warning", "error"], typer.Option()] = "info",
+    log_format: Annotated[Literal["auto", "json", "text"], typer.Option()] = "auto",
+) -> None:
+    """Run the jobs of an app. Stop it with SIGTERM or Ctrl-C: what runs is finished, the rest is given back."""
+    if reload:
+        from penstock.cli.reloading import run_and_reload
+
+        raise typer.Exit(run_and_reload([argument for argument in sys.argv[1:] if argument != "--reload"]))
+    # Imported here, so that a wrong option is reported at once.
+    from penstock.server import logs
+    from penstock.worker.context import JobFilter
+    from penstock.worker.loading import load
+
+    # Child processes, and what tasks send, use the same broker.
+    given = {"PENSTOCK_URL": url, "PENSTOCK_TOKEN": token}
+    os.environ.update({name: value for name, value in given.items() if value is not None})
+    logs.set_up(log_level, log_format)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(JobFilter())
+    app = load(target)
+    app.connect_to(url, token)
+    chosen = [name.strip() for name in queues.split(",")] if queues else None
+    app.worker(
+        queues=chosen, concurrency=concurrency, processes=processes, grace=grace, burst=burst, target=target
+    ).run()

@@ -1,0 +1,128 @@
+"""A job that was sent: where it is, and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from penstock.client.errors import Conflict, NotFound, QueueNotFound
+from penstock.client.runner import Blocking, blocking
+from penstock.worker import payload
+from penstock.worker.context import Progress
+from penstock.worker.errors import JobFailed
+
+if TYPE_CHECKING:
+    from penstock.worker.app import App
+
+Status = Literal["waiting", "delayed", "running", "done", "failed", "cancelled"]
+
+_STATUSES: dict[str, Status] = {"ready": "waiting", "delayed": "delayed", "leased": "running"}
+_LOOK_SECONDS_FIRST = 0.02
+_LOOK_SECONDS_LONGEST = 0.5
+
+
+class _Document(Struct):
+    """What a message document says about a job."""
+
+    status: str
+    state: str
+    success: bool = False
+    failed: str | None = None
+    events: list[dict[str, Any]] = []
+
+
+class AsyncHandle:
+    """A job, for asyncio. `id` is the id of its message: search, the Event Log and the console know it by that."""
+
+    def __init__(self, app: App, id: str, task: str, kind: Any) -> None:
+        self.id = id
+        self.task = task
+        self._app = app
+        self._kind = kind  # The type of the result.
+
+    async def status(self) -> Status:
+        """Where the job is: `waiting`, `delayed`, `running`, `done`, `failed` or `cancelled`."""
+        return _status(await self._document())
+
+    async def result(self, timeout: float | None = None) -> Any:
+        """What the task returned. Raises `JobFailed` if the job has ended without success, and TimeoutError."""
+        try:
+            async with asyncio.timeout(timeout):
+                document = await self._ended()
+        except TimeoutError:
+            raise TimeoutError(f"job {self.id} of task {self.task} has not ended within {timeout:g} s") from None
+        if _status(document) == "done":
+            return payload.decode_result(_result(document), self._kind)
+        raise JobFailed(await self._explain(_status(document)))
+
+    async def cancel(self) -> bool:
+        """Take the job away if it has not begun. False: it runs or has ended."""
+        try:
+            await self._app.client().delete_message(self.id)
+        except (Conflict, NotFound):
+            return False
+        return True
+
+    async def progress(self) -> Progress | None:
+        """The last thing that the task reported, if it is not too long ago (`App.progress_seconds`)."""
+        try:
+            found = [each async for each in self._app.client().search(queue=self._app.progress_queue, key=self.id)]
+        except QueueNotFound:  # No task of this app has ever reported anything.
+            return None
+        return msgspec.json.decode(found[-1].body, type=Progress) if found else None
+
+    async def _document(self) -> _Document:
+        return msgspec.convert(await self._app.client().message(self.id), _Document)
+
+    async def _ended(self) -> _Document:
+        pause = _LOOK_SECONDS_FIRST
+        while _status(document := await self._document()) not in ("done", "failed", "cancelled"):
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, _LOOK_SECONDS_LONGEST)
+        return document
+
+    async def _explain(self, status: Status) -> str:
+        last = await self.progress() if status == "failed" else None
+        why = f": {last.text}" if last and last.failed else ""
+        return f"job {self.id} of task {self.task} has {status}{why}".replace("has cancelled", "was cancelled")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r}, task={self.task!r})"
+
+
+class Handle(Blocking[AsyncHandle]):
+    """A job. `id` is the id of its message: search, the Event Log and the console know it by that."""
+
+    status = blocking(AsyncHandle.status)
+    result = blocking(AsyncHandle.result)
+    cancel = blocking(AsyncHandle.cancel)
+    progress = blocking(AsyncHandle.progress)
+
+    @property
+    def id(self) -> str:
+        return self._asynchronous.id
+
+    @property
+    def task(self) -> str:
+        return self._asynchronous.task
+
+    def __repr__(self) -> str:
+        return f"Handle(id={self.id!r}, task={self.task!r})"
+
+
+def _status(document: _Document) -> Status:
+    # The last attempt runs while the message is in the dead-letter queue already: it has not failed yet.
+    if document.failed and document.status not in ("leased", "delayed"):
+        return "failed"
+    if document.status in _STATUSES:
+        return _STATUSES[document.status]
+    if document.success:
+        return "done"
+    return "cancelled" if document.state == "D" else "failed"
+
+
+def _result(document: _Document) -> str:
+    return next((str(event["result"]) for event in reversed(document.events) if "result" in event), "")

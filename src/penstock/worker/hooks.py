@@ -1,0 +1,43 @@
+"""Functions of an app that run when a worker starts and stops, and around every job."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+logger = logging.getLogger("penstock.worker")
+
+
+class Hooks:
+    """Functions in the order in which they were added. Those that are not `async` block the event loop: be quick."""
+
+    def __init__(self) -> None:
+        self._functions: list[Callable[..., Any]] = []
+
+    def add(self, function: F) -> F:
+        self._functions.append(function)
+        return function
+
+    def __bool__(self) -> bool:
+        return bool(self._functions)
+
+    async def call(self, *args: Any) -> None:
+        """Call them all. The first error ends it."""
+        for function in self._functions:
+            result = function(*args)
+            if inspect.isawaitable(result):
+                await result
+
+    async def notify(self, *args: Any) -> None:
+        """Call them all. An error is logged, and changes nothing."""
+        for function in self._functions:
+            try:
+                result = function(*args)
+                if inspect.isawaitable(result):
+                    await result
+            except Exception:
+                logger.exception("hook failed", extra={"hook": getattr(function, "__name__", repr(function))})

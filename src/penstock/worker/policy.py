@@ -1,0 +1,99 @@
+"""The settings of the queues that an app makes: how often a job is tried, how long it waits in between, its lease.
+
+Retries and delays are the broker's work. A worker gives a failed job back and forgets it; nothing sleeps with a job.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+from msgspec import Struct, structs
+
+from penstock.client.results import QueueSettings
+from penstock.worker.errors import TaskError
+
+Backoff = Literal["fixed", "linear", "exponential"]
+
+
+class PolicyOptions(TypedDict, total=False):
+    """What a task may say about its queue."""
+
+    retries: int | None
+    backoff: Backoff
+    delay: float
+    delay_max: float | None
+    jitter: float
+    lease: float
+    dead_letter_queue: str | None
+
+
+class Policy(Struct, frozen=True):
+    """How a queue treats the jobs of its tasks."""
+
+    retries: int | None = 5  # After the first attempt. None: without end.
+    backoff: Backoff = "exponential"
+    delay: float = 1.0  # Seconds before the first retry.
+    delay_max: float | None = 3600.0
+    jitter: float = 0.1  # The share of a delay that is taken off at random.
+    lease: float = 30.0  # Seconds after which a job of a worker that died is given to another one.
+    dead_letter_queue: str | None = None
+
+    @property
+    def attempts(self) -> int | None:
+        return None if self.retries is None else self.retries + 1
+
+    def settings(self) -> QueueSettings:
+        """As the broker has them."""
+        redrive = None
+        if self.dead_letter_queue and self.attempts:
+            redrive = {"max_receives": self.attempts, "dead_letter_queue": self.dead_letter_queue}
+        settings: dict[str, Any] = {
+            "visibility_timeout": self.lease,
+            "retries": self.attempts or 0,
+            "retry_delay": self.delay,
+            "retry_backoff": self.backoff,
+            "retry_delay_max": self.delay_max,
+            "retry_jitter": self.jitter,
+            "redrive_policy": redrive,
+        }
+        return settings  # type: ignore[return-value]
+
+
+class Policies:
+    """The policy of each queue: what its tasks have said, and the defaults for the rest."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, dict[str, tuple[Any, str]]] = {}  # With the task that said it first.
+
+    def add(self, queue: str, task: str, options: PolicyOptions) -> None:
+        given = self._given.setdefault(queue, {})
+        for name in options.keys() & PolicyOptions.__annotations__.keys():
+            value: Any = options[name]  # type: ignore[literal-required]
+            known, first = given.setdefault(name, (value, task))
+            if known != value:
+                raise TaskError(
+                    f"tasks {first} and {task} share the queue {queue}, but their {name} differs ({known}, {value});"
+                    " use the same value, leave it out in one of them, or give one a queue of its own"
+                )
+        self.of(queue)
+
+    def of(self, queue: str) -> Policy:
+        options = {name: value for name, (value, _) in self._given.get(queue, {}).items()}
+        policy = structs.replace(Policy(), **options)
+        if policy.lease < 1:
+            raise TaskError(
+                f"queue {queue}: a lease of {policy.lease:g} s is too short to be extended; use 1 or more"
+            )
+        if policy.retries is not None and policy.retries < 0:
+            raise TaskError(f"queue {queue}: retries are 0 or more, got {policy.retries}")
+        return policy
+
+
+def differences(wanted: QueueSettings, found: object) -> list[str]:
+    """What a queue that exists has otherwise than an app wants it, for people."""
+    lines = []
+    for name, value in wanted.items():
+        actual = getattr(found, name)
+        if actual != value:
+            lines.append(f"{name} is {actual}, the app wants {value}")
+    return lines

@@ -1,0 +1,120 @@
+"""Running one job: decode it, call its function in the right place, and see what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from penstock.client.errors import ClientError
+from penstock.worker import payload
+from penstock.worker.app import App
+from penstock.worker.context import Job
+from penstock.worker.errors import TimeLimit
+from penstock.worker.outcome import Outcome, raised, returned
+from penstock.worker.payload import Next, Payload
+from penstock.worker.runtime.children import Children
+from penstock.worker.runtime.frames import Order
+from penstock.worker.runtime.held import Held, State
+from penstock.worker.runtime.reports import Reports
+from penstock.worker.runtime.threads import Threads
+from penstock.worker.task import Task
+
+
+class Execution:
+    """Functions that are `async` run on the event loop, others in threads, or in child processes if there are any."""
+
+    def __init__(self, app: App, threads: Threads, children: Children | None, reports: Reports) -> None:
+        self._app = app
+        self._threads = threads
+        self._children = children
+        self._reports = reports
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self, held: Held) -> Outcome:
+        """The outcome of a job, whatever happens to it."""
+        message = held.message
+        as_json = payload.is_json(message.content_type)
+        try:
+            call = payload.decode(message.body, as_json=as_json)
+        except msgspec.MsgspecError as error:
+            return _begun(held, Outcome("invalid", error=f"this is no job: {error}"))
+        task = self._app.tasks.get(call.task)
+        if task is None:
+            # Another version of the program may know it.
+            return _begun(held, Outcome("retry", error=f"this worker has no task called {call.task}"))
+        job = Job(message.id, task.name, message.queue, message.receives, message.created, self._reports.add)
+        held.job = job
+        held.become(State.RUNNING)
+        job.enter()
+        outcome = await self._attempt(task, call, held, job, as_json=as_json)
+        held.become(State.SETTLING)
+        if call.then and outcome.what == "success":
+            return await self._continue(job, call.then, outcome)
+        return outcome
+
+    async def _attempt(self, task: Task[Any, Any], call: Payload, held: Held, job: Job, *, as_json: bool) -> Outcome:
+        timer = None
+        try:
+            if self._app.before:
+                await self._app.before.call(job)
+            if (seconds := task.timeout) is not None:
+                reason = TimeLimit(f"{task.name} took longer than its timeout of {seconds:g} s")
+                timer = self._loop.call_later(seconds, held.stop, reason)
+            return await self._call(task, call, job, as_json=as_json)
+        except asyncio.CancelledError:
+            if job.stopped is None:
+                raise
+            _resume()
+            return raised(job.stopped)
+        except Exception as error:
+            return raised(job.stopped or error, task.no_retry)
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    async def _call(self, task: Task[Any, Any], call: Payload, job: Job, *, as_json: bool) -> Outcome:
+        if self._children is not None and not task.is_async:
+            order = Order(job.id, job.task, job.queue, job.attempt, job.created, call.args, as_json)
+            return await self._children.run(order, self._reports.add)
+        try:
+            args, kwargs = task.arguments.decode(call.args, as_json=as_json)
+        except msgspec.ValidationError as error:
+            return Outcome("invalid", error=f"the arguments of {task.name} do not fit: {error}")
+        if task.is_async:
+            return returned(task.name, await task.function(*args, **kwargs))
+        function = partial(task.function, *args, **kwargs)
+        return returned(task.name, await self._threads.run(function, lambda: job.stopped))
+
+    async def _continue(self, job: Job, then: list[Next], outcome: Outcome) -> Outcome:
+        """Publish the next job of a chain. Its key follows from this job, so another attempt does not double it."""
+        step, body = payload.follow_up(then, outcome.result)
+        try:
+            await self._app.declare(step.queue)
+            await self._app.client().publish(
+                step.queue,
+                payload.as_message(body, "json"),
+                content_type=payload.CONTENT_TYPES["json"],
+                priority=step.priority,
+                idempotency_key=f"then {job.id}",
+            )
+        except ClientError as error:
+            # An earlier attempt, with another result, has published it: that one counts.
+            if error.code != "idempotency_key_reused":
+                return Outcome("retry", error=f"the next task, {step.task}, cannot be published: {error}")
+        return outcome
+
+
+def _begun(held: Held, outcome: Outcome) -> Outcome:
+    held.become(State.SETTLING)
+    return outcome
+
+
+def _resume() -> None:
+    """The cancellation was meant for the function of the job. Its runner goes on, and settles the job."""
+    task = asyncio.current_task()
+    assert task is not None
+    while task.cancelling():
+        task.uncancel()

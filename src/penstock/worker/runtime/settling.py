@@ -1,0 +1,80 @@
+"""Telling the broker what became of a job."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.client.asynchronous import AsyncClient
+from penstock.client.encoding import Outcome as What
+from penstock.client.errors import ClientError, Timeout, Unavailable
+from penstock.client.results import Queue
+from penstock.worker.app import App
+from penstock.worker.context import Progress
+from penstock.worker.outcome import Outcome
+from penstock.worker.runtime.held import Held
+from penstock.worker.runtime.reports import Reports
+
+logger = logging.getLogger("penstock.worker")
+
+
+class Settling:
+    """Confirms what succeeded, and gives back what did not."""
+
+    def __init__(self, app: App, client: AsyncClient, reports: Reports, queues: Mapping[str, Queue]) -> None:
+        self._app = app
+        self._client = client
+        self._reports = reports
+        self._queues = queues
+
+    async def settle(self, held: Held, outcome: Outcome, seconds: float) -> None:
+        """Returns when the broker has answered, or the job is lost. Also the first of these is done while a broker
+        starts again: the lease is extended meanwhile."""
+        if outcome.error:
+            await self._note_failure(held, outcome)
+        elif self._app.after and held.job is not None:
+            await self._app.after.notify(held.job)
+        if held.lost or outcome.what == "lost":
+            return
+        what: What = outcome.what
+        while not held.lost:
+            try:
+                await self._client.settle(held.message, what, result=outcome.result or None, delay=outcome.delay)
+            except (Unavailable, Timeout):
+                continue  # The client has tried for its whole timeout. The lease says how long there is sense in it.
+            except ClientError as error:
+                logger.warning("outcome discarded", extra=_facts(held, outcome=what, error=str(error)))
+                return
+            else:
+                if logger.isEnabledFor(logging.INFO) and what == "success":
+                    logger.info("job done", extra=_facts(held, seconds=round(seconds, 6)))
+                return
+
+    async def _note_failure(self, held: Held, outcome: Outcome) -> None:
+        final = outcome.what == "invalid" or is_last_attempt(held, self._queues)
+        what = "lost" if outcome.what == "lost" else "failed for good" if final else "to be tried again"
+        more = {"outcome": what, "error": outcome.error} | ({"traceback": outcome.trace} if outcome.trace else {})
+        logger.warning("job failed", extra=_facts(held, **more))
+        job = held.job
+        if job is None or outcome.what == "lost":
+            return
+        if self._app.failed:
+            await self._app.failed.notify(job, outcome.error)
+        if final:
+            # Before it is settled, so that whoever waits for the result finds it.
+            self._reports.add(Progress(job.id, job.task, job.attempt, text=outcome.error, failed=True))
+            await self._reports.publish_all()
+
+
+def is_last_attempt(held: Held, queues: Mapping[str, Queue]) -> bool:
+    """Whether the job fails for good if it is given back."""
+    queue = queues[held.message.queue]
+    policy = queue.redrive_policy
+    attempts = min(filter(None, (queue.retries, policy["max_receives"] if policy else 0)), default=0)
+    return bool(attempts) and held.message.receives >= attempts
+
+
+def _facts(held: Held, **more: Any) -> dict[str, Any]:
+    task = {"task": held.job.task} if held.job else {}
+    return {"job": held.message.id, **task, "queue": held.message.queue, "attempt": held.message.receives, **more}
