@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.client.asynchronous import AsyncClient
-from penstock.client.encoding import Outcome as What
+from penstock.client.encoding import OutcomeName
 from penstock.client.errors import ClientError, Timeout, Unavailable
 from penstock.client.results import Queue
 from penstock.worker.app import App
@@ -37,7 +37,7 @@ class Settling:
             await self._app.after.notify(held.job)
         if held.lost or outcome.what == "lost":
             return
-        what: What = outcome.what
+        what: OutcomeName = outcome.what
         while not held.lost:
             try:
                 await self._client.settle(held.message, what, result=outcome.result or None, delay=outcome.delay)
