@@ -120,6 +120,7 @@ class Fault(ErrorCode):
     )
     READER_LIMIT = "reader_limit", 503, "reader limit reached ({}); try again or raise events.readers_max", True
     LOOKUP_LIMIT = "lookup_limit", 503, "too many messages are being looked up ({}); try again", True
+    WAIT_LIMIT = "wait_limit", 503, "too many messages are waited for ({}); try again", True
     JOB_LIMIT = "job_limit", 503, "job limit reached ({}); wait for one to end", True
 
 

@@ -121,6 +121,15 @@ TRACE_PLACES_MAX = 1_000  # Queues that a message has been in.
 TRACES_MAX = 16  # At the same time.
 TRACE_INDEX_BYTES_MAX = 64 << 20  # Indexes of segments in memory.
 
+# Waiting for what becomes of messages
+WAIT_SECONDS_MAX = 60
+WAITED_MAX = 100_000  # Messages that clients wait for at once.
+WAIT_TRACES_MAX = 4  # Of them, looked up in the log at once.
+WAIT_GATHER_SECONDS = 0.05  # How long an answer waits for others that are being looked up.
+WAIT_LOOK_SECONDS = 2.0  # How long a look at what has happened before may take, if the client waits for less.
+RECENT_MESSAGES_MAX = 32_768  # Whose end is known without a look at the log; up to twice as many.
+RECENT_BYTES_MAX = 16 << 20  # Of their results.
+
 # The log
 BATCH_BYTES_MAX = 64 << 20  # If a batch would grow beyond this, messages are refused until it is synced.
 SEGMENT_BYTES_MIN = 64 << 10

@@ -21,6 +21,7 @@ from penstock.dialects.native.schedules import Schedules
 from penstock.dialects.native.search import Search
 from penstock.dialects.native.spark.claims import Claims
 from penstock.dialects.native.spark.staging import Staging
+from penstock.dialects.native.wait import Waiting
 from penstock.dialects.nq import Nq, PullDefaults
 from penstock.dialects.wire import http
 from penstock.errors import Fault, ProtocolError
@@ -81,12 +82,13 @@ class Application:
         idempotency = Idempotency(config.publish.idempotency_seconds * SECOND_NS, config.publish.idempotency_keys_max)
         publishing = Publishing(ids, config.topics.new_queue, config.http.body_bytes_max, idempotency)
         consuming = Consuming(ids, self._settings_of, config.http.body_bytes_max, _soon)
+        waiting = Waiting(services.waits, ids, services.log_reads.names.name)
         self._mqs = mqs
         schedules = Schedules(writer.submit, ids, config.topics.new_queue)
-        ruled = (nq, staging, publishing, consuming, schedules)
+        ruled = (nq, staging, publishing, consuming, waiting, schedules)
         self._body_rules = {route: dialect.body_rule for dialect in ruled for route in dialect.routes}
         push, later = services.push, services.requests.later
-        search = Search(services.searches, services.traces, services.redrives, ids, later, _soon)
+        search = Search(services.searches, services.traces, services.redrives, ids, later, _soon, waiting)
         self._routes: http.Routes = {
             **mqs.routes,
             **nq.routes,
@@ -96,14 +98,12 @@ class Application:
             **Objects(ids).routes,
             **search.routes,
             **schedules.routes,
+            **waiting.routes,
             **staging.routes,
             **Claims(ids).routes,
             **Channels(writer.submit, push.check, push.describe).routes,
             **_joined(publishing.routes, consuming.routes, Purges(services.purges, later).routes),
-            (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
-            (b"metrics", 1): {b"GET": self._metrics, b"HEAD": self._metrics},
-            (b"openapi.json", 1): {b"GET": self._openapi, b"HEAD": self._openapi},
-            (b"asyncapi.json", 1): {b"GET": self._asyncapi, b"HEAD": self._asyncapi},
+            **self._pages(),
         }
         self.submit = writer.submit
         self.decide_collected = writer.decide_collected
@@ -139,6 +139,14 @@ class Application:
         return self._websockets.handshake(request) or http.not_found(request)
 
     # ── The broker's own pages ──────────────────────────────────────────────────────────────────────────────
+
+    def _pages(self) -> http.Routes:
+        return {
+            (b"health", 1): {b"GET": self._health, b"HEAD": self._health},
+            (b"metrics", 1): {b"GET": self._metrics, b"HEAD": self._metrics},
+            (b"openapi.json", 1): {b"GET": self._openapi, b"HEAD": self._openapi},
+            (b"asyncapi.json", 1): {b"GET": self._asyncapi, b"HEAD": self._asyncapi},
+        }
 
     def _health(self, request: http.Request, _: bytes) -> http.Response:
         """The reason of a failure may name files: if there are tokens, only clients that show one see it."""

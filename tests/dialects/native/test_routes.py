@@ -17,6 +17,7 @@ from penstock.dialects.native.schedules import Schedules
 from penstock.dialects.native.search import Search
 from penstock.dialects.native.spark.claims import Claims
 from penstock.dialects.native.spark.staging import Staging
+from penstock.dialects.native.wait import Waiting
 from penstock.ids import MessageIds
 from penstock.model.settings import QueueSettings
 
@@ -24,8 +25,9 @@ ANY = cast("Any", None)  # Nothing is called.
 IDS = MessageIds(bytes(16))
 ROOMS = (
     *(Queues(ANY), Channels(ANY, ANY, ANY), Publishing(IDS, QueueSettings(), 1, ANY), Consuming(IDS, ANY, 1, ANY)),
-    *(Purges(ANY, ANY), Search(ANY, ANY, ANY, IDS, ANY, ANY), EventLog(ANY, ANY, IDS), Objects(IDS)),
-    *(Schedules(ANY, IDS, QueueSettings()), Claims(IDS), Staging(ANY, ANY, bytes_max=1, lifetime_ns=1)),
+    *(Purges(ANY, ANY), Search(ANY, ANY, ANY, IDS, ANY, ANY, ANY), Waiting(ANY, IDS, ANY), EventLog(ANY, ANY, IDS)),
+    *(Objects(IDS), Schedules(ANY, IDS, QueueSettings()), Claims(IDS)),
+    Staging(ANY, ANY, bytes_max=1, lifetime_ns=1),
 )
 
 

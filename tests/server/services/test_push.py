@@ -22,6 +22,7 @@ from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.limits import SECOND_NS
 from penstock.model.answers import Refused
 from penstock.model.commands import CreateQueue, DeleteQueue, DescribeQueue, Fetch, NewMessage, Publish, UpdateQueue
+from penstock.model.happening import Happening
 from penstock.model.kinds import Kind
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
 from penstock.model.values import Nanos, Stage
@@ -72,9 +73,9 @@ class Scene:
     def _follow(self, queue: int, sequence: int, fate: asyncio.Future[list[Kind]]) -> None:
         kinds: list[Kind] = []
 
-        def tell(kind: Kind) -> None:
-            kinds.append(kind)
-            if kind in ENDS:
+        def tell(what: Happening) -> None:
+            kinds.append(what.kind)
+            if what.kind in ENDS:
                 fate.set_result(kinds)
 
         self.loop.follow(queue, sequence, tell)

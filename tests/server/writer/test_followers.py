@@ -32,7 +32,7 @@ async def published(loop: Loop, queue: str = "work", tell: Callable[[Kind], None
     def ready(answer: Any) -> None:
         receipts.extend(answer)
         if tell:
-            loop.follow(answer[0].queue, answer[0].sequence, tell)
+            loop.follow(answer[0].queue, answer[0].sequence, lambda what: tell(what.kind))
 
     loop.submit(Publish(queue, [HELLO]), ready, Stage.READY)
     await settled(loop)
@@ -91,7 +91,7 @@ async def test_followers_learn_that_the_queue_is_gone(loop: Loop) -> None:
 async def test_whoever_stops_following_is_told_nothing_more(loop: Loop) -> None:
     told: list[Kind] = []
     receipt = await published(loop)
-    follower = loop.follow(receipt.queue, receipt.sequence, told.append)
+    follower = loop.follow(receipt.queue, receipt.sequence, lambda what: told.append(what.kind))
     loop.submit(Fetch("work"), lambda _: None)
     loop.decide_collected()
     follower.cancel()

@@ -11,12 +11,13 @@ from penstock.dialects.glovebox.replies import Replies
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.model.answers import Answer, Receipt, Refused
 from penstock.model.commands import NewMessage, Publish
+from penstock.model.happening import Happening
 from penstock.model.kinds import Kind, kinds_where
 from penstock.model.values import Stage
 
 _NOTICES: dict[Kind, Notice] = {kind: kind.row.notice for kind in Kind if kind.row.notice}
 # After any other event a sender hears nothing more of its message.
-_GOES_ON = kinds_where(lambda row: row.notice in ("assign", "retry")) | {Kind.MOVED}
+_GOES_ON = kinds_where(lambda row: row.notice in ("assign", "retry") or not row.letters) | {Kind.MOVED}
 _LATER = frozenset(("assign", "finish", "retry", "drop"))  # What happens to a message after it was stored.
 
 
@@ -31,12 +32,12 @@ class _Followed:
         self._wanted = wanted
         self.handle: Cancelable | None = None
 
-    def happened(self, kind: Kind) -> None:
-        notice = _NOTICES.get(kind)
+    def happened(self, what: Happening) -> None:
+        notice = _NOTICES.get(what.kind)
         if notice in self._wanted:
             assert notice is not None
             self._following.replies.notify(self._label, notice)
-        if kind not in _GOES_ON:
+        if what.kind not in _GOES_ON:
             self._following.end(self)
 
 

@@ -15,6 +15,7 @@
 | /v1/publish | POST | publish |
 | /v1/confirm | POST | consume |
 | /v1/extend | POST | consume |
+| /v1/wait | POST | wait |
 | /v1/search | GET | search |
 | /v1/messages/<id> | GET DELETE | search |
 | /v1/schedule | GET | search |

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, field
 from penstock.dialects.native.jobs import Job, JobRoutes, Jobs
 from penstock.dialects.native.message_document import Traced, held_document, time_text, traced_document
 from penstock.dialects.native.parameters import Given, flag, moment, number, parameters, time_of
+from penstock.dialects.native.wait import Waiting
 from penstock.dialects.wire import http
 from penstock.dialects.wire.pages import Soon, page
 from penstock.errors import ProtocolError, Reason
@@ -79,7 +80,9 @@ class Search:
         ids: MessageIds,
         later: http.Later,
         soon: Soon,
+        waiting: Waiting,
     ) -> None:
+        self._waiting = waiting
         self._later = later
         self._soon = soon
         self._searching = searching
@@ -106,12 +109,16 @@ class Search:
         return self._later(self._page(found, bodies=bodies, raw=raw))
 
     def _message(self, request: http.Request, segment: bytes) -> http.Response | http.Awaited:
-        raw = flag(parameters(request, "raw"), "raw", default=False)
+        given = parameters(request, "raw", "until", "wait")
+        render = partial(traced_document, ids=self._ids, raw=flag(given, "raw", default=False))
         place = self._ids.find(segment)
         if place is None:
             return http.error_response(Reason.NO_MESSAGE)
-        render = partial(traced_document, ids=self._ids, raw=raw)
-        return self._later(self._tracing.message(place, lambda traced: http.json_response(200, render(traced))))
+
+        def document() -> http.Awaited:
+            return self._later(self._tracing.message(place, lambda traced: http.json_response(200, render(traced))))
+
+        return self._waiting.before(place, given, document) if "until" in given or "wait" in given else document()
 
     def _delete(self, _: http.Request, segment: bytes) -> http.Response | http.Call:
         place = self._ids.find(segment)

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from penstock.model.answers import Answer
 from penstock.model.commands import Command
-from penstock.model.kinds import Kind
+from penstock.model.happening import Happening
 from penstock.model.values import Stage
 
 
@@ -40,7 +40,7 @@ class Peer(Protocol):
     def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
         """Call once when the queue has a ready message; at once if it has one now. The queue need not exist yet."""
 
-    def follow(self, queue: int, sequence: int, report: Callable[[Kind], None]) -> Cancelable:
+    def follow(self, queue: int, sequence: int, report: Callable[[Happening], None]) -> Cancelable:
         """Report each later event of a message, when it is durable, up to its last."""
 
     def waiting(self, queue: str) -> int:

@@ -87,10 +87,21 @@ class Stream(Struct, gc=False):
     endless: bool = False  # Ends when the client closes its side.
 
 
-class Awaited(Struct, gc=False):
-    """A response that is being made elsewhere."""
+class Pending(Protocol):
+    """A request that may wait for something."""
 
-    when_ready: Callable[[Callable[[Response | Stream], None]], None]
+    def cancel(self) -> None:
+        """The client has gone away: do not answer."""
+
+    def give_up(self) -> None:
+        """Answer with what there is."""
+
+
+class Awaited(Struct, gc=False):
+    """A response that is being made elsewhere. `when_ready` is called with what to call with the response, and may
+    return what is to know that the client has gone away."""
+
+    when_ready: Callable[[Callable[[Response | Stream], None]], Pending | None]
 
 
 Later = Callable[[Coroutine[Any, Any, Response | Stream]], Awaited]

@@ -23,6 +23,7 @@ from penstock.server.services.redrive import Redrives
 from penstock.server.services.requests import Requests
 from penstock.server.services.search import Searches
 from penstock.server.services.staged_batches import StagedBatches
+from penstock.server.services.waits import Waits
 from penstock.server.shells.turns import Turns
 from penstock.server.writer.port import ServicePort
 
@@ -36,6 +37,7 @@ class Services(NamedTuple):
     redrives: Redrives
     purges: Purges
     searches: Searches
+    waits: Waits
     traces: MessageTraces
     event_streams: EventStreams
     log_reads: LogReads
@@ -44,6 +46,7 @@ class Services(NamedTuple):
 def assemble(writer: ServicePort, config: Config, ids: Callable[[], MessageIds], turns: Turns) -> Services:
     reads = LogReads(writer)
     searches = Searches(writer, reads, turns)
+    traces = MessageTraces(writer, reads)
     return Services(
         damaged_messages=DamagedMessages(writer),
         staged_batches=StagedBatches(writer, config.topics.new_queue),
@@ -53,7 +56,8 @@ def assemble(writer: ServicePort, config: Config, ids: Callable[[], MessageIds],
         redrives=Redrives(searches),
         purges=Purges(searches),
         searches=searches,
-        traces=MessageTraces(writer, reads),
+        waits=Waits(writer, traces),
+        traces=traces,
         event_streams=EventStreams(writer, reads, ids(), config.events),
         log_reads=reads,
     )

@@ -44,13 +44,14 @@ class MessageTraces(Service):
             raise RequestError(Fault.LOOKUP_LIMIT, str(TRACES_MAX))
         self._open += 1
         try:
-            return await self._rendered(place, render)
+            return await self.look_up(place, render)
         finally:
             self._open -= 1
 
-    async def _rendered(self, place: Place, render: Callable[[Traced], _Rendered]) -> _Rendered:
-        """Ask the queues first, then read the log, so that the log includes everything that led to their state. If
-        the log shows further places of the message, repeat this once for all of them."""
+    async def look_up(self, place: Place, render: Callable[[Traced], _Rendered]) -> _Rendered:
+        """As `message`, for a caller that has a limit of its own. Ask the queues first, then read the log, so that
+        the log includes everything that led to their state. If the log shows further places of the message, repeat
+        this once for all of them."""
         places = {place}
         found: Found = await accepted(self.writer, LookUp(*place))
         while True:

@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec import Struct
 
-from penstock.dialects.wire.http import Awaited, Call, Calls, Request, Response, Stream, Work, error_response
+from penstock.dialects.wire.http import (
+    Awaited,
+    Call,
+    Calls,
+    Pending,
+    Request,
+    Response,
+    Stream,
+    Work,
+    error_response,
+)
 from penstock.errors import Fault
 from penstock.model.answers import Answer
 from penstock.model.commands import Command
@@ -19,16 +29,6 @@ if TYPE_CHECKING:
     from penstock.server.shells.http import HttpServer
 
 logger = logging.getLogger(__name__)
-
-
-class Pending(Protocol):
-    """A command that may wait for something."""
-
-    def cancel(self) -> None:
-        """The client has gone away: do not answer."""
-
-    def give_up(self) -> None:
-        """Answer with what there is."""
 
 
 Submit = Callable[[Command, Callable[[Answer], None]], Pending | None]

@@ -23,6 +23,7 @@ from penstock.dialects.wire.http import (
     Call,
     Calls,
     Headers,
+    Pending,
     Request,
     Response,
     Stream,
@@ -42,7 +43,7 @@ from penstock.model.answers import Answer
 from penstock.model.commands import Command
 from penstock.server.measures import Samples, one
 from penstock.server.shells.connection import Connection, Limits, Server
-from penstock.server.shells.exchanges import Exchange, Pending, Route, Several, Upgrade
+from penstock.server.shells.exchanges import Exchange, Route, Several, Upgrade
 from penstock.server.shells.heads import Head, KnownHeads
 from penstock.server.shells.requests import RequestReader, RequestRefusedError
 from penstock.server.shells.streams import Flow
@@ -299,7 +300,8 @@ class HttpConnection(Connection):
             else:
                 assert type(result) is Awaited
                 self._working = True
-                result.when_ready(partial(self._end_work, exchange))
+                pending = result.when_ready(partial(self._end_work, exchange))
+                exchange.pending = pending if exchange.response is None else None
         except Exception:
             logger.exception("request_failed")
             self._end_work(exchange, error_response(Fault.INTERNAL))

@@ -13,7 +13,7 @@ from penstock.dialects.wire.conversation import Cancelable
 from penstock.dialects.wire.order import CommandOrder
 from penstock.limits import LIGHT_BYTES_MAX
 from penstock.model.answers import Answer
-from penstock.model.kinds import Kind
+from penstock.model.happening import Happening
 from penstock.model.values import Stage
 from penstock.server.shells.connection import Connection, Server
 from penstock.server.writer.port import ClientPort
@@ -34,7 +34,7 @@ class LoopPeer(CommandOrder):
     def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
         return self._writer.watch(queue, wake)
 
-    def follow(self, queue: int, sequence: int, report: Callable[[Kind], None]) -> Cancelable:
+    def follow(self, queue: int, sequence: int, report: Callable[[Happening], None]) -> Cancelable:
         return self._writer.follow(queue, sequence, report)
 
     def waiting(self, queue: str) -> int:

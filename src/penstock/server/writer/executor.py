@@ -15,6 +15,7 @@ from penstock.model.values import Nanos
 from penstock.server.writer.commit import GroupCommit
 from penstock.server.writer.damage import Damage
 from penstock.server.writer.followers import Followers
+from penstock.server.writer.recent import NOTED, Recent
 from penstock.server.writer.scheduler import Deadline
 from penstock.server.writer.waiters import Waiters
 
@@ -31,6 +32,7 @@ class Executor:
         """`deadline` is kept at the time of the next lease, lifetime or delay that ends."""
         self.engine = engine
         self.followers = Followers()
+        self.recent = Recent()
         self.damage = Damage(self, commit)
         self.events_by_kind = [0] * (max(Kind) + 1)
         self.on_queue: list[Callable[[int], None]] = []
@@ -61,7 +63,7 @@ class Executor:
     def apply(self, events: Sequence[Event]) -> None:
         engine, commit, counts = self.engine, self._commit, self.events_by_kind
         append = commit.log.append
-        waiters, followers = self._waiters, self.followers
+        waiters, followers, recent = self._waiters, self.followers, self.recent
         observers = waiters.observers if waiters.by_key or waiters.workers.watches else None
         for event in events:
             kind = event.kind
@@ -70,6 +72,8 @@ class Executor:
             if followers.by_place:
                 # The event is part of the batch that collects, or will be right away.
                 commit.held_for_sync += followers.concerned(event, engine.origins)
+            if recent.is_wanted and kind in NOTED:
+                recent.note(event)
             engine.evolve(event, append(event))
             counts[kind] += event.records
             if kind in _ABOUT_QUEUES:

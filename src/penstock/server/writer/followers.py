@@ -6,8 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 
 from penstock.model.answers import Refused
 from penstock.model.events import Event, MessageEvent, MessageRun, QueueRemoved
-from penstock.model.kinds import ENDS, LETTERS, Kind
+from penstock.model.happening import Happening, happening, happening_in
+from penstock.model.kinds import ENDS, Kind, kinds_where
 from penstock.model.values import Place
+
+# What readers of the Event Log see, and what changes when a message is visible. The rest is housekeeping.
+_REPORTED = kinds_where(lambda row: row.letters or "visible_at" in row.stores)
 
 
 class Follower:
@@ -15,29 +19,29 @@ class Follower:
 
     __slots__ = ("_followers", "place", "report")
 
-    def __init__(self, followers: Followers, place: Place, report: Callable[[Kind], None]) -> None:
+    def __init__(self, followers: Followers, place: Place, report: Callable[[Happening], None]) -> None:
         self._followers = followers
         self.place = place
-        self.report: Callable[[Kind], None] | None = report
+        self.report: Callable[[Happening], None] | None = report
 
     def cancel(self) -> None:
         self.report = None
         self._followers.remove(self)
 
-    def durable(self, kind: Kind | Refused) -> None:
+    def durable(self, happening: Happening | Refused) -> None:
         """An event is durable; or never will be, and is not reported."""
-        if self.report and not isinstance(kind, Refused):
-            self.report(kind)
+        if self.report and not isinstance(happening, Refused):
+            self.report(happening)
 
 
-Concerned = tuple[Callable[[Kind | Refused], None], Kind]  # What to call, and with which kind.
+Concerned = tuple[Callable[[Happening | Refused], None], Happening]  # What to call, and with what.
 
 
 class Followers:
     def __init__(self) -> None:
         self.by_place: dict[Place, list[Follower]] = {}
 
-    def add(self, place: Place, report: Callable[[Kind], None]) -> Follower:
+    def add(self, place: Place, report: Callable[[Happening], None]) -> Follower:
         follower = Follower(self, place, report)
         self.by_place.setdefault(place, []).append(follower)
         return follower
@@ -54,17 +58,20 @@ class Followers:
         that have moved came from."""
         if isinstance(event, QueueRemoved):
             for place in [place for place in self.by_place if place[0] == event.queue]:
-                yield from self._at(place, Kind.DELETED)
-        elif event.kind not in LETTERS:
-            return  # Housekeeping.
+                yield from self._at(place, Happening(Kind.DELETED, event.time))
+        elif event.kind not in _REPORTED:
+            return
         elif isinstance(event, MessageEvent):
             place = (event.queue, event.sequence)
-            yield from self._at(origins.get(place, place), event.kind)
+            place = origins.get(place, place)
+            if place in self.by_place:
+                yield from self._at(place, happening(event))
         elif isinstance(event, MessageRun):
-            for sequence in event.sequence:  # No run has a message that was moved.
-                yield from self._at((event.queue, sequence), event.kind)
+            for at, sequence in enumerate(event.sequence):  # No run has a message that was moved.
+                if (event.queue, sequence) in self.by_place:
+                    yield from self._at((event.queue, sequence), happening_in(event, at))
 
-    def _at(self, place: Place, kind: Kind) -> Iterator[Concerned]:
-        followers = self.by_place.pop(place, ()) if kind in ENDS else self.by_place.get(place, ())
+    def _at(self, place: Place, what: Happening) -> Iterator[Concerned]:
+        followers = self.by_place.pop(place) if what.kind in ENDS else self.by_place[place]
         for follower in followers:
-            yield follower.durable, kind
+            yield follower.durable, what

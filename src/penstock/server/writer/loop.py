@@ -19,6 +19,7 @@ from penstock.errors import DamagedExtentError, Reason
 from penstock.limits import BATCH_BYTES_MAX, RUN_MESSAGES_MAX
 from penstock.model.answers import Done, Refused
 from penstock.model.commands import AwaitResult, Command, Fetch, Publish, Pull, Receive, Waiting
+from penstock.model.happening import Happening
 from penstock.model.kinds import Kind
 from penstock.model.values import Nanos, Position, Stage
 from penstock.server.measures import Samples, one
@@ -27,6 +28,7 @@ from penstock.server.writer.commit import GroupCommit, give
 from penstock.server.writer.executor import Executor
 from penstock.server.writer.followers import Follower
 from penstock.server.writer.port import Reply
+from penstock.server.writer.recent import Recent
 from penstock.server.writer.scheduler import Deadline, Scheduler
 from penstock.server.writer.serving import Serving
 from penstock.server.writer.waiters import Waiter, Waiters, Watch
@@ -108,7 +110,7 @@ class Loop:
         self.decide_collected()
         return self._serving.watch(queue, wake)
 
-    def follow(self, queue: int, sequence: int, report: Callable[[Kind], None]) -> Follower:
+    def follow(self, queue: int, sequence: int, report: Callable[[Happening], None]) -> Follower:
         """Report each later event of a message, when it is durable, up to its last."""
         return self.executor.followers.add((queue, sequence), report)
 
@@ -120,6 +122,10 @@ class Loop:
     @property
     def engine(self) -> Engine:
         return self.executor.engine
+
+    @property
+    def recent(self) -> Recent:
+        return self.executor.recent
 
     @property
     def log(self) -> Log:
@@ -187,6 +193,7 @@ class Loop:
         """Go on with what a new log has recovered."""
         assert self.failure
         self.executor.engine, self.commit.log, self.commit.failure = engine, log, None
+        self.executor.recent.clear()
         self._deadline.set(engine.next_deadline)
         for queue in self.waiters.workers.watches:
             self.waiters.workers.wake(queue)  # A message may be ready there that did not wake them.

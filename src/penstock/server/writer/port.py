@@ -13,8 +13,9 @@ from penstock.dialects.wire.conversation import Cancelable
 from penstock.engine.engine import Engine
 from penstock.errors import DamagedExtentError
 from penstock.model.commands import Command
-from penstock.model.kinds import Kind
+from penstock.model.happening import Happening
 from penstock.model.values import Nanos, Position, Stage
+from penstock.server.writer.recent import Recent
 from penstock.storage.port import Log
 
 Reply = Callable[[Any], None]  # Called with the answer.
@@ -50,7 +51,7 @@ class ClientPort(Protocol):
     def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
         """Call once when the queue has a ready message; now, if it has one. The queue need not exist yet."""
 
-    def follow(self, queue: int, sequence: int, report: Callable[[Kind], None]) -> Cancelable:
+    def follow(self, queue: int, sequence: int, report: Callable[[Happening], None]) -> Cancelable:
         """Report each later event of a message, when it is durable, up to its last."""
 
     def waiting(self, queue: str) -> int:
@@ -66,6 +67,10 @@ class ServicePort(ClientPort, Protocol):
 
     @property
     def log(self) -> Log: ...
+
+    @property
+    def recent(self) -> Recent:
+        """How messages have ended lately."""
 
     @property
     def failure(self) -> str | None:

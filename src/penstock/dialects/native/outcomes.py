@@ -1,0 +1,109 @@
+"""What became of a message: whether it was taken, how it ended, and the JSON of that.
+
+Most messages have one place and end with one event, which says everything. For the others the log is read, and their
+story tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+from msgspec import Struct
+
+from penstock.dialects.native.event_text import WORDS, TextOf
+from penstock.dialects.native.message_document import Traced, time_text
+from penstock.dialects.wire.json_bodies import text_or_base64
+from penstock.model.happening import Happening
+from penstock.model.kinds import ENDS, Kind
+from penstock.model.letters import DELIVERS
+from penstock.model.story import Stay, Story
+from penstock.model.values import Nanos, Place
+
+Until = Literal["taken", "done"]
+
+_OUTCOMES = {
+    "X": "success",
+    "S": "success",
+    "I": "invalid",
+    "N": "not_interested",
+    "E": "failed",
+    "K": "handed_over",
+    "Z": "expired",
+    "D": "deleted",
+    "U": "unchanged",
+}
+_OF_NOBODY = frozenset("ZDU")  # No consumer did it.
+_DEAD_LETTERED = "dead_lettered"
+
+
+class Outcome(Struct, frozen=True):
+    """What a client that waits for a message gets. Without an `outcome`, the message was only taken."""
+
+    letter: str
+    time: Nanos
+    consumer: int
+    outcome: str | None = None
+    result: bytes = b""
+
+    def document(self, message_id: str, name: TextOf) -> dict[str, Any]:
+        consumer = None if self.letter in _OF_NOBODY else name(self.consumer)
+        facts = {"state": self.letter, "event": WORDS[self.letter], "outcome": self.outcome}
+        document = {"id": message_id, **facts, "time": time_text(self.time), "consumer": consumer}
+        return document | (text_or_base64("result", self.result) if self.result else {})
+
+
+def outcome_of(what: Happening, until: Until) -> Outcome | None:
+    """For a message with one place: None if it goes on."""
+    letters, facts = what.kind.row.letters, (what.time, what.consumer)
+    if what.kind in ENDS:
+        return Outcome(letters[-1], *facts, _OUTCOMES[letters[-1]], what.result)
+    if what.kind == Kind.DEAD_LETTERED and not what.is_held:
+        return Outcome("E", *facts, _DEAD_LETTERED)
+    if until == "taken" and letters[:1] in (*DELIVERS,):
+        return Outcome("F", *facts)
+    return None
+
+
+class Progress(NamedTuple):
+    """How far a message has come: its outcome, or where it is to be followed and when to look again."""
+
+    outcome: Outcome | None
+    places: Iterable[Place]
+    look_again_at: Nanos | None = None
+
+
+def progress_of(traced: Traced, until: Until, now: Nanos) -> Progress:
+    story = traced.story
+    places = list(story.stays)
+    if not story.places:
+        return Progress(None, places)
+    held = [stay.visible_at for stay in story.places.values() if _is_held(story, stay, now)]
+    if not held and all(stay.ended or stay.failed for stay in story.places.values()):
+        return Progress(_end_of(traced), places)
+    fetched = [each for each in story.consumptions if each.fetched is not None]
+    if until == "taken" and fetched:
+        return Progress(Outcome("F", fetched[0].fetched or 0, fetched[0].consumer), places)
+    return Progress(None, places, min(filter(None, held), default=None))
+
+
+def _is_held(story: Story, stay: Stay, now: Nanos) -> bool:
+    """A dead letter that its last consumer has until its lease ends: it may still succeed."""
+    has_it = any(each.place == stay.place and each.letter is None for each in story.consumptions)
+    return not stay.ended and stay.failed is not None and has_it and (stay.visible_at or 0) > now
+
+
+def _end_of(traced: Traced) -> Outcome:
+    """Where it has failed, if it has; else where it ended last."""
+    story = traced.story
+    stay = max(story.places.values(), key=lambda stay: (stay.failed or 0, stay.changed))
+    if stay.failed and stay.letter not in "IE":
+        return Outcome("E", stay.failed, _last_consumer(story, "E"), _DEAD_LETTERED)
+    results = [event.result for event in traced.events if event.result is not None]
+    facts = (stay.letter, stay.changed, _last_consumer(story, "SINKE", stay.place))
+    return Outcome(*facts, _OUTCOMES[stay.letter], results[-1] if results else b"")
+
+
+def _last_consumer(story: Story, letters: str, place: Place | None = None) -> int:
+    settled = [each for each in story.consumptions if each.letter and each.letter in letters]
+    return next((each.consumer for each in reversed(settled) if place in (None, each.place)), 0)

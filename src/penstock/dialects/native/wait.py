@@ -1,0 +1,112 @@
+"""Waiting in the native API until messages are taken, or done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Protocol
+
+import msgspec
+from msgspec import Meta, Struct
+
+from penstock.dialects.native.event_text import TextOf
+from penstock.dialects.native.outcomes import Outcome, Until
+from penstock.dialects.native.parameters import Given
+from penstock.dialects.wire import http
+from penstock.errors import ErrorCode, Fault, PenstockError, ProtocolError, Reason, RequestError
+from penstock.ids import MessageIds
+from penstock.limits import BATCH_MESSAGES_MAX, REQUEST_BODY_BYTES_MAX, WAIT_SECONDS_MAX
+from penstock.model.values import Place
+
+_Reached = Mapping[Place, Outcome | PenstockError]
+_Respond = Callable[[http.Response | http.Stream], None]
+_Seconds = Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)]
+
+
+class Waits(Protocol):
+    """The service that follows messages."""
+
+    def begin(
+        self, places: Sequence[Place], until: Until, seconds: float, reply: Callable[[_Reached], None]
+    ) -> http.Pending:
+        """Call `reply` once: when some of the messages have come so far, or the time is over. Raises
+        `RequestError`."""
+
+
+class _Wait(Struct, forbid_unknown_fields=True):
+    ids: list[str]
+    until: Until = "done"
+    wait: _Seconds = 0
+
+
+_decode_wait = msgspec.json.Decoder(_Wait).decode
+
+
+class Waiting:
+    """Requests in, places to follow out; outcomes in, responses out."""
+
+    def __init__(self, waits: Waits, ids: MessageIds, name: TextOf) -> None:
+        self._waits = waits
+        self._ids = ids
+        self._name = name
+        self.routes: http.Routes = {(b"v1/wait", 2): {b"POST": self._wait}}
+
+    def body_rule(self, _: bytes, __: bytes, ___: http.Headers) -> http.BodyRule:
+        return http.BodyRule(REQUEST_BODY_BYTES_MAX)
+
+    def _wait(self, request: http.Request, _: bytes) -> http.Response | http.Awaited:
+        wanted = http.decoded(_decode_wait, request.body)
+        if len(wanted.ids) > BATCH_MESSAGES_MAX:
+            raise http.too_many_messages(len(wanted.ids))
+        found = {text: self._ids.find(text.encode()) for text in wanted.ids}
+        places = list(dict.fromkeys([place for place in found.values() if place]))
+        if not places:
+            return self._render(found, {})
+        seconds = 0 if None in found.values() else wanted.wait  # An id that does not exist is an answer already.
+        return self._awaited(
+            places, wanted.until, seconds, lambda reached, respond: respond(self._render(found, reached))
+        )
+
+    def before(self, place: Place, given: Given, document: Callable[[], http.Awaited]) -> http.Awaited:
+        """A document that is made when its message has come so far, or the time is over."""
+        wanted = {"ids": [], "until": given.get("until", ["done"])[0], "wait": given.get("wait", ["0"])[0]}
+        try:
+            checked = msgspec.convert(wanted, _Wait, strict=False)
+        except msgspec.ValidationError:
+            raise ProtocolError(
+                f"until is taken or done, wait is a number of seconds up to {WAIT_SECONDS_MAX}"
+            ) from None
+        return self._awaited([place], checked.until, checked.wait, lambda _, respond: _give(document(), respond))
+
+    def _awaited(
+        self, places: Sequence[Place], until: Until, seconds: float, then: Callable[[_Reached, _Respond], None]
+    ) -> http.Awaited:
+        def when_ready(respond: _Respond) -> http.Pending | None:
+            try:
+                return self._waits.begin(places, until, seconds, lambda reached: then(reached, respond))
+            except RequestError as error:
+                respond(http.failure(error))
+                return None
+
+        return http.Awaited(when_ready)
+
+    def _render(self, found: Mapping[str, Place | None], reached: _Reached) -> http.Response:
+        entries = []
+        for text, place in found.items():
+            if place is None:
+                entries.append(_error(text, Reason.NO_MESSAGE, Reason.NO_MESSAGE.sentence))
+            elif place in reached:
+                entries.append(self._entry(text, reached[place]))
+        return http.json_response(200, {"messages": entries})
+
+    def _entry(self, text: str, what: Outcome | PenstockError) -> dict[str, Any]:
+        if isinstance(what, Outcome):
+            return what.document(text, self._name)
+        return _error(text, what.error if isinstance(what, RequestError) else Fault.UNREADABLE, str(what))
+
+
+def _give(document: http.Awaited, respond: _Respond) -> None:
+    document.when_ready(respond)
+
+
+def _error(text: str, error: ErrorCode, sentence: str) -> dict[str, Any]:
+    return {"id": text, "error": sentence, "code": error.code}
