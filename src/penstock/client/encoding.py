@@ -40,11 +40,11 @@ def content_of(message: object, content_type: str | None) -> tuple[str | Raw | U
     if isinstance(message, bytes | bytearray | memoryview):
         return UNSET, b64encode(message).decode("ascii"), content_type or ""
     if isinstance(message, str):  # Such as an enumeration of strings.
-        return str(message), UNSET, content_type or ""
-    raw = message if isinstance(message, Raw) else encode(message)
-    if bytes(raw[:1]) == b'"':
+        return str.__str__(message), UNSET, content_type or ""
+    raw = encode(message)
+    if raw.startswith(b'"'):
         # The broker stores a JSON string as plain text. A text with these very quotes is stored as it is.
-        return bytes(raw).decode(), UNSET, content_type or _JSON
+        return raw.decode(), UNSET, content_type or _JSON
     return Raw(raw), UNSET, content_type or ""
 
 
