@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker import Broker, refused_start
-from tests.support.command_line import penstock
+from tests.support.command_line import Terminal, penstock
 
 MQS = {"retention_timeout": 60, "visibility_timeout": 5, "message_deduplication": False}
 NEEDS = [
@@ -148,3 +148,63 @@ def test_every_json_answer_ends_with_a_newline(broker: Broker) -> None:
         response = broker.request(method, path, {"Content-Type": "application/json"}, body)
         assert response.header("Content-Type") == "application/json", (path, response)
         assert response.body.endswith((b"}\n", b"]\n")), (path, response)
+
+
+# ── At a real terminal ────────────────────────────────────────────────────────────────────────────────────
+
+
+def at_terminal(broker: Broker, *arguments: str) -> Terminal:
+    return Terminal(*arguments, "--url", "http://{}:{}".format(*broker.http))
+
+
+def make_queue(broker: Broker, name: str, *messages: str) -> str:
+    broker.request("PUT", f"/v1/queues/{name}", body=b"{}")
+    for message in messages:
+        assert broker.request("POST", f"/v1/queues/{name}/messages?priority=0", body=message.encode()).status == 201
+    return name
+
+
+def test_tables_are_drawn_and_letters_coloured(broker: Broker) -> None:
+    name = make_queue(broker, "screen-colours", "hello")
+    listed = at_terminal(broker, "queues", "ls")
+    assert (listed.end(), "───" in listed.shown, name in listed.shown) == (0, True, True)
+    tail = at_terminal(broker, "tail", "--from", "earliest", "--no-follow", "--queue", name)
+    assert (tail.end(), "\x1b[34mL\x1b[0m" in tail.shown) == (0, True)
+
+
+def test_a_question_is_asked_before_messages_are_lost(broker: Broker) -> None:
+    name = make_queue(broker, "screen-question", "precious")
+    for answer, code, status in (("n", 1, 200), ("y", 0, 404)):
+        verb = at_terminal(broker, "queues", "rm", name)
+        verb.wait_for("Remove the queue screen-question with 1 messages? [y/N]")
+        verb.press(f"{answer}\r")
+        assert (verb.end(), broker.request("GET", f"/v1/queues/{name}").status) == (code, status)
+
+
+def test_top_shows_the_queues_and_q_quits(broker: Broker) -> None:
+    name = make_queue(broker, "screen-top", "a", "b")
+    top = at_terminal(broker, "top", "--every", "0.2")
+    top.wait_for(name)
+    top.press("q")
+    assert top.end() == 0
+    assert top.shown.rindex("\x1b[?1049l") > top.shown.rindex(name)  # The screen is as it was before.
+
+
+@pytest.mark.parametrize("verb", [("queues", "ls", "--watch", "0.1"), ("tail",), ("consume", "screen-empty", "-f")])
+def test_ctrl_c_ends_what_goes_on_and_leaves_no_trace_of_itself(broker: Broker, verb: tuple[str, ...]) -> None:
+    name = make_queue(broker, "screen-empty")
+    running = at_terminal(broker, *verb)
+    expected = name if verb[0] == "queues" else "message for"
+    body = f"message for {verb[0]}".encode()
+    running.wait_for(expected, lambda: broker.request("POST", f"/v1/queues/{name}/messages?priority=0", body=body))
+    running.press("\x03")
+    assert (running.end(), "Traceback" in running.shown) == (130, False)
+
+
+def test_a_large_file_shows_how_far_it_is(broker: Broker, tmp_path: Path) -> None:
+    name = make_queue(broker, "screen-progress")
+    file = tmp_path / "lines"
+    file.write_text("x" * 50 + "\n" + "line\n" * 200_000)
+    publish = at_terminal(broker, "publish", name, f"@{file}", "--lines")
+    publish.wait_for("publishing")
+    assert (publish.end(), "200,001 messages published in" in publish.shown) == (0, True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -37,6 +38,15 @@ _BY_STATUS = {
 }
 
 
+_REMEDIES = {  # In place of those of the Python client.
+    "no_queue": "create it with `penstock queues add NAME`, or see `penstock queues ls`",
+    "no_channel": "create it with `penstock channels add NAME --topic TOPIC`, or see `penstock channels ls`",
+    "queue_exists": "change it with `penstock queues set`",
+    "unauthorized": "give it with --token, PENSTOCK_TOKEN or a profile",
+}
+_REQUEST = re.compile(r" \((?:GET|PUT|POST|PATCH|DELETE) .*", re.DOTALL)
+
+
 class CommandError(PenstockError):
     """What the user asked for did not happen. The sentence says why, and what to do."""
 
@@ -50,7 +60,7 @@ def run(app: Callable[[], object]) -> None:
     try:
         app()
     except PenstockError as error:
-        sys.exit(_complain(str(error), code_of(error)))
+        sys.exit(_complain(sentence_of(error), code_of(error)))
     except ImportError as error:
         if not (advice := how_to_install(error)):
             raise
@@ -68,6 +78,12 @@ def code_of(error: PenstockError) -> Exit:
     if isinstance(error, TimeoutError):
         return Exit.TIMED_OUT
     return _by_status(getattr(error, "status", None))
+
+
+def sentence_of(error: PenstockError) -> str:
+    """What went wrong, and what to type now."""
+    remedy = _REMEDIES.get(getattr(error, "code", ""))
+    return f"{_REQUEST.sub('', str(error))}; {remedy}" if remedy else str(error)
 
 
 def _by_status(status: int | None) -> Exit:

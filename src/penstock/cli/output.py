@@ -38,6 +38,14 @@ def say(sentence: str) -> None:
     print(sentence, file=sys.stderr)
 
 
+def done(as_json: bool, value: Any, sentence: str) -> None:
+    """The end of a verb that changes something."""
+    if as_json:
+        emit(value)
+    else:
+        print(sentence)
+
+
 def hidden(secret: str) -> str:
     """What may be shown of a secret."""
     return f"{secret[:2]}…" if secret else ""
@@ -111,14 +119,16 @@ def styled(*parts: tuple[str, str]) -> None:
 
 def facts(document: dict[str, Any]) -> None:
     """One thing: a name and a value a line."""
-    table(("", ""), [(name, shown(value)) for name, value in document.items()], ("bold",))
+    width = max(map(len, document))
+    for name, value in document.items():
+        styled((f"{name:<{width}}  ", "bold"), (shown(value), ""))
 
 
 def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def repeat(seconds: float | None, show: Callable[[], None]) -> None:
+def repeat(seconds: float | None, show: Callable[[], object]) -> None:
     """Show once, or again and again until Ctrl-C. A terminal is cleared before each."""
     if seconds is None:
         show()
@@ -157,15 +167,16 @@ def ask(question: str, yes: bool) -> None:
 
 
 @contextmanager
-def progress(what: str, total: float | None, unit: str = "") -> Iterator[Callable[[float], None]]:
+def progress(what: str, total: float | None, unit: str) -> Iterator[Callable[[float], None]]:
     """A bar on a terminal; nothing elsewhere. What it yields is called with how far it has come."""
     if not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bars:
+    amount = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
+    columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(what, total=total)
         yield lambda done: bars.update(task, completed=done)

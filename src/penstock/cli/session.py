@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import functools
 import inspect
+import socket
 from collections.abc import Callable
 from inspect import Parameter
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
+from penstock.cli.exits import CommandError, Exit
 from penstock.cli.profiles import DEFAULT_URL, Target, target
+
+if TYPE_CHECKING:
+    from penstock.client import Client
+
+_CONNECT_SECONDS_MAX = 5.0
 
 _Url = Annotated[
     str | None, typer.Option("--url", help=f"The broker [env: PENSTOCK_URL, or the profile, or {DEFAULT_URL}]")
@@ -36,6 +44,28 @@ class Session:
     def __init__(self, where: Target, as_json: bool) -> None:
         self.target = where
         self.as_json = as_json
+
+    def client(self) -> Client:
+        """A client of the broker, to be used in a `with`. Raises if nothing answers at its address."""
+        from penstock.client import Client
+
+        self.check_reachable()
+        return Client(self.target.url.text, token=self.target.token.text)
+
+    def check_reachable(self) -> None:
+        """A client tries again for a while. A person who mistyped an address should not wait so long."""
+        url = self.target.url.text
+        parts = urlsplit(url)
+        try:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            socket.create_connection((parts.hostname or "", port), _CONNECT_SECONDS_MAX).close()
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise CommandError(
+                f"the broker at {url} cannot be reached: {reason}; start one with `penstock serve`,"
+                " or name another with --url, PENSTOCK_URL or --profile",
+                Exit.UNREACHABLE,
+            ) from None
 
 
 def verb(function: Callable[..., None]) -> Callable[..., None]:

@@ -7,7 +7,6 @@ is restarted after a growing pause. A signal stops both, the pipeline first.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
@@ -21,6 +20,7 @@ from typing import IO, Annotated
 import typer
 
 from penstock import __version__
+from penstock.cli.child_broker import listening
 from penstock.cli.extras import how_to_install
 from penstock.errors import PenstockError
 from penstock.limits import PIPELINE_PAUSE_SECONDS_MAX
@@ -115,10 +115,10 @@ class _Supervisor:
         for line in log:
             sys.stderr.write(line)
             sys.stderr.flush()
-            listening = {} if self._url else _listening(line)
-            if listening:
-                self._url = f"http://{_reachable(listening['http'])}"
-                self._greet(listening)
+            found = {} if self._url else listening(line)
+            if found:
+                self._url = f"http://{_reachable(found['http'])}"
+                self._greet(found)
                 self._listening.set()
 
     def _greet(self, listening: dict[str, str]) -> None:
@@ -186,16 +186,6 @@ def _stop(child: subprocess.Popen[str] | None) -> int:
     except subprocess.TimeoutExpired:
         child.kill()
         return child.wait()
-
-
-def _listening(line: str) -> dict[str, str]:
-    """The fields of the broker's log line `listening`, in either format; empty for any other line."""
-    try:
-        event = json.loads(line)
-        return event if event["event"] == "listening" else {}
-    except (ValueError, KeyError, TypeError):
-        match = re.search(r" listening http=(?P<http>\S+) lines=(?P<lines>\S+) data=(?P<data>\S+)", line)
-        return match.groupdict() if match else {}
 
 
 def _reachable(address: str) -> str:

@@ -24,14 +24,29 @@ class Verb(NamedTuple):
 SECTIONS: dict[str, dict[str, Verb]] = {
     "Run a broker": {
         "serve": Verb("serve", "Start a broker."),
+        "demo": Verb("demo", "See a broker at work for a second, and leave nothing behind."),
         "up": Verb("up", "Start a broker and the pipeline that fills its tables."),
         "worker": Verb("worker", "Run the tasks of an app."),
+    },
+    "Send and receive": {
+        "publish": Verb("publish", "Send a message, a file, or every line of a pipe."),
+        "consume": Verb("consume", "Take messages, write them, and confirm them."),
+        "tail": Verb("tail", "Watch what happens to messages."),
+        "peek": Verb("peek", "Look at the messages of a queue, and touch nothing."),
+        "search": Verb("search", "Find messages that queues hold."),
+        "message": Verb("message", "Show everything that happened to a message."),
+    },
+    "Manage": {
+        "top": Verb("top", "Watch queues fill and empty."),
+        "queues": Verb("queues", "Make, change, empty and remove queues."),
+        "channels": Verb("channels", "Make, change, empty and remove channels."),
     },
     "Spark and tables": {
         "pipeline": Verb("pipeline", "Fill a lake of tables with the events of a log."),
         "sql": Verb("sql", "Query the tables in SQL."),
     },
     "Tools": {
+        "bench": Verb("bench", "Measure how fast a broker is, from here."),
         "doctor": Verb("doctor", "Check disk, limits, ports, clock, versions and the broker."),
         "config": Verb("config", "Show and write the profiles of this command line."),
         "completion": Verb("completion", "Print the completion script of a shell."),

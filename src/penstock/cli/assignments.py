@@ -1,0 +1,36 @@
+"""Settings on the command line: `visibility_timeout=60 redrive_policy.max_receives=5 keep=all`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from penstock.cli.exits import CommandError, Exit
+
+Settings = Annotated[
+    list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Settings: docs/native.md lists them.")
+]
+
+
+def parsed(assignments: list[str] | None) -> dict[str, Any]:
+    """The document that they make. A value is JSON if it can be, else text; a dot leads into a document."""
+    document: dict[str, Any] = {}
+    for assignment in assignments or []:
+        name, separator, value = assignment.partition("=")
+        if not (name and separator):
+            raise CommandError(f"{assignment} is not a setting; write NAME=VALUE", Exit.USAGE)
+        *path, last = name.split(".")
+        place = document
+        for step in path:
+            place = place.setdefault(step, {})
+        place[last] = _value(value)
+    return document
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

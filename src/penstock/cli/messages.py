@@ -1,0 +1,79 @@
+"""Messages in tables and lines: how old, in which state, and the beginning of what they say."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli import output
+
+if TYPE_CHECKING:
+    from penstock.client import Event, Found, Message
+
+_PREVIEW_CHARACTERS = 60
+COLUMNS = ("queue", "sequence", "id", "status", "age", "receives", "message")
+
+
+def preview(body: bytes, characters: int = _PREVIEW_CHARACTERS) -> str:
+    """The beginning of a message, on one line."""
+    text = body[: 4 * characters].decode("utf-8", "replace")
+    line = "".join(each if each.isprintable() else "·" for each in text)
+    return line if len(line) <= characters and len(body) <= 4 * characters else line[: characters - 1] + "…"
+
+
+def age(since: datetime | None) -> str:
+    """How long ago that was."""
+    return "" if since is None else duration((datetime.now(UTC) - since).total_seconds())
+
+
+def duration(seconds: float | None) -> str:
+    """A time span in its largest unit: 0.3s, 59s, 12m, 5h, 3d."""
+    if seconds is None:
+        return ""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{max(seconds, 0.0):.{0 if seconds >= 10 else 1}f}s"
+
+
+def body_fields(body: bytes) -> dict[str, str]:
+    """A body in a JSON document, to the byte."""
+    try:
+        return {"message": body.decode()}
+    except UnicodeDecodeError:
+        return {"message_base64": base64.b64encode(body).decode()}
+
+
+def document(message: Found | Message | Event) -> dict[str, Any]:
+    """A message or an event for `--json`: what it has, and its body to the byte."""
+    names = [name for name in message.__struct_fields__ if not name.startswith("_")]
+    found = {name: getattr(message, name) for name in names}
+    return {name: value for name, value in found.items() if value not in (None, "", (), {})} | body_fields(
+        message.body
+    )
+
+
+def show(found: Iterable[Found], as_json: bool) -> int:
+    """A table of messages, or one JSON document a line. Returns how many there were."""
+    if as_json:
+        count = 0
+        for message in found:
+            output.emit(document(message))
+            count += 1
+        return count
+    rows = [
+        (
+            each.queue,
+            each.sequence,
+            each.id,
+            each.status,
+            age(each.created),
+            each.receives,
+            preview(each.body),
+        )
+        for each in found
+    ]
+    output.table(COLUMNS, rows)
+    return len(rows)

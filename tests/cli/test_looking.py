@@ -1,0 +1,63 @@
+"""`penstock peek`, `search`, `message` and `tail`: looking at messages touches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from penstock.cli.messages import duration, preview
+from tests.cli.conftest import Verb
+
+Ask = Callable[..., Any]
+
+
+def test_a_peek_shows_the_first_messages_and_counts_no_delivery(verb: Verb, ask: Ask, queue: str) -> None:
+    verb("publish", queue, "--lines", given="a\nb\nc\n")
+    assert [message["message"] for message in ask("peek", queue, "-n", "2")] == ["a", "b"]
+    shown = verb("peek", queue).stdout.splitlines()
+    assert shown[0].split() == ["queue", "sequence", "id", "status", "age", "receives", "message"]
+    assert (shown[1].split()[0], shown[1].split()[-1]) == (queue, "a")
+    assert ask("peek", queue)[0]["receives"] == 0
+
+
+def test_a_search_finds_or_says_that_there_is_nothing(verb: Verb, ask: Ask, queue: str) -> None:
+    verb("publish", queue, "--lines", given="green apple\nred apple\n")
+    assert [message["message"] for message in ask("search", "red", "--queue", queue)] == ["red apple"]
+    assert verb("search", "blue", "--queue", queue).returncode == 4
+
+
+def test_the_life_of_a_message_is_shown_when_it_is_gone(verb: Verb, ask: Ask, queue: str) -> None:
+    (sent,) = ask("publish", queue, "short life")
+    verb("consume", queue)
+    shown = verb("message", sent["id"]).stdout
+    assert "short life" in shown
+    letters = [line.split()[1] for line in shown.splitlines() if line.startswith(f"{datetime.now(UTC):%Y-%m}")]
+    assert letters == ["L", "Q", "F", "S", "X"]
+    assert ask("message", sent["id"])[0]["status"] == "gone"
+    assert verb("message", "00000000-0000-8000-8000-000000000000").returncode == 4
+
+
+def test_the_tail_shows_events_of_the_past_and_ends_if_told(verb: Verb, ask: Ask, queue: str) -> None:
+    verb("publish", queue, "hello")
+    past = ("tail", "--queue", queue, "--from", "earliest", "--no-follow")
+    assert [(event["state"], event.get("message")) for event in ask(*past)] == [("L", "hello"), ("Q", "")]
+    assert ask(*past, "--state", "Q", "-n", "1")[0]["event"] == "queued"
+    (line,) = verb(*past, "--state", "L").stdout.splitlines()
+    assert line.split()[1:4] == ["L", "logged", queue]
+    assert line.endswith("hello")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(None, ""), (0.25, "0.2s"), (12, "12s"), (90, "2m"), (7200, "2h"), (200_000, "2d")]
+)
+def test_a_duration_has_one_unit(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
+
+
+def test_a_preview_is_one_line_whatever_the_bytes_are() -> None:
+    assert preview(b"a\nb\x00") == "a·b·"
+    assert preview(b"x" * 100, 10) == "xxxxxxxxx…"
+    assert preview(b"\xff\xfe") == "��"

@@ -1,0 +1,77 @@
+"""`penstock queues`: from the first setting to the last message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.cli.assignments import parsed
+from penstock.cli.exits import CommandError
+from tests.cli.conftest import Verb
+
+Ask = Callable[..., Any]
+
+
+def test_a_queue_is_made_shown_changed_listed_and_removed(verb: Verb, ask: Ask) -> None:
+    (made,) = ask("queues", "add", "cli-life", "retries=5", "visibility_timeout=0.5", "keep=all")
+    assert (made["retries"], made["visibility_timeout"], made["keep"]) == (5, 0.5, "all")
+    (changed,) = ask("queues", "set", "cli-life", "retries=2")
+    assert (changed["retries"], changed["keep"]) == (2, "all")
+    assert ask("queues", "show", "cli-life") == [changed]
+    assert changed in ask("queues", "ls")
+    assert verb("queues", "ls").stdout.startswith("name ")
+    assert "retries                2\n" in verb("queues", "show", "cli-life").stdout
+    assert ask("queues", "rm", "cli-life", "--yes") == [{"removed": "cli-life", "messages": 0}]
+    assert verb("queues", "show", "cli-life").returncode == 4
+
+
+def test_a_queue_with_other_settings_is_in_use(verb: Verb, queue: str) -> None:
+    ended = verb("queues", "add", queue, "retries=5")
+    assert (ended.returncode, "penstock queues set" in ended.stderr) == (3, True)
+
+
+def test_a_wrong_setting_is_a_usage_error(verb: Verb, queue: str) -> None:
+    assert verb("queues", "set", queue, "retries=many").returncode == 2
+    assert verb("queues", "set", queue, "retries").returncode == 2
+
+
+def test_nothing_is_removed_without_yes_where_nobody_can_be_asked(verb: Verb, queue: str) -> None:
+    for action in ("rm", "purge"):
+        ended = verb("queues", action, queue)
+        assert (ended.returncode, "add --yes" in ended.stderr) == (2, True)
+    assert verb("queues", "show", queue).returncode == 0
+
+
+def test_a_purge_empties_a_queue(verb: Verb, ask: Ask, queue: str) -> None:
+    verb("publish", queue, "--lines", given="a\nb\nc\n")
+    assert verb("queues", "purge", queue, "--yes").stdout == "3 messages deleted\n"
+    assert ask("queues", "show", queue)[0]["status"]["messages"] == 0
+
+
+def test_a_redrive_moves_what_matches(verb: Verb, ask: Ask, queue: str) -> None:
+    ask("queues", "add", f"{queue}-to")
+    verb("publish", queue, "--lines", given="apple\npear\napple pie\n")
+    choice = (queue, "--to", f"{queue}-to", "--filter", "text=apple")
+    assert verb("queues", "redrive", *choice, "--dry-run").stdout == "2 messages match\n"
+    assert verb("queues", "redrive", *choice).stdout == "2 of 2 messages moved\n"
+    assert ask("queues", "show", queue)[0]["status"]["messages"] == 1
+
+
+@pytest.mark.parametrize(
+    ("assignments", "document"),
+    [
+        (None, {}),
+        (["a=1", "b=x", "c=null", "d=true"], {"a": 1, "b": "x", "c": None, "d": True}),
+        (["p.m=5", "p.q=dead"], {"p": {"m": 5, "q": "dead"}}),
+        (["a=b=c"], {"a": "b=c"}),
+    ],
+)
+def test_settings_are_json_where_they_can_be(assignments: list[str] | None, document: dict[str, Any]) -> None:
+    assert parsed(assignments) == document
+
+
+def test_a_setting_without_a_value_is_refused() -> None:
+    with pytest.raises(CommandError, match="NAME=VALUE"):
+        parsed(["retries"])

@@ -1,0 +1,29 @@
+"""What every verb has in common: where it finds the broker, and how it says that there is none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.broker import StartBroker
+from tests.support.command_line import penstock
+
+
+def test_a_broker_that_cannot_be_reached_has_its_exit_code_and_a_remedy() -> None:
+    ended = penstock("queues", "ls", "--url", "http://127.0.0.1:1")
+    assert (ended.returncode, ended.stdout) == (6, "")
+    assert ended.stderr.startswith(
+        "penstock: the broker at http://127.0.0.1:1 cannot be reached: Connection refused;"
+    )
+    assert "penstock serve" in ended.stderr
+    assert penstock("queues", "ls", "--url", "nonsense").returncode == 6
+
+
+def test_a_token_comes_from_the_profile_and_a_wrong_one_is_refused(start_broker: StartBroker, tmp_path: Path) -> None:
+    url = "http://{}:{}".format(*start_broker("auth.tokens=secret").http)
+    (tmp_path / "penstock").mkdir()
+    (tmp_path / "penstock/config.toml").write_text(f'[profiles.mine]\nurl = "{url}"\ntoken = "secret"\n')
+    there = {"XDG_CONFIG_HOME": str(tmp_path)}
+    assert penstock("queues", "ls", "--profile", "mine", **there).returncode == 0
+    assert penstock("queues", "ls", PENSTOCK_PROFILE="mine", **there).returncode == 0
+    refused = penstock("queues", "ls", "--url", url, **there)
+    assert (refused.returncode, "--token" in refused.stderr) == (5, True)
