@@ -117,7 +117,12 @@ class Reader:
             text=True,
             cwd=self._folder,
             start_new_session=True,
-            env=os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+            env=os.environ
+            | {
+                "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+                "PENSTOCK_URL": "http://{}:{}".format(*self._broker.http),
+                "XDG_CONFIG_HOME": str(self._folder),
+            },
         )
 
 
