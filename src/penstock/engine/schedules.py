@@ -21,7 +21,7 @@ from penstock.model.values import Nanos, Place
 _STALE_MAX = 64  # And as many as there are schedules.
 
 
-class Planned(msgspec.Struct, omit_defaults=True):
+class Planned(msgspec.Struct, omit_defaults=True, gc=False):
     """One schedule."""
 
     name: str

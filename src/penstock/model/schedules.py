@@ -13,7 +13,7 @@ from penstock.model.values import Nanos
 CatchUp = Literal["one", "all", "none"]
 
 
-class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A message that is published again and again, to a queue or to topics: by a cron expression, or at an
     interval."""
 

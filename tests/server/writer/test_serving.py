@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from penstock.limits import SECOND_NS, WAKES_MAX
+from penstock.limits import SCHEDULES_RUN_AT_ONCE, SECOND_NS, WAKES_MAX
 from penstock.model.answers import Answer, Receipt
 from penstock.model.commands import (
     CreateQueue,
@@ -14,12 +14,14 @@ from penstock.model.commands import (
     NewMessage,
     Publish,
     Receive,
+    SetSchedule,
     Settle,
 )
 from penstock.model.kinds import Kind
+from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings
 from penstock.server.writer.loop import Loop
-from tests.support.live_loop import ask, live, settled
+from tests.support.live_loop import ask, live, settled, until
 
 HELLO = NewMessage(b"hello")
 
@@ -209,3 +211,24 @@ async def test_a_consumer_that_waits_gets_what_it_gave_back_when_its_delay_is_ov
     await ask(loop, Settle(delivery.queue, delivery.sequence, "retry", "c", delay_ns=1_000_000))
     (again,) = (await waiting).deliveries
     assert (again.sequence, again.receives) == (delivery.sequence, 2)
+
+
+# ── Schedules ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@live
+async def test_schedules_wake_the_loop_and_those_who_wait_and_a_crowd_of_them_leaves_room_for_others(
+    loop: Loop,
+) -> None:
+    crowd = 3 * SCHEDULES_RUN_AT_ONCE
+    start = loop.now() // SECOND_NS * SECOND_NS + 2 * SECOND_NS
+    for number in range(crowd):
+        await ask(loop, SetSchedule(f"s{number}", Schedule(queue="work", every_ns=3600 * SECOND_NS, start=start)))
+    answers: list[Answer] = []
+    loop.submit(Fetch("work", wait_ns=20 * SECOND_NS), answers.append)
+    runs = []
+    loop.on_commit.append(lambda: runs.append(loop.events_by_kind[Kind.SCHEDULE_RAN]))
+    await until(lambda: loop.events_by_kind[Kind.SCHEDULE_RAN] == crowd)
+    await until(lambda: bool(answers))
+    assert 0 < min(runs) < crowd, "they are not all run in one turn"
+    assert loop.engine.next_deadline > start
