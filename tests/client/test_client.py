@@ -132,6 +132,67 @@ def test_messages_are_found_followed_and_redriven(client: Client) -> None:
     assert "penstock_" in client.metrics()
 
 
+def test_schedules_are_made_changed_run_and_removed(client: Client) -> None:
+    client.queues.create("client-reports")
+    made = client.schedules.put("client-nightly", {"report": 1}, queue="client-reports", cron="30 2 * * *")
+    assert (made.cron, made.time_zone, made.message, made.runs) == ("30 2 * * *", "UTC", {"report": 1}, 0)
+    assert client.schedules.patch("client-nightly", paused=True, message=b"\xff").paused
+    identity = client.schedules.run("client-nightly")
+    (message,) = client.receive("client-reports")
+    assert (message.id, message.body, message.sender) == (identity, b"\xff", "schedule:client-nightly")
+    assert client.schedules.get("client-nightly").last_id == identity
+    assert "client-nightly" in [schedule.name for schedule in client.schedules.list()]
+    client.schedules.delete("client-nightly")
+    with pytest.raises(errors.ScheduleNotFound):
+        client.schedules.get("client-nightly")
+
+
+def test_a_publisher_waits_for_the_result(client: Client) -> None:
+    client.queues.create("client-squares")
+
+    def square() -> None:
+        for message in client.consume("client-squares", idle=2):
+            message.confirm({"square": message.json() ** 2}) if message.json() else message.invalid()
+
+    worker = threading.Thread(target=square)
+    worker.start()
+    sent = [client.publish("client-squares", number) for number in range(1, 4)]
+    assert [each.result(timeout=10).json() for each in sent] == [{"square": 1}, {"square": 4}, {"square": 9}]
+    outcome = client.publish("client-squares", 5, wait="done").outcome
+    assert outcome
+    assert (outcome.outcome, outcome.json()) == ("success", {"square": 25})
+    with pytest.raises(errors.MessageFailed, match="ended as invalid"):
+        client.publish("client-squares", 0).result()
+    worker.join()
+    late = client.publish("client-squares", 6)
+    with pytest.raises(errors.Timeout, match=r"not all of 1 messages were taken within 0\.1 s"):
+        client.wait([late.id], "taken", timeout=0.1)
+    with pytest.raises(errors.MessageNotFound):
+        client.result("00000000-0000-8000-8000-000000000000")
+
+
+def test_many_wait_for_their_results_at_once(broker: Broker) -> None:
+    async def run() -> list[int]:
+        async with AsyncClient(broker.url) as client:
+            await client.queues.create("client-many-results")
+            answering = asyncio.create_task(answer(client))
+            asking = [ask(client, number) for number in range(100)]
+            results = await asyncio.gather(*asking)
+            answering.cancel()
+            return results
+
+    async def answer(client: AsyncClient) -> None:
+        async for message in client.consume("client-many-results"):
+            await message.confirm(message.json() + 1)
+
+    async def ask(client: AsyncClient, number: int) -> int:
+        await asyncio.sleep(number / 200)  # Not all at once, so that there are many requests.
+        sent = await client.publish("client-many-results", number)
+        return (await sent.result(timeout=20)).decode(int)
+
+    assert asyncio.run(run()) == list(range(1, 101))
+
+
 def test_a_refused_message_does_not_harm_those_published_with_it(broker: Broker) -> None:
     async def publish() -> None:
         async with AsyncClient(broker.url) as client:

@@ -9,6 +9,7 @@ from penstock.client.administration import AsyncChannels, AsyncQueues
 from penstock.client.core import Core
 from penstock.client.results import Confirmed, MessageFacts, Outcome, SentFacts
 from penstock.client.runner import Blocking, Runner, blocking, iterating
+from penstock.client.schedules import AsyncSchedules
 
 
 class Sent(SentFacts, gc=False):
@@ -73,6 +74,17 @@ class Channels(Blocking[AsyncChannels]):
     list = blocking(AsyncChannels.list)
 
 
+class Schedules(Blocking[AsyncSchedules]):
+    """`client.schedules`."""
+
+    put = blocking(AsyncSchedules.put)
+    patch = blocking(AsyncSchedules.patch)
+    get = blocking(AsyncSchedules.get)
+    delete = blocking(AsyncSchedules.delete)
+    run = blocking(AsyncSchedules.run)
+    list = blocking(AsyncSchedules.list)
+
+
 class Client(Blocking[Core[Sent, Message]]):
     """A client of one broker. It may be used by many threads at once.
 
@@ -98,6 +110,7 @@ class Client(Blocking[Core[Sent, Message]]):
         self.url = core.url
         self.queues = Queues(core.queues, self._runner)
         self.channels = Channels(core.channels, self._runner)
+        self.schedules = Schedules(core.schedules, self._runner)
 
     publish = blocking(_Core.publish)
     publish_many = blocking(_Core.publish_many)

@@ -26,6 +26,7 @@ from penstock.client.events import event_pages
 from penstock.client.jobs import finished
 from penstock.client.pages import Pages
 from penstock.client.results import Confirmed, Event, Found, Health, Job, MessageFacts, Outcome, SentFacts, Until
+from penstock.client.schedules import AsyncSchedules
 from penstock.client.search import found_pages
 from penstock.client.session import Session
 from penstock.client.transport import Reply, Request
@@ -64,6 +65,7 @@ class Core(Generic[S, M]):
         }
         self.queues = AsyncQueues(self._session)
         self.channels = AsyncChannels(self._session)
+        self.schedules = AsyncSchedules(self._session)
 
     @property
     def url(self) -> str:

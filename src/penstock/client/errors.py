@@ -50,6 +50,10 @@ class MessageNotFound(NotFound):
     """No message has this id, or the Event Log no longer has its events."""
 
 
+class ScheduleNotFound(NotFound):
+    """No schedule has this name."""
+
+
 class Conflict(ClientError):
     """The state of the queue or message does not allow this."""
 
@@ -97,6 +101,7 @@ class MessageFailed(ClientError):
 _BY_CODE: dict[str, type[ClientError]] = {
     "no_queue": QueueNotFound,
     "no_channel": ChannelNotFound,
+    "no_schedule": ScheduleNotFound,
     "no_message": MessageNotFound,
     "message_removed": MessageNotFound,
     "queue_exists": QueueExists,

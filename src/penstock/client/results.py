@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, NotRequired, TypedDict, TypeVar
 
@@ -221,6 +222,55 @@ class Queue(Struct, frozen=True, kw_only=True):
     @property
     def is_channel(self) -> bool:
         return bool(self.topics)
+
+
+class Schedule(Struct, frozen=True, kw_only=True):
+    """A schedule, with what it has done (`docs/schedules.md`)."""
+
+    name: str
+    queue: str = ""
+    topics: tuple[str, ...] = ()
+    cron: str = ""
+    time_zone: str = ""
+    every: float | None = None
+    start: datetime | None = None
+    catch_up: str = "one"
+    paused: bool = False
+    message: Any = None
+    message_base64: str = ""
+    content_type: str = field(default="", name="mimeType")
+    object: str = ""
+    key: str = ""
+    headers: dict[str, str] = {}
+    priority: int = 0
+    delay: float | None = None
+    expires: float | None = None
+    last_run: datetime | None = None
+    next_run: datetime | None = None
+    last_id: str | None = None
+    runs: int = 0
+    missed: int = 0
+    last_error: str = ""
+
+
+class ScheduleChanges(TypedDict, total=False):
+    """What can be changed of a schedule. None takes a field away."""
+
+    queue: str
+    topics: Sequence[str]
+    cron: str
+    time_zone: str | None
+    every: float
+    start: datetime | None
+    catch_up: Literal["one", "all", "none"]
+    paused: bool
+    message: Any
+    object: str | None
+    key: str | None
+    headers: Mapping[str, str] | None
+    priority: int | None
+    delay: float | None
+    expires: float | None
 
 
 class Job(Struct, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ class Request(NamedTuple):
     body: bytes = b""
     headers: str = ""  # Whole lines.
     pipelined: bool = False  # It takes the broker little time, so others may wait for it.
+    repeatable: bool = True  # It may be sent again if its answer is lost.
 
 
 class Reply(NamedTuple):
@@ -236,23 +237,32 @@ class _Sending:
             self._transport.check_open()
             self.attempts.fail(error)
             self.lost_one = True
+            if not self._request.repeatable:
+                raise self._given_up("no answer, because the connection was lost") from None
         except TimeoutError:
             raise self._timed_out() from None
 
     def _timed_out(self) -> errors.ClientError:
-        asked, last = self._transport.describe(self._request), self.attempts.last
-        reason = f": {getattr(last, 'strerror', None) or last}" if last else ""
-        if not self.sent:
-            return errors.Unavailable(
-                f"cannot reach {self._transport.url} within {self._timeout:g} s{reason} ({asked}). Nothing was sent."
-                " Start a broker with `penstock serve`, or give its address as `url=` or in PENSTOCK_URL"
-            )
+        if self.sent:
+            return self._given_up(f"no answer within {self._timeout:g} s")
+        return errors.Unavailable(
+            f"cannot reach {self._transport.url} within {self._timeout:g} s{self._reason}"
+            f" ({self._transport.describe(self._request)}). Nothing was sent."
+            " Start a broker with `penstock serve`, or give its address as `url=` or in PENSTOCK_URL"
+        )
+
+    def _given_up(self, why: str) -> errors.Timeout:
         error = errors.Timeout(
-            f"no answer within {self._timeout:g} s{reason} ({asked}). The outcome is unknown: the broker may have"
-            " carried the request out. Check whether the broker is well, or raise `timeout=`"
+            f"{why}{self._reason} ({self._transport.describe(self._request)}). The outcome is unknown: the broker may"
+            " have carried the request out. Check whether the broker is well, or raise `timeout=`"
         )
         error.outcome_unknown = True
         return error
+
+    @property
+    def _reason(self) -> str:
+        last = self.attempts.last
+        return f": {getattr(last, 'strerror', None) or last}" if last else ""
 
 
 def retry_after(answer: Answer) -> float | None:
