@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +20,13 @@ from penstock.worker.runtime.worker import Worker, WorkerOptions
 from tests.support.broker import Broker, structured
 
 SECONDS_MAX = 30.0
+
+
+def free_port() -> int:
+    """A port for a broker that is to come back at the same address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+        return port
 
 
 def url_of(broker: Broker) -> str:
@@ -109,9 +116,3 @@ class WorkerProcess:
                 self.lines.append(line)
                 self._arrived.put(line)
         self._arrived.put(None)
-
-
-def events_of(broker: Broker, target: str) -> list[dict[str, Any]]:
-    """Lines of the Event Log."""
-    body = broker.request("GET", target).body
-    return [json.loads(line) for line in body.splitlines()]

@@ -69,7 +69,7 @@ class Arguments:
         except (TypeError, ValueError, OverflowError) as error:
             raise TypeError(f"task {self._task}: {error}; arguments are sent as JSON or msgpack") from None
 
-    def decode(self, encoded: msgspec.Raw, *, as_json: bool) -> tuple[list[Any], dict[str, Any]]:
+    def decode(self, encoded: msgspec.Raw | bytes, *, as_json: bool) -> tuple[list[Any], dict[str, Any]]:
         """Positional and named arguments for the function. Raises `msgspec.ValidationError`."""
         values = (self._decode_json if as_json else self._decode_msgpack)(encoded)
         positional: list[Any] = []

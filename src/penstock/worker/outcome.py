@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from penstock.errors import PenstockError
 from penstock.worker import payload
 from penstock.worker.errors import LeaseLost, Reject, Retry
 
@@ -46,5 +47,6 @@ def raised(error: BaseException, no_retry: tuple[type[BaseException], ...] = ())
         return Outcome("retry", delay=delay, error=text)
     if isinstance(error, Reject):
         return Outcome("invalid", error=text)
-    trace = "".join(traceback.format_exception(error))
+    # Where an error of ours was raised says nothing about the task.
+    trace = "" if isinstance(error, PenstockError) else "".join(traceback.format_exception(error))
     return Outcome("invalid" if isinstance(error, no_retry) else "retry", error=text, trace=trace)

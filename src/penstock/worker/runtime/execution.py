@@ -77,7 +77,7 @@ class Execution:
 
     async def _call(self, task: Task[Any, Any], call: Payload, job: Job, *, as_json: bool) -> Outcome:
         if self._children is not None and not task.is_async:
-            order = Order(job.id, job.task, job.queue, job.attempt, job.created, call.args, as_json)
+            order = Order(job.id, job.task, job.queue, job.attempt, job.created, bytes(call.args), as_json)
             return await self._children.run(order, self._reports.add)
         try:
             args, kwargs = task.arguments.decode(call.args, as_json=as_json)

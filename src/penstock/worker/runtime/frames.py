@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 
 from penstock.worker.context import Progress
 from penstock.worker.outcome import Outcome
@@ -21,7 +21,7 @@ class Order(Struct):
     queue: str
     attempt: int
     created: datetime
-    args: Raw
+    args: bytes
     as_json: bool
 
 
