@@ -7,7 +7,7 @@ import pytest
 from tests.simulation.schedules import ScheduleWorld
 from tests.support.effort import LONG
 
-SCHEDULES = 10_000 if LONG else 150
+SCHEDULES = 10_000 if LONG else 300
 SECONDS = 3600
 
 
