@@ -43,12 +43,12 @@ class Expected:
 
     def until(self, now: int, *, has_queue: bool) -> int:
         """Count the ticks up to now; how many messages that brings."""
-        due = 0
+        due, last = 0, 0
         while self.next <= now and not self.definition.paused:
             due, last, self.next = due + 1, self.next, self.next + self.definition.every_ns
-            is_late = now - last > SCHEDULE_LATE_SECONDS * SECOND_NS
         if not due:
             return 0
+        is_late = now - last > SCHEDULE_LATE_SECONDS * SECOND_NS
         new = {"all": due, "one": 1, "none": int(not is_late)}[self.definition.catch_up] if has_queue else 0
         self.runs += new
         self.missed += due - new
