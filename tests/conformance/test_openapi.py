@@ -76,7 +76,7 @@ EXCLUDED_CHECKS = {
     "takeChannelMessages": ["positive_data_acceptance"],
     # A message must be there, and somebody must have it. Of a list, each is answered for itself, also a wrong one.
     "confirmMessages": ["positive_data_acceptance", "negative_data_rejection"],
-    "extendLease": ["positive_data_acceptance"],
+    "extendLease": ["positive_data_acceptance", "negative_data_rejection"],
 }
 
 load_all_checks()

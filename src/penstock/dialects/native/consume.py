@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from penstock import limits
 from penstock.dialects.native.message_document import kept_fields
-from penstock.dialects.native.parameters import flag, number, parameters
+from penstock.dialects.native.parameters import flag, number, parameters, seconds
 from penstock.dialects.wire import http
-from penstock.dialects.wire.json_bodies import message_field, text_or_base64
+from penstock.dialects.wire.json_bodies import given_bytes, message_field, text_or_base64
 from penstock.dialects.wire.json_bounds import longer_than
 from penstock.dialects.wire.pages import Soon, page
 from penstock.dialects.wire.times import nanos_of, rfc3339_nanos
 from penstock.errors import ErrorCode, Fault, ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
 from penstock.model.answers import Answer, Delivery, Discarded, LeasedUntil, Received, Refused
-from penstock.model.commands import Extend, Fetch, Outcome, Receive, Settle
+from penstock.model.commands import Command, Extend, Fetch, Outcome, Receive, Settle
 from penstock.model.settings import QueueSettings
 
 SettingsOf = Callable[[str], QueueSettings | None]  # The settings of a queue, if it exists.
@@ -34,7 +34,8 @@ class _Confirmation(Struct, forbid_unknown_fields=True):
     consumer: str | None = None
     delivery: _Delivery | None = None
     delay: _Seconds = 0
-    result: str = ""
+    result: Raw = Raw()
+    result_base64: str | UnsetType = UNSET
 
 
 class _Extension(Struct, forbid_unknown_fields=True):
@@ -48,6 +49,7 @@ _decode_confirmation = msgspec.json.Decoder(_Confirmation).decode
 _decode_confirmations = msgspec.json.Decoder(list[_Confirmation]).decode
 _are_too_many = longer_than(limits.BATCH_MESSAGES_MAX)
 _decode_extension = msgspec.json.Decoder(_Extension).decode
+_decode_extensions = msgspec.json.Decoder(list[_Extension]).decode
 
 
 class Consuming:
@@ -86,14 +88,16 @@ class Consuming:
         return self._fetch(request, name, settings)
 
     def _fetch(self, request: http.Request, name: str, settings: QueueSettings | None) -> http.Call:
-        given = parameters(request, "max", "wait", "consumer", "raw")
+        given = parameters(request, "max", "wait", "lease", "consumer", "raw")
         most = number(given, "max", 1, limits.BATCH_MESSAGES_MAX, 1)
         wait_ns = number(given, "wait", 0, limits.LONG_POLL_SECONDS_MAX, 0) * limits.SECOND_NS
         consumer = http.checked_text(given["consumer"][0], "consumer") if "consumer" in given else ""
         raw = flag(given, "raw", default=False)
-        fetch: Fetch | Receive = Fetch(name, most, wait_ns, consumer=consumer)
+        lease = seconds(given, "lease", limits.LEASE_SECONDS_MAX)
+        lease_ns = None if lease is None else nanos_of(lease)
+        fetch: Fetch | Receive = Fetch(name, most, wait_ns, lease_ns, consumer)
         if consumer and settings and settings.confirmations > 1:
-            fetch = Receive(name, consumer, most, wait_ns)
+            fetch = Receive(name, consumer, most, wait_ns, lease_ns)
         return http.Call(fetch, lambda answer: self._render_messages(name, answer, raw=raw))
 
     def _render_messages(self, name: str, answer: Answer, *, raw: bool) -> http.Response | http.Stream:
@@ -125,28 +129,14 @@ class Consuming:
     # ── Outcomes ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _confirm(self, request: http.Request, _: bytes) -> http.Response | http.Call | http.Calls:
-        alone = not request.body.lstrip().startswith(b"[")
-        if not alone and _are_too_many(request.body):
-            raise http.too_many_messages()
-        body = request.body
-        given = [http.decoded(_decode_confirmation, body)] if alone else http.decoded(_decode_confirmations, body)
-        if len(given) > limits.BATCH_MESSAGES_MAX:
-            raise http.too_many_messages(len(given))
-        if alone:
-            confirmation = given[0]
-            command = self._settle(confirmation)
-            if command is None:
-                return http.error_response(Reason.NO_MESSAGE)
-            return http.Call(command, lambda answer: _render_one(confirmation, answer))
-        found = [(confirmation, self._settle_of_many(confirmation)) for confirmation in given]
-        commands = [command for _, command in found if isinstance(command, Settle)]
-        if not commands:
-            return http.json_response(200, _render_all(found, ()))
-        return http.Calls(commands, lambda answers: http.json_response(200, _render_all(found, answers)))
+        return _each(request, _decode_confirmation, _decode_confirmations, self._settle, _settled)
+
+    def _extend(self, request: http.Request, _: bytes) -> http.Response | http.Call | http.Calls:
+        return _each(request, _decode_extension, _decode_extensions, self._lengthen, _extended)
 
     def _settle(self, confirmation: _Confirmation) -> Settle | None:
         place = self._place(confirmation.id)
-        result = confirmation.result.encode()
+        result, _ = given_bytes(confirmation.result, confirmation.result_base64, "result") or (b"", "")
         if len(result) > limits.RESULT_BYTES_MAX:
             raise ProtocolError(f"a result has at most {limits.RESULT_BYTES_MAX} bytes, got {len(result)}")
         consumer = None if confirmation.consumer is None else http.checked_text(confirmation.consumer, "consumer")
@@ -155,30 +145,10 @@ class Consuming:
             return None
         return Settle(*place, confirmation.outcome, consumer, confirmation.delivery, delay_ns, result)
 
-    def _settle_of_many(self, confirmation: _Confirmation) -> Settle | dict[str, Any]:
-        """The command for one entry of a list, or the error to answer it with."""
-        try:
-            return self._settle(confirmation) or _failed(confirmation, Reason.NO_MESSAGE, Reason.NO_MESSAGE.sentence)
-        except ProtocolError as error:
-            return _failed(confirmation, error.fault, str(error))
-
-    def _extend(self, request: http.Request, _: bytes) -> http.Response | http.Call:
-        extension = http.decoded(_decode_extension, request.body)
+    def _lengthen(self, extension: _Extension) -> Extend | None:
         place = self._place(extension.id)
         consumer = None if extension.consumer is None else http.checked_text(extension.consumer, "consumer")
-        if place is None:
-            return http.error_response(Reason.NO_MESSAGE)
-        command = Extend(*place, nanos_of(extension.seconds), consumer, extension.delivery)
-
-        def render(answer: Answer) -> http.Response:
-            if isinstance(answer, Refused):
-                return http.refusal(answer)
-            assert isinstance(answer, LeasedUntil)
-            return http.json_response(
-                200, {"id": extension.id, "visible_at": rfc3339_nanos(answer.visible_at).decode()}
-            )
-
-        return http.Call(command, render)
+        return place and Extend(*place, nanos_of(extension.seconds), consumer, extension.delivery)
 
     def _place(self, text: str) -> tuple[int, int] | None:
         """None for an id that was never given out."""
@@ -189,25 +159,7 @@ class Consuming:
         return place
 
 
-def _render_one(confirmation: _Confirmation, answer: Answer) -> http.Response:
-    if isinstance(answer, Refused):
-        return http.refusal(answer)
-    return http.json_response(200, _settled(confirmation, answer))
-
-
-def _render_all(
-    found: Sequence[tuple[_Confirmation, Settle | dict[str, Any]]], answers: Sequence[Answer]
-) -> list[dict[str, Any]]:
-    remaining = iter(answers)
-    return [
-        command if isinstance(command, dict) else _settled(confirmation, next(remaining))
-        for confirmation, command in found
-    ]
-
-
 def _settled(confirmation: _Confirmation, answer: Answer) -> dict[str, Any]:
-    if isinstance(answer, Refused):
-        return _failed(confirmation, answer.reason, answer.sentence)
     return {
         "id": confirmation.id,
         "outcome": confirmation.outcome,
@@ -215,5 +167,69 @@ def _settled(confirmation: _Confirmation, answer: Answer) -> dict[str, Any]:
     }
 
 
-def _failed(confirmation: _Confirmation, error: ErrorCode, sentence: str) -> dict[str, Any]:
-    return {"id": confirmation.id, "error": sentence, "code": error.code}
+def _extended(extension: _Extension, answer: Answer) -> dict[str, Any]:
+    assert isinstance(answer, LeasedUntil)
+    return {"id": extension.id, "visible_at": rfc3339_nanos(answer.visible_at).decode()}
+
+
+# ── One message or a list ─────────────────────────────────────────────────────────────────────────────────────
+
+_Entry = TypeVar("_Entry", _Confirmation, _Extension)
+_CommandOf = Callable[[_Entry], Command | None]  # None for an id that was never given out.
+_Shown = Callable[[_Entry, Answer], dict[str, Any]]
+
+
+def _each(
+    request: http.Request,
+    decode_one: Callable[[bytes], _Entry],
+    decode_many: Callable[[bytes], list[_Entry]],
+    command_of: _CommandOf[_Entry],
+    shown: _Shown[_Entry],
+) -> http.Response | http.Call | http.Calls:
+    """One entry is answered with its status, each entry of a list for itself."""
+    if not request.body.lstrip().startswith(b"["):
+        entry = http.decoded(decode_one, request.body)
+        command = command_of(entry)
+        if command is None:
+            return http.error_response(Reason.NO_MESSAGE)
+        return http.Call(command, lambda answer: _render_one(entry, answer, shown))
+    if _are_too_many(request.body):
+        raise http.too_many_messages()
+    entries = http.decoded(decode_many, request.body)
+    if len(entries) > limits.BATCH_MESSAGES_MAX:
+        raise http.too_many_messages(len(entries))
+    found = [(entry, _command_or_error(entry, command_of)) for entry in entries]
+    commands = [command for _, command in found if isinstance(command, Command)]
+    if not commands:
+        return http.json_response(200, _render_all(found, (), shown))
+    return http.Calls(commands, lambda answers: http.json_response(200, _render_all(found, answers, shown)))
+
+
+def _command_or_error(entry: _Entry, command_of: _CommandOf[_Entry]) -> Command | dict[str, Any]:
+    try:
+        return command_of(entry) or _failed(entry, Reason.NO_MESSAGE, Reason.NO_MESSAGE.sentence)
+    except ProtocolError as error:
+        return _failed(entry, error.fault, str(error))
+
+
+def _render_one(entry: _Entry, answer: Answer, shown: _Shown[_Entry]) -> http.Response:
+    return http.refusal(answer) if isinstance(answer, Refused) else http.json_response(200, shown(entry, answer))
+
+
+def _render_all(
+    found: Sequence[tuple[_Entry, Command | dict[str, Any]]], answers: Sequence[Answer], shown: _Shown[_Entry]
+) -> list[dict[str, Any]]:
+    remaining = iter(answers)
+    return [
+        command if isinstance(command, dict) else _entry(entry, next(remaining), shown) for entry, command in found
+    ]
+
+
+def _entry(entry: _Entry, answer: Answer, shown: _Shown[_Entry]) -> dict[str, Any]:
+    if isinstance(answer, Refused):
+        return _failed(entry, answer.reason, answer.sentence)
+    return shown(entry, answer)
+
+
+def _failed(entry: _Confirmation | _Extension, error: ErrorCode, sentence: str) -> dict[str, Any]:
+    return {"id": entry.id, "error": sentence, "code": error.code}

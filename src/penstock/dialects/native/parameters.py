@@ -6,6 +6,8 @@ import re
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
+import msgspec
+
 from penstock.dialects.wire.http import Request, whole_number
 from penstock.errors import ProtocolError
 from penstock.limits import NEVER_NS, SECOND_NS
@@ -34,6 +36,19 @@ def parameters(request: Request, *known: str) -> Given:
 
 def number(given: Given, name: str, low: int, high: int, default: int) -> int:
     return whole_number(given[name][0].encode(), name, low, high) if name in given else default
+
+
+def seconds(given: Given, name: str, high: float, *, above_0: bool = False) -> float | None:
+    """A number of seconds, or None if it is not given."""
+    if name not in given:
+        return None
+    try:
+        value = msgspec.convert(given[name][0], float, strict=False)
+    except msgspec.ValidationError:
+        value = -1.0
+    if not 0 <= value <= high or (above_0 and not value):
+        raise ProtocolError(f"{name} must be a number of seconds up to {high}")
+    return value
 
 
 def flag(given: Given, name: str, *, default: bool) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Annotated, NamedTuple, cast
@@ -10,7 +9,7 @@ from typing import Annotated, NamedTuple, cast
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from penstock.dialects.native.parameters import Given, number, parameters
+from penstock.dialects.native.parameters import Given, number, parameters, seconds
 from penstock.dialects.native.queue_document import checked_topic
 from penstock.dialects.wire.header_values import OCTETS, checked_media_type, content_type_of
 from penstock.dialects.wire.http import (
@@ -30,6 +29,7 @@ from penstock.dialects.wire.http import (
     segments_of,
     too_many_messages,
 )
+from penstock.dialects.wire.json_bodies import given_bytes
 from penstock.dialects.wire.json_bounds import longer_than
 from penstock.dialects.wire.kept_headers import TIMESTAMP, checked_headers, encode_headers
 from penstock.dialects.wire.times import nanos_of, producer_time
@@ -49,8 +49,7 @@ from penstock.model.commands import NewMessage, PublishOnce, PublishTopics
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 
-_TEXT = "text/plain; charset=utf-8"
-_JSON = "application/json"
+_TYPES = {"text": "text/plain; charset=utf-8", "json": "application/json", "bytes": OCTETS}
 # With these content types and no query, a body is a document. curl sends the last one by itself.
 _DOCUMENTS = (b"", b"application/json", b"application/x-www-form-urlencoded")
 
@@ -81,7 +80,6 @@ class MessageDocument(Struct, forbid_unknown_fields=True):
 _decode_one = msgspec.json.Decoder(MessageDocument).decode
 _decode_many = msgspec.json.Decoder(list[MessageDocument]).decode
 _are_too_many = longer_than(BATCH_MESSAGES_MAX)
-_decode_text = msgspec.json.Decoder(str).decode
 _encode_line = msgspec.json.Encoder().encode_lines
 
 
@@ -212,20 +210,11 @@ def message_of(document: MessageDocument) -> NewMessage:
 
 
 def _body_of(document: MessageDocument) -> tuple[bytes, str]:
-    """The body and its content type: a JSON string is text, any other JSON is stored as JSON."""
-    raw = bytes(document.message)
-    if document.message_base64 is not UNSET:
-        if raw:
-            raise ProtocolError("message and message_base64 are both given; give one")
-        try:
-            return b64decode(document.message_base64, validate=True), OCTETS
-        except ValueError:
-            raise ProtocolError("message_base64 is not base64") from None
-    if not raw:
+    """The body and its content type."""
+    given = given_bytes(document.message, document.message_base64, "message")
+    if given is None:
         raise ProtocolError("message is missing")
-    if raw.startswith(b'"'):
-        return _decode_text(raw).encode(), _TEXT
-    return raw, _JSON
+    return given[0], _TYPES[given[1]]
 
 
 def _from_parameters(request: Request, content_type: bytes) -> NewMessage:
@@ -241,23 +230,13 @@ def _from_parameters(request: Request, content_type: bytes) -> NewMessage:
         _one(given, "timestamp"),
         _one(given, "sender"),
         number(given, "priority", 0, UINT32_MAX, 0),
-        _seconds(given, "delay"),
-        _seconds(given, "expires"),
+        seconds(given, "delay", INT32_MAX),
+        seconds(given, "expires", INT32_MAX, above_0=True),
     )
 
 
 def _one(given: Given, name: str) -> str:
     return given[name][0] if name in given else ""
-
-
-def _seconds(given: Given, name: str) -> float | None:
-    if name not in given:
-        return None
-    kind = _Delay if name == "delay" else _Lifetime
-    try:
-        return msgspec.convert(given[name][0], kind, strict=False)
-    except msgspec.ValidationError:
-        raise ProtocolError(f"{name} must be a number of seconds up to {INT32_MAX}") from None
 
 
 def _new_message(

@@ -8,16 +8,19 @@ then a `message` that is a string is always the text that was stored, as it is i
 from __future__ import annotations
 
 import re
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
+
+from penstock.errors import ProtocolError
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+_decode_text = msgspec.json.Decoder(str).decode
 _escape = re.compile(rb"\\.")
 _string = re.compile(rb'"[^"]*"')
 # Up to 15 digits, and 99 as an exponent, are safe in a double.
@@ -25,6 +28,24 @@ _long_number = re.compile(rb"[0-9][0-9.eE+-]{15,}|[0-9.]+[eE][+-]?[0-9]{3,}")
 _number = re.compile(rb"[0-9][0-9.eE+-]*")
 _long_integer = re.compile(rb"(?<![0-9.eE+])[0-9]{16,}(?![0-9.eE])")
 _EXACT_INTEGER_MAX = 1 << 53
+
+
+def given_bytes(
+    raw: Raw, encoded: str | UnsetType, field: str
+) -> tuple[bytes, Literal["text", "json", "bytes"]] | None:
+    """What a request gives as JSON in a field, or in base64 in another: text is text, any other JSON is kept as it
+    was written. None if it gives neither. Raises `ProtocolError`."""
+    data = bytes(raw)
+    if encoded is not UNSET:
+        if data:
+            raise ProtocolError(f"{field} and {field}_base64 are both given; give one")
+        try:
+            return b64decode(encoded, validate=True), "bytes"
+        except ValueError:
+            raise ProtocolError(f"{field}_base64 is not base64") from None
+    if not data:
+        return None
+    return (_decode_text(data).encode(), "text") if data.startswith(b'"') else (data, "json")
 
 
 def text_or_base64(field: str, data: bytes) -> dict[str, Any]:
