@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from penstock.cli.exits import CommandError
 from penstock.cli.publish import chunks
 from tests.cli.conftest import Verb
 from tests.support.broker import Broker
+from tests.support.command_line import COMMAND, environment
 
 
 def bodies(broker: Broker, queue: str) -> list[str]:
@@ -68,7 +70,7 @@ def test_a_topic_takes_the_place_of_the_queue(verb: Verb) -> None:
         ((), "name a queue, or a --topic"),
         (("q", "@/nonexistent/file"), "/nonexistent/file cannot be read: No such file"),
         (("q", "x", "--header", "wrong"), "NAME=VALUE"),
-        (("q", "x", "--lines", "--key", "k"), "--key is for one message"),
+        (("q", "x", "--lines", "--key", "k"), "are for one message"),
     ],
 )
 def test_a_mistake_is_a_usage_error(verb: Verb, arguments: tuple[str, ...], complaint: str) -> None:
@@ -90,3 +92,19 @@ def test_lines_are_cut_wherever_the_pipe_cuts_them() -> None:
     assert [line for lines in chunks(OneByteAtATime(b"a\nbc\n\nd")) for line in lines] == [b"a", b"bc", b"", b"d"]
     with pytest.raises(CommandError, match="leave out --lines"):
         list(chunks(io.BytesIO(b"x" * (3 << 20))))
+
+
+def test_it_waits_until_the_message_is_done_and_prints_the_outcome(broker: Broker, queue: str) -> None:
+    url = "http://{}:{}".format(*broker.http)
+    command = [*COMMAND, "publish", queue, "2 + 2", "--wait", "done", "--url", url]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment()) as publish:
+        (message,) = broker.request("GET", f"/v1/queues/{queue}/messages?wait=20").json()
+        outcome = json.dumps({"id": message["id"], "outcome": "success", "result": "4"}).encode()
+        assert broker.request("POST", "/v1/confirm", body=outcome).status == 200
+        assert publish.communicate(timeout=30)[0] == f"{message['id']} success 4\n"
+    assert publish.returncode == 0
+
+
+def test_a_message_that_nobody_takes_in_time_has_its_exit_code(verb: Verb, queue: str) -> None:
+    ended = verb("publish", queue, "lonely", "--wait", "taken", "--timeout", "0.2")
+    assert ended.returncode == 7

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli import output
 
 if TYPE_CHECKING:
-    from penstock.client import Event, Found, Message
+    from penstock.client import Event, Found, Message, Outcome
 
 _PREVIEW_CHARACTERS = 60
 COLUMNS = ("queue", "sequence", "id", "status", "age", "receives", "message")
@@ -53,6 +53,22 @@ def document(message: Found | Message | Event) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value not in (None, "", (), {})} | body_fields(
         message.body
     )
+
+
+def outcome_document(outcome: Outcome) -> dict[str, Any]:
+    """What became of a message, with its result to the byte."""
+    result = {f"result{name.removeprefix('message')}": value for name, value in body_fields(outcome.body).items()}
+    return {
+        "state": outcome.state,
+        "outcome": outcome.outcome,
+        "consumer": outcome.consumer,
+        **(result if outcome.body else {}),
+    }
+
+
+def outcome_words(outcome: Outcome) -> list[str]:
+    """What became of a message, on the line of its id."""
+    return [outcome.outcome or "taken", *([preview(outcome.body, 1000)] if outcome.body else [])]
 
 
 def show(found: Iterable[Found], as_json: bool) -> int:

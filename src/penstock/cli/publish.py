@@ -8,11 +8,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Literal
 
 import typer
 
-from penstock.cli import output
+from penstock.cli import messages, output
 from penstock.cli.exits import CommandError, Exit
 from penstock.cli.session import Session, verb
 from penstock.limits import BODY_BYTES_MAX
@@ -39,8 +39,15 @@ def publish(
     expires: Annotated[float | None, typer.Option(min=0, help="Seconds until it expires.")] = None,
     header: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="May be repeated.")] = None,
     content_type: Annotated[str | None, typer.Option("--type", help="Such as application/json.")] = None,
+    wait: Annotated[
+        Literal["sync", "taken", "done"], typer.Option(help="On disk, taken by a consumer, or done.")
+    ] = "sync",
+    timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for that.")] = 30.0,
 ) -> None:
-    """Publish messages, and print their ids. When it ends, they are on disk."""
+    """Publish messages, and print their ids. When it ends, they are on disk.
+
+    With --wait done, the outcome and the result follow the id, and the exit code is 1 if it was no success.
+    """
     queue, source = _places(queue, message, topic)
     facts: dict[str, Any] = {
         "topics": topic,
@@ -51,14 +58,17 @@ def publish(
         "headers": _headers(header),
         "content_type": content_type,
     }
-    if lines and key:
-        raise CommandError("--key is for one message; with --lines all would have the same", Exit.USAGE)
+    if lines and (key or wait != "sync"):
+        raise CommandError("--key and --wait are for one message, not for --lines", Exit.USAGE)
     with session.client() as client, _opened(source) as stream:
         if lines:
             _publish_lines(session, client, stream, queue, facts)
         else:
             content = text_or_bytes(stream.read())
-            _print(session, [client.publish(queue, content, key=key, **facts)])
+            sent = client.publish(queue, content, key=key, wait=wait, timeout=timeout, **facts)
+            _print(session, [sent])
+            if wait == "done" and sent.outcome and not sent.outcome.success:
+                raise typer.Exit(Exit.FAILED)
 
 
 def _places(queue: str | None, message: str | None, topic: list[str] | None) -> tuple[str | None, str | None]:
@@ -147,9 +157,10 @@ def size_of(stream: BinaryIO) -> int | None:
 
 
 def _print(session: Session, sent: list[Sent]) -> None:
-    if session.as_json:
-        for each in sent:
-            output.emit({"id": each.id, "state": each.state, "queues": each.queues, "channels": each.channels})
-    else:
-        for each in sent:
-            print(each.id)
+    for each in sent:
+        outcome = each.outcome
+        if session.as_json:
+            found = {"id": each.id, "state": each.state, "queues": each.queues, "channels": each.channels}
+            output.emit(found | ({"outcome": messages.outcome_document(outcome)} if outcome else {}))
+        else:
+            print(each.id, *(messages.outcome_words(outcome) if outcome else []))

@@ -40,6 +40,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "top": Verb("top", "Watch queues fill and empty."),
         "queues": Verb("queues", "Make, change, empty and remove queues."),
         "channels": Verb("channels", "Make, change, empty and remove channels."),
+        "schedules": Verb("schedules", "Publish messages by the calendar or at an interval."),
     },
     "Spark and tables": {
         "pipeline": Verb("pipeline", "Fill a lake of tables with the events of a log."),
