@@ -1,4 +1,5 @@
-"""Everything that topics, outcomes, several confirmations, schedules, redrives and staging write to the log."""
+"""Everything that topics, outcomes, several confirmations, delays, schedules, redrives, staging and idempotency keys
+write to the log."""
 
 from __future__ import annotations
 
@@ -14,6 +15,8 @@ from penstock.storage.log.batch import RECORD_DTYPE
 from tests.support.broker import Broker
 from tests.support.event_history import call as tell
 from tests.support.event_history import make_queue
+from tests.support.working import wait_until
+from tests.wire.test_idempotency import post
 from tests.wire.test_redrive import redrive
 from tests.wire.test_staging import commit, stage
 from tests.wire.test_topics import call, channel, confirm, publish, take
@@ -37,6 +40,8 @@ def make_traffic(broker: Broker, rounds: int = 2) -> None:
         _vote(broker)
         _schedule(broker)
         _stage(broker, number)
+        _repeat(broker, number)
+    _recur(broker)
 
 
 def kinds_of(data: Path) -> set[Kind]:
@@ -127,3 +132,23 @@ def _stage(broker: Broker, number: int) -> None:
     assert commit(broker, query="orchard", batch=number, a=1).status == 200
     assert stage(broker, rows, query="orchard", batch=number + 1).status == 201
     assert broker.request("DELETE", f"/v1/stage/orchard/{number + 1}").status == 204
+
+
+def _repeat(broker: Broker, number: int) -> None:
+    """A publish that is sent twice with one key."""
+    document = {"object": "orders", "message": f"order {number}"}
+    first, second = (post(broker, f"order {number}", document).json() for _ in range(2))
+    assert first == second
+
+
+def _recur(broker: Broker) -> None:
+    """A schedule that publishes once, and then has no queue to publish to."""
+    make_queue(broker, "daily")
+    schedule = {"queue": "daily", "message": "good morning", "every": 1}
+    assert call(broker, "PUT", "/v1/schedules/morning", schedule).status == 201
+    assert call(broker, "POST", "/v1/schedules/morning/run").status == 201
+    assert call(broker, "DELETE", "/v1/queues/daily").status == 204
+    wait_until(
+        lambda: "last_error" in call(broker, "GET", "/v1/schedules/morning").json(), "a tick that brought no message"
+    )
+    assert call(broker, "DELETE", "/v1/schedules/morning").status == 204
