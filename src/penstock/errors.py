@@ -72,7 +72,7 @@ class Reason(ErrorCode):
     )
     NO_SCHEDULE = "no_schedule", 404, "the schedule does not exist: {}"
     NO_TIME_ZONE = "no_time_zone", 400, "the time zone does not exist: {}; use a name such as Europe/Berlin"
-    NEVER_RUNS = "never_runs", 400, "no day matches this cron expression: {}"
+    NEVER_RUNS = "never_runs", 400, "the schedule never runs: {}"
     TOO_MANY_SCHEDULES = "schedule_limit", 503, "schedule limit reached ({}); delete a schedule first"
     NOT_STAGED = "not_staged", 409, "the batch is not fully staged: {}"
     STAGING_FULL = "staging_full", 503, "staging area is full ({}); commit or drop a batch first", True

@@ -28,7 +28,7 @@ definitions = st.builds(
     queue=st.sampled_from(["stays", "goes"]),
     body=st.sampled_from([b"a", b"b"]),
     every_ns=st.integers(1, 40).map(lambda seconds: seconds * SECOND_NS),
-    start=st.sampled_from([0, 500 * SECOND_NS, 1_100 * SECOND_NS]),
+    start=st.sampled_from([None, 0, 500 * SECOND_NS, 1_100 * SECOND_NS]),
     catch_up=st.sampled_from(["one", "all", "none"]),
     paused=st.booleans(),
 )
@@ -160,7 +160,7 @@ class Schedules(RuleBasedStateMachine):
 def first_tick(definition: Schedule, now: int) -> int:
     """The first one after now, found by counting."""
     every_ns = definition.every_ns
-    tick = definition.start or now // SECOND_NS * SECOND_NS + every_ns
+    tick = now // SECOND_NS * SECOND_NS + every_ns if definition.start is None else definition.start
     while tick <= now:
         tick += every_ns
     return tick

@@ -101,7 +101,7 @@ _schedules: st.SearchStrategy[Schedule] = st.builds(
     cron=_texts,
     time_zone=_texts,
     every_ns=_i64,
-    start=_i64,
+    start=st.none() | _i64,
     catch_up=st.sampled_from(["one", "all", "none"]),
     paused=st.booleans(),
 )

@@ -31,12 +31,12 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     cron: str = ""  # Empty: at an interval.
     time_zone: str = "UTC"
     every_ns: Nanos = 0
-    start: Nanos = 0  # The interval is counted from here; 0: from when the schedule was set.
+    start: Nanos | None = None  # The interval is counted from here; absent: from when the schedule was set.
     catch_up: CatchUp = "one"  # What becomes of ticks that nobody was there for.
     paused: bool = False
 
     @property
-    def timing(self) -> tuple[str, str, Nanos, Nanos]:
+    def timing(self) -> tuple[str, str, Nanos, Nanos | None]:
         """All that decides when it runs."""
         return self.cron, self.time_zone, self.every_ns, self.start
 

@@ -88,10 +88,11 @@ def test_an_interval_runs_once_at_each_tick(rig: Rig) -> None:
 def test_a_start_says_when_intervals_begin(rig: Rig) -> None:
     put(rig, "later", start=START_NS + 25 * SECOND_NS)
     put(rig, "before", start=START_NS - 1_000_003 * SECOND_NS)
+    put(rig, "whole", start=0, every_ns=60 * SECOND_NS)
     assert shown(rig, "later").next == START_NS + 25 * SECOND_NS
     assert shown(rig, "before").next == START_NS + 7 * SECOND_NS
     pass_slowly(rig, 40)
-    assert planned(rig) == [7, 17, 25, 27, 35, 37]
+    assert planned(rig) == [7, 17, 20, 25, 27, 35, 37]
 
 
 def test_a_cron_expression_runs_in_its_zone(rig: Rig) -> None:
@@ -278,6 +279,13 @@ def test_a_zone_that_is_gone_stops_its_schedule_and_says_why(rig: Rig) -> None:
     assert found.error.startswith("the time zone does not exist: Europe/Berlin")
 
 
+def test_an_expression_of_another_version_stops_its_schedule_and_says_why(rig: Rig) -> None:
+    rig._apply([ScheduleSet(rig.now(), "odd", schedule(cron="L * * * *"), START_NS + SECOND_NS)])
+    rig.wait(300)
+    assert (shown(rig, "odd").next, shown(rig, "odd").missed) == (NEVER_NS, 1)
+    assert shown(rig, "odd").error.startswith("the minute of cron")
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [
@@ -286,6 +294,7 @@ def test_a_zone_that_is_gone_stops_its_schedule_and_says_why(rig: Rig) -> None:
         ({"queue": "", "topics": ("work.x", "rainy.x")}, Reason.IS_CHANNEL),
         ({"cron": "* * * * *", "time_zone": "Mars"}, Reason.NO_TIME_ZONE),
         ({"cron": "0 0 31 4 *"}, Reason.NEVER_RUNS),
+        ({"start": NEVER_NS}, Reason.NEVER_RUNS),
         ({"body": b"x" * (SCHEDULES_BYTES_MAX + 1)}, Reason.TOO_MANY_SCHEDULES),
     ],
 )

@@ -239,9 +239,9 @@ def _check(document: _Document) -> None:
         parse_cron(document.cron)
 
 
-def _start_of(document: _Document) -> Nanos:
+def _start_of(document: _Document) -> Nanos | None:
     """To the microsecond, as documents show it."""
-    return time_of(str(document.start), "start") // 1000 * 1000 if document.start != "" else 0
+    return time_of(str(document.start), "start") // 1000 * 1000 if document.start != "" else None
 
 
 def _written(schedule: Schedule) -> dict[str, Any]:
@@ -250,7 +250,7 @@ def _written(schedule: Schedule) -> dict[str, Any]:
         timing: dict[str, Any] = {"cron": schedule.cron, "time_zone": schedule.time_zone}
     else:
         timing = {"every": seconds(schedule.every_ns)}
-        timing |= {"start": rfc3339(schedule.start).decode()} if schedule.start else {}
+        timing |= {} if schedule.start is None else {"start": rfc3339(schedule.start).decode()}
     is_root = schedule.topics and schedule.object == schedule.topics[0].partition(".")[0]
     optional = {
         "object": None if is_root else schedule.object or None,

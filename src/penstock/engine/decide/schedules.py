@@ -16,7 +16,7 @@ from penstock.engine.decide.draft import Draft, RefusedError
 from penstock.engine.decide.publish_topics import publish_topics
 from penstock.engine.routing import roots
 from penstock.engine.schedules import Planned
-from penstock.errors import HistoryError, Reason
+from penstock.errors import HistoryError, ProtocolError, Reason
 from penstock.limits import (
     NEVER_NS,
     SCHEDULE_LATE_SECONDS,
@@ -63,7 +63,8 @@ def set_schedule(draft: Draft, command: SetSchedule) -> ScheduleDescription | Re
     else:
         following = next(_ticks(draft, wanted, None), NEVER_NS)
         if following == NEVER_NS:
-            return Refused(Reason.NEVER_RUNS, wanted.cron)
+            why = f"no day matches {wanted.cron}" if wanted.cron else "it starts after the year 2262"
+            return Refused(Reason.NEVER_RUNS, why)
     draft.events.append(ScheduleSet(draft.now, command.name, wanted, following))
     described = _description(before or Planned(command.name, wanted, following, following))
     return msgspec.structs.replace(described, definition=wanted, next=following, error="", is_new=before is None)
@@ -143,7 +144,7 @@ def _ticks(draft: Draft, schedule: Schedule, first: Nanos | None) -> Iterator[Na
 
 def _first_of_interval(schedule: Schedule, now: Nanos) -> Nanos:
     """The first tick after now. Without a start, ticks are at whole seconds."""
-    start = schedule.start or now - now % SECOND_NS + schedule.every_ns
+    start = now - now % SECOND_NS + schedule.every_ns if schedule.start is None else schedule.start
     return start if start > now else now + schedule.every_ns - (now - start) % schedule.every_ns
 
 
@@ -172,6 +173,8 @@ def run_due(draft: Draft, _: RunDue) -> Done:
             _catch_up(draft, planned)
         except RefusedError as error:  # Its time zone is not known any more.
             _skip(draft, planned, NEVER_NS, 1, error.refused.sentence)
+        except ProtocolError as error:  # Another version has taken its cron expression, this one does not.
+            _skip(draft, planned, NEVER_NS, 1, str(error))
     return _DONE
 
 
