@@ -58,6 +58,16 @@ def test_a_message_has_all_that_it_was_published_with(client: Client) -> None:
     assert message.created.tzinfo is not None
 
 
+def test_headers_come_back_and_results_may_be_bytes(client: Client) -> None:
+    client.queues.create("client-headers")
+    sent = client.publish("client-headers", "x", headers={"trace": "7f"})
+    (message,) = client.receive("client-headers", lease=300)
+    assert message.headers == {"trace": "7f"}
+    assert (message.visible_at - message.created).total_seconds() > 250
+    message.confirm(b"\xff")
+    assert sent.result().body == b"\xff"
+
+
 def test_a_message_that_is_confirmed_is_gone_and_one_that_is_given_back_comes_again(client: Client) -> None:
     client.queues.create("client-settled")
     client.publish_many("client-settled", ["confirmed", "given back"])

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from penstock.client.encoding import PublishDocument, content_of, encode, query, result_text
+from penstock.client.encoding import PublishDocument, content_of, encode, query, result_fields
 from penstock.client.results import MessageFacts
 from penstock.dialects.native.publish import MessageDocument, message_of
 from penstock.dialects.wire.json_bodies import message_field
@@ -66,9 +66,17 @@ def test_a_delivered_body_is_read_to_the_byte(body: bytes) -> None:
     assert msgspec.json.decode(encode(document), type=MessageFacts).body == body
 
 
-@pytest.mark.parametrize(("result", "text"), [(None, ""), ("done", "done"), ({"a": 1}, '{"a":1}'), (b"x", "x")])
-def test_results_are_text(result: object, text: str) -> None:
-    assert result_text(result) == text
+@pytest.mark.parametrize(
+    ("result", "fields"),
+    [
+        (None, {}),
+        ("done", {"result": "done"}),
+        ({"a": 1}, {"result": '{"a":1}'}),
+        (b"\xff", {"result_base64": "/w=="}),
+    ],
+)
+def test_results_are_text_or_bytes(result: object, fields: dict[str, str]) -> None:
+    assert result_fields(result) == fields
 
 
 def test_a_query_leaves_out_what_is_not_given() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from penstock import AsyncClient, Client
 from penstock.client import errors
 from tests.support.broker import Broker
+from tests.support.certificates import self_signed
 from tests.support.endpoint import Endpoint, HangUp, Pushed, answer
 
 Forward = Callable[[Pushed], bytes]
@@ -110,6 +112,17 @@ def test_an_answer_of_something_else_is_named(endpoint: Endpoint) -> None:
 def test_an_address_that_is_none_is_refused_at_once() -> None:
     with pytest.raises(errors.BadRequest, match="use http://HOST:PORT"):
         Client("localhost:7843")
+
+
+def test_a_certificate_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    context, certificate = self_signed(tmp_path)
+    with Endpoint(answer(200, "", b"green"), tls=context) as endpoint:
+        url = f"https://127.0.0.1:{endpoint.port}"
+        with Client(url) as client, pytest.raises(errors.Unavailable, match=r"is not trusted.*SSL_CERT_FILE"):
+            client.health()
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+        with Client(url) as client:
+            assert client.health().color == "green"
 
 
 def test_one_connection_carries_all_publishes_and_idle_ones_are_used_again(endpoint: Endpoint) -> None:

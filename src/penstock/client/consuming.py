@@ -25,7 +25,7 @@ class Source(Protocol[M]):
     """What the loop needs of a client."""
 
     async def receive(
-        self, queue: str, max: int = 1, *, wait: float = 20, consumer: str | None = None
+        self, queue: str, max: int = 1, *, wait: float = 20, lease: float | None = None, consumer: str | None = None
     ) -> list[M]: ...
     async def settle(
         self, message: M, outcome: OutcomeName, *, result: object = None, delay: float | None = None
@@ -34,10 +34,17 @@ class Source(Protocol[M]):
 
 
 async def consumed(
-    source: Source[M], session: Session, queue: str, prefetch: int, idle: float | None, consumer: str | None
+    source: Source[M],
+    session: Session,
+    queue: str,
+    prefetch: int,
+    idle: float | None,
+    lease: float | None,
+    consumer: str | None,
 ) -> AsyncGenerator[list[M], None]:
     """The messages of a queue, one on each page: the next one is asked for when the last one is done."""
-    lease = (await session.get(path("queues", queue), Queue)).visibility_timeout
+    if lease is None:
+        lease = (await session.get(path("queues", queue), Queue)).visibility_timeout
     async with aclosing(_Consumer(source, queue, prefetch, lease, consumer).messages(idle)) as messages:
         async for message in messages:
             yield [message]
@@ -89,7 +96,7 @@ class _Consumer(Generic[M]):
     async def _fetch(self, idle: float | None) -> list[M]:
         wait = 20 if idle is None else min(20, idle)
         count = max(1, self._prefetch - len(self._ahead))
-        return await self._source.receive(self._queue, count, wait=wait, consumer=self._consumer)
+        return await self._source.receive(self._queue, count, wait=wait, lease=self._lease, consumer=self._consumer)
 
     async def _fetched(self) -> None:
         assert self._fetching is not None

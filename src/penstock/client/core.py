@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from math import ceil
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
 import msgspec
@@ -21,7 +22,7 @@ from penstock.client import errors
 from penstock.client.administration import AsyncChannels, AsyncQueues
 from penstock.client.batches import Batches
 from penstock.client.consuming import consumed
-from penstock.client.encoding import OutcomeName, PublishDocument, content_of, encode, path, query, result_text
+from penstock.client.encoding import OutcomeName, PublishDocument, content_of, encode, path, query
 from penstock.client.events import event_pages
 from penstock.client.jobs import finished
 from penstock.client.pages import Pages
@@ -29,7 +30,8 @@ from penstock.client.results import Confirmed, Event, Found, Health, Job, Messag
 from penstock.client.schedules import AsyncSchedules
 from penstock.client.search import found_pages
 from penstock.client.session import Session
-from penstock.client.transport import Reply, Request
+from penstock.client.settling import Settling
+from penstock.client.transport import Request
 from penstock.client.waiting import Waits
 from penstock.limits import LONG_POLL_SECONDS_MAX
 
@@ -58,7 +60,7 @@ class Core(Generic[S, M]):
         self._decode_sent = msgspec.json.Decoder(list[self.sent_type]).decode  # type: ignore[name-defined]
         self._decode_messages = msgspec.json.Decoder(list[self.message_type]).decode  # type: ignore[name-defined]
         self._outboxes: dict[tuple[str | None, float], Batches[S]] = {}
-        self._confirmations: Batches[Confirmed | errors.ClientError] | None = None
+        self._settling = Settling(self._session)
         self._waits: dict[Until, Waits] = {
             "taken": Waits(self._session, "taken"),
             "done": Waits(self._session, "done"),
@@ -76,8 +78,7 @@ class Core(Generic[S, M]):
         try:
             for outbox in self._outboxes.values():
                 await outbox.finish()
-            if self._confirmations:
-                await self._confirmations.finish()
+            await self._settling.finish()
         finally:
             for waits in self._waits.values():
                 waits.close()
@@ -199,28 +200,30 @@ class Core(Generic[S, M]):
         max: int = 1,
         *,
         wait: float = LONG_POLL_SECONDS_MAX,
+        lease: float | None = None,
         consumer: str | None = None,
     ) -> list[M]:
-        """Take up to `max` messages of a queue or channel; wait so many seconds for a first one.
+        """Take up to `max` messages of a queue or channel; wait so many whole seconds for a first one.
 
         `for message in client.receive("orders", 10): message.confirm()`
 
-        Each message is leased to this consumer. If it is neither confirmed nor given back before its lease ends,
-        another consumer gets it.
+        Each message is leased to this consumer, for `lease` seconds or for as long as the queue says. If it is
+        neither confirmed nor given back before its lease ends, another consumer gets it.
         """
         loop = asyncio.get_running_loop()
         end = loop.time() + wait
         consumer = consumer or self._session.name
         while True:
-            seconds = min(int(-(-(end - loop.time()) // 1)), LONG_POLL_SECONDS_MAX)
-            messages = await self._receive(queue, max, seconds, consumer)
+            seconds = min(ceil(end - loop.time()), LONG_POLL_SECONDS_MAX)
+            messages = await self._receive(queue, max, seconds if seconds > 0 else 0, lease, consumer)
             if messages or loop.time() >= end:
                 return messages
 
-    async def _receive(self, queue: str, count: int, seconds: int, consumer: str | None) -> list[M]:
-        seconds = 0 if seconds < 0 else seconds
-        target = path("queues", queue, "messages") + query(max=count, wait=seconds, consumer=consumer, raw=True)
-        request = Request("GET", target)
+    async def _receive(
+        self, queue: str, count: int, seconds: int, lease: float | None, consumer: str | None
+    ) -> list[M]:
+        wanted = query(max=count, wait=seconds, lease=lease, consumer=consumer, raw=True)
+        request = Request("GET", path("queues", queue, "messages") + wanted)
         reply = await self._session.ask(request, self._session.timeout + seconds)
         messages = cast("list[M]", self._session.decoded(request, reply, self._decode_messages))
         for message in messages:
@@ -228,7 +231,13 @@ class Core(Generic[S, M]):
         return messages
 
     def consume(
-        self, queue: str, *, prefetch: int = 16, idle: float | None = None, consumer: str | None = None
+        self,
+        queue: str,
+        *,
+        prefetch: int = 16,
+        idle: float | None = None,
+        lease: float | None = None,
+        consumer: str | None = None,
     ) -> Pages[M]:
         """Loop over the messages of a queue or channel.
 
@@ -239,62 +248,24 @@ class Core(Generic[S, M]):
         fetched ahead are given back. Leases of messages that the loop holds are extended while it runs. With `idle`,
         the loop ends when no message came for so many seconds.
         """
-        return Pages(consumed(self, self._session, queue, prefetch, idle, consumer or self._session.name))
+        return Pages(consumed(self, self._session, queue, prefetch, idle, lease, consumer or self._session.name))
 
     async def confirm_many(self, messages: Iterable[M]) -> list[Confirmed]:
         """Confirm messages: they are done with.
 
         `client.confirm_many(client.receive("orders", 100))`
         """
-        return list(await asyncio.gather(*[self._settle(message, "success") for message in messages]))
+        return list(await asyncio.gather(*[self._settling.settle(message, "success") for message in messages]))
 
     async def settle(
         self, message: M, outcome: OutcomeName, *, result: object = None, delay: float | None = None
     ) -> Confirmed:
         """Report an outcome for a message: what its methods `confirm`, `retry`, … do."""
-        return await self._settle(message, outcome, result, delay)
-
-    async def _settle(
-        self, message: M, outcome: OutcomeName, result: object = None, delay: float | None = None
-    ) -> Confirmed:
-        document = message.lease | {"outcome": outcome}
-        if outcome == "retry":
-            # Only this delivery is given back: the next one may be somebody else's.
-            document |= {"delivery": message.receives} | ({"delay": delay} if delay is not None else {})
-        if text := result_text(result):
-            document["result"] = text
-        if self._confirmations is None:
-            self._confirmations = Batches(self._confirm_list)
-        found = await self._confirmations.add(encode(document))
-        if isinstance(found, errors.ClientError):
-            raise found
-        message.settle()
-        return found
-
-    async def _confirm_list(self, body: bytes, since: float) -> list[Confirmed | errors.ClientError]:
-        request = Request("POST", "/v1/confirm", body, pipelined=True)
-        reply = await self._session.ask(request, since=since)
-        entries = self._session.decoded(request, reply, _decode_confirmations)
-        return [self._confirmed(request, reply, entry) for entry in entries]
-
-    def _confirmed(self, request: Request, reply: Reply, entry: _Confirmation) -> Confirmed | errors.ClientError:
-        if not entry.code:
-            # What an attempt of ours has settled is a success, also if its answer was lost.
-            return Confirmed(entry.id, entry.outcome, entry.discarded and not reply.repeated)
-        if reply.repeated and entry.code == "lease_gone":
-            return Confirmed(entry.id, entry.outcome)
-        document = {"error": entry.error, "code": entry.code}
-        status = 404 if entry.code == "no_message" else 409 if entry.code == "lease_gone" else 400
-        return errors.refused(
-            status, document, f"{self._session.transport.describe(request)}, message {entry.id},", None
-        )
+        return await self._settling.settle(message, outcome, result, delay)
 
     async def extend(self, message: M, seconds: float) -> None:
         """Let the lease of a message run so long from now."""
-        document = message.lease | {"seconds": seconds, "delivery": message.receives}
-        request = Request("POST", "/v1/extend", encode(document), pipelined=True)
-        reply = await self._session.ask(request)
-        message.visible_at = self._session.decoded(request, reply, _decode_extended).visible_at
+        await self._settling.extend(message, seconds)
 
     # ── Waiting ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -415,21 +386,3 @@ class Core(Generic[S, M]):
     async def metrics(self) -> str:
         """The broker's figures in the text format of Prometheus."""
         return (await self._session.ask(Request("GET", "/metrics"))).answer.body.decode()
-
-
-class _Confirmation(msgspec.Struct):
-    """One entry of the answer to a list of confirmations."""
-
-    id: str
-    outcome: str = ""
-    discarded: bool = False
-    error: str = ""
-    code: str = ""
-
-
-class _Extended(msgspec.Struct):
-    visible_at: Any
-
-
-_decode_confirmations = msgspec.json.Decoder(list[_Confirmation]).decode
-_decode_extended = msgspec.json.Decoder(_Extended).decode

@@ -48,13 +48,13 @@ def content_of(message: object, content_type: str | None) -> tuple[str | Raw | U
     return Raw(raw), UNSET, content_type or ""
 
 
-def result_text(result: object) -> str:
-    """A result as the broker keeps it: text is text, anything else is JSON. Nothing is nothing."""
+def result_fields(result: object) -> dict[str, str]:
+    """A result as the broker takes it: text is text, bytes are bytes, anything else is JSON. None is none."""
     if result is None:
-        return ""
-    if isinstance(result, str):
-        return result
-    return result.decode() if isinstance(result, bytes) else encode(result).decode()
+        return {}
+    if isinstance(result, bytes | bytearray | memoryview):
+        return {"result_base64": b64encode(result).decode("ascii")}
+    return {"result": result if isinstance(result, str) else encode(result).decode()}
 
 
 def body_of(text: str | UnsetType, in_base64: str | UnsetType) -> bytes:

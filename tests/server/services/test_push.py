@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import shutil
-import ssl
-import subprocess
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -32,6 +29,7 @@ from penstock.server.writer.loop import Loop
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.memory import MemoryLog
 from penstock.storage.port import Progress
+from tests.support.certificates import self_signed
 from tests.support.endpoint import OK, Endpoint, HangUp, Pushed, answer
 from tests.support.live_loop import a_loop, ask
 
@@ -460,20 +458,6 @@ def test_large_bodies_arrive_whole(log: SegmentLog) -> None:
                 assert all([(await came(endpoint)).body == body for _ in range(8)])
 
     asyncio.run(scenario())
-
-
-def self_signed(folder: Path) -> tuple[ssl.SSLContext, Path]:
-    """What an endpoint on 127.0.0.1 shows, and the certificate to trust it by."""
-    program = shutil.which("openssl")
-    if program is None:
-        pytest.skip("openssl is not there to make a certificate with")
-    key, certificate = folder / "key.pem", folder / "certificate.pem"
-    made = [program, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    made += ["-subj", "/CN=endpoint", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2"]
-    subprocess.run([*made, "-keyout", key, "-out", certificate], check=True, capture_output=True)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(certificate, key)
-    return context, certificate
 
 
 def test_tls_with_an_authority_that_is_trusted(

@@ -1,0 +1,102 @@
+"""The loop over the messages of a queue: leases that are kept, and what happens when it is left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from penstock import AsyncClient, Client
+from tests.support.broker import Broker
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Client]:
+    with Client(broker.url, timeout=10) as client:
+        yield client
+
+
+def test_a_slow_loop_keeps_the_leases_of_what_it_holds(client: Client) -> None:
+    client.queues.create("consume-slow", visibility_timeout=1)
+    client.publish_many("consume-slow", ["a", "b", "c"])
+    receives = []
+    for message in client.consume("consume-slow", idle=0):
+        receives.append(message.receives)
+        if len(receives) == 1:
+            assert client.receive("consume-slow", wait=3) == []  # For longer than a lease.
+    assert receives == [1, 1, 1]
+    assert client.queues.get("consume-slow").status.messages == 0
+
+
+def test_a_loop_that_is_broken_off_gives_everything_back(client: Client) -> None:
+    client.queues.create("consume-break")
+    client.publish_many("consume-break", ["a", "b", "c"])
+    for message in client.consume("consume-break"):
+        message.confirm()
+        break
+    status = client.queues.get("consume-break").status
+    assert (status.ready, status.leased) == (2, 0)
+
+
+def test_messages_that_come_while_the_loop_waits_are_delivered(client: Client) -> None:
+    client.queues.create("consume-wait")
+    client.publish("consume-wait", "1")
+    seen = []
+    for message in client.consume("consume-wait", idle=1):
+        seen.append(message.text)
+        if len(seen) < 4:
+            client.publish("consume-wait", str(len(seen) + 1))
+    assert seen == ["1", "2", "3", "4"]
+
+
+def test_a_settled_message_is_left_alone(client: Client) -> None:
+    client.queues.create("consume-settled")
+    client.publish("consume-settled", "x")
+    receives = []
+    for message in client.consume("consume-settled", idle=1):
+        receives.append(message.receives)
+        if message.receives == 1:
+            message.retry()
+    assert receives == [1, 2]
+
+
+def test_an_asynchronous_loop_that_fails_gives_everything_back(broker: Broker) -> None:
+    async def work(client: AsyncClient) -> None:
+        async for _ in client.consume("consume-fails"):
+            raise ValueError
+
+    async def run() -> list[str]:
+        async with AsyncClient(broker.url) as client:
+            await client.queues.create("consume-fails")
+            await client.publish_many("consume-fails", ["a", "b"])
+            with pytest.raises(ValueError):  # noqa: PT011 - It has no text.
+                await work(client)
+            taken = await client.receive("consume-fails", 1, wait=10)
+            taken += await client.receive("consume-fails", 2, wait=10)
+            return sorted(message.text for message in taken)
+
+    assert asyncio.run(run()) == ["a", "b"]
+
+
+def test_a_loop_that_is_cancelled_gives_everything_back(broker: Broker) -> None:
+    async def run() -> tuple[int, int]:
+        async with AsyncClient(broker.url) as client:
+            await client.queues.create("consume-cancelled")
+            await client.publish_many("consume-cancelled", ["a", "b"])
+            begun = asyncio.Event()
+
+            async def work() -> None:
+                async for _ in client.consume("consume-cancelled"):
+                    begun.set()
+                    await asyncio.Event().wait()
+
+            task = asyncio.create_task(work())
+            await begun.wait()
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            first = await client.receive("consume-cancelled", 1, wait=10)
+            second = await client.receive("consume-cancelled", 1, wait=10)
+            return len(first), len(second)
+
+    assert asyncio.run(run()) == (1, 1)
