@@ -126,6 +126,9 @@ def description_of_one_queue() -> dict[str, Any]:
     paths["/v1/search"]["get"]["parameters"][0]["schema"] = known
     paths["/v1/schedule"]["get"]["parameters"][0]["schema"] = known
     schemas["RedriveOrder"]["properties"]["from"] = known
+    schemas["ScheduleSettings"]["properties"]["queue"] = known
+    for path in ("/v1/schedules/{name}", "/v1/schedules/{name}/run"):
+        paths[path]["parameters"][0]["schema"] = known
     for method in ("get", "post"):
         paths["/messages/{target}"][method]["parameters"][0]["schema"] = known
     schemas["KnownPolicy"] = copy.deepcopy(schemas["RedrivePolicy"])
@@ -153,6 +156,8 @@ def busy_queue(broker: Broker) -> None:
     broker.request("DELETE", f"/queues/{BUSY}")
     broker.create_queue(BUSY, visibility_timeout=0)
     assert broker.request("POST", f"/messages/{BUSY}", body=b"always there").status == 201
+    schedule = {"queue": BUSY, "cron": "@yearly", "message": "again"}
+    assert broker.request("PUT", f"/v1/schedules/{BUSY}", body=json.dumps(schedule).encode()).status in (200, 201)
 
 
 @any_queue.parametrize()
