@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from penstock.client.errors import Conflict, NotFound, QueueNotFound
+from penstock.client.errors import Conflict, NotFound, QueueNotFound, Timeout
+from penstock.client.results import Outcome
 from penstock.client.runner import Blocking, blocking
 from penstock.worker import payload
 from penstock.worker.context import Progress
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 Status = Literal["waiting", "delayed", "running", "done", "failed", "cancelled"]
 
 _STATUSES: dict[str, Status] = {"ready": "waiting", "delayed": "delayed", "leased": "running"}
-_LOOK_SECONDS_FIRST = 0.02
-_LOOK_SECONDS_LONGEST = 0.5
 
 
 class _Document(Struct):
@@ -31,7 +29,6 @@ class _Document(Struct):
     state: str
     success: bool = False
     failed: str | None = None
-    events: list[dict[str, Any]] = []
 
 
 class AsyncHandle:
@@ -49,14 +46,10 @@ class AsyncHandle:
 
     async def result(self, timeout: float | None = None) -> Any:
         """What the task returned. Raises `JobFailed` if the job has ended without success, and TimeoutError."""
-        try:
-            async with asyncio.timeout(timeout):
-                document = await self._ended()
-        except TimeoutError:
-            raise TimeoutError(f"job {self.id} of task {self.task} has not ended within {timeout:g} s") from None
-        if _status(document) == "done":
-            return payload.decode_result(_result(document), self._kind)
-        raise JobFailed(await self._explain(_status(document)))
+        outcome = await self._outcome(timeout)
+        if not outcome.success:
+            raise JobFailed(await self._explain(outcome.outcome or ""))
+        return payload.decode_result(outcome.text, self._kind)
 
     async def cancel(self) -> bool:
         """Take the job away if it has not begun. False: it runs or has ended."""
@@ -77,17 +70,23 @@ class AsyncHandle:
     async def _document(self) -> _Document:
         return msgspec.convert(await self._app.client().message(self.id), _Document)
 
-    async def _ended(self) -> _Document:
-        pause = _LOOK_SECONDS_FIRST
-        while _status(document := await self._document()) not in ("done", "failed", "cancelled"):
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.5, _LOOK_SECONDS_LONGEST)
-        return document
+    async def _outcome(self, timeout: float | None) -> Outcome:
+        client = self._app.client()
+        while True:
+            try:
+                return (await client.wait([self.id], "done", timeout))[0]
+            except Timeout:
+                if timeout is not None:
+                    raise TimeoutError(
+                        f"job {self.id} of task {self.task} has not ended within {timeout:g} s"
+                    ) from None
 
-    async def _explain(self, status: Status) -> str:
-        last = await self.progress() if status == "failed" else None
-        why = f": {last.text}" if last and last.failed else ""
-        return f"job {self.id} of task {self.task} has {status}{why}".replace("has cancelled", "was cancelled")
+    async def _explain(self, outcome: str) -> str:
+        subject = f"job {self.id} of task {self.task}"
+        if outcome == "deleted":
+            return f"{subject} was cancelled"
+        last = await self.progress()
+        return f"{subject} has failed: {last.text if last and last.failed else outcome}"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(id={self.id!r}, task={self.task!r})"
@@ -122,7 +121,3 @@ def _status(document: _Document) -> Status:
     if document.success:
         return "done"
     return "cancelled" if document.state == "D" else "failed"
-
-
-def _result(document: _Document) -> str:
-    return next((str(event["result"]) for event in reversed(document.events) if "result" in event), "")

@@ -14,6 +14,7 @@ from penstock.client.errors import Timeout, Unavailable
 from penstock.client.results import Queue
 from penstock.worker.app import App
 from penstock.worker.errors import TaskError
+from penstock.worker.recurrence import put_schedules
 from penstock.worker.runtime.children import Children
 from penstock.worker.runtime.execution import Execution
 from penstock.worker.runtime.fetching import Fetcher
@@ -100,12 +101,15 @@ class Worker:
             logger.info("stopped")
 
     async def _prepare(self) -> dict[str, Queue]:
-        """Make the queues, however long the broker takes to be there."""
+        """Make queues and schedules, however long the broker takes to be there."""
         while not self._asked_to_stop.is_set():
             try:
-                return {queue: await self._app.declare(queue) for queue in self._queues}
+                queues = {queue: await self._app.declare(queue) for queue in self._queues}
+                await put_schedules(self._app, queues)
             except (Unavailable, Timeout) as error:
                 logger.warning("cannot reach the broker; trying again", extra={"error": str(error)})
+            else:
+                return queues
         return {}
 
     async def _work(self, queues: dict[str, Queue], threads: Threads, children: Children | None) -> None:
