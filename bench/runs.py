@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import client, deep, history, idle, machine, push, report, spectator, topics, wake
+from bench import client, deep, history, idle, machine, push, report, spectator, topics, wake, worker
 
 Found = dict[str, float]
 
@@ -26,6 +26,7 @@ RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
     "push": (push.push, push.MESSAGES),
     "history": (history.history, history.KEYS),
     "client": (client.client, client.MESSAGES),
+    "worker": (worker.worker, worker.JOBS),
 }
 
 
