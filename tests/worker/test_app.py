@@ -10,6 +10,7 @@ from itertools import pairwise
 
 import pytest
 
+from penstock.embedded import LocalBroker
 from penstock.worker import App, JobFailed, Reject, Retry, TaskError, current_job
 from tests.support.broker import Broker
 from tests.support.working import url_of, wait_until, working
@@ -19,7 +20,7 @@ JSON = {"Content-Type": "application/json"}
 
 @pytest.fixture
 def app(broker: Broker, request: pytest.FixtureRequest) -> App:
-    name = request.node.name.replace("_", "-")[:60]
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)[:80]
     return App(url_of(broker), name=name)
 
 
@@ -90,6 +91,22 @@ def test_a_job_fails_for_good_after_its_last_attempt_and_says_why(app: App) -> N
         with pytest.raises(JobFailed, match="has failed: ValueError: always"):
             job.result(20)
         assert job.status() == "failed"
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()], ids=repr)
+def test_whatever_a_task_raises_the_worker_goes_on(app: App, error: BaseException) -> None:
+    @app.task(retries=0)
+    async def leave() -> None:
+        raise error
+
+    @app.task
+    def leave_a_thread() -> None:
+        raise error
+
+    with working(app):
+        for task in (leave, leave_a_thread):
+            with pytest.raises(JobFailed, match=type(error).__name__):
+                task.send().result(20)
 
 
 def test_reject_and_no_retry_end_a_job_at_the_first_attempt(app: App) -> None:
@@ -339,6 +356,20 @@ def test_two_tasks_with_one_name_and_unknown_options_are_refused(app: App) -> No
         app.task(name="once")(lambda: None)
     with pytest.raises(TaskError, match="unknown options: retry"):
         app.task(name="other", retry=5)(lambda: None)  # type: ignore[call-overload]
+
+
+def test_an_app_can_use_another_broker_in_each_test(penstock: LocalBroker) -> None:
+    app = App("http://127.0.0.1:1")
+
+    @app.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    app.connect_to(penstock.url)
+    job = double.send(21)
+    app.worker(burst=True).run()
+    assert job.result(5) == 42
+    app.close()
 
 
 def test_there_is_no_current_job_outside_of_a_worker() -> None:

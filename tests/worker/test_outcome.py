@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.limits import RESULT_BYTES_MAX
 from penstock.worker.errors import LeaseLost, Reject, Retry, TimeLimit
 from penstock.worker.outcome import AT_ONCE_SECONDS, Outcome, Stopping, raised, returned
 
@@ -18,6 +19,12 @@ def test_a_result_that_is_not_json_fails_without_another_attempt() -> None:
         "invalid",
         "the result of add cannot be stored as JSON: Encoding objects of type object is unsupported",
     )
+
+
+def test_a_result_that_is_too_large_fails_without_another_attempt() -> None:
+    outcome = returned("read", "ß" * RESULT_BYTES_MAX)
+    assert outcome.what == "invalid"
+    assert outcome.error == "the result of read has 2097154 bytes; at most 1048576 are stored"
 
 
 @pytest.mark.parametrize(

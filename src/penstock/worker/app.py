@@ -161,8 +161,10 @@ class App:
 
     # ── The broker ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def connect_to(self, url: str | None, token: str | None) -> None:
+    def connect_to(self, url: str | None, token: str | None = None) -> None:
         """Use another broker from now on. None: leave it as it is."""
+        self.close()
+        self._declared.clear()
         self._url, self._token = url or self._url, token or self._token
 
     def client(self) -> AsyncClient:

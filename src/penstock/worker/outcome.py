@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from penstock.errors import PenstockError
+from penstock.limits import RESULT_BYTES_MAX
 from penstock.worker import payload
 from penstock.worker.errors import LeaseLost, Reject, Retry
 
@@ -29,11 +30,16 @@ class Outcome(Struct, omit_defaults=True):
 
 
 def returned(task: str, result: Any) -> Outcome:
+    # If it cannot be stored, another attempt would do the work again, and fail again.
     try:
-        return Outcome("success", payload.encode_result(result))
+        encoded = payload.encode_result(result)
     except (TypeError, ValueError, OverflowError) as error:
-        # Another attempt would do the work again, and fail again.
         return Outcome("invalid", error=f"the result of {task} cannot be stored as JSON: {error}")
+    if (size := len(encoded.encode())) > RESULT_BYTES_MAX:
+        return Outcome(
+            "invalid", error=f"the result of {task} has {size} bytes; at most {RESULT_BYTES_MAX} are stored"
+        )
+    return Outcome("success", encoded)
 
 
 def raised(error: BaseException, no_retry: tuple[type[BaseException], ...] = ()) -> Outcome:

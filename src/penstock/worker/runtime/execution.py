@@ -64,12 +64,12 @@ class Execution:
                 reason = TimeLimit(f"{task.name} took longer than its timeout of {seconds:g} s")
                 timer = self._loop.call_later(seconds, held.stop, reason)
             return await self._call(task, call, job, as_json=as_json)
-        except asyncio.CancelledError:
-            if job.stopped is None:
+        except asyncio.CancelledError as error:
+            if job.stopped is None and _is_cancelled():
                 raise
             _resume()
-            return raised(job.stopped)
-        except Exception as error:
+            return raised(job.stopped or error)
+        except BaseException as error:  # SystemExit too: it ends a job, not the worker.
             return raised(job.stopped or error, task.no_retry)
         finally:
             if timer is not None:
@@ -112,9 +112,14 @@ def _begun(held: Held, outcome: Outcome) -> Outcome:
     return outcome
 
 
+def _is_cancelled() -> bool:
+    """Whether somebody has cancelled the runner. If not, the function has raised this error of its own accord."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 def _resume() -> None:
     """The cancellation was meant for the function of the job. Its runner goes on, and settles the job."""
     task = asyncio.current_task()
-    assert task is not None
-    while task.cancelling():
+    while task is not None and task.cancelling():
         task.uncancel()

@@ -87,6 +87,10 @@ class Jobs:
         begun_at = self._loop.time()
         try:
             outcome = await self._execution.run(held)
+        except Exception as error:
+            logger.exception("error in the worker", extra={"job": held.message.id})
+            held.state = State.SETTLING
+            outcome = Outcome("retry", error=f"{type(error).__name__}: {error}")
         finally:
             seconds = self._loop.time() - begun_at
             self._running -= 1
