@@ -100,3 +100,20 @@ def test_a_loop_that_is_cancelled_gives_everything_back(broker: Broker) -> None:
             return len(first), len(second)
 
     assert asyncio.run(run()) == (1, 1)
+
+
+def test_a_receive_that_is_cancelled_loses_no_message(broker: Broker) -> None:
+    async def run() -> int:
+        async with AsyncClient(broker.url) as client:
+            await client.queues.create("consume-race")
+            for _ in range(50):
+                receiving = asyncio.create_task(client.receive("consume-race", 10))
+                await client.publish("consume-race", "x")
+                receiving.cancel()
+                await asyncio.gather(receiving, return_exceptions=True)
+            left = 0
+            while messages := await client.receive("consume-race", 100, wait=1):
+                left += len(messages)
+            return left
+
+    assert asyncio.run(run()) == 50

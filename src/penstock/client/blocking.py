@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from types import TracebackType
-from typing import Self, cast
+from typing import Any, Self, cast
+from weakref import WeakSet
 
 from penstock.client.administration import AsyncChannels, AsyncQueues
 from penstock.client.core import Core
@@ -104,13 +106,19 @@ class Client(Blocking[Core[Sent, Message]]):
     def __init__(
         self, url: str | None = None, *, token: str | None = None, timeout: float = 30, name: str | None = None
     ) -> None:
-        core = _Core(url, token=token, timeout=timeout, name=name)
+        self._options: dict[str, Any] = {"url": url, "token": token, "timeout": timeout, "name": name}
+        self._begin()
+        _clients.add(self)
+
+    def _begin(self) -> None:
+        core = _Core(**self._options)
         core.owner = self
-        super().__init__(core, Runner(f"penstock client of {core.url}"))
+        runner = Runner(f"penstock client of {core.url}")
+        super().__init__(core, runner)
         self.url = core.url
-        self.queues = Queues(core.queues, self._runner)
-        self.channels = Channels(core.channels, self._runner)
-        self.schedules = Schedules(core.schedules, self._runner)
+        self.queues = Queues(core.queues, runner)
+        self.channels = Channels(core.channels, runner)
+        self.schedules = Schedules(core.schedules, runner)
 
     publish = blocking(_Core.publish)
     publish_many = blocking(_Core.publish_many)
@@ -135,6 +143,11 @@ class Client(Blocking[Core[Sent, Message]]):
             self._runner.run(self._asynchronous.close())
             self._runner.stop()
 
+    def after_fork(self) -> None:
+        """In a forked child, without the thread: begin anew. The connections are the parent's, so they stay open."""
+        self._before_fork = (self._asynchronous, self._runner)
+        self._begin()
+
     def __enter__(self) -> Self:
         return self
 
@@ -142,3 +155,14 @@ class Client(Blocking[Core[Sent, Message]]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+_clients: WeakSet[Client] = WeakSet()
+
+
+def _after_fork() -> None:
+    for client in list(_clients):
+        client.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -62,6 +62,14 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def hang_up(self) -> bool:
+        """Tell the broker that no more is wanted: it answers at once what waits. False if that cannot be told."""
+        if self.closed or self._transport is None or not self._transport.can_write_eof():
+            return False
+        self.closed = True
+        self._transport.write_eof()
+        return True
+
     @property
     def idle(self) -> bool:
         return not self._exchanges

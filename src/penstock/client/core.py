@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from penstock.client import errors
 from penstock.client.administration import AsyncChannels, AsyncQueues
 from penstock.client.batches import Batches
+from penstock.client.connection import Answer
 from penstock.client.consuming import consumed
 from penstock.client.encoding import OutcomeName, PublishDocument, content_of, encode, path, query
 from penstock.client.events import event_pages
@@ -223,12 +224,19 @@ class Core(Generic[S, M]):
         self, queue: str, count: int, seconds: int, lease: float | None, consumer: str | None
     ) -> list[M]:
         wanted = query(max=count, wait=seconds, lease=lease, consumer=consumer, raw=True)
-        request = Request("GET", path("queues", queue, "messages") + wanted)
+        target = path("queues", queue, "messages") + wanted
+        request = Request("GET", target, when_late=partial(self._give_back, consumer))
         reply = await self._session.ask(request, self._session.timeout + seconds)
         messages = cast("list[M]", self._session.decoded(request, reply, self._decode_messages))
         for message in messages:
             message.bind(self.owner, consumer)
         return messages
+
+    def _give_back(self, consumer: str | None, answer: Answer) -> None:
+        """Give back what was delivered to a caller that has gone."""
+        for message in self._decode_messages(answer.body) if answer.status == 200 else ():
+            message.bind(self.owner, consumer)
+            self._settling.give_back(message)
 
     def consume(
         self,

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
+from penstock.client.errors import ClientError
 from penstock.client.pages import Pages
 
 T = TypeVar("T")
@@ -35,7 +36,7 @@ class _Waiter:
 
     def finish(self, task: asyncio.Task[Any]) -> None:
         if task.cancelled():
-            self.error = asyncio.CancelledError()
+            self.error = ClientError("the client was closed")
         else:
             self.error = task.exception()
             self.result = None if self.error else task.result()
@@ -43,30 +44,29 @@ class _Waiter:
 
 
 class Runner:
-    """Started on first use; `stop` ends the thread."""
+    """Its thread starts with the first call, and ends with `stop`."""
 
     def __init__(self, name: str) -> None:
-        self._loop = _new_loop()
+        self._name = name
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
         self._calls: deque[_Waiter] = deque()
         self._woken = False
         self.stopped = False
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the loop and wait for it. If the wait is interrupted, the coroutine is cancelled."""
-        if self.stopped:
-            coroutine.close()
-            raise RuntimeError("the client is closed")
         waiter = _Waiter(coroutine)
+        loop = self._loop or self._start(coroutine)
         self._calls.append(waiter)
         if not self._woken:
             self._woken = True
-            self._loop.call_soon_threadsafe(self._begin)
+            loop.call_soon_threadsafe(self._begin)
         try:
             waiter.wake.acquire()
         except BaseException:
-            self._loop.call_soon_threadsafe(self._cancel, waiter)
+            loop.call_soon_threadsafe(self._cancel, waiter)
             raise
         if waiter.error is not None:
             try:
@@ -76,25 +76,44 @@ class Runner:
         return cast("T", waiter.result)
 
     def stop(self) -> None:
-        if not self.stopped:
-            self.stopped = True
-            self._loop.call_soon_threadsafe(self._loop.stop)
+        """Cancel what still runs, and end the thread."""
+        with self._starting:
+            loop, self._loop, self.stopped = self._loop, None, True
+        if loop is not None and self._thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
             self._thread.join()
 
-    def _serve(self) -> None:
-        asyncio.set_event_loop(self._loop)
+    def _start(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.AbstractEventLoop:
+        with self._starting:
+            if self.stopped:
+                coroutine.close()
+                raise ClientError("the client is closed; make a new one")
+            if self._loop is None:
+                self._loop = _new_loop()
+                self._thread = threading.Thread(target=self._serve, args=(self._loop,), name=self._name, daemon=True)
+                self._thread.start()
+            return self._loop
+
+    def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
         try:
-            self._loop.run_forever()
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            loop.run_forever()
+            self._begin()  # Those that came too late are cancelled with the rest.
+            tasks = asyncio.all_tasks(loop)
+            for task in tasks:
+                task.cancel()
+            loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+            loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
-            self._loop.close()
+            loop.close()
 
     def _begin(self) -> None:
         # Cleared first: who comes from now on wakes the loop again.
         self._woken = False
+        loop = asyncio.get_event_loop()
         while self._calls:
             waiter = self._calls.popleft()
-            waiter.task = self._loop.create_task(waiter.coroutine)
+            waiter.task = loop.create_task(waiter.coroutine)
             waiter.task.add_done_callback(waiter.finish)
 
     def _cancel(self, waiter: _Waiter) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -15,6 +17,8 @@ from penstock.client.encoding import OutcomeName, encode, result_fields
 from penstock.client.results import Confirmed, MessageFacts
 from penstock.client.session import Session
 from penstock.client.transport import Reply, Request
+
+logger = logging.getLogger("penstock.client")
 
 _STATUSES = {"no_message": 404, "lease_gone": 409}
 
@@ -40,6 +44,7 @@ class Settling:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._batches: dict[str, Batches[_Answered]] = {}  # By path.
+        self._under_way: set[asyncio.Task[Confirmed]] = set()
 
     async def settle(
         self, message: MessageFacts, outcome: OutcomeName, result: object = None, delay: float | None = None
@@ -52,12 +57,25 @@ class Settling:
         message.settle()
         return Confirmed(entry.id, outcome, entry.discarded)
 
+    def give_back(self, message: MessageFacts) -> None:
+        """Give a message back, and do not wait for the answer."""
+        task = asyncio.get_running_loop().create_task(self.settle(message, "retry"))
+        self._under_way.add(task)
+        task.add_done_callback(self._given_back)
+
+    def _given_back(self, task: asyncio.Task[Confirmed]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and (error := task.exception()):
+            logger.warning("a message is delivered again when its lease ends: %s", error)
+
     async def extend(self, message: MessageFacts, seconds: float) -> None:
         entry = await self._ask("/v1/extend", message.lease | {"seconds": seconds, "delivery": message.receives})
         message.visible_at = entry.visible_at or message.visible_at
 
     async def finish(self) -> None:
         """Wait until everything is answered."""
+        if self._under_way:
+            await asyncio.wait(self._under_way)
         for batches in self._batches.values():
             await batches.finish()
 

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import random
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -27,6 +27,7 @@ logger = logging.getLogger("penstock.client")
 _PAUSE_FIRST_NS = SECOND_NS // 20
 _PAUSE_LONGEST_NS = SECOND_NS
 _IDLE_CONNECTIONS_MAX = 16
+_LATE_SECONDS_MAX = 2.0
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -39,6 +40,7 @@ class Request(NamedTuple):
     headers: str = ""  # Whole lines.
     pipelined: bool = False  # It takes the broker little time, so others may wait for it.
     repeatable: bool = True  # It may be sent again if its answer is lost.
+    when_late: Callable[[Answer], None] | None = None  # Gets an answer that arrives when the caller has gone.
 
 
 class Reply(NamedTuple):
@@ -109,9 +111,10 @@ class Transport:
         while True:
             with sending.watched():
                 async with asyncio.timeout_at(sending.deadline):
-                    answer = await (
-                        self._ask_shared(data, sending) if request.pipelined else self._ask(data, sending)
+                    asking = (
+                        self._ask_shared(data, sending) if request.pipelined else self._ask(request, data, sending)
                     )
+                    answer = await asking
                     wait = retry_after(answer)
                     if wait is None or not sending.has_time_for(wait):
                         return Reply(answer, sending.lost_one)
@@ -151,11 +154,17 @@ class Transport:
         """For people: what was asked of whom."""
         return f"{request.method} {self.url}{request.target.partition('?')[0]}"
 
-    async def _ask(self, data: bytes, sending: _Sending) -> Answer:
+    async def _ask(self, request: Request, data: bytes, sending: _Sending) -> Answer:
         connection = await self._take(sending.attempts)
         try:
             sending.sent = True
-            return await connection.send(data)
+            answer = connection.send(data)
+            try:
+                return await asyncio.shield(answer)
+            except asyncio.CancelledError:
+                if request.when_late and connection.hang_up():
+                    await _hand_over(answer, request.when_late)
+                raise
         finally:
             self.release(connection)
 
@@ -263,6 +272,13 @@ class _Sending:
     def _reason(self) -> str:
         last = self.attempts.last
         return f": {getattr(last, 'strerror', None) or last}" if last else ""
+
+
+async def _hand_over(answer: asyncio.Future[Answer], when_late: Callable[[Answer], None]) -> None:
+    try:
+        when_late(await asyncio.wait_for(answer, _LATE_SECONDS_MAX))
+    except (LostError, TimeoutError):
+        pass  # What the broker delivered, if anything, is delivered again when the lease ends.
 
 
 def retry_after(answer: Answer) -> float | None:
