@@ -13,6 +13,8 @@ if __name__ == "__main__":
     from rq import Queue
 
     queue = Queue("noop", connection=Redis.from_url(os.environ["BENCH_REDIS"]))
-    sent_together = 1000
-    for _ in range(-(-int(sys.argv[1]) // sent_together)):
-        queue.enqueue_many([Queue.prepare_data("bench.noop.rq_tasks.noop", result_ttl=0)] * sent_together)
+    sent_together = 100
+    for _ in range(int(sys.argv[1]) // sent_together):
+        queue.enqueue_many(
+            [Queue.prepare_data("bench.noop.rq_tasks.noop", result_ttl=0) for _ in range(sent_together)]
+        )

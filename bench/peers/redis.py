@@ -118,12 +118,12 @@ def measure(plan: Plan, connections: int, depth: int) -> Figures:
 
 
 @contextlib.contextmanager
-def started(plan: Plan) -> Iterator[int]:
+def started(plan: Plan, fsync: str = "always") -> Iterator[int]:
     server, port = find(), free_port()
     assert server is not None
     with scratch_directory(plan.scratch) as directory:
         options = ["--bind", "127.0.0.1", "--port", str(port), "--dir", directory, "--save", ""]
-        options += ["--appendonly", "yes", "--appendfsync", "always", "--daemonize", "no"]
+        options += ["--appendonly", "yes", "--appendfsync", fsync, "--daemonize", "no"]
         with running([server, *options], directory, lambda: accepts(port)):
             yield port
 

@@ -98,6 +98,7 @@ class Worker:
             if children is not None:
                 await children.close()
             await self._app.aclose()
+            self._loop = None
             logger.info("stopped")
 
     async def _prepare(self) -> dict[str, Queue]:

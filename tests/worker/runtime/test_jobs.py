@@ -1,0 +1,54 @@
+"""How many jobs a worker holds: enough to be busy, and no long ones that others could run."""
+
+from __future__ import annotations
+
+import json
+import time
+from itertools import accumulate
+
+from penstock.worker import App
+from tests.support.broker import Broker
+from tests.support.working import url_of, wait_until, working
+
+
+def leased_at_most(broker: Broker, queue: str) -> int:
+    """How many messages of the queue were leased at the same time."""
+    lines = broker.request("GET", f"/v1/events?queue={queue}&state=FX&bodies=false").body.splitlines()
+    return max(accumulate(1 if json.loads(line)["state"] == "F" else -1 for line in lines))
+
+
+def test_a_worker_takes_no_more_long_jobs_than_it_has_slots_for(broker: Broker) -> None:
+    app = App(url_of(broker), name="jobs-long")
+
+    @app.task
+    def long() -> None:
+        time.sleep(0.6)
+
+    with working(app, concurrency=2):
+        for job in long.send_many([()] * 8):
+            job.result(20)
+    assert leased_at_most(broker, app.name) <= 4  # Two that run, and two whose confirmations are under way.
+
+
+def test_a_worker_fetches_many_short_jobs_at_once(broker: Broker) -> None:
+    app = App(url_of(broker), name="jobs-short")
+
+    @app.task
+    async def short() -> None: ...
+
+    short.send_many([()] * 3000)
+    fetched_before = fetches(broker)
+    with working(app, concurrency=2, burst=True):
+        wait_until(lambda: messages(broker, app.name) == 0, "all are done")
+    assert fetches(broker) - fetched_before < 100
+
+
+def messages(broker: Broker, queue: str) -> int:
+    return int(broker.request("GET", f"/v1/queues/{queue}").json()["status"]["messages"])
+
+
+def fetches(broker: Broker) -> int:
+    """Requests that the broker has answered so far, of whatever kind."""
+    text = broker.request("GET", "/metrics").body.decode()
+    lines = [line for line in text.splitlines() if line.startswith("penstock_http_responses_total")]
+    return int(sum(float(line.rpartition(" ")[2]) for line in lines))
