@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.lake.reading import LakeReader
     from penstock.worker import App, JobFailed, Reject, Retry, current_job
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["App", "AsyncClient", "Client", "JobFailed", "Reject", "Retry", "current_job", "lake", "local"]
 
 # Imported when they are first used, so that `import penstock` stays quick.
