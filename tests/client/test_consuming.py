@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from penstock import AsyncClient, Client
 from tests.support.broker import Broker
+from tests.support.ports import free_port
 
 
 @pytest.fixture
@@ -117,3 +121,49 @@ def test_a_receive_that_is_cancelled_loses_no_message(broker: Broker) -> None:
             return left
 
     assert asyncio.run(run()) == 50
+
+
+class Noticing(logging.Handler):
+    """Sets an event when a warning begins like this."""
+
+    def __init__(self, beginning: str) -> None:
+        super().__init__()
+        self.noticed = threading.Event()
+        self._beginning = beginning
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.getMessage().startswith(self._beginning):
+            self.noticed.set()
+
+
+@pytest.fixture
+def gave_up() -> Iterator[threading.Event]:
+    handler = Noticing("no messages of q for now")
+    logger = logging.getLogger("penstock.client")
+    logger.addHandler(handler)
+    yield handler.noticed
+    logger.removeHandler(handler)
+
+
+def test_a_loop_waits_for_a_broker_that_is_away_for_longer_than_a_request_may_take(
+    tmp_path: Path, gave_up: threading.Event
+) -> None:
+    async def first(client: AsyncClient) -> str:
+        async for message in client.consume("q", lease=30):
+            return message.text
+        raise AssertionError
+
+    async def run() -> str:
+        async with AsyncClient(broker.url, timeout=0.5) as client:
+            consuming = asyncio.create_task(first(client))
+            assert await asyncio.to_thread(gave_up.wait, 30)
+            await asyncio.to_thread(broker.start)
+            with Client(broker.url) as other:
+                other.publish("q", "at last")
+            return await consuming
+
+    broker = Broker(tmp_path / "data", http=f"127.0.0.1:{free_port()}").start()
+    broker.create_queue("q")
+    broker.kill()
+    assert asyncio.run(run()) == "at last"
+    broker.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -101,6 +102,22 @@ def test_an_answer_that_never_comes_leaves_the_outcome_unknown(endpoint: Endpoin
             client.publish("q", "x")
         assert raised.value.outcome_unknown
         assert isinstance(raised.value, TimeoutError)
+
+
+def test_a_connection_that_has_gone_silent_is_replaced(endpoint: Endpoint) -> None:
+    ending = threading.Event()
+
+    def silent_at_first(pushed: Pushed) -> bytes:
+        if pushed.connection == 1:
+            ending.wait(20)
+        return answer(201, "", b'[{"id": "7", "state": "Q"}]')
+
+    endpoint.answer = silent_at_first
+    with Client(base(endpoint)) as client:
+        with pytest.raises(errors.Timeout):
+            client.publish("q", "x", timeout=0.3)
+        assert client.publish("q", "x").id == "7"
+    ending.set()
 
 
 def test_an_answer_of_something_else_is_named(endpoint: Endpoint) -> None:

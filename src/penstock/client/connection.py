@@ -10,7 +10,13 @@ from typing import NamedTuple, Protocol, cast
 import httptools
 
 _STREAM_BYTES_HIGH = 1 << 20  # Unread bytes of a stream at which the broker has to wait.
-_KEEPALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
+# A network that has gone silent is noticed after about a minute, whether something is on its way or not.
+_SILENCE = (
+    (socket.TCP_KEEPIDLE, 30),
+    (socket.TCP_KEEPINTVL, 10),
+    (socket.TCP_KEEPCNT, 3),
+    (socket.TCP_USER_TIMEOUT, 60_000),
+)
 
 
 class LostError(Exception):
@@ -89,8 +95,8 @@ class Connection(asyncio.Protocol):
         if raw is not None and raw.family != socket.AF_UNIX:
             raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for option, seconds in _KEEPALIVE:
-                raw.setsockopt(socket.IPPROTO_TCP, option, seconds)
+            for option, value in _SILENCE:
+                raw.setsockopt(socket.IPPROTO_TCP, option, value)
 
     def data_received(self, data: bytes) -> None:
         try:

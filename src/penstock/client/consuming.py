@@ -94,9 +94,18 @@ class _Consumer(Generic[M]):
                 return None
 
     async def _fetch(self, idle: float | None) -> list[M]:
+        """A loop without an end waits for the broker for as long as it takes."""
         wait = 20 if idle is None else min(20, idle)
         count = max(1, self._prefetch - len(self._ahead))
-        return await self._source.receive(self._queue, count, wait=wait, lease=self._lease, consumer=self._consumer)
+        while True:
+            try:
+                return await self._source.receive(
+                    self._queue, count, wait=wait, lease=self._lease, consumer=self._consumer
+                )
+            except (errors.Unavailable, errors.Timeout) as error:
+                if idle is not None:
+                    raise
+                logger.warning("no messages of %s for now: %s", self._queue, error)
 
     async def _fetched(self) -> None:
         assert self._fetching is not None

@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import islice
 from math import ceil
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast
 
@@ -40,6 +41,7 @@ S = TypeVar("S", bound=SentFacts)
 M = TypeVar("M", bound=MessageFacts)
 
 _OUTBOXES_MAX = 1000
+_MANY = 10_000  # Messages of one call that are encoded at once.
 
 
 class Core(Generic[S, M]):
@@ -162,12 +164,13 @@ class Core(Generic[S, M]):
         common = PublishDocument(
             "", UNSET, "", topics or (), object or "", "", headers, sender, priority, delay, expires
         )
-        added = []
-        for each in messages:
-            message, in_base64, media_type = content_of(each, content_type)
-            document = replace(common, message=message, message_base64=in_base64, mimeType=media_type)
-            added.append(outbox.add(encode(document)))
-        return list(await asyncio.gather(*added))
+        sent: list[S] = []
+        remaining = iter(messages)
+        while part := list(islice(remaining, _MANY)):  # So that any number of messages takes little memory.
+            contents = [content_of(each, content_type) for each in part]
+            documents = [replace(common, message=m, message_base64=b, mimeType=t) for m, b, t in contents]
+            sent += await asyncio.gather(*[outbox.add(encode(document)) for document in documents])
+        return sent
 
     def _outbox(self, queue: str | None, timeout: float) -> Batches[S]:
         outbox = self._outboxes.get((queue, timeout))

@@ -150,6 +150,11 @@ class Transport:
         elif not connection.closed:
             self._idle.append(connection)
 
+    def leave_shared(self) -> None:
+        """A request on the shared connection was not answered in time: the next ones go over a new one."""
+        if self._shared is not None:
+            self._shared.close()
+
     def describe(self, request: Request) -> str:
         """For people: what was asked of whom."""
         return f"{request.method} {self.url}{request.target.partition('?')[0]}"
@@ -249,6 +254,8 @@ class _Sending:
             if not self._request.repeatable:
                 raise self._given_up("no answer, because the connection was lost") from None
         except TimeoutError:
+            if self.sent and self._request.pipelined:
+                self._transport.leave_shared()
             raise self._timed_out() from None
 
     def _timed_out(self) -> errors.ClientError:
