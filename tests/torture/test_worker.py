@@ -31,7 +31,7 @@ BLOWS = Counter(
     if LONG
     else {"stop broker": 2, "kill broker": 1, "kill worker": 2, "stop worker": 1}
 )
-SECONDS = 300.0 if LONG else 15.0  # For all of them.
+SECONDS = 240.0 if LONG else 15.0  # For all of them.
 DRAIN_SECONDS_MAX = 120.0
 LEASE_SECONDS = 10.0  # Longer than a broker takes to come back.
 SENT_TOGETHER = 20

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 import time
 from itertools import pairwise
@@ -370,6 +372,28 @@ def test_an_app_can_use_another_broker_in_each_test(penstock: LocalBroker) -> No
     app.worker(burst=True).run()
     assert job.result(5) == 42
     app.close()
+
+
+FORKING = """
+import os, sys, penstock
+app = penstock.App(sys.argv[1], name="forked-app")
+
+@app.task
+def nothing() -> None: ...
+
+nothing.send()
+child = os.fork()
+nothing.send()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+os._exit(0)
+"""
+
+
+def test_a_server_that_forks_after_sending_can_send_in_every_child(broker: Broker) -> None:
+    ended = subprocess.run([sys.executable, "-c", FORKING, url_of(broker)], timeout=30, check=False)
+    assert ended.returncode == 0
+    assert broker.request("GET", "/v1/queues/forked-app").json()["status"]["messages"] == 3
 
 
 def test_there_is_no_current_job_outside_of_a_worker() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 from penstock.client.asynchronous import AsyncClient, AsyncSent
 from penstock.client.errors import QueueExists
@@ -62,6 +63,7 @@ class App:
         self._declared: dict[str, Queue] = {}
         self._runner: Runner | None = None
         self._lock = threading.Lock()
+        _apps.add(self)
 
     # ── Tasks ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -180,7 +182,8 @@ class App:
         with self._lock:
             if self._runner is None:
                 self._runner = Runner(f"penstock app {self.name}")
-        return self._runner.run(coroutine)
+            runner = self._runner
+        return runner.run(coroutine)
 
     def blocking(self, handle: AsyncHandle) -> Handle:
         assert self._runner is not None
@@ -212,6 +215,11 @@ class App:
     async def create_progress_queue(self) -> None:
         await self._create(self.progress_queue, {"retention_timeout": self.progress_seconds})
 
+    def after_fork(self) -> None:
+        """In a forked child, without the thread: begin anew. The connections are the parent's, so they stay open."""
+        self._before_fork = (self._runner, self._clients)
+        self._runner, self._clients, self._lock = None, WeakKeyDictionary(), threading.Lock()
+
     @property
     def progress_queue(self) -> str:
         """Where reports of progress are published."""
@@ -236,6 +244,17 @@ class App:
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
+
+
+_apps: WeakSet[App] = WeakSet()
+
+
+def _after_fork() -> None:
+    for app in list(_apps):
+        app.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _idempotency_key(queue: str, task: str, key: str) -> str:

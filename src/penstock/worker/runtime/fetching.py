@@ -15,8 +15,8 @@ from penstock.worker.runtime.jobs import Jobs
 
 logger = logging.getLogger("penstock.worker")
 
-_WAIT_SECONDS = 20  # For a first job.
-_MARGIN_SECONDS = 45.0  # After it, an answer must be here: more than a request of the client may take.
+_WAIT_SECONDS = 10  # For a first job.
+_MARGIN_SECONDS = 10.0  # Without an answer so long after that, the connection hangs: give it up.
 _PAUSE_FIRST_NS = SECOND_NS // 5
 _PAUSE_LONGEST_NS = 5 * SECOND_NS
 
