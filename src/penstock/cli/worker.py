@@ -20,8 +20,13 @@ def worker(
     grace: Annotated[float, typer.Option(min=0, help="Seconds that running jobs have after SIGTERM.")] = 30.0,
     burst: Annotated[bool, typer.Option("--burst", "--once", help="End when the queues are empty.")] = False,
     reload: Annotated[bool, typer.Option("--reload", help="Start again when a Python file here changes.")] = False,
-    url: Annotated[str | None, typer.Option(help="The broker [env: PENSTOCK_URL]")] = None,
-    token: Annotated[str | None, typer.Option(help="Its bearer token [env: PENSTOCK_TOKEN]")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="The broker [env: PENSTOCK_URL, or the profile, or as the app says]")
+    ] = None,
+    token: Annotated[str | None, typer.Option(help="Its bearer token [env: PENSTOCK_TOKEN, or the profile]")] = None,
+    profile: Annotated[
+        str | None, typer.Option(help="A broker of the configuration file [env: PENSTOCK_PROFILE]")
+    ] = None,
     log_level: Annotated[Literal["debug", "info", "warning", "error"], typer.Option()] = "info",
     log_format: Annotated[Literal["auto", "json", "text"], typer.Option()] = "auto",
 ) -> None:
@@ -31,18 +36,20 @@ def worker(
 
         raise typer.Exit(run_and_reload([argument for argument in sys.argv[1:] if argument != "--reload"]))
     # Imported here, so that a wrong option is reported at once.
+    from penstock.cli import profiles
     from penstock.server import logs
     from penstock.worker.context import JobFilter
     from penstock.worker.loading import load
 
-    # Child processes, and what tasks send, use the same broker.
-    given = {"PENSTOCK_URL": url, "PENSTOCK_TOKEN": token}
-    os.environ.update({name: value for name, value in given.items() if value is not None})
+    where = profiles.target({"url": url, "token": token, "profile": profile})
+    # In the environment, so that child processes use the same broker.
+    os.environ.update({"PENSTOCK_URL": where.url.text, "PENSTOCK_TOKEN": where.token.text})
     logs.set_up(log_level, log_format)
     for handler in logging.getLogger().handlers:
         handler.addFilter(JobFilter())
     app = load(target)
-    app.connect_to(url, token)
+    if url or token or profile:  # Otherwise, an app that names its broker keeps it.
+        app.connect_to(where.url.text, where.token.text)
     chosen = [name.strip() for name in queues.split(",")] if queues else None
     app.worker(
         queues=chosen, concurrency=concurrency, processes=processes, grace=grace, burst=burst, target=target

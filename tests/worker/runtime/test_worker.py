@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -263,17 +261,6 @@ def test_a_worker_starts_again_when_a_file_changes(stage: Stage) -> None:
     stage.tasks.app.task(name="chatty")(lambda: None).send()
     worker.wait_until_logged("in the task")
     assert worker.stop() == 0
-
-
-@pytest.mark.parametrize(
-    ("target", "sentence"),
-    [("nothing:app", "cannot import nothing"), ("tasks:other", "tasks has no app called other; use tasks:app")],
-)
-def test_an_app_that_is_not_there_is_reported_with_a_remedy(stage: Stage, target: str, sentence: str) -> None:
-    command = [sys.executable, "-m", "penstock.cli", "worker", target, "--url", stage.url]
-    ended = subprocess.run(command, cwd=stage.directory, capture_output=True, text=True, check=False)
-    assert ended.returncode == 1
-    assert sentence in ended.stderr
 
 
 CHATTY = """
