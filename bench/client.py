@@ -20,7 +20,7 @@ from penstock import AsyncClient, Client
 
 MESSAGES = 300_000
 IN_FLIGHT = 2_000
-THREADS = 64
+THREADS = 128
 ALONE = 1_000
 WARM_SECONDS, SECONDS = 1.0, 4.0
 
