@@ -54,6 +54,19 @@ def test_messages_that_come_while_the_loop_waits_are_delivered(client: Client) -
     assert seen == ["1", "2", "3", "4"]
 
 
+def test_a_channel_that_awaits_no_confirmation_gets_none(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    client.channels.create("consume-kicked", ["consume-news.*"], confirm=False, visibility_timeout=1)
+    for number in range(3):
+        client.publish(None, str(number), topics=["consume-news.today"])
+    seen = []
+    for message in client.consume("consume-kicked", idle=0):
+        seen.append(message.text)
+        if len(seen) == 1:
+            assert client.receive("consume-kicked", wait=2) == []  # For longer than a lease.
+    assert seen == ["0", "1", "2"]
+    assert not caplog.records
+
+
 def test_a_settled_message_is_left_alone(client: Client) -> None:
     client.queues.create("consume-settled")
     client.publish("consume-settled", "x")
@@ -149,7 +162,7 @@ def test_a_loop_waits_for_a_broker_that_is_away_for_longer_than_a_request_may_ta
     tmp_path: Path, gave_up: threading.Event
 ) -> None:
     async def first(client: AsyncClient) -> str:
-        async for message in client.consume("q", lease=30):
+        async for message in client.consume("q"):
             return message.text
         raise AssertionError
 

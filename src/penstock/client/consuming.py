@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any, Generic, Protocol, TypeVar
+from functools import partial
+from typing import Generic, Protocol, TypeVar
 
 from penstock.client import errors
 from penstock.client.encoding import OutcomeName, path
@@ -16,9 +17,11 @@ from penstock.client.session import Session
 
 logger = logging.getLogger("penstock.client")
 
+T = TypeVar("T")
 M = TypeVar("M", bound=MessageFacts)
 
 _EXTENSIONS_PER_LEASE = 3
+_LEASE_SECONDS_MIN = 1.0
 
 
 class Source(Protocol[M]):
@@ -43,22 +46,37 @@ async def consumed(
     consumer: str | None,
 ) -> AsyncGenerator[list[M], None]:
     """The messages of a queue, one on each page: the next one is asked for when the last one is done."""
-    if lease is None:
-        lease = (await session.get(path("queues", queue), Queue)).visibility_timeout
-    async with aclosing(_Consumer(source, queue, prefetch, lease, consumer).messages(idle)) as messages:
+    found = await _outlasting(lambda: session.get(path("queues", queue), Queue), queue, idle)
+    lease = max(found.visibility_timeout if lease is None else lease, _LEASE_SECONDS_MIN)
+    holding = _Consumer(source, queue, prefetch, lease, consumer, confirms=found.confirm)
+    async with aclosing(holding.messages(idle)) as messages:
         async for message in messages:
             yield [message]
+
+
+async def _outlasting(ask: Callable[[], Awaitable[T]], queue: str, idle: float | None) -> T:
+    """Ask again and again: a loop without an end waits for the broker for as long as it takes."""
+    while True:
+        try:
+            return await ask()
+        except (errors.Unavailable, errors.Timeout) as error:
+            if idle is not None:
+                raise
+            logger.warning("no messages of %s for now: %s", queue, error)
 
 
 class _Consumer(Generic[M]):
     """The messages that one loop holds: those fetched ahead, and the one it works on."""
 
-    def __init__(self, source: Source[M], queue: str, prefetch: int, lease: float, consumer: str | None) -> None:
+    def __init__(
+        self, source: Source[M], queue: str, prefetch: int, lease: float, consumer: str | None, *, confirms: bool
+    ) -> None:
         self._source = source
         self._queue = queue
         self._prefetch = prefetch
         self._lease = lease
         self._consumer = consumer
+        self._confirms = confirms
         self._ahead: deque[tuple[M, float]] = deque()  # With the time at which the lease was last known to begin.
         self._current: M | None = None
         self._fetching: asyncio.Task[list[M]] | None = None
@@ -87,25 +105,21 @@ class _Consumer(Generic[M]):
                 self._fetching = self._loop.create_task(self._fetch(idle))
             while self._ahead:
                 message, since = self._ahead.popleft()
-                if self._loop.time() < since + self._lease:  # Otherwise another consumer may have it.
+                if message.settled or self._loop.time() < since + self._lease:  # Else another consumer may have it.
                     return message
             await asyncio.shield(self._fetched())
             if end is not None and not self._ahead and self._loop.time() >= end:
                 return None
 
     async def _fetch(self, idle: float | None) -> list[M]:
-        """A loop without an end waits for the broker for as long as it takes."""
         wait = 20 if idle is None else min(20, idle)
         count = max(1, self._prefetch - len(self._ahead))
-        while True:
-            try:
-                return await self._source.receive(
-                    self._queue, count, wait=wait, lease=self._lease, consumer=self._consumer
-                )
-            except (errors.Unavailable, errors.Timeout) as error:
-                if idle is not None:
-                    raise
-                logger.warning("no messages of %s for now: %s", self._queue, error)
+        receive = partial(self._source.receive, self._queue, count, wait=wait)
+        messages = await _outlasting(lambda: receive(lease=self._lease, consumer=self._consumer), self._queue, idle)
+        if not self._confirms:
+            for message in messages:
+                message.settle()  # It is gone from the queue already.
+        return messages
 
     async def _fetched(self) -> None:
         assert self._fetching is not None
@@ -120,7 +134,8 @@ class _Consumer(Generic[M]):
     async def _keep_leases(self) -> None:
         while True:
             await asyncio.sleep(self._lease / _EXTENSIONS_PER_LEASE)
-            held = ([self._current] if self._current else []) + [message for message, _ in self._ahead]
+            messages = ([self._current] if self._current else []) + [message for message, _ in self._ahead]
+            held = [message for message in messages if not message.settled]
             extended = await asyncio.gather(*map(self._extend, held))
             now = self._loop.time()
             still = {message.id for message, done in zip(held, extended, strict=True) if done}
@@ -143,7 +158,8 @@ class _Consumer(Generic[M]):
         try:
             await self._source.settle(message, outcome)
         except errors.ClientError as error:
-            logger.warning("message %s may be delivered again: %s", message.id, error)
+            if outcome != "retry" or not isinstance(error, errors.LeaseGone):  # Else it is given back already.
+                logger.warning("message %s may be delivered again: %s", message.id, error)
 
     async def _leave(self) -> None:
         """Give back what is not done, and wait for what is being confirmed."""
@@ -152,8 +168,9 @@ class _Consumer(Generic[M]):
             await asyncio.wait([self._fetching])
             if not self._fetching.cancelled() and not self._fetching.exception():
                 self._ahead.extend([(message, 0.0) for message in self._fetching.result()])
-        held: list[Any] = [self._current] if self._current and not self._current.settled else []
-        for message in (*held, *[message for message, _ in self._ahead]):
-            self._settle(message, "retry")
+        held = ([self._current] if self._current else []) + [message for message, _ in self._ahead]
+        for message in held:
+            if not message.settled:
+                self._settle(message, "retry")
         if self._settling:
             await asyncio.wait(self._settling)
