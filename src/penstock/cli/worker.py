@@ -13,7 +13,9 @@ import typer
 def worker(
     target: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app, such as shop.tasks:app.")],
     queues: Annotated[str | None, typer.Option(help="Only these, with commas in between.")] = None,
-    concurrency: Annotated[int, typer.Option(min=1, help="Jobs at a time.")] = 10,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Jobs at a time [default: 10, or as many as processes]")
+    ] = None,
     processes: Annotated[
         int, typer.Option(min=0, help="Child processes for functions that are not async; 0: threads.")
     ] = 0,

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from contextvars import ContextVar
 from datetime import datetime
-from typing import Any
 
 from msgspec import Struct
 
@@ -79,8 +78,3 @@ class JobFilter(logging.Filter):
         if job is not None and not hasattr(record, "job"):
             record.job, record.task = job.id, job.task
         return True
-
-
-def facts(job: Job, **more: Any) -> dict[str, Any]:
-    """The `extra` of a log line about a job."""
-    return {"job": job.id, "task": job.task, "attempt": job.attempt, **more}

@@ -243,9 +243,10 @@ def test_a_burst_ends_when_the_queues_are_empty(stage: Stage, broker: Broker) ->
     assert {job.result(5) for job in jobs[::500]} == {worker.process.pid}
 
 
-def test_every_line_of_a_job_has_its_id(stage: Stage) -> None:
+@pytest.mark.parametrize("options", [[], ["--processes", "1"]], ids=["threads", "processes"])
+def test_every_line_of_a_job_has_its_id(stage: Stage, options: list[str]) -> None:
     (stage.directory / "tasks.py").write_text(TASKS + CHATTY)
-    worker = stage.work()
+    worker = stage.work(*options)
     chatty = stage.tasks.app.task(name="chatty")(lambda: None)
     job = chatty.send()
     line = worker.wait_until_logged("in the task")

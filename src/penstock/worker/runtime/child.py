@@ -5,6 +5,7 @@ python -m penstock.worker.runtime.child MODULE:APP SOCKET
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -19,16 +20,29 @@ from penstock.worker.outcome import Outcome, raised, returned
 from penstock.worker.runtime import frames
 
 
-def main(target: str, descriptor: int) -> None:
+def main(target: str, descriptor: int, level: int) -> None:
     # A signal of the terminal goes to all processes. The worker decides when its children end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     link = socket.socket(fileno=descriptor)
+    logging.basicConfig(level=level, format="%(message)s", handlers=[_ToWorker(link)])
     app = load(target)
     with link, link.makefile("rb") as incoming:
         while head := incoming.read(frames.LENGTH_BYTES):
             order = frames.decode_order(incoming.read(int.from_bytes(head, "big")))
             link.sendall(frames.frame(frames.Ended(_perform(app.tasks[order.task], order, link))))
+
+
+class _ToWorker(logging.Handler):
+    """The worker writes all lines, in the form that it was given."""
+
+    def __init__(self, link: socket.socket) -> None:
+        super().__init__()
+        self._link = link
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = frames.Line(record.name, record.levelno, self.format(record))
+        self._link.sendall(frames.frame(line))
 
 
 def _perform(task: Any, order: frames.Order, link: socket.socket) -> Outcome:
@@ -48,4 +62,4 @@ def _perform(task: Any, order: frames.Order, link: socket.socket) -> Outcome:
 
 if __name__ == "__main__":
     sys.path.insert(0, os.getcwd())  # noqa: PTH109 - As `python -m` does.
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

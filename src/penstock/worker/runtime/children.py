@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 import sys
@@ -35,7 +36,10 @@ class _Child:
             self._writer.write(frames.frame(order))
             await self._writer.drain()
             while not isinstance(answer := await self._read(), frames.Ended):
-                report(answer.progress)
+                if isinstance(answer, frames.Report):
+                    report(answer.progress)
+                else:
+                    logging.getLogger(answer.logger).log(answer.level, "%s", answer.text)
             return answer.outcome
         except (ConnectionError, asyncio.IncompleteReadError):
             raise ChildDied(await self._how_it_ended()) from None
@@ -43,9 +47,9 @@ class _Child:
             await self.kill()
             raise
 
-    async def _read(self) -> frames.Report | frames.Ended:
+    async def _read(self) -> frames.Answer:
         length = int.from_bytes(await self._reader.readexactly(frames.LENGTH_BYTES), "big")
-        answer: frames.Report | frames.Ended = frames.decode_answer(await self._reader.readexactly(length))
+        answer: frames.Answer = frames.decode_answer(await self._reader.readexactly(length))
         return answer
 
     async def _how_it_ended(self) -> str:
@@ -77,9 +81,13 @@ class Children:
         self._free = asyncio.Semaphore(count)
         self._idle: list[_Child] = []
 
-    async def run(self, order: frames.Order, report: Callable[[Progress], None]) -> Outcome:
+    async def run(
+        self, order: frames.Order, report: Callable[[Progress], None], begin: Callable[[], None]
+    ) -> Outcome:
+        """Run a job when a child is free. `begin` is called then."""
         async with self._free:
             child = await self._take()
+            begin()
             try:
                 return await child.run(order, report)
             finally:
@@ -100,6 +108,7 @@ class Children:
         ours, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
-            command = (sys.executable, "-m", "penstock.worker.runtime.child", self._target, str(number))
-            process = await asyncio.create_subprocess_exec(*command, pass_fds=[number])
+            command = (sys.executable, "-m", "penstock.worker.runtime.child", self._target)
+            level = str(logging.getLogger().level)
+            process = await asyncio.create_subprocess_exec(*command, str(number), level, pass_fds=[number])
         return _Child(process, *await asyncio.open_connection(sock=ours))

@@ -31,7 +31,6 @@ class Execution:
         self._threads = threads
         self._children = children
         self._reports = reports
-        self._loop = asyncio.get_running_loop()
 
     async def run(self, held: Held) -> Outcome:
         """The outcome of a job, whatever happens to it."""
@@ -56,14 +55,11 @@ class Execution:
         return outcome
 
     async def _attempt(self, task: Task[Any, Any], call: Payload, held: Held, job: Job, *, as_json: bool) -> Outcome:
-        timer = None
+        timer = _Timer(task, held)
         try:
             if self._app.before:
                 await self._app.before.call(job)
-            if (seconds := task.timeout) is not None:
-                reason = TimeLimit(f"{task.name} took longer than its timeout of {seconds:g} s")
-                timer = self._loop.call_later(seconds, held.stop, reason)
-            return await self._call(task, call, job, as_json=as_json)
+            return await self._call(task, call, job, timer, as_json=as_json)
         except asyncio.CancelledError as error:
             if job.stopped is None and _is_cancelled():
                 raise
@@ -72,17 +68,17 @@ class Execution:
         except BaseException as error:  # SystemExit too: it ends a job, not the worker.
             return raised(job.stopped or error, task.no_retry)
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
 
-    async def _call(self, task: Task[Any, Any], call: Payload, job: Job, *, as_json: bool) -> Outcome:
+    async def _call(self, task: Task[Any, Any], call: Payload, job: Job, timer: _Timer, *, as_json: bool) -> Outcome:
         if self._children is not None and not task.is_async:
             order = Order(job.id, job.task, job.queue, job.attempt, job.created, bytes(call.args), as_json)
-            return await self._children.run(order, self._reports.add)
+            return await self._children.run(order, self._reports.add, timer.start)
         try:
             args, kwargs = task.arguments.decode(call.args, as_json=as_json)
         except msgspec.ValidationError as error:
             return Outcome("invalid", error=f"the arguments of {task.name} do not fit: {error}")
+        timer.start()
         if task.is_async:
             return returned(task.name, await task.function(*args, **kwargs))
         function = partial(task.function, *args, **kwargs)
@@ -105,6 +101,24 @@ class Execution:
             if error.code != "idempotency_key_reused":
                 return Outcome("retry", error=f"the next task, {step.task}, cannot be published: {error}")
         return outcome
+
+
+class _Timer:
+    """Stops a function that takes longer than the timeout of its task. It starts when the function does."""
+
+    def __init__(self, task: Task[Any, Any], held: Held) -> None:
+        self._task = task
+        self._held = held
+        self._handle: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        if (seconds := self._task.timeout) is not None:
+            reason = TimeLimit(f"{self._task.name} took longer than its timeout of {seconds:g} s")
+            self._handle = asyncio.get_running_loop().call_later(seconds, self._held.stop, reason)
+
+    def cancel(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
 
 
 def _begun(held: Held, outcome: Outcome) -> Outcome:

@@ -31,17 +31,26 @@ class Report(Struct, tag="progress"):
     progress: Progress
 
 
+class Line(Struct, tag="line"):
+    """From a child, while it runs: a line of its log."""
+
+    logger: str
+    level: int
+    text: str
+
+
 class Ended(Struct, tag="ended"):
     """From a child, at the end."""
 
     outcome: Outcome
 
 
+Answer = Report | Line | Ended
 _encode = msgspec.msgpack.Encoder().encode
 decode_order = msgspec.msgpack.Decoder(Order).decode
-decode_answer = msgspec.msgpack.Decoder(Report | Ended).decode
+decode_answer = msgspec.msgpack.Decoder(Answer).decode
 
 
-def frame(value: Order | Report | Ended) -> bytes:
+def frame(value: Order | Report | Line | Ended) -> bytes:
     data = _encode(value)
     return len(data).to_bytes(LENGTH_BYTES, "big") + data

@@ -29,8 +29,8 @@ class Settling:
         self._queues = queues
 
     async def settle(self, held: Held, outcome: Outcome, seconds: float) -> None:
-        """Returns when the broker has answered, or the job is lost. Also the first of these is done while a broker
-        starts again: the lease is extended meanwhile."""
+        """Returns when the broker has answered, or the job is lost. If the broker is away, it is asked again until
+        the lease has run out."""
         if outcome.error:
             await self._note_failure(held, outcome)
         elif self._app.after and held.job is not None:
@@ -42,7 +42,7 @@ class Settling:
             try:
                 await self._client.settle(held.message, what, result=outcome.result or None, delay=outcome.delay)
             except (Unavailable, Timeout):
-                continue  # The client has tried for its whole timeout. The lease says how long there is sense in it.
+                continue
             except ClientError as error:
                 logger.warning("outcome discarded", extra=_facts(held, outcome=what, error=str(error)))
                 return

@@ -33,7 +33,7 @@ class WorkerOptions(TypedDict, total=False):
     """How a worker runs."""
 
     queues: list[str] | None
-    concurrency: int
+    concurrency: int | None
     processes: int
     grace: float
     burst: bool
@@ -43,16 +43,17 @@ class WorkerOptions(TypedDict, total=False):
 class Worker:
     """Runs the jobs of an app. `run` blocks; `serve` is for those who have an event loop.
 
-    `queues`: those of all tasks, if none are given. `concurrency`: jobs at a time, 10. `processes`: child processes
-    for functions that are not `async`; 0: threads. `grace`: seconds that running jobs have after a request to stop,
-    30. `burst`: end when the queues are empty. `target`: where the app is, as `module:name`; child processes need it.
+    `queues`: those of all tasks, if none are given. `concurrency`: jobs at a time; 10, or as many as there are
+    processes. `processes`: child processes for functions that are not `async`; 0: threads. `grace`: seconds that
+    running jobs have after a request to stop, 30. `burst`: end when the queues are empty. `target`: where the app is,
+    as `module:name`; child processes need it.
     """
 
     def __init__(self, app: App, **options: Unpack[WorkerOptions]) -> None:
         self._app = app
         self._queues = options.get("queues") or app.queues
         self._processes = options.get("processes", 0)
-        self._concurrency = max(options.get("concurrency", 10), self._processes)
+        self._concurrency = options.get("concurrency") or self._processes or 10
         self._grace = options.get("grace", 30.0)
         self._burst = options.get("burst", False)
         self._target = options.get("target") or ""
