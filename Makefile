@@ -53,7 +53,7 @@ check: setup ## Format, lint, types and import contracts
 bench: setup ## Run the benchmarks
 	@$(BIN)/python -m bench
 
-torture: setup java ## Kill the broker 670 times under load, and Spark jobs 20 times; about 50 minutes
+torture: setup java ## Kill the broker 700 times under load, and workers and Spark jobs 30 times; about 55 minutes
 	@TORTURE=long $(BIN)/python -m pytest tests/torture tests/pipeline -m torture --timeout=14400
 
 lock: ## Pin every dependency anew in requirements.lock and requirements-dev.lock

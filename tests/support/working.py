@@ -103,6 +103,7 @@ class WorkerProcess:
         return code
 
     def kill(self) -> None:
+        """Also if it has ended by itself."""
         self.process.kill()
         self.ended()
 

@@ -123,7 +123,9 @@ class Workers:
         self.alive = [self._start(), self._start()]
 
     def _start(self) -> WorkerProcess:
-        return WorkerProcess(self.directory, self.url, "--log-level", "info")
+        worker = WorkerProcess(self.directory, self.url)
+        worker.wait_until_logged("ready")
+        return worker
 
     def kill(self, which: int) -> None:
         self.killed.add(self.alive[which].process.pid)
@@ -160,7 +162,7 @@ def test_every_job_is_done_and_only_jobs_of_killed_workers_run_twice(tmp_path: P
         assert broker.request("GET", "/v1/queues/torture").json()["status"]["messages"] == 0
     finally:
         for worker in workers.alive:
-            worker.process.kill()
+            worker.kill()
         if broker.running:
             broker.stop()
 
