@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from random import Random
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
+from penstock.errors import Reason
 from penstock.limits import SECOND_NS
-from penstock.model.answers import Answer, Delivery, Pulled
+from penstock.model.answers import Answer, Delivery, Published, Pulled, Refused, Repeated
 from penstock.model.commands import (
     Command,
     CreateQueue,
@@ -19,6 +23,8 @@ from penstock.model.commands import (
     ListQueues,
     NewMessage,
     Publish,
+    PublishOnce,
+    PublishTopics,
     Pull,
     Purge,
     Release,
@@ -26,6 +32,7 @@ from penstock.model.commands import (
 )
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Stage
+from tests.simulation.ledger import promise
 
 if TYPE_CHECKING:
     from tests.simulation.world import Request, World
@@ -68,7 +75,9 @@ class Client:
         command = self.choose()
         # Nearly always the safe way; a client that does not ask for it is promised nothing.
         stage = self.random.choices([Stage.SYNC, Stage.WRITE, Stage.READY], [90, 5, 5])[0]
-        self.request = self.world.ask(self, command, Stage.SYNC if isinstance(command, Fetch | Pull) else stage)
+        self.request = self.world.ask(
+            self, command, Stage.SYNC if isinstance(command, Fetch | Pull | PublishOnce) else stage
+        )
 
     def choose(self) -> Command:
         raise NotImplementedError
@@ -98,6 +107,37 @@ class Publisher(Client):
             delay_ns=self.random.choice([None, None, None, 0, SECOND_NS // 3]),
             expires_ns=self.random.choice([None] * 9 + [SECOND_NS // 5]),
         )
+
+
+class Retrier(Publisher):
+    """Publishes with an idempotency key, and repeats a request until it is answered; sometimes also after that."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.unanswered: PublishOnce | None = None
+        self.answers: dict[bytes, Sequence[Published]] = {}  # By key.
+        super().__init__(world, name)
+
+    def choose(self) -> Command:
+        if self.unanswered is None:
+            key, queue = b"once %d" % next(self.world.numbers), self.random.choice(["work", "strict", "slow"])
+            messages = [
+                replace(self._message(queue), body=b"%b, %d" % (key, number))
+                for number in range(self.random.choice([1, 3, 20]))
+            ]
+            publish = PublishTopics(messages, QueueSettings(), queue)
+            self.unanswered = PublishOnce(publish, key, sha256(key).digest(), 3600 * SECOND_NS, 200)
+        return self.unanswered
+
+    def heard(self, command: Command, answer: Answer | None) -> None:
+        assert isinstance(command, PublishOnce)
+        if answer is None or (isinstance(answer, Refused) and answer.reason is Reason.UNAVAILABLE):
+            return
+        published = answer.published if isinstance(answer, Repeated) else answer
+        if isinstance(published, Sequence):
+            first = self.answers.setdefault(command.key, published)  # type: ignore[arg-type]
+            promise(list(first) == list(published), f"{command.key!r} is answered {first}, then {published}")
+        if isinstance(answer, Refused) or self.random.random() < 0.7:
+            self.unanswered = None
 
 
 class Consumer(Client):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from penstock.engine.engine import Engine
 from penstock.engine.slots import STORED
 from penstock.limits import NEVER_NS
-from penstock.model.answers import Delivery, Drawn, Receipt
+from penstock.model.answers import Delivery, Drawn, Published, Receipt
 from penstock.model.commands import Fetch
 from penstock.model.events import (
     Damaged,
@@ -95,6 +95,7 @@ class Ledger:
         self.deliveries_logged: set[tuple[str, str, int, bytes]] = set()  # Queue, receiver, sequence, body.
         self.results_logged: set[tuple[str, str, int]] = set()
         self.rotten: set[int] = set()  # Batches that were damaged on the disk, by their positions.
+        self.once: set[bytes] = set()  # Bodies published with an idempotency key.
         self._batches_read = 0
 
     # The history
@@ -125,6 +126,9 @@ class Ledger:
             case Logged():
                 place = self._next_place(event.queue, event.sequence)
                 self.bodies[place] = event.body
+                if event.body.startswith(b"once "):
+                    promise(event.body not in self.once, f"stored twice with one idempotency key: {event.body!r}")
+                    self.once.add(event.body)
                 sender = self.names[event.sender]
                 self.alive[place] = Life(place, event.body, event.expires_at, batch=batch, sender=sender)
             case Fetched():
@@ -252,7 +256,7 @@ class Ledger:
 
     # The promises
 
-    def acknowledge(self, receipt: Receipt, body: bytes) -> None:
+    def acknowledge(self, receipt: Receipt | Published, body: bytes) -> None:
         place = (receipt.queue, receipt.sequence)
         promise(place in self.bodies, f"acknowledged before it was on the disk: {place}")
         promise(self.bodies[place] == body, f"acknowledged, but something else is on the disk: {place}")

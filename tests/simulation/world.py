@@ -12,14 +12,25 @@ from penstock.engine.engine import Engine
 from penstock.engine.name_sweep import NameSweep
 from penstock.errors import Reason
 from penstock.limits import SECOND_NS
-from penstock.model.answers import Answer, Delivery, Done, Pulled, Receipt, Refused
-from penstock.model.commands import Command, CreateQueue, Fetch, Finish, ForgetNames, Publish, Pull, Purge, Release
+from penstock.model.answers import Answer, Delivery, Done, Published, Pulled, Receipt, Refused, Repeated
+from penstock.model.commands import (
+    Command,
+    CreateQueue,
+    Fetch,
+    Finish,
+    ForgetNames,
+    Publish,
+    PublishOnce,
+    Pull,
+    Purge,
+    Release,
+)
 from penstock.model.values import Nanos, Stage
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.waiters import Waiter
 from penstock.storage.faulty import Faults, FaultyLog, rot
 from penstock.storage.memory import MemorySnapshot
-from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher, Receiver
+from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher, Receiver, Retrier
 from tests.simulation.ledger import BrokenPromiseError, Ledger, promise
 from tests.simulation.scheduler import TIMER_LATE_NS_MAX, ProcessScheduler, VirtualTime
 
@@ -69,7 +80,7 @@ class World:
         self._start()
         for settings in QUEUES.items():
             self.loop.submit(CreateQueue(*settings), lambda _: None)
-        people: list[type[Client]] = [Publisher] * 5 + [Consumer] * 8 + [Receiver] * 3 + [Janitor]
+        people: list[type[Client]] = [Publisher] * 5 + [Retrier] * 2 + [Consumer] * 8 + [Receiver] * 3 + [Janitor]
         self.clients = [person(self, f"{person.__name__} {number}") for number, person in enumerate(people)]
 
     # The broker's life
@@ -227,6 +238,11 @@ class World:
             for receipt, message in zip(answer, command.messages, strict=True):
                 assert isinstance(receipt, Receipt)
                 self.ledger.acknowledge(receipt, message.body)
+        elif isinstance(command, PublishOnce) and isinstance(answer, Repeated | Sequence):
+            published = answer.published if isinstance(answer, Repeated) else answer
+            for each, message in zip(published, command.publish.messages, strict=True):
+                assert isinstance(each, Published)
+                self.ledger.acknowledge(each, message.body)
         elif isinstance(command, Finish) and isinstance(answer, Done):
             self.ledger.finish((command.queue, command.sequence))
         elif isinstance(command, Fetch) and isinstance(answer, Sequence):
