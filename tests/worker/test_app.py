@@ -230,6 +230,18 @@ def test_a_job_with_a_key_is_stored_once(app: App) -> None:
     app.close()
 
 
+def test_a_queue_that_was_deleted_is_made_again_by_the_next_job(app: App, broker: Broker) -> None:
+    @app.task(retries=2)
+    def nothing() -> None: ...
+
+    for call in (nothing.with_options(), nothing.with_options(key="17")):
+        call.send()
+        assert broker.request("DELETE", f"/v1/queues/{app.name}").status == 204
+        call.with_options(key="18" if call.key else None).send()
+        assert broker.request("GET", f"/v1/queues/{app.name}").json()["retries"] == 3
+    app.close()
+
+
 def test_a_job_with_a_higher_priority_runs_first(app: App) -> None:
     order: list[str] = []
 

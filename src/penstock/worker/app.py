@@ -7,12 +7,13 @@ import hashlib
 import logging
 import os
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary, WeakSet
 
 from penstock.client.asynchronous import AsyncClient, AsyncSent
-from penstock.client.errors import QueueExists
+from penstock.client.errors import QueueExists, QueueNotFound
 from penstock.client.results import Queue, QueueSettings
 from penstock.client.runner import Runner
 from penstock.worker import payload
@@ -128,35 +129,30 @@ class App:
 
     async def publish(self, call: Call, body: bytes) -> AsyncHandle:
         """Store a job. Used by `Task.send`."""
-        task = call.task
-        await self.declare(task.queue)
-        key = None if call.key is None else _idempotency_key(task.queue, task.name, call.key)
-        sent = await self.client().publish(
-            task.queue,
-            payload.as_message(body, task.format),
-            content_type=payload.CONTENT_TYPES[task.format],
-            delay=call.delay,
-            priority=call.priority,
-            expires=call.expires,
-            idempotency_key=key,
-        )
-        return self._handle(task, sent)
+        task, key = call.task, call.key
+        if key is None:
+            return (await self.publish_many(call, [body]))[0]
+        idempotency_key = _idempotency_key(task.queue, task.name, key)
+        (message,), options = _messages(call, [body])
+        publish = partial(self.client().publish, task.queue, message, idempotency_key=idempotency_key, **options)
+        return self._handle(task, await self._stored(task.queue, publish))
 
     async def publish_many(self, call: Call, bodies: Sequence[bytes]) -> list[AsyncHandle]:
         """Store many jobs. Used by `Task.send_many`."""
         task = call.task
         if call.key is not None:
             raise TaskError(f"task {task.name}: a key is for one job; send them one by one")
-        await self.declare(task.queue)
-        sent = await self.client().publish_many(
-            task.queue,
-            [payload.as_message(body, task.format) for body in bodies],
-            content_type=payload.CONTENT_TYPES[task.format],
-            delay=call.delay,
-            priority=call.priority,
-            expires=call.expires,
-        )
-        return [self._handle(task, each) for each in sent]
+        messages, options = _messages(call, bodies)
+        publish = partial(self.client().publish_many, task.queue, messages, **options)
+        return [self._handle(task, each) for each in await self._stored(task.queue, publish)]
+
+    async def _stored(self, queue: str, publish: Callable[[], Awaitable[T]]) -> T:
+        await self.declare(queue)
+        try:
+            return await publish()
+        except QueueNotFound:  # Somebody has removed it.
+            await self.declare(queue, again=True)
+            return await publish()
 
     def _handle(self, task: Task[Any, Any], sent: AsyncSent) -> AsyncHandle:
         return AsyncHandle(self, sent.id, task.name, task.arguments.result)
@@ -244,6 +240,14 @@ class App:
         client = self._clients.pop(asyncio.get_running_loop(), None)
         if client is not None:
             await client.close()
+
+
+def _messages(call: Call, bodies: Sequence[bytes]) -> tuple[list[str | bytes], dict[str, Any]]:
+    """What to publish, and how."""
+    form = call.task.format
+    options = {"delay": call.delay, "priority": call.priority, "expires": call.expires}
+    messages = [payload.as_message(body, form) for body in bodies]
+    return messages, {"content_type": payload.CONTENT_TYPES[form], **options}
 
 
 _apps: WeakSet[App] = WeakSet()
