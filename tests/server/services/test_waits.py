@@ -69,6 +69,7 @@ async def test_an_end_that_is_not_durable_is_not_reported(loop: Loop) -> None:
     loop.recent.ask(loop.now())
     (place,) = await places(loop, 1)
     loop.submit(Finish(*place), lambda _: None)
+    loop.decide_collected()
     waits.begin([place], "done", 60, answers)
     loop.fail(OSError("no space"))
     await asyncio.sleep(0)

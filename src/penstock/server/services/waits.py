@@ -107,7 +107,6 @@ class Wait:
 
     def begin(self, seconds: float) -> None:
         recent = self._writer.recent
-        self._writer.decide_collected()
         recent.ask(self._writer.now())
         ended: dict[Place, Outcome] = {}
         for place in self.places:
