@@ -83,6 +83,7 @@ def test_keys_outlive_a_clean_restart_and_the_snapshot_it_writes(start_broker: S
     receipts = [post(broker, f"restart {number}", {"message": number}).json() for number in range(3)]
     broker.stop()
     broker.start()
+    assert b"penstock_idempotency_keys 2.0" in broker.request("GET", "/metrics").body
     assert again(broker, "restart 2", {"message": 2}) == receipts[2]
     forgotten = post(broker, "restart 0", {"message": 0})
     assert forgotten.header("Idempotent-Replay") is None

@@ -73,6 +73,8 @@ FAMILIES = (
     Family("penstock_push_in_flight", "gauge", "Messages being pushed."),
     Family("penstock_push_outcomes_total", "counter", "Messages pushed since the start, by outcome.", ("outcome",)),
     Family("penstock_staged_bytes", "gauge", "Size of staged rows that are not in their queues yet."),
+    Family("penstock_idempotency_keys", "gauge", "Idempotency keys that are known."),
+    Family("penstock_waited_messages", "gauge", "Messages that clients wait for until they are taken or done."),
     Family("penstock_log_bytes", "gauge", "Size of the log, without the space reserved in its newest file."),
     Family("penstock_log_segments", "gauge", "Files of the log."),
     Family("penstock_log_offset", "gauge", "Offset of the next event: how many were ever logged and fsynced."),

@@ -8,7 +8,7 @@ one that several consumers have to confirm, a dead letter, or one that ended lon
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from penstock.dialects.native.outcomes import Outcome, Progress, Until, outcome_of, progress_of
@@ -20,6 +20,7 @@ from penstock.model.happening import Happening
 from penstock.model.kinds import ENDS, Kind
 from penstock.model.lifecycle import DELAYED, LEASED, READY
 from penstock.model.values import Nanos, Place, Stage
+from penstock.server.measures import Samples, one
 from penstock.server.services.contract import Service
 from penstock.server.services.message_traces import MessageTraces
 from penstock.server.writer.port import ServicePort
@@ -63,6 +64,9 @@ class Waits(Service):
     def _give_up_all(self) -> None:
         for wait in list(self.open):
             wait.give_up()
+
+    def state(self) -> Iterator[tuple[str, Samples]]:
+        yield "penstock_waited_messages", one(self._messages)
 
     # ── For each wait ───────────────────────────────────────────────────────────────────────────────────────
 

@@ -156,6 +156,7 @@ class Loop:
         yield "penstock_names", one(len(engine.names))
         yield "penstock_names_max", one(engine.names.most)
         yield "penstock_staged_bytes", one(engine.staging.bytes)
+        yield "penstock_idempotency_keys", one(len(engine.answered.by_key))
         yield "penstock_log_bytes", one(log.end.position - log.start.position)
         yield "penstock_log_segments", one(len(log.view().parts))
         yield "penstock_log_offset", one(log.end.offset)
