@@ -51,14 +51,14 @@ def document(number: int) -> bytes:
 def test_a_call_that_comes_alone_is_sent_at_once_and_others_collect_meanwhile() -> None:
     async def scenario(broker: Broker, batches: Batches[int]) -> None:
         broker.hold()
-        first = batches.add(document(1))
-        await asyncio.sleep(0)
-        others = [batches.add(document(number)) for number in (2, 3, 4)]
-        await asyncio.sleep(0)
-        assert broker.lists == [[1]]
+        calls = []
+        for number in range(1, 6):
+            calls.append(batches.add(document(number)))
+            await asyncio.sleep(0)
+        assert broker.lists == [[1], [2]]
         broker.answer()
-        assert await asyncio.gather(first, *others) == [10, 20, 30, 40]
-        assert broker.lists == [[1], [2, 3, 4]]
+        assert await asyncio.gather(*calls) == [10, 20, 30, 40, 50]
+        assert broker.lists == [[1], [2], [3, 4, 5]]
 
     run(scenario)
 

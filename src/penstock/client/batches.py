@@ -1,7 +1,7 @@
 """What is asked for at the same time goes to the broker in one request.
 
-A call that comes alone is sent at once. While a request is under way, further calls collect for the next one, so the
-busier a client is, the larger its batches are.
+A call that comes alone is sent at once. While two requests are under way, further calls collect for the next one, so
+the busier a client is, the larger its batches are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from penstock.limits import BATCH_MESSAGES_MAX
 Result = TypeVar("Result")
 
 _BATCH_BYTES = 256 << 10
-_UNDER_WAY_MAX = 4  # Full batches that are under way at once.
+_UNDER_WAY = 2  # Batches that are under way at once: the broker works on one while the client makes the other.
+_UNDER_WAY_MAX = 4  # The same, if they are full.
 # One entry of a list may be the cause of these, so the others are tried without it.
 _BLAMABLE = (errors.BadRequest, errors.TooLarge, errors.LimitReached)
 
@@ -65,7 +66,9 @@ class Batches(Generic[Result]):
 
     def _send_what_may_go(self) -> None:
         self._scheduled = False
-        while self._waiting and (not self._under_way or (self._is_full and len(self._under_way) < _UNDER_WAY_MAX)):
+        while self._waiting and (
+            len(self._under_way) < _UNDER_WAY or (self._is_full and len(self._under_way) < _UNDER_WAY_MAX)
+        ):
             batch = self._next_batch()
             if batch:
                 task = self._loop.create_task(self._carry(batch))
