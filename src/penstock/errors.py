@@ -102,6 +102,7 @@ class Fault(ErrorCode):
     NO_RESULT = "no_result", 404, "no result arrived in time"
     METHOD_NOT_ALLOWED = "method_not_allowed", 405, "method not allowed: {}"
     NOT_ACCEPTABLE = "not_acceptable", 406, "no such media type here; accepted: {}"
+    NO_ARROW = "no_arrow", 406, "the broker has no Arrow: install penstock[arrow] where it runs, or accept JSON"
     TIMEOUT = "request_timeout", 408, "the request did not arrive in time: {}"
     EVENTS_REMOVED = "events_removed", 410, "these events are past the retention of the Event Log: {}"
     MESSAGE_REMOVED = "message_removed", 410, "the message is past the retention of the Event Log"

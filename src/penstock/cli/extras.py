@@ -7,6 +7,7 @@ _EXTRAS = {
     "duckdb": "penstock[spark]",
     "matplotlib": "matplotlib",
     "pandas": "penstock[spark]",
+    "pyarrow": "penstock[arrow]",
     "py4j": "penstock[spark]",
     "pyspark": "penstock[spark]",
 }

@@ -20,8 +20,9 @@ import numpy as np
 from penstock.errors import DamagedHeaderError, DamagedLogError, DataDirectoryError
 from penstock.model.events import Event
 from penstock.model.values import Nanos, Position
-from penstock.storage.arrow.columns import decode, grouped
 from penstock.storage.directory import DataDirectory
+from penstock.storage.letters.groups import grouped
+from penstock.storage.letters.table import table_of
 from penstock.storage.log.batch import RECORD_DTYPE, START, Header, Point, extent_bounds
 from penstock.storage.log.decode import events_of
 from penstock.storage.log.segment import (
@@ -330,8 +331,8 @@ def _count(group: list[Found], found: SegmentReport) -> None:
             f"the batch at byte {group[wrong].file_offset}: its heap has {group[wrong].header.heap_bytes} bytes, "
             f"but its records add up to {extents[wrong]}"
         )
-    letters = decode([(header, payload) for _, header, payload in group], ["letter"]).column("letter")
-    found.letters = dict(Counter(found.letters) + Counter(letters.to_pylist()))
+    letters = table_of([(header, payload) for _, header, payload in group]).objects("letter")
+    found.letters = dict(Counter(found.letters) + Counter(letters))
     found.batches += len(group)
     found.records += len(records)
     found.events += len(letters)

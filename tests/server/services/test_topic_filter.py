@@ -5,28 +5,32 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from penstock.model.kinds import Kind
 from penstock.server.services.topic_filter import TopicFilter
+from penstock.storage.letters.columns import Values
+from penstock.storage.letters.table import Columns, Table
 
-TYPES = {
-    "letter": pa.utf8(),
-    "kind": pa.int8(),
-    "queue": pa.int32(),
-    "sequence": pa.int64(),
-    "created": pa.timestamp("ns", tz="UTC"),
-    "topics": pa.int32(),
-    "to_queue": pa.int32(),
-    "to_sequence": pa.int64(),
-}
+COLUMNS = ("letter", "kind", "queue", "sequence", "created", "topics", "to_queue", "to_sequence")
 WANTED = 7
 
 
-def rows(*events: tuple[Any, ...]) -> pa.RecordBatch:
-    columns = list(zip(*events, strict=True)) if events else [()] * len(TYPES)
-    arrays = [pa.array(column, kind) for column, kind in zip(columns, TYPES.values(), strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, names=list(TYPES))
+class Given(Columns):
+    """Columns with these events."""
+
+    def __init__(self, events: tuple[tuple[Any, ...], ...]) -> None:
+        self._events = events
+
+    def numbers(self, name: str) -> Values:
+        found = [event[COLUMNS.index(name)] for event in self._events]
+        if name == "letter":
+            return Values(np.array([ord(letter) for letter in found], dtype=np.uint8))
+        valid = np.array([value is not None for value in found], dtype=np.bool_)
+        return Values(np.array([value or 0 for value in found], dtype=np.uint64), None if valid.all() else valid)
+
+
+def rows(*events: tuple[Any, ...]) -> Table:
+    return Table(Given(events))
 
 
 def logged(sequence: int, topics: int = WANTED, queue: int = 1) -> tuple[Any, ...]:

@@ -49,13 +49,13 @@ from penstock.model.settings import QueueSettings
 from penstock.storage.arrow.columns import (
     COLUMNS,
     FIXED_COLUMNS,
-    RECORDS_PER_GROUP,
     TYPES,
     decode,
     decode_grouped,
     schema,
 )
 from penstock.storage.arrow.names import Names
+from penstock.storage.letters.groups import RECORDS_PER_GROUP
 from penstock.storage.log.batch import Header
 from penstock.storage.log.decode import events_of
 from tests.support.samples import seal, seal_all

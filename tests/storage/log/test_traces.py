@@ -98,7 +98,7 @@ def test_a_trace_finds_what_a_reader_of_everything_finds(seed: int) -> None:
             assert told == [(offset, event) for offset, event in events if offset in offsets]
             assert set(trace.places) == places
             assert trace.whole
-            letters = {offset for rows in trace.rows for offset in rows.column("offset").to_pylist()}
+            letters = {offset for rows in trace.rows for offset in rows["offset"]}
             assert letters == {offset for offset, event in trace.events if event.kind in LETTERS}
     finally:
         machine.teardown()

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.dialects.native.spark.staging import TYPES
+from penstock.dialects.native.spark.staged_rows import TYPES
 from penstock.limits import STAGED_CHUNK_BYTES_MAX, STAGED_CHUNK_ROWS_MAX
 from penstock.pipeline.sink.options import SinkOptions
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from penstock.dialects.native.spark.claims import SCHEMA
+from penstock.dialects.native.spark.claimed_rows import SCHEMA
 from penstock.errors import OptionError
 from penstock.limits import LEASE_SECONDS_MAX
 from penstock.model.letters import LOGGED

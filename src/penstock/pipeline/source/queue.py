@@ -22,7 +22,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from penstock.dialects.native.spark.claims import SCHEMA, Ranges
+from penstock.dialects.native.spark.claimed_rows import SCHEMA
+from penstock.dialects.native.spark.claims import Ranges
 from penstock.errors import MessagesLostError
 from penstock.limits import CLAIMED_MAX
 from penstock.pipeline.broker import Broker

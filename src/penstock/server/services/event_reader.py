@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.dialects.native.event_log import EventQuery, From
@@ -16,12 +15,9 @@ from penstock.limits import READ_BYTES
 from penstock.model.values import Position
 from penstock.server.services.event_encoders import Encoder, TextOf, next_index_of
 from penstock.server.services.lookup import Array, Lookup
-from penstock.server.services.topic_filter import TopicFilter, letters_of
-from penstock.storage.arrow.columns import FIXED_COLUMNS, HEAP_COLUMNS, decode
+from penstock.server.services.topic_filter import TopicFilter
+from penstock.storage.letters.table import Table, table_of
 from penstock.storage.log.view import Cursor, View
-
-_PLAIN_COLUMNS = tuple(name for name in FIXED_COLUMNS if name != "queue_name")
-_ALL_COLUMNS = (*_PLAIN_COLUMNS, *HEAP_COLUMNS)
 
 
 class EventReader:
@@ -39,7 +35,6 @@ class EventReader:
         self._start = start
         self._since = query.since
         self._left = query.limit
-        self._columns = _ALL_COLUMNS if query.bodies else _PLAIN_COLUMNS
         self._encoder = encoder
         self._cursor = Cursor(position)
         self._states = _letters(query.states) if query.states else None
@@ -60,7 +55,7 @@ class EventReader:
         """The matching events up to the end of a view, in bounded pieces. A piece is empty if none of the events read
         for it match."""
         while not self.exhausted and (batches := self._cursor.read(view, READ_BYTES)):
-            rows = decode(batches, self._columns)
+            rows = table_of(batches)
             if self._topics:
                 for _ in self._topics.look_back(view, rows, batches[0][0]):
                     yield b""
@@ -82,8 +77,8 @@ class EventReader:
     def close(self) -> None:
         self._cursor.close()
 
-    def _chosen(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, Array]:
-        offsets = rows.column("offset").to_numpy()
+    def _chosen(self, rows: Table) -> tuple[Table, Array]:
+        offsets = rows.numbers("offset").values
         next_index = next_index_of(offsets)
         first = int(np.searchsorted(offsets, self._start.offset))
         if first < len(offsets) and offsets[first] == self._start.offset:
@@ -94,18 +89,18 @@ class EventReader:
             rows, next_index = rows.slice(first), next_index[first:]
         mask = self._mask(rows)
         if mask is not None and not mask.all():
-            rows, next_index = rows.filter(pa.array(mask)), next_index[mask]
+            rows, next_index = rows.filter(mask), next_index[mask]
         return rows, next_index
 
-    def _mask(self, rows: pa.RecordBatch) -> NDArray[np.bool_] | None:
+    def _mask(self, rows: Table) -> NDArray[np.bool_] | None:
         """The rows that pass every filter; None if there are no filters."""
         masks: list[NDArray[np.bool_]] = []
         if self._since:
-            masks.append(rows.column("time").cast(pa.int64()).to_numpy() >= self._since)
+            masks.append(rows.numbers("time").values >= self._since)
         if self._states is not None:
-            masks.append(self._states.take(letters_of(rows)))
+            masks.append(self._states.take(rows.numbers("letter").values))
         if self._queues:
-            masks.append(self._queues(rows.column("queue").to_numpy()) == 1)
+            masks.append(self._queues(rows.numbers("queue").values) == 1)
         if self._topics:
             masks.append(self._topics.mask(rows))
         return np.logical_and.reduce(masks) if masks else None

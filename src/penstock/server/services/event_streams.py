@@ -24,7 +24,7 @@ from penstock.model.values import Position
 from penstock.server.config import EventsConfig
 from penstock.server.measures import Samples, one
 from penstock.server.services.contract import Service, accepted
-from penstock.server.services.event_encoders import ArrowEncoder, Encoder, TextEncoder
+from penstock.server.services.event_encoders import Encoder, TextEncoder, TextOf
 from penstock.server.services.event_reader import EventReader
 from penstock.server.services.log_reads import LogReads
 from penstock.server.writer.port import ServicePort
@@ -111,9 +111,9 @@ class EventStreams(Service):
     def _encoder(self, query: EventQuery) -> Encoder:
         names, queues = self.reads.names.name, self.reads.queues.name
         if query.format == "arrow":
-            return ArrowEncoder(names, queues, bodies=query.bodies)
+            return _arrow_encoder(names, queues, query.bodies)
         writer = EventWriter(self._ids, names, queues, raw=query.raw)
-        return TextEncoder(writer, sent_events=query.format == "sse")
+        return TextEncoder(writer, sent_events=query.format == "sse", bodies=query.bodies)
 
     def _description(
         self, view: View, names_from: int, names: dict[int, str], names_to: int, last_queue: int
@@ -149,6 +149,15 @@ class EventStreams(Service):
 def _check_offset(offset: int, view: View) -> None:
     if offset > view.end.offset:
         raise RequestError(Fault.PAST_END, str(view.end.offset), end=view.end.offset)
+
+
+def _arrow_encoder(names: TextOf, queues: TextOf, bodies: bool) -> Encoder:
+    """Raises `RequestError` where pyarrow is not installed."""
+    try:
+        from penstock.server.services.arrow_encoder import ArrowEncoder
+    except ModuleNotFoundError as error:
+        raise RequestError(Fault.NO_ARROW) from error
+    return ArrowEncoder(names, queues, bodies=bodies)
 
 
 def _bounds(query: RangeQuery, view: View) -> tuple[Point, Point]:

@@ -17,7 +17,7 @@ from penstock.model.events import Logged
 from penstock.model.story import fold
 from penstock.model.values import Place
 from penstock.server.services.contract import Service, accepted
-from penstock.server.services.event_encoders import as_events, next_index_of
+from penstock.server.services.event_encoders import events_in
 from penstock.server.services.log_reads import LogReads
 from penstock.server.services.search import read_extent
 from penstock.server.writer.port import ServicePort
@@ -96,5 +96,5 @@ def _go_on(tracer: Tracer) -> bool:
 
 
 def _events(trace: Trace) -> Iterator[Event]:
-    for rows in trace.rows:
-        yield from as_events(rows, next_index_of(rows.column("offset").to_numpy()))
+    for columns in trace.rows:
+        yield from events_in(columns)

@@ -9,16 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from typing import TYPE_CHECKING
 
-from penstock.dialects.native.spark.staging import StagedRows
+from penstock.dialects.native.spark.arrow import staged_rows
 from penstock.engine.staging import Admission, Chunk
-from penstock.errors import DamagedLogError, Reason
+from penstock.errors import DamagedLogError, ProtocolError, Reason
 from penstock.limits import ADMITTED_ROWS_MAX
 from penstock.model.answers import Answer, Done, Refused
 from penstock.model.commands import AdmitRows, CommitBatch, DropStaged
 from penstock.model.settings import QueueSettings
 from penstock.server.services.contract import Service, answer_to, resolve
 from penstock.server.writer.port import ServicePort
+
+if TYPE_CHECKING:
+    from penstock.dialects.native.spark.staged_rows import StagedRows
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +78,10 @@ class StagedBatches(Service):
             logger.critical("staged_rows_damaged", extra={"reason": str(error), "query": query})
             self._give_up(Refused(Reason.DAMAGED, str(error)))
             return False
+        except ProtocolError as error:  # These rows were staged by a broker that had Arrow.
+            logger.critical("staged_rows_wait", extra={"reason": str(error)})
+            self._give_up(Refused(Reason.UNAVAILABLE, str(error)))
+            return False
         self._under_way = True
         try:
             return all(self._is_settled(answer) for answer in await asyncio.gather(*steps))
@@ -94,7 +102,7 @@ class StagedBatches(Service):
     def _next_step(self, admission: Admission) -> AdmitRows:
         chunk = admission.chunks[admission.chunk]
         if self._rows is None or chunk != self._chunk:
-            self._chunk, self._rows = chunk, StagedRows(self.writer.log.read(chunk.position, chunk.size))
+            self._chunk, self._rows = chunk, staged_rows(self.writer.log.read(chunk.position, chunk.size))
         publish, row = self._rows.publish_from(admission.row, self._most, self._topic_queues)
         at = admission.chunk, admission.row
         to = (admission.chunk, row) if row < chunk.rows else (admission.chunk + 1, 0)

@@ -12,21 +12,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.errors import EventsRemovedError
 from penstock.limits import FOLLOWED_MAX, READ_BYTES, SEQUENCE_MAX
 from penstock.model.kinds import kinds_where
 from penstock.model.values import Nanos
-from penstock.storage.arrow.columns import decode
+from penstock.storage.letters.table import Table, table_of
 from penstock.storage.log.batch import Header
 from penstock.storage.log.view import Cursor, View
 
 _Array = NDArray[Any]
 _Mask = NDArray[np.bool_]
 
-_COLUMNS = ("letter", "kind", "queue", "sequence", "created", "topics", "to_queue", "to_sequence")
 _SEQUENCE_BITS = SEQUENCE_MAX.bit_length()
 _NOTHING = np.empty(0, dtype=np.int64)
 _ENTERS = np.array([ord(letter) for letter in "LQU"], dtype=np.uint8)
@@ -43,40 +41,41 @@ class TopicFilter:
         self._ended = np.empty(0, dtype=np.bool_)  # Whether they seem to have ended; a queue may still keep them.
         self._known_from = start  # The filter has learned from everything from this offset on.
 
-    def learn(self, rows: pa.RecordBatch) -> None:
+    def learn(self, rows: Table) -> None:
         """Remember the messages that enter a queue with a wanted topic, and where known ones are moved to."""
         places = _places(rows)
-        self._add(places[self._has_topic(rows.column("topics").to_numpy())])
+        self._add(places[self._has_topic(rows.numbers("topics").values)])
         origins, targets = _moves(rows, places)
         while len(new := np.setdiff1d(targets[self._are_known(origins)], self._places)):
             self._add(new)  # A message that was moved may be moved once more.
         self._note_ends(rows, places)
 
-    def mask(self, rows: pa.RecordBatch) -> _Mask:
+    def mask(self, rows: Table) -> _Mask:
         """For each event, whether it is about a wanted message. The removal of a queue is about all messages in
         it."""
         known = self._are_known(_places(rows))
-        for row in np.flatnonzero(_is_null(rows.column("sequence"))).tolist():
-            queue = rows.column("queue")[row].as_py()
+        queues, messages = rows.numbers("queue").values, rows.numbers("sequence").valid
+        for row in np.flatnonzero(~messages).tolist() if messages is not None else ():
+            queue = int(queues[row])
             low, high = np.searchsorted(self._places, [queue << _SEQUENCE_BITS, (queue + 1) << _SEQUENCE_BITS])
             known[row] = not self._ended[low:high].all()
         return known
 
-    def look_back(self, view: View, rows: pa.RecordBatch, first: Header) -> Iterator[None]:
+    def look_back(self, view: View, rows: Table, first: Header) -> Iterator[None]:
         """Learn from the log before these rows if they are about messages that entered earlier. `first`: the first
         batch of the rows. Yields after each piece of the log."""
         while (start := self._earlier(view, rows, first)) is not None:
             cursor = Cursor(view.point_of(start).position)
             try:
                 while cursor.position < first.base_position and (batches := cursor.read(view, READ_BYTES)):
-                    self.learn(decode(batches, _COLUMNS))
+                    self.learn(table_of(batches))
                     yield
             except EventsRemovedError:
                 pass  # Retention has just removed it, so there is no more to learn.
             finally:
                 cursor.close()
 
-    def _earlier(self, view: View, rows: pa.RecordBatch, first: Header) -> int | None:
+    def _earlier(self, view: View, rows: Table, first: Header) -> int | None:
         """The offset from which to learn more, if these rows need it. Each time it goes back at least twice as far,
         so that the log is read twice at most."""
         earliest = view.earliest().offset
@@ -87,14 +86,14 @@ class TopicFilter:
         self._known_from = max(earliest, min(offset, 2 * self._known_from - first.base_offset))
         return self._known_from
 
-    def _oldest_unknown(self, rows: pa.RecordBatch) -> Nanos | None:
+    def _oldest_unknown(self, rows: Table) -> Nanos | None:
         """When the oldest message in these rows that entered its queue earlier was created."""
         places = _places(rows)
-        entered = places[np.isin(letters_of(rows), _ENTERS)]
+        entered = places[np.isin(rows.numbers("letter").values, _ENTERS)]
         unknown = (places >= 0) & ~self._are_known(places) & ~np.isin(places, entered)
         if not unknown.any():
             return None
-        return int(rows.column("created").cast(pa.int64()).fill_null(0).to_numpy()[unknown].min())
+        return int(rows.filled("created", 0)[unknown].min())
 
     def _are_known(self, places: _Array) -> _Mask:
         if not len(self._places):
@@ -114,8 +113,8 @@ class TopicFilter:
         if len(self._places) > self._most:
             self._forget()
 
-    def _note_ends(self, rows: pa.RecordBatch, places: _Array) -> None:
-        ended = places[np.isin(letters_of(rows), _ENDS)]
+    def _note_ends(self, rows: Table, places: _Array) -> None:
+        ended = places[np.isin(rows.numbers("letter").values, _ENDS)]
         ended = ended[self._are_known(ended)]
         self._ended[np.searchsorted(self._places, ended)] = True
 
@@ -129,22 +128,10 @@ class TopicFilter:
             self._places, self._ended = np.delete(self._places, oldest), np.delete(self._ended, oldest)
 
 
-def letters_of(rows: pa.RecordBatch) -> _Array:
-    """The letter of each row as a number."""
-    column = rows.column("letter")
-    letters: _Array = np.frombuffer(column.buffers()[2], dtype=np.uint8, count=len(column), offset=column.offset)
-    return letters
-
-
-def _is_null(column: pa.Array) -> _Mask:
-    mask: _Mask = column.is_null().to_numpy(zero_copy_only=False)
-    return mask
-
-
-def _places(rows: pa.RecordBatch) -> _Array:
+def _places(rows: Table) -> _Array:
     """Queue and sequence of each row as one number; -1 if the row is not about a message."""
-    sequences = rows.column("sequence").fill_null(-1).to_numpy()
-    places: _Array = (rows.column("queue").to_numpy().astype(np.int64) << _SEQUENCE_BITS) | sequences
+    sequences = rows.filled("sequence", -1)
+    places: _Array = (rows.filled("queue", 0) << _SEQUENCE_BITS) | sequences
     return np.where(sequences < 0, -1, places)
 
 
@@ -152,14 +139,14 @@ _MOVES_ON_FAILURE = [*kinds_where(lambda row: row.moves and "E" in row.letters)]
 _MOVES_BY_HAND = [*kinds_where(lambda row: row.moves and "E" not in row.letters)]
 
 
-def _moves(rows: pa.RecordBatch, places: _Array) -> tuple[_Array, _Array]:
+def _moves(rows: Table, places: _Array) -> tuple[_Array, _Array]:
     """From where and to where messages were moved. The E of a dead letter has the place that it goes to, the Q of a
     message that an operator moved has the place that it came from."""
-    kinds = rows.column("kind").to_numpy()
+    kinds = rows.numbers("kind").values
     dead, moved = np.isin(kinds, _MOVES_ON_FAILURE), np.isin(kinds, _MOVES_BY_HAND)
     if not (dead | moved).any():
         return _NOTHING, _NOTHING
-    queues = rows.column("to_queue").fill_null(-1).to_numpy().astype(np.int64)
-    others = (queues << _SEQUENCE_BITS) | rows.column("to_sequence").fill_null(0).to_numpy()
+    queues = rows.filled("to_queue", -1)
+    others = (queues << _SEQUENCE_BITS) | rows.filled("to_sequence", 0)
     dead, moved = dead & (queues >= 0), moved & (queues >= 0)
     return np.concatenate((places[dead], others[moved])), np.concatenate((others[dead], places[moved]))

@@ -6,21 +6,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
-Array = NDArray[Any]
-Mask = NDArray[np.bool_]
+from penstock.storage.letters.forms import Mask
+from penstock.storage.letters.rows import Array
 
 
 def bits(valid: Mask) -> pa.Buffer:
     return pa.py_buffer(np.packbits(valid, bitorder="little"))
-
-
-def bounds_of(sizes: Array) -> NDArray[np.int32]:
-    """Where each of some values ends, after a leading 0."""
-    bounds = np.zeros(len(sizes) + 1, dtype=np.int32)
-    np.cumsum(sizes, out=bounds[1:])
-    return bounds
 
 
 def primitive(kind: Any, values: Array, valid: Mask | None = None) -> pa.Array:

@@ -15,27 +15,46 @@ A queue that is removed is one D, for itself and every message in it: its `seque
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from penstock.storage.arrow.builders import BUILT, NAME
+from penstock.storage.arrow.arrays import bits, primitive
 from penstock.storage.arrow.names import Names
-from penstock.storage.arrow.rows import Rows
+from penstock.storage.letters import columns as letters
+from penstock.storage.letters.groups import RECORDS_PER_GROUP, grouped
+from penstock.storage.letters.rows import SLOTS, Rows, bounds_of
+from penstock.storage.letters.table import Table, table_of
 from penstock.storage.log.batch import Header
 
-RECORDS_PER_GROUP = 8_192  # Measured: smaller groups pay for the calls, larger ones for touching fresh memory.
-BYTES_PER_GROUP = 64 << 20  # Bodies end a group earlier; Arrow's offsets have room for 2 GiB.
-
-TYPES = {name: column.type for name, column in BUILT.items()}
+_TIME = pa.timestamp("ns", tz="UTC")
+NAME = pa.dictionary(pa.int32(), pa.utf8())  # The type of a name; its number, where texts are not known, is an int32.
+# In the order in which a record batch has them.
+TYPES: dict[str, Any] = {
+    "offset": pa.int64(),
+    "letter": pa.utf8(),
+    "kind": pa.int8(),
+    "time": _TIME,
+    "queue": pa.int32(),
+    "queue_name": NAME,
+    "sequence": pa.int64(),
+    "created": _TIME,
+    "visible_at": _TIME,
+    "expires_at": _TIME,
+    "priority": pa.int64(),
+    "receives": pa.int64(),
+    **dict.fromkeys(letters.NAMES, NAME),
+    "to_queue": pa.int32(),
+    "to_sequence": pa.int64(),
+    **dict.fromkeys(letters.PARTS, pa.binary()),
+}
 COLUMNS = tuple(TYPES)
-HEAP_COLUMNS = ("body", "result", "key", "headers", "digest")
+HEAP_COLUMNS = tuple(letters.PARTS)
 FIXED_COLUMNS = tuple(name for name in COLUMNS if name not in HEAP_COLUMNS)
-
-_Batch = TypeVar("_Batch")
 
 
 @lru_cache
@@ -54,9 +73,45 @@ def decode(
     not defined. Without it, the columns hold the numbers, 0 for none.
     """
     wanted = _wanted(columns, names)
-    rows = Rows(list(batches), names)
-    arrays = [BUILT[name].build(rows) for name in wanted]
+    table = table_of(batches, names)
+    arrays = [arrow_of(table, name, names) for name in wanted]
     return pa.RecordBatch.from_arrays(arrays, schema=schema(wanted, named=names is not None))
+
+
+def arrow_of(table: Table, name: str, names: Names | None = None) -> pa.Array:
+    """One column. Without `names`, the number of a name."""
+    if name in letters.PARTS:
+        return _part(table, name)
+    if name == "queue_name":
+        assert names is not None
+        return names.queue_names(table.numbers("queue").values)
+    values, valid = table.numbers(name)
+    if name == "letter":
+        # Text of one byte each needs no more than its bytes: as fast as a dictionary, and every reader knows it.
+        bounds = pa.py_buffer(np.arange(len(values) + 1, dtype=np.int32))
+        return pa.Array.from_buffers(pa.utf8(), len(values), [None, bounds, pa.py_buffer(values)])
+    if TYPES[name] is NAME:
+        return primitive(pa.int32(), values) if names is None else names.texts(values)
+    return primitive(TYPES[name], values, valid)
+
+
+def _part(table: Table, name: str) -> pa.Array:
+    present = table.present(name)
+    if present is None:
+        return pa.nulls(len(table), pa.binary())
+    rows = table.columns.rows
+    if name == "body" and table.chosen is None:
+        bounds = bounds_of(rows.column("body_bytes") * present)
+        if bounds[-1] == len(rows.heap):  # The heap is nothing but bodies: no copy.
+            buffers = [bits(present), pa.py_buffer(bounds), pa.py_buffer(rows.heap)]
+            return pa.Array.from_buffers(pa.binary(), len(present), buffers)
+    return _heap(rows).take(primitive(pa.int64(), table.slots(name), present))
+
+
+def _heap(rows: Rows) -> pa.Array:
+    """The whole heap as one array; no copy."""
+    buffers = [None, pa.py_buffer(rows.slot_bounds), pa.py_buffer(rows.heap)]
+    return pa.Array.from_buffers(pa.binary(), len(rows.records) * SLOTS, buffers)
 
 
 def decode_grouped(
@@ -69,25 +124,6 @@ def decode_grouped(
     """As `decode`, over a log of any length: batches are decoded together until a group is large enough."""
     for group in grouped(batches, itemgetter(0), records_min):
         yield decode(group, columns, names)
-
-
-def grouped(
-    batches: Iterable[_Batch], header_of: Callable[[_Batch], Header], records_min: int = RECORDS_PER_GROUP
-) -> Iterator[list[_Batch]]:
-    """Batches in groups that are worth decoding together."""
-    group: list[_Batch] = []
-    records = size = 0
-    for batch in batches:
-        header = header_of(batch)
-        group.append(batch)
-        records += header.records
-        size += header.heap_bytes
-        if records >= records_min or size >= BYTES_PER_GROUP:
-            yield group
-            group = []
-            records = size = 0
-    if group:
-        yield group
 
 
 def _wanted(columns: Sequence[str] | None, names: Names | None) -> tuple[str, ...]:

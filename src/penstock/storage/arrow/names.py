@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from penstock.storage.arrow.arrays import Array, primitive
+from penstock.storage.arrow.arrays import primitive
+from penstock.storage.letters.rows import Array
 
 _TABLE_SIZE_MAX = 1 << 22
 

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.errors import EventsRemovedError
@@ -20,20 +19,24 @@ from penstock.limits import NEVER_NS, TRACE_BYTES_MAX, TRACE_PLACES_MAX, TRACE_R
 from penstock.model.events import Event
 from penstock.model.kinds import ABOUT_MESSAGES, BEGINS, MOVES, Kind
 from penstock.model.values import Nanos, Place
-from penstock.storage.arrow.columns import decode
+from penstock.storage.letters.columns import NUMBERS, PARTS
+from penstock.storage.letters.table import table_of
 from penstock.storage.log.batch import Batches, Header, records_of
 from penstock.storage.log.decode import events_at
 from penstock.storage.log.trace_index import IS_JOIN, Traces
 from penstock.storage.log.view import Cursor, View
 
 _Array = NDArray[Any]
+Columns = dict[str, list[Any]]  # The values of each column, None where there is none.
+
+_ROW_BYTES = 500  # What the numbers of a row take in memory, about.
 
 
 class Trace(NamedTuple):
     """What was found, in order. Not `whole`: some records are past retention or damaged, or there were too many."""
 
     events: list[tuple[int, Event]]  # With their offsets.
-    rows: list[pa.RecordBatch]  # The same events as Arrow: a row for every letter.
+    rows: list[Columns]  # The same events: a row for every letter.
     content: Event | None  # The `Logged` of another message that has the content of this one.
     places: list[Place]
     whole: bool
@@ -51,7 +54,7 @@ class Tracer:
         self._later: set[Place] = set()  # Those with later records: a second pass looks for them.
         self._sources: set[Place] = set()  # Of other messages, whose first record has the content of this one.
         self._events: dict[int, Event] = {}
-        self._rows: dict[int, pa.RecordBatch] = {}
+        self._rows: dict[int, Columns] = {}
         self._content: Event | None = None
         self._room = TRACE_BYTES_MAX
         self._whole = True
@@ -184,11 +187,12 @@ class Tracer:
             taken = [at for at in taken if records_of(header, payload)["kind"][at] in BEGINS]
         for at, event in events_at(header, payload, sorted(taken)):
             self._events[header.base_offset + at] = event
-        rows = decode([(header, payload)])
-        offsets = rows.column("offset").to_numpy()
-        kept = rows.filter(pa.array([offset in self._events for offset in offsets.tolist()], pa.bool_()))
-        self._rows[header.base_offset] = kept
-        self._room -= kept.nbytes
+        rows = table_of([(header, payload)])
+        offsets = rows.numbers("offset").values
+        kept = rows.filter(np.array([offset in self._events for offset in offsets.tolist()], np.bool_))
+        columns = {name: kept.objects(name) for name in (*NUMBERS, *PARTS)}
+        self._rows[header.base_offset] = columns
+        self._room -= len(kept) * _ROW_BYTES + sum(len(text) for name in PARTS for text in columns[name] if text)
 
 
 def _event_at(header: Header, payload: bytes, at: int) -> Event:

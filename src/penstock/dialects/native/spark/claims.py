@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 import msgspec
-import pyarrow as pa
 from msgspec import Meta, Struct
 
 from penstock import limits
+from penstock.dialects.native.spark.arrow import check_arrow, claimed_rows
 from penstock.dialects.wire import http
 from penstock.dialects.wire.times import nanos_of
 from penstock.errors import ProtocolError
@@ -24,24 +23,6 @@ from penstock.model.commands import Fetch, FinishClaimed, ReadClaimed
 Ranges = list[tuple[int, int, int]]  # Queue, first and last sequence.
 
 _ARROW = b"Content-Type: application/vnd.apache.arrow.stream\r\n"
-_TIME = pa.timestamp("ns", tz="UTC")
-SCHEMA = pa.schema(
-    [
-        ("id", pa.utf8()),
-        ("sequence", pa.int64()),
-        ("created", _TIME),
-        ("receives", pa.int64()),
-        ("priority", pa.int64()),
-        ("content_type", pa.utf8()),
-        ("sender", pa.utf8()),
-        ("object", pa.utf8()),
-        ("topics", pa.utf8()),  # Joined by line feeds.
-        ("body", pa.binary()),
-        ("key", pa.binary()),
-        ("headers", pa.binary()),
-    ]
-)
-
 _Seconds = Annotated[float, Meta(gt=0, le=limits.LEASE_SECONDS_MAX)]
 _Consumer = Annotated[str, Meta(min_length=1, max_length=limits.NAME_BYTES_MAX)]
 _Sequence = Annotated[int, Meta(ge=1, le=limits.SEQUENCE_MAX)]
@@ -95,6 +76,7 @@ class Claims:
             raise ProtocolError(f"at most {limits.CLAIMED_MAX} messages per request, got {count}")
         if segment == b"finish":
             return http.Call(FinishClaimed(known.claimed, consumer), lambda answer: _render_finish(answer, count))
+        check_arrow()
         if known.lease is None:
             raise ProtocolError("lease is missing; give the seconds for which the messages are needed")
         return http.Call(ReadClaimed(known.claimed, consumer, nanos_of(known.lease)), self._render_read)
@@ -106,29 +88,7 @@ class Claims:
         headers = _ARROW + b"X-Penstock-Missing: %d\r\n" % answer.missing
         if answer.following:
             headers += b"X-Penstock-Next: %d.%d\r\n" % answer.following
-        return http.Response(200, self._rows(answer.deliveries), headers)
-
-    def _rows(self, deliveries: list[Delivery]) -> bytes:
-        make = self._ids.make
-        columns: list[list[Any]] = [
-            [make(each.queue, each.sequence).decode() for each in deliveries],
-            [each.sequence for each in deliveries],
-            [each.created for each in deliveries],
-            [each.receives for each in deliveries],
-            [each.priority for each in deliveries],
-            [each.content_type or None for each in deliveries],
-            [each.sender or None for each in deliveries],
-            [each.object or None for each in deliveries],
-            [each.topics or None for each in deliveries],
-            [each.body for each in deliveries],
-            [each.key or None for each in deliveries],
-            [each.headers or None for each in deliveries],
-        ]
-        arrays = [pa.array(values, field.type) for values, field in zip(columns, SCHEMA, strict=True)]
-        buffer = io.BytesIO()
-        with pa.ipc.new_stream(buffer, SCHEMA) as stream:
-            stream.write_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
-        return buffer.getvalue()
+        return http.Response(200, claimed_rows(answer.deliveries, self._ids), headers)
 
 
 def _render_claim(answer: Answer) -> http.Response:

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from penstock.model.kinds import LETTERS, Kind, kinds_where
-from penstock.storage.arrow.arrays import Mask
 from penstock.storage.log.batch import FLAGS, HAS_DIGEST
+
+Mask = NDArray[np.bool_]
 
 
 class _Form(NamedTuple):

@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from penstock.errors import DamagedLogError
 from penstock.limits import INT32_MAX
 from penstock.model.kinds import DEFINES, MOVES, Kind
-from penstock.storage.arrow import forms
-from penstock.storage.arrow.arrays import Array, Mask, bits, bounds_of, primitive
-from penstock.storage.arrow.names import Names
+from penstock.storage.letters import forms
+from penstock.storage.letters.forms import Mask
 from penstock.storage.log.batch import DIGEST_BYTES, HAS_DIGEST, RECORD_DTYPE, Batches, Header
 from penstock.storage.log.names import queue_name
 
+Array = NDArray[Any]
+
 _COPY_BYTES_MAX = 4096
-_SLOTS = 4  # Of each record in the heap: body (or result), key, headers, digest.
+SLOTS = 4  # Of each record in the heap: body (or result), key, headers, digest.
+
+
+class Definitions(Protocol):
+    """What takes note of the names that batches define."""
+
+    def define(self, number: int, text: str) -> None: ...
+    def define_queue(self, number: int, name: str) -> None: ...
 
 
 class Rows:
     """The rows of a group of batches. What several columns need is computed once and kept."""
 
-    def __init__(self, batches: Batches, names: Names | None) -> None:
+    def __init__(self, batches: Batches, names: Definitions | None) -> None:
         self.batches = batches
         self.names = names
         self.records = _join_records(batches)
@@ -120,7 +128,7 @@ class Rows:
     def slot_bounds(self) -> NDArray[np.int32]:
         """Where each slot of each record ends in the heap, after a leading 0."""
         records = self.records
-        sizes = np.empty((len(records), _SLOTS), dtype=np.int64)
+        sizes = np.empty((len(records), SLOTS), dtype=np.int64)
         sizes[:, 0] = records["body_bytes"]
         sizes[:, 1] = records["key_bytes"]
         sizes[:, 2] = records["headers_bytes"]
@@ -130,44 +138,27 @@ class Rows:
             raise DamagedLogError(f"the heap has {len(self.heap)} bytes, but its records add up to {bounds[-1]}")
         return bounds
 
-    @cached_property
-    def slots(self) -> pa.Array:
-        """The whole heap as one array; no copy."""
-        buffers = [None, pa.py_buffer(self.slot_bounds), pa.py_buffer(self.heap)]
-        return pa.Array.from_buffers(pa.binary(), len(self.records) * _SLOTS, buffers)
-
-    def body(self) -> pa.Array:
-        has_body = self.are(forms.HAS_CONTENT)
-        bounds = bounds_of(self.column("body_bytes") * has_body)
-        if bounds[-1] == len(self.heap):  # The heap is nothing but bodies: no copy.
-            buffers = [bits(has_body), pa.py_buffer(bounds), pa.py_buffer(self.heap)]
-            return pa.Array.from_buffers(pa.binary(), len(has_body), buffers)
-        return self._take(0, has_body)
-
     @property
     def result_bytes(self) -> Array:
         sizes: Array = self.records["body_bytes"] * self._of_kinds(forms.WITH_RESULT)
         return sizes
 
-    def part(self, slot: int, sizes: Array, forms: Mask) -> pa.Array:
-        """A slot, for rows of these forms where it is not empty."""
-        present = sizes != 0
-        if not present.any():
-            return pa.nulls(len(self.index), pa.binary())
-        return self._take(slot, self.are(forms) & present[self.index])
-
-    def _take(self, slot: int, chosen: Mask) -> pa.Array:
-        return self.slots.take(primitive(pa.int64(), self.index * _SLOTS + slot, chosen))
-
-    def _learn(self, names: Names) -> None:
+    def _learn(self, names: Definitions) -> None:
         kinds = self.records["kind"]
         for at in np.flatnonzero(self._of_kinds(DEFINES)).tolist():
-            start, end = self.slot_bounds[_SLOTS * at : _SLOTS * at + 2].tolist()
+            start, end = self.slot_bounds[SLOTS * at : SLOTS * at + 2].tolist()
             text, number = bytes(self.heap[start:end]), int(self.records["queue"][at])
             if kinds[at] == Kind.QUEUE_CREATED:
                 names.define_queue(number, queue_name(text))
             else:  # Also where a name is forgotten: it was in use before.
                 names.define(number, text.decode())
+
+
+def bounds_of(sizes: Array) -> NDArray[np.int32]:
+    """Where each of some values ends, after a leading 0."""
+    bounds = np.zeros(len(sizes) + 1, dtype=np.int32)
+    np.cumsum(sizes, out=bounds[1:])
+    return bounds
 
 
 def _heap(header: Header, payload: bytes) -> bytes | memoryview:

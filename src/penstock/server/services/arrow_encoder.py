@@ -1,0 +1,99 @@
+"""Encodes rows of the Event Log as an Arrow stream. Only this format needs pyarrow, so it is imported on first use.
+
+This runs in a thread beside the event loop; each reader uses one thread at a time.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from penstock.dialects.native.event_log import From
+from penstock.limits import NAMES_FOUND_MAX, PIECE_BYTES
+from penstock.server.services.event_encoders import TextOf
+from penstock.server.services.lookup import Array, Lookup
+from penstock.storage.arrow.columns import COLUMNS, FIXED_COLUMNS, arrow_of, schema
+from penstock.storage.letters.columns import NAMES
+from penstock.storage.letters.table import Table, table_of
+
+_NONE = -2
+
+
+class ArrowEncoder:
+    """An Arrow IPC stream. Names are dictionaries, to which new names are added."""
+
+    def __init__(self, name: TextOf, queue: TextOf, *, bodies: bool) -> None:
+        self._columns = COLUMNS if bodies else FIXED_COLUMNS
+        self._texts = {column: _Dictionary(name) for column in NAMES} | {"queue_name": _Dictionary(queue)}
+        self._buffer = io.BytesIO()
+        self._schema = schema(self._columns, named=True)
+        options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
+        self._writer = pa.ipc.new_stream(self._buffer, self._schema, options=options)
+
+    def begin(self, _: From) -> bytes:
+        return b""
+
+    def encode(self, rows: Table, next_index: Array) -> Iterator[bytes]:
+        del next_index  # A record batch has whole records.
+        named = self._named(rows)
+        parts = max(1, min(len(rows), named.nbytes // (4 * PIECE_BYTES)))
+        size = -(-len(rows) // parts)
+        for start in range(0, len(rows), size):
+            self._writer.write_batch(named.slice(start, size))
+            yield self._take()
+
+    def beat(self, position: From) -> bytes:
+        del position
+        self._writer.write_batch(self._named(table_of(())))
+        return self._take()
+
+    def end(self) -> bytes:
+        self._writer.close()
+        return self._take()
+
+    def _named(self, rows: Table) -> pa.RecordBatch:
+        arrays = []
+        for column in self._columns:
+            texts = self._texts.get(column)
+            if texts is None:
+                arrays.append(arrow_of(rows, column))
+            else:
+                arrays.append(texts.encode(rows.numbers("queue" if column == "queue_name" else column).values))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+
+    def _take(self) -> bytes:
+        data = self._buffer.getvalue()
+        self._buffer.seek(0)
+        self._buffer.truncate()
+        return data
+
+
+class _Dictionary:
+    """Texts by number, as an Arrow dictionary to which new texts are added."""
+
+    def __init__(self, text_of: TextOf) -> None:
+        self._text_of = text_of
+        self._begin()
+
+    def _begin(self) -> None:
+        self._texts: list[str] = []
+        self._array = pa.array([], pa.utf8())
+        self._lookup = Lookup(self._add)
+
+    def encode(self, numbers: Array) -> pa.DictionaryArray:
+        if len(self._texts) > NAMES_FOUND_MAX:
+            self._begin()
+        found = self._lookup(numbers)
+        if len(self._texts) > len(self._array):
+            self._array = pa.array(self._texts, pa.utf8())
+        indices = pa.array(found, pa.int32(), mask=found == _NONE)
+        return pa.DictionaryArray.from_arrays(indices, self._array, safe=False)
+
+    def _add(self, number: int) -> int:
+        text = self._text_of(number)
+        if text is None:
+            return _NONE
+        self._texts.append(text)
+        return len(self._texts) - 1
