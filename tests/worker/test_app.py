@@ -9,9 +9,11 @@ import sys
 import threading
 import time
 from itertools import pairwise
+from uuid import UUID
 
 import pytest
 
+from penstock.client.errors import MessageNotFound
 from penstock.embedded import LocalBroker
 from penstock.worker import App, JobFailed, Reject, Retry, TaskError, current_job
 from tests.support.broker import Broker
@@ -240,6 +242,24 @@ def test_a_queue_that_was_deleted_is_made_again_by_the_next_job(app: App, broker
         call.with_options(key="18" if call.key else None).send()
         assert broker.request("GET", f"/v1/queues/{app.name}").json()["retries"] == 3
     app.close()
+
+
+def test_a_job_can_be_found_again_by_its_id(app: App) -> None:
+    @app.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    async def result(stored_id: str) -> int:
+        found = int(await double.a.job(stored_id).result(20))
+        await app.aclose()
+        return found
+
+    stored = double.send(21).id
+    with working(app):
+        assert double.job(stored).result(20) == 42
+        assert asyncio.run(result(stored)) == 42
+        with pytest.raises(MessageNotFound):
+            double.job(str(UUID(int=0))).status()
 
 
 def test_a_job_with_a_higher_priority_runs_first(app: App) -> None:

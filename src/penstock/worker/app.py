@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary, WeakSet
 
-from penstock.client.asynchronous import AsyncClient, AsyncSent
+from penstock.client.asynchronous import AsyncClient
 from penstock.client.errors import QueueExists, QueueNotFound
 from penstock.client.results import Queue, QueueSettings
 from penstock.client.runner import Runner
@@ -135,7 +135,7 @@ class App:
         idempotency_key = _idempotency_key(task.queue, task.name, key)
         (message,), options = _messages(call, [body])
         publish = partial(self.client().publish, task.queue, message, idempotency_key=idempotency_key, **options)
-        return self._handle(task, await self._stored(task.queue, publish))
+        return self.handle(task, (await self._stored(task.queue, publish)).id)
 
     async def publish_many(self, call: Call, bodies: Sequence[bytes]) -> list[AsyncHandle]:
         """Store many jobs. Used by `Task.send_many`."""
@@ -144,7 +144,7 @@ class App:
             raise TaskError(f"task {task.name}: a key is for one job; send them one by one")
         messages, options = _messages(call, bodies)
         publish = partial(self.client().publish_many, task.queue, messages, **options)
-        return [self._handle(task, each) for each in await self._stored(task.queue, publish)]
+        return [self.handle(task, each.id) for each in await self._stored(task.queue, publish)]
 
     async def _stored(self, queue: str, publish: Callable[[], Awaitable[T]]) -> T:
         await self.declare(queue)
@@ -154,8 +154,8 @@ class App:
             await self.declare(queue, again=True)
             return await publish()
 
-    def _handle(self, task: Task[Any, Any], sent: AsyncSent) -> AsyncHandle:
-        return AsyncHandle(self, sent.id, task.name, task.arguments.result)
+    def handle(self, task: Task[Any, Any], id: str) -> AsyncHandle:
+        return AsyncHandle(self, id, task.name, task.arguments.result)
 
     # ── The broker ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,15 +175,16 @@ class App:
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the app's own thread, and wait for it."""
+        return self._started_runner().run(coroutine)
+
+    def blocking(self, handle: AsyncHandle) -> Handle:
+        return Handle(handle, self._started_runner())
+
+    def _started_runner(self) -> Runner:
         with self._lock:
             if self._runner is None:
                 self._runner = Runner(f"penstock app {self.name}")
-            runner = self._runner
-        return runner.run(coroutine)
-
-    def blocking(self, handle: AsyncHandle) -> Handle:
-        assert self._runner is not None
-        return Handle(handle, self._runner)
+            return self._runner
 
     async def declare(self, queue: str, *, again: bool = False) -> Queue:
         """Make a queue as its tasks want it, once. One that exists keeps its own settings; differences are logged."""

@@ -85,6 +85,13 @@ class Task(Generic[P, R]):
         """
         return self._plain.send_many(calls)
 
+    def job(self, id: str) -> Handle:
+        """A job that was sent before, also by another process.
+
+        `send_email.job(stored_id).status()`
+        """
+        return self.app.blocking(self.app.handle(self, id))
+
     @property
     def a(self) -> AsyncCall:
         """The same for asyncio: `await send_email.a.send(…)`."""
@@ -189,6 +196,10 @@ class AsyncCall:
     async def send_many(self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]]) -> list[AsyncHandle]:
         """See `Task.send_many`."""
         return await self._call.task.app.publish_many(self._call, self._call.bodies(calls))
+
+    def job(self, id: str) -> AsyncHandle:
+        """See `Task.job`."""
+        return self._call.task.app.handle(self._call.task, id)
 
     def with_options(self, **options: Any) -> AsyncCall:
         """See `Task.with_options`."""
