@@ -66,9 +66,7 @@ class Batches(Generic[Result]):
 
     def _send_what_may_go(self) -> None:
         self._scheduled = False
-        while self._waiting and (
-            len(self._under_way) < _UNDER_WAY or (self._is_full and len(self._under_way) < _UNDER_WAY_MAX)
-        ):
+        while self._waiting and len(self._under_way) < (_UNDER_WAY_MAX if self._is_full else _UNDER_WAY):
             batch = self._next_batch()
             if batch:
                 task = self._loop.create_task(self._carry(batch))
