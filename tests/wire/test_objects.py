@@ -113,7 +113,7 @@ def test_a_broker_without_its_history_does_not_start_until_it_is_rebuilt(
     assert f"penstock log rebuild-history {data}" in complaint
     rebuilt = rebuild(data)
     assert rebuilt.returncode == 0, rebuilt.stderr
-    assert "knows 1,000 keys" in rebuilt.stdout
+    assert "has 1,000 keys" in rebuilt.stdout
     broker.start()
     assert [known(broker, str(number)) for number in range(0, 1000, 100)] == before
     assert said(broker, "999", "2") == "U"

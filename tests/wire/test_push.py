@@ -136,7 +136,7 @@ def test_more_connections_than_there_may_be_are_refused(start_broker: StartBroke
     a_channel(broker, "http://127.0.0.1:9/", "one", push={"max_in_flight": 3})
     refused = put_channel(broker, "http://127.0.0.1:9/", "two", push={"max_in_flight": 2})
     assert refused.status == 400
-    assert "max_in_flight of 1" in refused.json()["error"]
+    assert "leaves room for 1" in refused.json()["error"]
 
 
 def test_a_clean_stop_waits_for_what_is_on_its_way(start_broker: StartBroker) -> None:

@@ -60,9 +60,9 @@ def test_a_json_body_is_json_in_every_native_answer_and_text_where_that_would_lo
 
 
 def test_the_raw_form_is_the_text_that_was_stored(broker: Broker) -> None:
-    make_queue(broker, "raw")
-    message_id = post(broker, "raw", b'{"to":\n  1}')
-    assert everywhere(broker, "raw", message_id, raw="true") == ['{"to":\n  1}'] * 6
+    make_queue(broker, "raw-json")
+    message_id = post(broker, "raw-json", b'{"to":\n  1}')
+    assert everywhere(broker, "raw-json", message_id, raw="true") == ['{"to":\n  1}'] * 6
 
 
 def test_a_large_page_of_json_arrives_whole(broker: Broker) -> None:
