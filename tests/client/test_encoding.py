@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from penstock.client.encoding import PublishDocument, content_of, encode, query, result_fields
-from penstock.client.results import MessageFacts
+from penstock.client.results import MessageFacts, Outcome
 from penstock.dialects.native.publish import MessageDocument, message_of
 from penstock.dialects.wire.json_bodies import message_field
 
@@ -82,3 +82,8 @@ def test_results_are_text_or_bytes(result: object, fields: dict[str, str]) -> No
 def test_a_query_leaves_out_what_is_not_given() -> None:
     assert query(a=None, b=True, c=["x", "y z"], d=1.5) == "?b=true&c=x&c=y+z&d=1.5"
     assert query(a=None) == ""
+
+
+def test_an_outcome_shows_what_became_of_its_message() -> None:
+    outcome = Outcome(id="1", outcome="success", state="X", _result='{"ok":true}')
+    assert repr(outcome) == """Outcome(id='1', outcome='success', state='X', result=b'{"ok":true}')"""

@@ -35,6 +35,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
     _result: str | UnsetType = field(default=UNSET, name="result")
     _result_base64: str | UnsetType = field(default=UNSET, name="result_base64")
 
+    def __repr__(self) -> str:
+        return f"Outcome(id={self.id!r}, outcome={self.outcome!r}, state={self.state!r}, result={self.body!r})"
+
     @property
     def success(self) -> bool:
         return self.outcome in ("success", "handed_over", "unchanged")
