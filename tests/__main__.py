@@ -1,4 +1,4 @@
-"""`python -m tests`: every test there is, in three parts side by side, as `make test` runs them.
+"""`python -m tests`: every test there is, in four parts side by side, as `make test` runs them.
 
 Progress is one line on a terminal, and a line now and then elsewhere. What a part printed is shown only if it failed.
 """
@@ -18,6 +18,8 @@ from tests.support import spark
 _PYTEST = [sys.executable, "-m", "pytest", "-v", "--no-header", "-o", "console_output_style=count"]
 _SPARK_FOLDER = "tests/pipeline"
 _SPARK_PROCESSES = [f"{_SPARK_FOLDER}/test_cluster.py", f"{_SPARK_FOLDER}/test_up.py", "tests/torture/test_spark.py"]
+_WHOLE_BROKER = ["tests/wire", "tests/conformance", "tests/across", "tests/torture", "tests/test_documentation.py"]
+_NICE = 10  # They mostly wait for brokers: Spark needs the processors more.
 _NO_CACHE = ["-p", "no:cacheprovider"]  # One cache, one writer.
 _REFRESH_SECONDS = 0.5
 _LINE_SECONDS = 30.0
@@ -100,21 +102,24 @@ class Progress:
 
 
 def main() -> int:
-    ignored = [f"--ignore={path}" for path in (_SPARK_FOLDER, *_SPARK_PROCESSES)]
-    broker = Part(
-        "broker", ["tests", *ignored], nice=10
-    )  # Mostly waits for brokers: Spark needs the processors more.
-    spark_session = Part("spark", [*_NO_CACHE, _SPARK_FOLDER, *(f"--ignore={path}" for path in _SPARK_PROCESSES)])
+    broker = Part("broker", [*_WHOLE_BROKER, *_without(_SPARK_PROCESSES)], _NICE)
+    rooms = Part("rooms", [*_NO_CACHE, "tests", *_without([_SPARK_FOLDER, *_WHOLE_BROKER])], _NICE)
+    spark_session = Part("spark", [*_NO_CACHE, _SPARK_FOLDER, *_without(_SPARK_PROCESSES)])
     spark_processes = Part("spark processes", [*_NO_CACHE, *_SPARK_PROCESSES])
-    parts = [broker, spark_session, spark_processes]
+    parts = [broker, rooms, spark_session, spark_processes]
     try:
         broker.start()
+        rooms.start()
         threading.Thread(target=_start_spark, args=(spark_session, spark_processes), daemon=True).start()
         _wait(parts)
     finally:
         for part in parts:
             part.stop()
     return _report(parts)
+
+
+def _without(paths: list[str]) -> list[str]:
+    return [f"--ignore={path}" for path in paths]
 
 
 def _start_spark(*parts: Part) -> None:
