@@ -154,13 +154,13 @@ def test_one_connection_carries_all_publishes_and_idle_ones_are_used_again(endpo
 def test_a_publish_that_is_cancelled_before_it_is_sent_is_not_sent(broker: Broker) -> None:
     async def publish() -> int:
         async with AsyncClient(broker.url) as client:
-            await client.queues.create("cancelled")
-            tasks = [asyncio.create_task(client.publish("cancelled", str(number))) for number in range(10)]
+            await client.queues.create("client-cancelled")
+            tasks = [asyncio.create_task(client.publish("client-cancelled", str(number))) for number in range(10)]
             await asyncio.sleep(0)
             for task in tasks[5:]:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            return (await client.queues.get("cancelled")).status.messages
+            return (await client.queues.get("client-cancelled")).status.messages
 
     assert asyncio.run(publish()) == 5
 
