@@ -195,3 +195,10 @@ def test_a_leap_day_is_found_and_a_day_that_never_comes_is_not() -> None:
 def test_what_is_not_a_cron_expression_is_refused_with_its_place(expression: str, why: str) -> None:
     with pytest.raises(ProtocolError, match=why.replace("*", ".")):
         parse_cron(expression)
+
+
+@pytest.mark.parametrize(
+    ("weekdays", "expected"), [("0-0", {0}), ("sun-sun", {0}), ("fri-sun", {5, 6, 0}), ("5-7", {5, 6, 0}), ("7", {0})]
+)
+def test_sunday_ends_a_range_of_weekdays_and_begins_one(weekdays: str, expected: set[int]) -> None:
+    assert parse_cron(f"0 0 * * {weekdays}").weekdays == expected

@@ -150,7 +150,7 @@ def _range_of(field: _Field, part: str) -> range:
     else:
         low = _number_of(field, first)
         high = _number_of(field, last) if dash else low
-        if dash and not high and field.high == _SUNDAY:
+        if dash and low and not high and field.high == _SUNDAY:
             high = _SUNDAY  # As in fri-sun.
     if low > high:
         raise ProtocolError(f"the {field.name} of cron has the range {span!r}, which ends before it begins")
