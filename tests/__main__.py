@@ -18,7 +18,7 @@ from tests.support import spark
 _PYTEST = [sys.executable, "-m", "pytest", "-v", "--no-header", "-o", "console_output_style=count"]
 _SPARK_FOLDER = "tests/pipeline"
 _SPARK_PROCESSES = [f"{_SPARK_FOLDER}/test_cluster.py", f"{_SPARK_FOLDER}/test_up.py", "tests/torture/test_spark.py"]
-_WHOLE_BROKER = ["tests/wire", "tests/conformance", "tests/across", "tests/torture", "tests/test_documentation.py"]
+_WHOLE_BROKER = ["tests/wire", "tests/across", "tests/torture", "tests/test_documentation.py"]
 _NICE = 10  # They mostly wait for brokers: Spark needs the processors more.
 _NO_CACHE = ["-p", "no:cacheprovider"]  # One cache, one writer.
 _REFRESH_SECONDS = 0.5
