@@ -69,6 +69,36 @@ client.receive("runner-interrupted", wait=20)
     assert said.rstrip().endswith("KeyboardInterrupt")
 
 
+def test_ctrl_c_ends_a_loop_that_takes_a_moment_to_end() -> None:
+    code = """
+import asyncio, os, signal
+from penstock.client.pages import Pages
+from penstock.client.runner import Blocking, Runner, iterating
+
+async def pages():
+    yield [1]
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        await asyncio.sleep(60)
+    finally:
+        await asyncio.sleep(0.2)
+
+class Asynchronous:
+    def numbers(self):
+        return Pages(pages())
+
+class Plain(Blocking):
+    numbers = iterating(Asynchronous.numbers)
+
+try:
+    list(Plain(Asynchronous(), Runner("test")).numbers())
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.stdout, ended.stderr) == ("interrupted\n", "")
+
+
 def test_a_program_may_end_without_closing_its_client(broker: Broker) -> None:
     code = f"""
 import penstock

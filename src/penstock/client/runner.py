@@ -20,17 +20,20 @@ T = TypeVar("T")
 A = TypeVar("A")
 P = ParamSpec("P")
 
+_CANCEL_SECONDS_MAX = 5.0
+
 
 class _Waiter:
     """A thread that waits for a coroutine."""
 
-    __slots__ = ("coroutine", "error", "result", "task", "wake")
+    __slots__ = ("coroutine", "error", "finished", "result", "task", "wake")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self.coroutine = coroutine
         self.task: asyncio.Task[Any] | None = None
         self.result: Any = None
         self.error: BaseException | None = None
+        self.finished = False
         self.wake = threading.Lock()
         self.wake.acquire()
 
@@ -40,6 +43,7 @@ class _Waiter:
         else:
             self.error = task.exception()
             self.result = None if self.error else task.result()
+        self.finished = True
         self.wake.release()
 
 
@@ -67,6 +71,9 @@ class Runner:
             waiter.wake.acquire()
         except BaseException:
             loop.call_soon_threadsafe(self._cancel, waiter)
+            if not waiter.finished:
+                # Until it has ended, what it uses cannot be closed.
+                waiter.wake.acquire(timeout=_CANCEL_SECONDS_MAX)
             raise
         if waiter.error is not None:
             try:
