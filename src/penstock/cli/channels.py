@@ -71,10 +71,7 @@ def _settings(channel: Queue) -> dict[str, Any]:
 def rm(session: Session, name: Name, yes: Yes = False) -> None:
     """Remove a channel with its messages."""
     with session.client() as client:
-        count = client.channels.get(name).status.messages
-        output.ask(f"Remove the channel {name} with {count:,} messages?", yes)
-        client.channels.delete(name)
-    output.done(session.as_json, {"removed": name, "messages": count}, f"{name} is removed with {count:,} messages")
+        queues.remove(session, "channel", client.channels, name, yes)
 
 
 @app.command()

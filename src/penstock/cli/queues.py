@@ -15,6 +15,7 @@ from penstock.cli.session import Session, Yes, verb
 
 if TYPE_CHECKING:
     from penstock.client import Queue
+    from penstock.client.blocking import Channels, Queues
 
 app = typer.Typer(help="Make, change, empty and remove queues.", no_args_is_help=True)
 
@@ -91,9 +92,14 @@ def set_(session: Session, name: Name, settings: Settings = None) -> None:
 def rm(session: Session, name: Name, yes: Yes = False) -> None:
     """Remove a queue with its messages."""
     with session.client() as client:
-        count = client.queues.get(name).status.messages
-        output.ask(f"Remove the queue {name} with {count:,} messages?", yes)
-        client.queues.delete(name)
+        remove(session, "queue", client.queues, name, yes)
+
+
+def remove(session: Session, what: str, among: Queues | Channels, name: str, yes: bool) -> None:
+    """Remove a queue or channel with its messages."""
+    count = among.get(name).status.messages
+    output.ask(f"Remove the {what} {name} with {count:,} messages?", yes)
+    among.delete(name)
     output.done(session.as_json, {"removed": name, "messages": count}, f"{name} is removed with {count:,} messages")
 
 
