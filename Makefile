@@ -67,7 +67,7 @@ lock: ## Pin every dependency anew in requirements.lock and requirements-dev.loc
 			--no-header --no-emit-index-url --no-emit-find-links "$$@"
 	}
 	compile --output-file requirements.lock
-	compile --extra dev --extra bench --constraint requirements.lock --output-file requirements-dev.lock
+	compile --extra dev --extra bench --extra jwt --constraint requirements.lock --output-file requirements-dev.lock
 
 clean: ## Remove caches and build output; .venv and data stay
 	@rm -rf build dist bench/scratch .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

@@ -37,6 +37,14 @@ CONFIRMATIONS_MAX = 1000  # That a queue may ask for, for each message.
 PUSH_IN_FLIGHT_DEFAULT = 8
 PUSH_SECONDS_DEFAULT = 30
 
+# Tokens that an identity provider has signed
+JWT_BYTES_MAX = 8 << 10
+JWT_SCOPES_MAX = 100
+JWT_LEEWAY_SECONDS = 30  # The clocks of the provider and of the broker may differ by this much.
+JWTS_KNOWN_MAX = 4096  # Verified tokens that are not verified again.
+JWT_KEYS_BYTES_MAX = 1 << 20  # Size of the file with the keys.
+JWT_KEYS_MAX = 1000
+
 # Numbers: a message id has room for these
 SHARD_MAX = (1 << 12) - 1
 QUEUE_NUMBER_MAX = (1 << 24) - 1
