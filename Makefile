@@ -62,7 +62,7 @@ lock: ## Pin every dependency anew in requirements.lock and requirements-dev.loc
 	$(PYTHON) -m venv "$$tool"
 	"$$tool/bin/pip" install --quiet --disable-pip-version-check uv
 	compile() {
-		"$$tool/bin/uv" --no-config pip compile pyproject.toml --group build --extra spark --upgrade --quiet \
+		"$$tool/bin/uv" --no-config pip compile pyproject.toml --group build --extra spark --extra tls --upgrade --quiet \
 			--universal --python-version 3.11 --generate-hashes \
 			--no-header --no-emit-index-url --no-emit-find-links "$$@"
 	}

@@ -89,6 +89,7 @@ class Fault(ErrorCode):
     BAD_HTTP = "bad_http", 400, "not a well-formed HTTP/1.1 request: {}"
     BAD_WEBSOCKET = "bad_websocket", 400, "not a WebSocket handshake: {}"
     WRONG_PORT = "wrong_port", 400, "this port accepts JSON lines, not HTTP; use the address of http.address"
+    TLS_REQUIRED = "tls_required", 400, "this port requires TLS; use https:// (or wss://) with the same address"
     UNAUTHORIZED = "unauthorized", 401, "a bearer token is required"
     FORBIDDEN_HOST = "forbidden_host", 403, "this Host is not allowed: {}; add it to http.hosts, or set auth.tokens"
     FORBIDDEN_ORIGIN = (

@@ -174,6 +174,7 @@ DESCRIPTORS_MIN = 128  # Fewer are too few for a broker.
 DESCRIPTORS_RESERVED_MIN = 256  # For files, and for connections that are accepted and then refused.
 DESCRIPTORS_RESERVED_MAX = 16_384
 BACKLOG_MAX = 4096  # Connections that wait to be accepted, per address.
+HANDSHAKE_BYTES_MAX = 128 << 10  # Of a TLS handshake: certificates of clients are a few KiB.
 
 # Answers that clients have not read
 UNREAD_BYTES_DEFAULT = 256 << 20  # All connections together.

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.support.broker import Broker, StartBroker
+from tests.support.certificates import Pair
 from tests.support.transcript import Mismatch, Player, Transcript, load
 
 HERE = Path(__file__).parent
@@ -35,6 +37,25 @@ TALKED = [
 @pytest.mark.parametrize("path", TALKED, ids=[path.stem for path in TALKED])
 def test_etzel_is_the_same_over_websocket(path: Path, broker: Broker) -> None:
     play(path, load(path), broker, talk="/connect")
+
+
+# Not those that need other settings, and not those that take long for reasons that the transport has no part in.
+SLOW = ("timeout", "timeouts", "tail", "late_ack", "visibility", "retry", "extend", "other_dialects", "delay")
+ENCRYPTED = [path for path in TRANSCRIPTS if load(path).settings is None and path.stem not in SLOW]
+
+
+@pytest.fixture(scope="module")
+def secure_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    folder = tmp_path_factory.mktemp("secure-broker")
+    pair = Pair(folder, "broker")
+    broker = Broker(folder / "data", *pair.settings, trust=pair.trusting()).start()
+    yield broker
+    broker.stop()
+
+
+@pytest.mark.parametrize("path", ENCRYPTED, ids=[f"{path.parent.name}/{path.stem}" for path in ENCRYPTED])
+def test_the_broker_answers_the_same_over_tls(path: Path, secure_broker: Broker) -> None:
+    play(path, load(path), secure_broker)
 
 
 def play(path: Path, transcript: Transcript, broker: Broker, talk: str | None = None) -> None:

@@ -20,7 +20,7 @@ from penstock.limits import BODY_BYTES_UNASKED
 from penstock.model.answers import Answer
 from penstock.model.commands import Command, CreateQueue, Fetch, Finish, NewMessage, Publish
 from penstock.model.settings import QueueSettings
-from penstock.server.config import Config, HttpConfig, LinesConfig, LogConfig
+from penstock.server.config import Config, FileName, HttpConfig, LinesConfig, LogConfig, TlsConfig
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics, metrics_table
 from penstock.server.services.assembly import assemble
 from penstock.server.services.history_writes import HistoryWrites
@@ -29,10 +29,12 @@ from penstock.server.shells.exchanges import Route
 from penstock.server.shells.http import HttpServer
 from penstock.server.shells.lines import LineServer
 from penstock.server.shells.turns import Turns
+from penstock.server.tls import Tls
 from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.snapshot import snapshot_path
 from penstock.storage.memory import MemoryLog
+from tests.support.certificates import Pair
 from tests.support.live_loop import a_loop, ask
 
 Scraped = dict[str, dict[tuple[str, ...], float]]
@@ -266,11 +268,13 @@ def test_commits_show_how_long_they_took() -> None:
     assert scraped["penstock_commit_seconds_bucket"]["0.5",] == 1
 
 
-def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: SegmentLog) -> None:
+def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: SegmentLog, tmp_path: Path) -> None:
     async def story() -> str:
         loop = a_loop(log)
         metrics = Metrics(loop)
         metrics.parts.append(HttpServer(Echo(), HttpConfig()))
+        pair = Pair(tmp_path, "broker")
+        metrics.parts.append(Tls(TlsConfig(certificate=FileName(pair.certificate), key=FileName(pair.key))))
         etzel = Etzel(MessageIds(bytes(ID_KEY_BYTES)), QueueSettings())
         metrics.parts.append(LineServer(loop, LinesConfig(), etzel.converse, refusal))
         snapshots = Snapshots(loop, LogConfig())

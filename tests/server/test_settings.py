@@ -95,6 +95,9 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "push.private_addresses": "allow",
         "topics.dead_letter_queue": "failed",
         "auth.tokens": "secret",
+        "tls.certificate": "broker.pem",
+        "tls.key": "broker.key",
+        "tls.client_ca": "clients.pem",
     }
     numbers = {
         "mqs.delete_status": 200,
@@ -105,13 +108,17 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "staging.bytes_max": 4 << 20,
         "unread_bytes_max": 32 << 20,
     }
-    switches = {"glovebox.create_queues": "false", "topics.detect_unchanged": "false"}
+    switches = {"glovebox.create_queues": "false", "topics.detect_unchanged": "false", "tls.client_required": "true"}
+    needed = {"http.buffered_bytes_max": ["http.body_bytes_max=2097152"]}
+    pair = ["tls.certificate=x", "tls.key=x"]
+    needed |= {"tls.certificate": pair[1:], "tls.key": pair[:1], "tls.client_ca": pair}
+    needed |= {"tls.client_required": [*pair, "tls.client_ca=x"]}
     numbers |= {f"lines.{name}_bytes_max": 4 << 20 for name in ("line", "buffered", "unsent")}
     for key, setting in SETTINGS.items():
         number = numbers.get(key, 70_000 if key.endswith(("bytes", "bytes_max")) else 7)
         text = (values | switches).get(key, str(number))
         toml = '["secret"]' if key == "auth.tokens" else f'"{text}"' if key in values else text
-        others = ["http.body_bytes_max=2097152"] if key == "http.buffered_bytes_max" else []
+        others = needed.get(key, [])
         in_file = tmp_path / "one.toml"
         in_file.write_text(f"{key} = {toml}\n")
         loaded = [
@@ -121,7 +128,7 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
             load(None, {}, others, {key: text}),
         ]
         assert all(config == loaded[0] for config in loaded), key
-        assert loaded[0] != load(None, {}, others, {}), key
+        assert loaded[0] != load(None, {}, [each for each in others if not each.startswith("tls.")], {}), key
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import json
 import os
 import queue
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.http_client import Connection, Response
+from tests.support.http_client import READ_SECONDS_MAX, Connection, Response
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0
@@ -27,8 +28,16 @@ LOG_LINES_SHOWN_MAX = 200
 class Broker:
     """One data directory and the process that serves it; the process may be started again and again."""
 
-    def __init__(self, data: Path, *settings: str, http: str = "127.0.0.1:0", flags: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        data: Path,
+        *settings: str,
+        http: str = "127.0.0.1:0",
+        flags: tuple[str, ...] = (),
+        trust: ssl.SSLContext | None = None,
+    ) -> None:
         self.data = data
+        self.trust = trust  # What clients check its certificate with, if it uses TLS.
         self.command = serve_command(data, *settings, http=http, flags=flags)
         self.http: tuple[str, int] = ("", 0)
         self.lines: tuple[str, int] = ("", 0)
@@ -80,10 +89,10 @@ class Broker:
 
     @property
     def url(self) -> str:
-        return "http://{}:{}".format(*self.http)
+        return "{}://{}:{}".format("https" if self.trust else "http", *self.http)
 
-    def connect(self) -> Connection:
-        return Connection(self.http)
+    def connect(self, read_seconds_max: float = READ_SECONDS_MAX) -> Connection:
+        return Connection(self.http, read_seconds_max, self.trust)
 
     def request(
         self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes | None = None

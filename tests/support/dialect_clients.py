@@ -16,7 +16,7 @@ from websockets.frames import Frame, Opcode
 from websockets.uri import parse_uri
 
 from tests.support.broker import Broker
-from tests.support.http_client import Connection, encode_request
+from tests.support.http_client import encode_request
 
 LEASE_SECONDS = 5  # The shortest that every dialect allows.
 BLOCK_SECONDS = 0.5
@@ -49,7 +49,7 @@ class MqsClient:
     """Requests one behind the other on one connection."""
 
     def __init__(self, broker: Broker) -> None:
-        self._connection = Connection(broker.http, READ_SECONDS_MAX)
+        self._connection = broker.connect(READ_SECONDS_MAX)
         self.close = self._connection.close
 
     def publish(self, queue: str, bodies: list[str]) -> Iterator[str]:
@@ -79,7 +79,7 @@ class NqClient:
     """Many messages a request. The receivers of a queue that keeps only what is not finished are workers."""
 
     def __init__(self, broker: Broker) -> None:
-        self._connection = Connection(broker.http, READ_SECONDS_MAX)
+        self._connection = broker.connect(READ_SECONDS_MAX)
         self.close = self._connection.close
 
     def _ask(self, path: str, **fields: Any) -> tuple[int, Any]:

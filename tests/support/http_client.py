@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import ssl
 import struct
 import time
 from dataclasses import dataclass, field
@@ -60,10 +61,17 @@ class Response:
 class Connection:
     """A client connection that is read response by response, so that pipelining can be seen."""
 
-    def __init__(self, address: tuple[str, int], read_seconds_max: float = READ_SECONDS_MAX) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        read_seconds_max: float = READ_SECONDS_MAX,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._read_seconds_max = read_seconds_max
         self._socket = socket.create_connection(address, timeout=read_seconds_max)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls:
+            self._socket = encrypted(self._socket, tls, address[0])
         self._buffer = bytearray()
 
     def __enter__(self) -> Self:
@@ -87,7 +95,7 @@ class Connection:
 
     def shut_down_sending(self) -> None:
         """Says that nothing more will be sent; answers can still come."""
-        self._socket.shutdown(socket.SHUT_WR)
+        socket.socket.shutdown(self._socket, socket.SHUT_WR)  # With TLS, so that answers are still decrypted.
 
     def send_request(
         self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes | None = None
@@ -198,6 +206,15 @@ class Connection:
         data = self._socket.recv(READ_BYTES)
         self._buffer += data
         return bool(data)
+
+
+def encrypted(connected: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
+    """The same connection with TLS. Closed if the handshake fails."""
+    try:
+        return tls.wrap_socket(connected, server_hostname=host, suppress_ragged_eofs=False)
+    except OSError:
+        connected.close()
+        raise
 
 
 def encode_request(

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import time
 from types import TracebackType
 from typing import Any, Self
+
+from tests.support.http_client import encrypted
 
 READ_SECONDS_MAX = 30.0
 READ_BYTES = 1 << 16
 
 
 class LineClient:
-    def __init__(self, address: tuple[str, int], receive_bytes: int = 0) -> None:
+    def __init__(self, address: tuple[str, int], receive_bytes: int = 0, tls: ssl.SSLContext | None = None) -> None:
         """`receive_bytes`: the size of the receive buffer; 0: what the system gives."""
         self._socket = socket.socket()
         if receive_bytes:
@@ -25,6 +28,8 @@ class LineClient:
             self._socket.close()
             raise
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls:
+            self._socket = encrypted(self._socket, tls, address[0])
         self._buffer = bytearray()
 
     def __enter__(self) -> Self:
@@ -66,7 +71,7 @@ class LineClient:
 
     def shut_down_sending(self) -> None:
         """Says that nothing more will be sent; replies can still come."""
-        self._socket.shutdown(socket.SHUT_WR)
+        socket.socket.shutdown(self._socket, socket.SHUT_WR)  # With TLS, so that answers are still decrypted.
 
     def read_to_end(self) -> bytes:
         """Everything until the peer closes."""

@@ -150,7 +150,7 @@ class Player:
     def _play_step(self, number: int, step: Step) -> None:
         if step.connect:
             headers = {name: self._fill(value) for name, value in step.headers.items()}
-            self._line_clients[step.on] = WsClient(self._broker.http, step.connect, **headers)
+            self._line_clients[step.on] = WsClient(self._broker.http, step.connect, self._broker.trust, **headers)
         if step.line is not msgspec.UNSET or step.say or step.hear or step.breaks:
             self._play_lines(number, step)
             return
@@ -207,7 +207,12 @@ class Player:
     def _play_lines(self, number: int, step: Step) -> None:
         client = self._line_clients.get(step.on)
         if client is None:
-            client = WsClient(self._broker.http, self._talk) if self._talk else LineClient(self._broker.lines)
+            tls = self._broker.trust
+            client = (
+                WsClient(self._broker.http, self._talk, tls)
+                if self._talk
+                else LineClient(self._broker.lines, tls=tls)
+            )
             self._line_clients[step.on] = client
         said = [step.line, *step.say] if step.line is not msgspec.UNSET else step.say
         began = time.monotonic()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import time
 from contextlib import ExitStack
 from typing import Any
@@ -21,10 +22,18 @@ ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="  # Both are the example of RFC 6455, sec
 class WsClient:
     """A glovebox client, or that of another dialect: says objects or bytes, and hears what comes."""
 
-    def __init__(self, address: tuple[str, int], path: str = "/connect/", **headers: str) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        path: str = "/connect/",
+        tls: ssl.SSLContext | None = None,
+        /,
+        **headers: str,
+    ) -> None:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        url = f"ws://{address[0]}:{address[1]}{path}"
+        url = f"{'wss' if tls else 'ws'}://{address[0]}:{address[1]}{path}"
         options: dict[str, Any] = {"compression": None, "ping_interval": None, "max_size": None, "close_timeout": 10}
+        options["ssl"] = tls
         self._open = ExitStack()
         self.socket: ClientConnection = self._open.enter_context(connect(url, additional_headers=named, **options))
 

@@ -31,8 +31,10 @@ from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
 from penstock.server.shells.http import HttpServer
 from penstock.server.shells.lines import LineServer
+from penstock.server.shells.secure import listen as listen_securely
 from penstock.server.shells.turns import Turns
 from penstock.server.shells.unread import Unread
+from penstock.server.tls import Tls
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.scheduler import AsyncioScheduler
 from penstock.storage.directory import DataDirectory, Identity
@@ -58,6 +60,7 @@ class Broker:
         self.directory = DataDirectory(config.data)
         self._clock = Clock()
         self._stop = asyncio.Event()
+        self._tls = Tls(config.tls) if config.tls.certificate else None
         self._reviving: asyncio.Task[None] | None = None
         self._lost: str | None = None  # Why the data directory cannot be used any more.
 
@@ -82,6 +85,7 @@ class Broker:
             self._start_services()
             when_listening(http)
             rounds = [asyncio.create_task(self._follow_clock()), asyncio.create_task(self._watch_directory())]
+            rounds += [asyncio.create_task(self._tls.watch())] if self._tls else []
             await self._stop.wait()
             for each in rounds:
                 each.cancel()
@@ -109,6 +113,7 @@ class Broker:
         self.http = HttpServer(application, config.http, turns, unread)
         self.lines = self._line_server(identity, turns, unread)
         self.metrics.parts += [*self.services, self.history_writes, self.snapshots, self.http, self.lines]
+        self.metrics.parts += [self._tls] if self._tls else []
 
     def _line_server(self, identity: Identity, turns: Turns, unread: Unread) -> LineServer:
         etzel = Etzel(ids_of(identity), QueueSettings())
@@ -119,6 +124,8 @@ class Broker:
 
     async def _listen(self, server: HttpServer | LineServer, address: Address) -> asyncio.Server:
         try:
+            if self._tls:
+                return await listen_securely(server, self._tls, *address, self._backlog)
             return await server.listen(*address, self._backlog)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:

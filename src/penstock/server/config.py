@@ -44,6 +44,10 @@ class Origin(str):
     """The origin of a web page as a browser sends it: scheme, host, and the port if it is not the usual one."""
 
 
+class FileName(str):
+    """The path of a file, or empty."""
+
+
 class HttpConfig(Struct, frozen=True, kw_only=True):
     address: Annotated[Address, _is("Address of the HTTP server.")] = Address("127.0.0.1", 7843)
     hosts: Annotated[
@@ -347,6 +351,23 @@ class AuthConfig(Struct, frozen=True, kw_only=True):
         return f"AuthConfig(tokens=<{len(self.tokens)} hidden>)"
 
 
+class TlsConfig(Struct, frozen=True, kw_only=True):
+    certificate: Annotated[
+        FileName,
+        _is(
+            "Certificate in PEM form, with its chain; HTTP, WebSocket and JSON lines then use TLS. Loaded again when"
+            " the file changes."
+        ),
+    ] = FileName()
+    key: Annotated[FileName, _is("The private key of the certificate, in PEM form and without a password.")] = (
+        FileName()
+    )
+    client_ca: Annotated[
+        FileName, _is("Authority, in PEM form, whose certificates clients may show to say who they are.")
+    ] = FileName()
+    client_required: Annotated[bool, _is("Whether clients must show such a certificate.")] = False
+
+
 class Config(Struct, frozen=True, kw_only=True):
     data: Annotated[Path, _is("The data directory; created if it does not exist.")] = Path("data")
     stop_seconds: Annotated[
@@ -376,3 +397,4 @@ class Config(Struct, frozen=True, kw_only=True):
     push: PushConfig = PushConfig()
     topics: TopicsConfig = TopicsConfig()
     auth: AuthConfig = AuthConfig()
+    tls: TlsConfig = TlsConfig()

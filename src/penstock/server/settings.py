@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from penstock.dialects.wire.http import has_control_characters
 from penstock.errors import ConfigError
 from penstock.limits import NAME_BYTES_MAX
-from penstock.server.config import Address, Config, HostName, Origin
+from penstock.server.config import Address, Config, FileName, HostName, Origin, TlsConfig
 
 FILE_NAME = "penstock.toml"
 VARIABLE_PREFIX = "PENSTOCK_"
@@ -178,11 +178,23 @@ def _check(config: Config) -> None:
                 f"{section}.buffered_bytes_max = {buffered} is less than {section}.{size} = {largest}:"
                 " raise the first or lower the second"
             )
+    _check_tls(config.tls)
     if topics.dead_letter_queue and not topics.retries:
         raise ConfigError(
             f"topics.dead_letter_queue = {topics.dead_letter_queue} has no effect with topics.retries = 0: set"
             " topics.retries to 1 or more"
         )
+
+
+def _check_tls(tls: TlsConfig) -> None:
+    for key, needed in (
+        ("certificate", "key"),
+        ("key", "certificate"),
+        ("client_ca", "certificate"),
+        ("client_required", "client_ca"),
+    ):
+        if getattr(tls, key) and not getattr(tls, needed):
+            raise ConfigError(f"tls.{key} has no effect without tls.{needed}: set both, or neither")
 
 
 def _is_loopback(key: str, address: Address) -> bool:
@@ -218,6 +230,10 @@ def _parse_path(text: object) -> Path:
     if not isinstance(text, str) or not text or "\0" in text:
         raise ValueError("not a path")
     return Path(text)
+
+
+def _parse_file_name(text: object) -> FileName:
+    return FileName(_parse_path(text)) if text else FileName()
 
 
 def _parse_list(given: object, pattern: str) -> list[str]:
@@ -259,6 +275,7 @@ def _setting(key: str, hint: Any, default: Any) -> Setting:
     known: dict[Any, tuple[str, Callable[[Any], Any]]] = {
         Address: ("HOST:PORT, the port from 0 to 65535, an IPv6 host in brackets", parse_address),
         Path: ("a path", _parse_path),
+        FileName: ("the path of a file, or nothing", _parse_file_name),
         tuple[str, ...]: ("tokens of 1 to 1024 visible ASCII characters, separated by commas", _parse_tokens),
         tuple[HostName, ...]: ("names or addresses without a port, or *, separated by commas", _parse_hosts),
         tuple[Origin, ...]: ("origins such as https://example.org, or *, separated by commas", _parse_origins),

@@ -8,13 +8,18 @@ time-outs of all of them.
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Callable
 from typing import ClassVar, Protocol, cast
 
 from penstock.limits import BACKLOG_MAX, PART_BODY_BYTES, PART_BODY_BYTES_CROWDED, UNREAD_BYTES_DEFAULT
 from penstock.server.shells.turns import Turns
 from penstock.server.shells.unread import Unread
 
+logger = logging.getLogger(__name__)
+
 SWEEPS_PER_SECOND = 2
+_NOTE_SECONDS = 60
 
 
 class Limits(Protocol):
@@ -43,13 +48,29 @@ class Server:
         self.sweeps = 1  # Connections record times as numbers of sweeps; 0 means none.
         self._sweeper: asyncio.TimerHandle | None = None
         self._unflushed: list[Flushable] = []
+        self._noted_at = 0  # When a misdirected client was last logged.
 
-    async def listen(self, host: str, port: int, backlog: int = BACKLOG_MAX) -> asyncio.Server:
+    async def listen(
+        self, host: str, port: int, backlog: int = BACKLOG_MAX, first: Callable[[], Connection] | None = None
+    ) -> asyncio.Server:
+        """`first`: makes connections that later give way to those of `connect`."""
         self._sweep()
-        return await asyncio.get_running_loop().create_server(self._connect, host, port, backlog=backlog)
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(first or self.connect, host, port, backlog=backlog)
 
-    def _connect(self) -> Connection:
+    def connect(self) -> Connection:
+        """A connection that speaks the protocol of this server."""
         raise NotImplementedError
+
+    def plain_refusal(self) -> bytes:
+        """What a client without TLS gets on a port with TLS, if it does not speak HTTP."""
+        return b""
+
+    def note_misdirected(self, sentence: str) -> None:
+        """Log a client that came to the wrong port: now and then, because many may come."""
+        if not self._noted_at or self.sweeps - self._noted_at >= _NOTE_SECONDS * SWEEPS_PER_SECOND:
+            self._noted_at = self.sweeps
+            logger.warning("misdirected", extra={"reason": sentence})
 
     def _sweep(self) -> None:
         """The coarse clock of all connections: cheaper than a timer for each request."""

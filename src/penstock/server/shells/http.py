@@ -45,6 +45,7 @@ from penstock.server.measures import Samples, one
 from penstock.server.shells.connection import Connection, Limits, Server
 from penstock.server.shells.exchanges import Exchange, Route, Several, Upgrade
 from penstock.server.shells.heads import Head, KnownHeads
+from penstock.server.shells.misdirected import PLAIN_PORT, is_tls
 from penstock.server.shells.requests import RequestReader, RequestRefusedError
 from penstock.server.shells.streams import Flow
 from penstock.server.shells.turns import Turns
@@ -111,7 +112,7 @@ class HttpServer(Server):
         yield "penstock_unread_bytes", one(self.unread.bytes)
         yield "penstock_unread_closed_total", one(self.unread.closed)
 
-    def _connect(self) -> HttpConnection:
+    def connect(self) -> HttpConnection:
         return HttpConnection(self)
 
     def _sweep(self) -> None:
@@ -223,6 +224,8 @@ class HttpConnection(Connection):
         except httptools.HttpParserUpgrade as upgrade:
             self._upgrade_to(data[upgrade.args[0] :] + self._forget_parked())
         except RequestRefusedError as refused:
+            if is_tls(data):
+                self._server.note_misdirected(PLAIN_PORT)
             self._refuse(refused.response)
 
     def accept(self, exchange: Exchange) -> None:

@@ -17,6 +17,7 @@ from math import inf
 from typing import Protocol, cast
 
 from penstock.dialects.wire.conversation import Conversation, Peer
+from penstock.errors import Fault
 from penstock.limits import (
     BODY_BYTES_MAX,
     LINES_PART_BYTES,
@@ -29,7 +30,7 @@ from penstock.limits import (
 )
 from penstock.server.measures import Samples, one
 from penstock.server.shells.connection import Connection, Limits, Server
-from penstock.server.shells.misdirected import HTTP_ANSWER, is_misdirected
+from penstock.server.shells.misdirected import PLAIN_PORT, http_answer, is_misdirected, is_tls
 from penstock.server.shells.peer import PeerConnection
 from penstock.server.shells.turns import Turns
 from penstock.server.shells.unread import Unread
@@ -101,8 +102,11 @@ class LineServer(Server):
         yield "penstock_lines_buffered_bytes", one(self.buffered_bytes)
         yield "penstock_lines_received_total", one(self.lines_received)
 
-    def _connect(self) -> LineConnection:
+    def connect(self) -> LineConnection:
         return LineConnection(self)
+
+    def plain_refusal(self) -> bytes:
+        return self.refusal("TLS_REQUIRED") + b"\n"
 
     def make_room(self, asking: Connection) -> bool:  # noqa: ARG002 - The line that does not fit is refused.
         return False
@@ -195,8 +199,10 @@ class LineConnection(PeerConnection):
         self._is_new = not lines
         if isinstance(first, str) or not is_misdirected(first):
             return False
-        if self.transport and first[:1].isalpha():
-            self.transport.write(HTTP_ANSWER)
+        if is_tls(first):
+            self._server.note_misdirected(PLAIN_PORT)
+        elif self.transport:
+            self.transport.write(http_answer(Fault.WRONG_PORT))
         self.close("the client speaks another protocol")
         return True
 
