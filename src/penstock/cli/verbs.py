@@ -48,6 +48,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
     },
     "Tools": {
         "bench": Verb("bench", "Measure how fast a broker is, from here."),
+        "torture": Verb("torture", "Try a broker on your disk with traffic and faults, and check its promises."),
         "doctor": Verb("doctor", "Check disk, limits, ports, clock, versions and the broker."),
         "config": Verb("config", "Show and write the profiles of this command line."),
         "completion": Verb("completion", "Print the completion script of a shell."),
