@@ -135,7 +135,7 @@ def test_a_certificate_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     context, certificate = self_signed(tmp_path)
     with Endpoint(answer(200, "", b"green"), tls=context) as endpoint:
         url = f"https://127.0.0.1:{endpoint.port}"
-        with Client(url) as client, pytest.raises(errors.Unavailable, match=r"is not trusted.*SSL_CERT_FILE"):
+        with Client(url) as client, pytest.raises(errors.Unavailable, match=r"is not trusted"):
             client.health()
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
         with Client(url) as client:

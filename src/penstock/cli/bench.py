@@ -40,7 +40,7 @@ async def _measure(session: Session, count: int, message: str, publishers: int) 
     from penstock.client import AsyncClient
 
     queue = f"penstock-bench-{secrets.token_hex(4)}"
-    async with AsyncClient(session.target.url.text, token=session.target.token.text) as client:
+    async with AsyncClient(**session.target.options) as client:
         await client.queues.create(queue)
         try:
             published = await _timed(_publish(client, queue, message, share) for share in shares(count, publishers))

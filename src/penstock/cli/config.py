@@ -14,7 +14,7 @@ app = typer.Typer(help="Show and write the profiles of this command line.", no_a
 
 _START = """\
 # Brokers that `penstock` can talk to. Choose one with --profile NAME or PENSTOCK_PROFILE.
-# --url, --token, PENSTOCK_URL and PENSTOCK_TOKEN come before what is written here.
+# Flags and variables of the environment, such as --url and PENSTOCK_URL, come before what is written here.
 default = "local"
 
 [profiles.local]
@@ -23,6 +23,7 @@ url = "{url}"
 # [profiles.production]
 # url = "https://queue.example.org"
 # token = "…"
+# ca = "/etc/penstock/authority.pem"
 """
 
 
@@ -32,7 +33,12 @@ def show(session: Session) -> None:
     """Show which broker the verbs talk to, and why."""
     target = session.target
     token = output.hidden(target.token.text)
-    values = {"url": target.url, "token": target.token._replace(text=token), "profile": target.profile}
+    values = {
+        "url": target.url,
+        "token": target.token._replace(text=token),
+        "profile": target.profile,
+        **target.trust,
+    }
     document = profiles.read(profiles.config_path())
     if session.as_json:
         found = {name: {"value": value.text or None, "source": value.source} for name, value in values.items()}

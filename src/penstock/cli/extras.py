@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 _EXTRAS = {
+    "cryptography": "penstock[tls]",
     "deltalake": "penstock[spark]",
     "duckdb": "penstock[spark]",
     "matplotlib": "matplotlib",

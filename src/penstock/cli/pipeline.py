@@ -32,6 +32,11 @@ Data = Annotated[Path | None, typer.Option("--data", help="Read this data direct
 Token = Annotated[str, typer.Option("--token", envvar="PENSTOCK_TOKEN", help="The broker's bearer token.")]
 
 _REFRESH_SECONDS = 1.0
+_TLS_VARIABLES = {
+    "ca": "PENSTOCK_CA",
+    "certificate": "PENSTOCK_CERTIFICATE",
+    "certificateKey": "PENSTOCK_CERTIFICATE_KEY",
+}
 _RATES = 10  # How many batches a rate is averaged over.
 
 
@@ -260,7 +265,9 @@ def _source(url: str | None, data: Path | None, token: str) -> dict[str, str]:
         return {"path": str(data.absolute())}
     # The variable is read here and not by typer, so that it does not conflict with --data.
     broker = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
-    return {"url": broker} | ({"token": token} if token else {})
+    # As options, because executors on other machines have another environment.
+    named = {"token": token} | {option: os.environ.get(variable, "") for option, variable in _TLS_VARIABLES.items()}
+    return {"url": broker} | {option: text for option, text in named.items() if text}
 
 
 def _log(source: dict[str, str]) -> Any:

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from penstock.errors import ConfigError
 
 DEFAULT_URL = "http://127.0.0.1:7843"
-KEYS = ("url", "token")
+TRUST = ("ca", "certificate", "certificate_key")
+KEYS = ("url", "token", *TRUST)
 
 
 class Value(NamedTuple):
@@ -35,6 +36,13 @@ class Target(NamedTuple):
     url: Value
     token: Value
     profile: Value
+    trust: dict[str, Value]  # By the names in `TRUST`: files of TLS.
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What a client of this broker is made with."""
+        trust = {key: value.text for key, value in self.trust.items()}
+        return {"url": self.url.text, "token": self.token.text, **trust}
 
 
 def config_path(environ: Mapping[str, str] = os.environ) -> Path:
@@ -47,7 +55,7 @@ def config_path(environ: Mapping[str, str] = os.environ) -> Path:
 def target(
     flags: Mapping[str, str | None], environ: Mapping[str, str] = os.environ, path: Path | None = None
 ) -> Target:
-    """What the flags `url`, `token` and `profile`, the environment and the file add up to."""
+    """What the flags, the environment and the file add up to. Flags: `profile` and `KEYS`."""
     path = path or config_path(environ)
     document = read(path)
     chosen = _first(
@@ -58,14 +66,18 @@ def target(
     profile = _profile(document, chosen, path) if chosen.text else {}
     named = f"profile {chosen.text}"
     url = _first(*_given("url", flags, environ), Value(profile.get("url", ""), named), Value(DEFAULT_URL, "default"))
-    # The token of a profile is for the broker of that profile, and for no other.
-    token = Value(profile.get("token", "") if url.source == named else "", named)
-    return Target(url, _first(*_given("token", flags, environ), token), chosen)
+
+    def found(key: str) -> Value:
+        # The token of a profile is for the broker of that profile, and for no other.
+        own = Value(profile.get(key, "") if url.source == named else "", named)
+        return _first(*_given(key, flags, environ), own)
+
+    return Target(url, found("token"), chosen, {key: found(key) for key in TRUST})
 
 
 def _given(key: str, flags: Mapping[str, str | None], environ: Mapping[str, str]) -> tuple[Value, Value]:
     variable = f"PENSTOCK_{key.upper()}"
-    return Value(flags.get(key) or "", f"--{key}"), Value(environ.get(variable, ""), variable)
+    return Value(flags.get(key) or "", f"--{key.replace('_', '-')}"), Value(environ.get(variable, ""), variable)
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -98,7 +110,7 @@ def _check(profile: Any, where: str) -> None:
         raise ConfigError(f"{where} is not a table; write it as [profiles.NAME]")
     for key, value in profile.items():
         if key not in KEYS or not isinstance(value, str):
-            raise ConfigError(f'{where}: "{key}" is not a setting with text; there are {" and ".join(KEYS)}')
+            raise ConfigError(f'{where}: "{key}" is not a setting with text; there are {", ".join(KEYS)}')
 
 
 def _profile(document: dict[str, Any], chosen: Value, path: Path) -> dict[str, str]:

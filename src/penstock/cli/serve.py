@@ -13,6 +13,8 @@ def serve(
     data: Annotated[str | None, typer.Option(help="The data directory.")] = None,
     http: Annotated[str | None, typer.Option(help="HOST:PORT for HTTP.")] = None,
     lines: Annotated[str | None, typer.Option(help="HOST:PORT for JSON lines.")] = None,
+    tls_certificate: Annotated[str | None, typer.Option(help="The certificate, for TLS.")] = None,
+    tls_key: Annotated[str | None, typer.Option(help="Its private key.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting. May be repeated.")
     ] = None,
@@ -27,6 +29,7 @@ def serve(
     from penstock.server.settings import check_exposure, load
 
     own = {"data": data, "http.address": http, "lines.address": lines}
+    own |= {"tls.certificate": tls_certificate, "tls.key": tls_key}
     loaded = load(config, os.environ, settings or [], {key: value for key, value in own.items() if value is not None})
     check_exposure(loaded, insecure)
     logs.set_up(loaded.logging.level, loaded.logging.format)

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import typer
 
 from penstock.cli.exits import CommandError, Exit
-from penstock.cli.profiles import DEFAULT_URL, Target, target
+from penstock.cli.profiles import DEFAULT_URL, KEYS, Target, target
 
 if TYPE_CHECKING:
     from penstock.client import Client
@@ -27,11 +27,25 @@ _Token = Annotated[str | None, typer.Option("--token", help="Its bearer token [e
 _Profile = Annotated[
     str | None, typer.Option("--profile", help="A broker of the configuration file [env: PENSTOCK_PROFILE]")
 ]
+_Ca = Annotated[
+    str | None, typer.Option("--ca", help="Authority that vouches for the broker [env: PENSTOCK_CA, or the profile]")
+]
+_Certificate = Annotated[
+    str | None,
+    typer.Option("--certificate", help="Yours, if the broker asks [env: PENSTOCK_CERTIFICATE, or the profile]"),
+]
+_CertificateKey = Annotated[
+    str | None,
+    typer.Option("--certificate-key", help="Its key, if it is not in the same file [env: PENSTOCK_CERTIFICATE_KEY]"),
+]
 _Json = Annotated[bool, typer.Option("--json", help="For programs: JSON on standard output, and nothing else there.")]
 _COMMON = [
     Parameter("url", Parameter.KEYWORD_ONLY, default=None, annotation=_Url),
     Parameter("token", Parameter.KEYWORD_ONLY, default=None, annotation=_Token),
     Parameter("profile", Parameter.KEYWORD_ONLY, default=None, annotation=_Profile),
+    Parameter("ca", Parameter.KEYWORD_ONLY, default=None, annotation=_Ca),
+    Parameter("certificate", Parameter.KEYWORD_ONLY, default=None, annotation=_Certificate),
+    Parameter("certificate_key", Parameter.KEYWORD_ONLY, default=None, annotation=_CertificateKey),
     Parameter("as_json", Parameter.KEYWORD_ONLY, default=False, annotation=_Json),
 ]
 
@@ -50,7 +64,7 @@ class Session:
         from penstock.client import Client
 
         self.check_reachable()
-        return Client(self.target.url.text, token=self.target.token.text)
+        return Client(**self.target.options)
 
     def check_reachable(self) -> None:
         """A client tries again for a while. A person who mistyped an address should not wait so long."""
@@ -73,9 +87,9 @@ def verb(function: Callable[..., None]) -> Callable[..., None]:
     own = inspect.signature(function, eval_str=True)
 
     @functools.wraps(function)
-    def run(*, url: str | None, token: str | None, profile: str | None, as_json: bool, **given: Any) -> None:
-        where = target({"url": url, "token": token, "profile": profile})
-        function(Session(where, as_json), **given)
+    def run(*, as_json: bool, **given: Any) -> None:
+        flags = {key: given.pop(key) for key in ("profile", *KEYS)}
+        function(Session(target(flags), as_json), **given)
 
     mine = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in list(own.parameters.values())[1:]]
     run.__signature__ = own.replace(parameters=[*mine, *_COMMON])  # type: ignore[attr-defined]

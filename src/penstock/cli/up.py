@@ -31,17 +31,17 @@ _NICENESS = 10  # Of the pipeline: clients of the broker come first.
 _BANNER = """
   Penstock {version} is running. Press Ctrl-C to stop it.
 
-  HTTP and WebSocket   http://{http}
+  HTTP and WebSocket   {url}
   JSON lines           {lines}
   Data                 {data}
   Tables               {lake} (the first rows take about a minute)
 
   Publish and receive a message, in another terminal:
 
-    curl {header}-d 'hello' 'http://{http}/v1/publish?topic=greetings'
-    curl {header}'http://{http}/v1/queues/greetings/messages'
+    curl {header}-d 'hello' '{url}/v1/publish?topic=greetings'
+    curl {header}'{url}/v1/queues/greetings/messages'
 
-  Documentation: README.md and docs/; the HTTP API is described at http://{http}/openapi.json
+  Documentation: README.md and docs/; the HTTP API is described at {url}/openapi.json
 
 """
 
@@ -50,6 +50,8 @@ def up(
     data: Annotated[str | None, typer.Option(help="The data directory of the broker.")] = None,
     http: Annotated[str | None, typer.Option(help="HOST:PORT for HTTP.")] = None,
     lines: Annotated[str | None, typer.Option(help="HOST:PORT for JSON lines.")] = None,
+    tls_certificate: Annotated[str | None, typer.Option(help="As in serve.")] = None,
+    tls_key: Annotated[str | None, typer.Option(help="As in serve.")] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Any other setting. May be repeated."),
@@ -62,20 +64,23 @@ def up(
     """Start a broker and its pipeline. Stop both with SIGTERM or Ctrl-C."""
     from penstock.server.settings import load
 
-    own = {"data": data, "http.address": http, "lines.address": lines}
-    given = {key: value for key, value in own.items() if value is not None}
+    own = {
+        "data": ("--data", data),
+        "http.address": ("--http", http),
+        "lines.address": ("--lines", lines),
+        "tls.certificate": ("--tls-certificate", tls_certificate),
+        "tls.key": ("--tls-key", tls_key),
+    }
+    given = {key: value for key, (_, value) in own.items() if value is not None}
     loaded = load(config, os.environ, settings or [], given)
-    flags = [
-        flag
-        for key, value in {"--data": data, "--http": http, "--lines": lines}.items()
-        for flag in _flag(key, value)
-    ]
+    flags = [part for flag, value in own.values() for part in _flag(flag, value)]
     flags += [flag for setting in settings or [] for flag in ("--set", setting)]
     flags += [*_flag("--config", config), *(["--insecure"] if insecure else [])]
     if loaded.logging.format == "auto" and sys.stderr.isatty():
         flags += ["--set", "logging.format=text"]  # The broker writes to a pipe, which we copy to a terminal.
     token = next(iter(loaded.auth.tokens), "")
-    raise typer.Exit(_Supervisor(flags, lake, ["--master", master], token).run())
+    certificate = loaded.tls.certificate
+    raise typer.Exit(_Supervisor(flags, lake, ["--master", master], token, certificate).run())
 
 
 def _flag(name: str, value: object) -> list[str]:
@@ -85,11 +90,14 @@ def _flag(name: str, value: object) -> list[str]:
 class _Supervisor:
     """Runs both processes until a signal arrives or the broker ends."""
 
-    def __init__(self, broker_flags: list[str], lake: Path, spark_flags: list[str], token: str) -> None:
+    def __init__(
+        self, broker_flags: list[str], lake: Path, spark_flags: list[str], token: str, certificate: str
+    ) -> None:
         self._broker_flags = broker_flags
         self._lake = lake
         self._spark_flags = spark_flags
         self._token = token
+        self._certificate = certificate  # Of the broker; empty if it does not use TLS.
         self._stopping = threading.Event()
         self._url: str | None = None
         self._listening = threading.Event()
@@ -117,14 +125,16 @@ class _Supervisor:
             sys.stderr.flush()
             found = {} if self._url else listening(line)
             if found:
-                self._url = f"http://{_reachable(found['http'])}"
+                self._url = _url(found["http"], self._certificate)
                 self._greet(found)
                 self._listening.set()
 
     def _greet(self, listening: dict[str, str]) -> None:
         if sys.stderr.isatty():
             header = '-H "Authorization: Bearer $PENSTOCK_TOKEN" ' if self._token else ""
-            sys.stderr.write(_BANNER.format(version=__version__, lake=self._lake, header=header, **listening))
+            header += f"--cacert {self._certificate} " if self._certificate else ""
+            about = listening | {"url": self._url}
+            sys.stderr.write(_BANNER.format(version=__version__, lake=self._lake, header=header, **about))
 
     def _keep_pipeline(self) -> None:
         self._listening.wait()
@@ -149,7 +159,7 @@ class _Supervisor:
             *("pipeline", "run", "--url", self._url, "--lake", str(self._lake), *self._spark_flags),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            token=self._token,
+            variables={"PENSTOCK_TOKEN": self._token, "PENSTOCK_CA": self._certificate},
         )
         with contextlib.suppress(ProcessLookupError):  # It may have ended at once.
             os.setpriority(os.PRIO_PROCESS, child.pid, os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS)
@@ -162,7 +172,10 @@ class _Supervisor:
 
 
 def _start(
-    *command: str, token: str = "", stdout: int | None = None, stderr: int | None = None
+    *command: str,
+    variables: dict[str, str] | None = None,
+    stdout: int | None = None,
+    stderr: int | None = None,
 ) -> subprocess.Popen[str]:
     # In a session of its own, so that Ctrl-C reaches only this process, which stops the others in order.
     return subprocess.Popen(
@@ -173,7 +186,7 @@ def _start(
         text=True,
         errors="replace",
         start_new_session=True,
-        env=os.environ | ({"PENSTOCK_TOKEN": token} if token else {}),
+        env=os.environ | {name: value for name, value in (variables or {}).items() if value},
     )
 
 
@@ -186,6 +199,19 @@ def _stop(child: subprocess.Popen[str] | None) -> int:
     except subprocess.TimeoutExpired:
         child.kill()
         return child.wait()
+
+
+def _url(address: str, certificate: str) -> str:
+    """Where the pipeline reaches the broker: with TLS, by a name in its certificate."""
+    reachable = _reachable(address)
+    if not certificate:
+        return f"http://{reachable}"
+    from penstock.server.certificate import from_pem
+
+    host, _, port = reachable.rpartition(":")
+    names = from_pem(Path(certificate).read_bytes()).names
+    known = [name for name in (host.strip("[]"), "localhost", *names) if name in names and "*" not in name]
+    return f"https://{known[0] if known else host}:{port}"
 
 
 def _reachable(address: str) -> str:

@@ -50,6 +50,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "bench": Verb("bench", "Measure how fast a broker is, from here."),
         "torture": Verb("torture", "Try a broker on your disk with traffic and faults, and check its promises."),
         "doctor": Verb("doctor", "Check disk, limits, ports, clock, versions and the broker."),
+        "tls": Verb("tls", "Make a certificate to try TLS with, and look at certificates."),
         "config": Verb("config", "Show and write the profiles of this command line."),
         "completion": Verb("completion", "Print the completion script of a shell."),
         "log": Verb("log", "Inspect and verify a data directory."),

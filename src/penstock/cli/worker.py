@@ -45,7 +45,7 @@ def worker(
 
     where = profiles.target({"url": url, "token": token, "profile": profile})
     # In the environment, so that child processes use the same broker.
-    os.environ.update({"PENSTOCK_URL": where.url.text, "PENSTOCK_TOKEN": where.token.text})
+    os.environ.update({f"PENSTOCK_{key.upper()}": text for key, text in where.options.items()})
     logs.set_up(log_level, log_format)
     for handler in logging.getLogger().handlers:
         handler.addFilter(JobFilter())

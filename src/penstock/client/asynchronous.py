@@ -59,6 +59,10 @@ class AsyncClient(Core[AsyncSent, AsyncMessage]):
     `url` and `token` are taken from PENSTOCK_URL and PENSTOCK_TOKEN if they are not given. `timeout` is how many
     seconds a request may take, with all its attempts. `name` is the sender of what is published, and the consumer
     that messages are delivered to.
+
+    With `https://`, the broker's certificate is checked with the authorities of the system, or with those in the file
+    `ca`. A broker may ask for a `certificate` of the client; its key is in the same file or in `certificate_key`. All
+    three are taken from PENSTOCK_CA, PENSTOCK_CERTIFICATE and PENSTOCK_CERTIFICATE_KEY if they are not given.
     """
 
     sent_type = AsyncSent

@@ -12,6 +12,7 @@ from penstock.client.core import Core
 from penstock.client.results import Confirmed, MessageFacts, Outcome, SentFacts
 from penstock.client.runner import Blocking, Runner, blocking, iterating
 from penstock.client.schedules import AsyncSchedules
+from penstock.client.trust import FilePath
 
 
 class Sent(SentFacts, gc=False):
@@ -101,12 +102,25 @@ class Client(Blocking[Core[Sent, Message]]):
     `url` and `token` are taken from PENSTOCK_URL and PENSTOCK_TOKEN if they are not given. `timeout` is how many
     seconds a request may take, with all its attempts. `name` is the sender of what is published, and the consumer
     that messages are delivered to.
+
+    With `https://`, the broker's certificate is checked with the authorities of the system, or with those in the file
+    `ca`. A broker may ask for a `certificate` of the client; its key is in the same file or in `certificate_key`. All
+    three are taken from PENSTOCK_CA, PENSTOCK_CERTIFICATE and PENSTOCK_CERTIFICATE_KEY if they are not given.
     """
 
     def __init__(
-        self, url: str | None = None, *, token: str | None = None, timeout: float = 30, name: str | None = None
+        self,
+        url: str | None = None,
+        *,
+        token: str | None = None,
+        ca: FilePath = "",
+        certificate: FilePath = "",
+        certificate_key: FilePath = "",
+        timeout: float = 30,
+        name: str | None = None,
     ) -> None:
         self._options: dict[str, Any] = {"url": url, "token": token, "timeout": timeout, "name": name}
+        self._options |= {"ca": ca, "certificate": certificate, "certificate_key": certificate_key}
         self._begin()
         _clients.add(self)
 

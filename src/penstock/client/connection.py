@@ -108,6 +108,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.closed = True
         error = self._reason or LostError(str(exc) if exc else "the broker closed the connection")
+        error.__cause__ = exc
         while self._exchanges:
             self._exchanges.popleft().lost(error)
 

@@ -34,6 +34,7 @@ from penstock.client.search import found_pages
 from penstock.client.session import Session
 from penstock.client.settling import Settling
 from penstock.client.transport import Request
+from penstock.client.trust import FilePath, Trust
 from penstock.client.waiting import Waits
 from penstock.limits import LONG_POLL_SECONDS_MAX
 
@@ -57,8 +58,11 @@ class Core(Generic[S, M]):
         token: str | None = None,
         timeout: float = 30,
         name: str | None = None,
+        ca: FilePath = "",
+        certificate: FilePath = "",
+        certificate_key: FilePath = "",
     ) -> None:
-        self._session = Session(url, token, timeout, name)
+        self._session = Session(url, token, timeout, name, Trust(ca, certificate, certificate_key))
         self.owner: object = self  # Whose methods sent and delivered messages call.
         self._decode_sent = msgspec.json.Decoder(list[self.sent_type]).decode  # type: ignore[name-defined]
         self._decode_messages = msgspec.json.Decoder(list[self.message_type]).decode  # type: ignore[name-defined]

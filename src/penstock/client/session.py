@@ -11,6 +11,7 @@ import msgspec
 from penstock import __version__
 from penstock.client import errors
 from penstock.client.transport import Reply, Request, Transport, refusal
+from penstock.client.trust import Trust
 
 T = TypeVar("T")
 
@@ -20,10 +21,11 @@ DEFAULT_URL = "http://127.0.0.1:7843"
 class Session:
     """One client's connections and its defaults."""
 
-    def __init__(self, url: str | None, token: str | None, timeout: float, name: str | None) -> None:
+    def __init__(self, url: str | None, token: str | None, timeout: float, name: str | None, trust: Trust) -> None:
         token = token if token is not None else os.environ.get("PENSTOCK_TOKEN")
         agent = f"penstock-python/{__version__}"
-        self.transport = Transport(url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL, token, agent)
+        url = url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
+        self.transport = Transport(url, token, agent, trust.or_environment())
         self.timeout = timeout
         self.name = name
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ import msgspec
 from penstock.backoff import backoff_ns
 from penstock.client import errors
 from penstock.client.connection import Answer, Connection, LostError, Stream
+from penstock.client.trust import Trust, explain
 from penstock.limits import SECOND_NS
 
 logger = logging.getLogger("penstock.client")
@@ -86,9 +86,9 @@ class _Attempts:
 class Transport:
     """All connections of one client."""
 
-    def __init__(self, url: str, token: str | None, agent: str) -> None:
+    def __init__(self, url: str, token: str | None, agent: str, trust: Trust) -> None:
         self._url = _Url(url)
-        self._ssl = ssl.create_default_context() if self._url.secure else None
+        self._ssl = trust.context() if self._url.secure else None
         lines = [f"Host: {self._url.netloc}", f"User-Agent: {agent}"]
         lines += [f"Authorization: Bearer {token}"] if token else []
         self._lines = "".join(f"{line}\r\n" for line in lines)
@@ -199,15 +199,16 @@ class Transport:
             try:
                 url = self._url
                 return (await loop.create_connection(Connection, url.host, url.port, ssl=self._ssl))[1]
-            except ssl.SSLCertVerificationError as error:
-                raise errors.Unavailable(
-                    f"the certificate of {self.url} is not trusted: {error.verify_message}."
-                    " Check the host name, or add its authority with SSL_CERT_FILE"
-                ) from None
             except OSError as error:
+                self.check_trust(error)
                 attempts.fail(error)
                 if attempts.failed == 2:
                     logger.warning("cannot reach %s: %s; trying again", self.url, error.strerror or error)
+
+    def check_trust(self, error: BaseException | None) -> None:
+        """Raises if TLS failed in a way that another attempt does not change."""
+        if sentence := explain(error, self.url):
+            raise errors.Unavailable(sentence) from None
 
     def check_open(self) -> None:
         if self.closed:
@@ -249,6 +250,7 @@ class _Sending:
             yield
         except LostError as error:
             self._transport.check_open()
+            self._transport.check_trust(error.__cause__)
             self.attempts.fail(error)
             self.lost_one = True
             if not self._request.repeatable:

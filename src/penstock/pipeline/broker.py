@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
 from penstock.backoff import backoff_ns
+from penstock.client.trust import Trust, explain
 from penstock.errors import BrokerError, EventsLostError, EventsRemovedError, Fault
 
 _TIMEOUT_SECONDS = 60.0
@@ -21,6 +22,9 @@ _PAUSE_NS, _PAUSE_NS_MAX = 200_000_000, 3_200_000_000
 _PASSING = (429, 502, 503, 504)
 _SECOND_NS = 1_000_000_000
 _NONE: dict[str, Any] = {}
+
+
+SYSTEM = Trust()  # The authorities of the system.
 
 
 class Answer(NamedTuple):
@@ -32,8 +36,9 @@ class Answer(NamedTuple):
 class Broker:
     """Sends requests, and repeats them until one is answered: every request must be safe to repeat."""
 
-    def __init__(self, url: str, token: str = "") -> None:
+    def __init__(self, url: str, token: str = "", trust: Trust = SYSTEM) -> None:
         self.url = url
+        self._trust = trust
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._connection: http.client.HTTPConnection | None = None
 
@@ -59,6 +64,8 @@ class Broker:
                 raise BrokerError(f"{self.url} cannot be reached: {error.strerror}") from None
             except (OSError, http.client.HTTPException) as error:
                 self.close()
+                if explained := explain(error, self.url):
+                    raise BrokerError(explained) from None
                 problem = f"{self.url} cannot be reached: {getattr(error, 'strerror', None) or repr(error)}"
                 continue
             if answer.status < 300:
@@ -81,8 +88,11 @@ class Broker:
 
     def _connect(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        return kind(parts.hostname or "", parts.port, timeout=_TIMEOUT_SECONDS)
+        host = parts.hostname or ""
+        if parts.scheme == "https":
+            context = self._trust.or_environment().context()
+            return http.client.HTTPSConnection(host, parts.port, timeout=_TIMEOUT_SECONDS, context=context)
+        return http.client.HTTPConnection(host, parts.port, timeout=_TIMEOUT_SECONDS)
 
 
 def _refusal(url: str, target: str, answer: Answer, *, has_token: bool) -> Exception:

@@ -5,10 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec import Struct
+
+from penstock.client.trust import Trust
 from penstock.errors import OptionError
 
 # Maps the name of each option, as documented, to the field that it sets and the function that reads its text.
 Spelled = dict[str, tuple[str | None, Callable[[str], Any]]]
+
+
+class TlsOptions(Struct, frozen=True, kw_only=True):
+    """Files of TLS, on the driver and on every executor."""
+
+    ca: str = ""
+    certificate: str = ""
+    certificate_key: str = ""
+
+    @property
+    def trust(self) -> Trust:
+        return Trust(self.ca, self.certificate, self.certificate_key)
+
+
+TLS_SPELLED: Spelled = {
+    "ca": ("ca", str),
+    "certificate": ("certificate", str),
+    "certificateKey": ("certificate_key", str),
+}
 
 
 def parse_values(given: Mapping[str, str], spelled: Spelled) -> dict[str, Any]:

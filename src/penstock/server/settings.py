@@ -27,7 +27,7 @@ from penstock.server.config import Address, Config, FileName, HostName, Origin, 
 FILE_NAME = "penstock.toml"
 VARIABLE_PREFIX = "PENSTOCK_"
 CLIENT_VARIABLES = frozenset(  # For commands that are clients.
-    ("PENSTOCK_LAKE", "PENSTOCK_URL", "PENSTOCK_TOKEN", "PENSTOCK_PROFILE")
+    f"PENSTOCK_{name}" for name in ("LAKE", "URL", "TOKEN", "PROFILE", "CA", "CERTIFICATE", "CERTIFICATE_KEY")
 )
 
 _SERVICE_LINK = re.compile(r"PENSTOCK_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)")

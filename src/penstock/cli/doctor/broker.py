@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import ssl
 import time
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from urllib.parse import SplitResult, urlsplit
 
+from penstock.cli.certificates import shown_by, trust_of
 from penstock.cli.doctor.finding import Finding, State, graded
 from penstock.cli.profiles import Target
+from penstock.client.trust import Trust, explain
+from penstock.server.tls import CERTIFICATE_DAYS_GOOD
 
 _SECONDS_MAX = 5.0
-_CERTIFICATE_DAYS_GOOD = 14
 _HEALTH = {"green": State.OK, "yellow": State.WARN}
 
 
@@ -21,22 +22,25 @@ def findings(target: Target) -> Iterator[Finding]:
     """Ask the broker two questions: one that needs no token, and one that does."""
     where = urlsplit(target.url.text)
     try:
-        with contextlib.closing(_connection(where)) as connection:
+        if where.scheme == "https":
+            yield _certificate(target)
+        with contextlib.closing(_connection(where, trust_of(target))) as connection:
             yield _health(connection, target.url.text)
             yield _access(connection, target)
-            if isinstance(connection, HTTPSConnection):
-                yield _certificate(connection)
     except (OSError, HTTPException, ValueError) as error:
+        if explained := explain(error, target.url.text):
+            yield Finding("broker", State.FAIL, *explained.split(": ", 1))
+            return
         # Without an address of its own, the doctor looks where a broker would be: none may be running yet.
         state = State.WARN if target.url.source == "default" else State.FAIL
         found = f"{target.url.text} cannot be reached: {error}"
         yield Finding("broker", state, found, "start one with `penstock serve`, or name another with --url")
 
 
-def _connection(where: SplitResult) -> HTTPConnection:
+def _connection(where: SplitResult, trust: Trust) -> HTTPConnection:
     host = where.hostname or ""
     if where.scheme == "https":
-        return HTTPSConnection(host, where.port, timeout=_SECONDS_MAX, context=ssl.create_default_context())
+        return HTTPSConnection(host, where.port, timeout=_SECONDS_MAX, context=trust.context())
     return HTTPConnection(host, where.port, timeout=_SECONDS_MAX)
 
 
@@ -67,15 +71,14 @@ def _access(connection: HTTPConnection, target: Target) -> Finding:
     )
 
 
-def _certificate(connection: HTTPSConnection) -> Finding:
-    assert isinstance(connection.sock, ssl.SSLSocket)
-    certificate = connection.sock.getpeercert() or {}
-    ends = ssl.cert_time_to_seconds(str(certificate["notAfter"]))
-    days = (ends - time.time()) / 86_400
+def _certificate(target: Target) -> Finding:
+    certificate = shown_by(target)
+    days = certificate.days_left(time.time())
+    until = f"{certificate.ends:%Y-%m-%d}, for {', '.join(certificate.names) or certificate.common_name}"
     return graded(
         "certificate",
-        f"good for {days:.0f} days",
-        fails=False,
-        warns=days < _CERTIFICATE_DAYS_GOOD,
-        remedy="renew it before clients refuse to connect",
+        f"good for {days:.0f} days, until {until}" if days > 0 else f"expired since {until}",
+        fails=days <= 0,
+        warns=days < CERTIFICATE_DAYS_GOOD,
+        remedy="renew it before clients refuse to connect; the broker takes the new files without a restart",
     )

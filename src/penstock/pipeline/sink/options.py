@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
-
 from penstock.errors import OptionError
-from penstock.pipeline.options import Spelled, parse_values, read_list, read_name, read_number, read_url
+from penstock.pipeline.options import (
+    TLS_SPELLED,
+    Spelled,
+    TlsOptions,
+    parse_values,
+    read_list,
+    read_name,
+    read_number,
+    read_url,
+)
 
 
-class SinkOptions(Struct, frozen=True, kw_only=True):
+class SinkOptions(TlsOptions, frozen=True, kw_only=True):
     """Parsed options. They are sent to the executors."""
 
     url: str
@@ -36,6 +43,7 @@ def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
 _SINK_SPELLED: Spelled = {
     "url": ("url", read_url),
     "token": ("token", str),
+    **TLS_SPELLED,
     "queue": ("queue", read_name),
     "topics": ("topics", read_list),
     "query": ("query", read_name),

@@ -100,7 +100,7 @@ class _Writer:
                 broker.ask("GET", "/v1/queues", {"limit": 1})
 
     def _broker(self) -> Broker:
-        return Broker(self._options.url, self._options.token)
+        return Broker(self._options.url, self._options.token, self._options.trust)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from penstock.client.trust import Trust
 from penstock.errors import DamagedLogError, EventsLostError
 from penstock.limits import RANGE_BYTES_DEFAULT
 from penstock.model.values import Nanos
-from penstock.pipeline.broker import Broker
+from penstock.pipeline.broker import SYSTEM, Broker
 from penstock.pipeline.source.log import Batches, Extent, NameTable
 from penstock.storage.log.batch import HEADER_BYTES, is_whole, read_header
 
@@ -16,8 +17,8 @@ _SECOND_NS = 1_000_000_000
 
 
 class BrokerLog:
-    def __init__(self, url: str, token: str = "") -> None:
-        self._broker = Broker(url, token)
+    def __init__(self, url: str, token: str = "", trust: Trust = SYSTEM) -> None:
+        self._broker = Broker(url, token, trust)
         self._names = NameTable({}, {})
         self._names_known = 0
 

@@ -43,7 +43,7 @@ def open_log(options: Options) -> EventLog:
     if options.path is not None:
         return FileLog(Path(options.path))
     assert options.url is not None
-    return BrokerLog(options.url, options.token)
+    return BrokerLog(options.url, options.token, options.trust)
 
 
 class EventRange(InputPartition):

@@ -15,7 +15,7 @@ from penstock.errors import OptionError
 from penstock.limits import LEASE_SECONDS_MAX
 from penstock.model.letters import LOGGED
 from penstock.model.values import Nanos
-from penstock.pipeline.options import Spelled, parse_values, read_list, read_url
+from penstock.pipeline.options import TLS_SPELLED, Spelled, TlsOptions, parse_values, read_list, read_url
 from penstock.pipeline.source.columns import COLUMNS, unknown_columns
 
 PARTITION_BYTES = 128 << 20
@@ -36,7 +36,7 @@ class Since(Struct, frozen=True):
 Place = Literal["earliest", "latest"] | int | Since
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class Options(TlsOptions, frozen=True, kw_only=True):
     """Parsed options. They are sent to the executors."""
 
     url: str | None = None
@@ -176,6 +176,7 @@ _SPELLED: Spelled = {
     "url": ("url", read_url),
     "path": ("path", _path),
     "token": ("token", str),
+    **TLS_SPELLED,
     "read": ("read", _mode),
     "columns": ("columns", _columns),
     "queue": ("queues", lambda text: frozenset(read_list(text))),

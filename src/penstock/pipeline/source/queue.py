@@ -78,7 +78,7 @@ class QueueStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _broker(self) -> Broker:
         # Opened on first use: a reader is pickled and sent to the executors.
         assert self._options.url is not None
-        return Broker(self._options.url, self._options.token)
+        return Broker(self._options.url, self._options.token, self._options.trust)
 
     # ── On the driver ───────────────────────────────────────────────────────────────────────────────────────
 
