@@ -74,6 +74,7 @@ class Reason(ErrorCode):
     NO_TIME_ZONE = "no_time_zone", 400, "the time zone does not exist: {}; use a name such as Europe/Berlin"
     NEVER_RUNS = "never_runs", 400, "the schedule never runs: {}"
     TOO_MANY_SCHEDULES = "schedule_limit", 503, "schedule limit reached ({}); delete a schedule first"
+    FORBIDDEN = "forbidden", 403, "access denied: {}; the token needs a scope that allows it"
     NOT_STAGED = "not_staged", 409, "the batch is not fully staged: {}"
     STAGING_FULL = "staging_full", 503, "staging area is full ({}); commit or drop a batch first", True
     UNAVAILABLE = "unavailable", 503, "the log cannot be written: {}", True

@@ -9,6 +9,7 @@ UINT32_MAX = (1 << 32) - 1
 
 # Names and messages
 NAME_BYTES_MAX = 250
+ACCESS_KNOWN_MAX = 4096  # Decisions of one identity that are remembered.
 BODY_BYTES_MAX = 1 << 20
 KEY_BYTES_MAX = 1024
 CONTENT_TYPE_BYTES_MAX = 255

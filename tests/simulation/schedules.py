@@ -18,8 +18,9 @@ import msgspec
 from penstock.engine.engine import Engine
 from penstock.limits import NEVER_NS, SECOND_NS
 from penstock.model.answers import Refused
-from penstock.model.commands import Command, CreateQueue, SetSchedule
+from penstock.model.commands import Command, CreateQueue
 from penstock.model.events import Event, Logged, NameDefined, NameForgotten
+from penstock.model.schedule_commands import SetSchedule
 from penstock.model.schedule_events import ScheduleRan, ScheduleSet, ScheduleSkipped
 from penstock.model.schedules import CatchUp, Schedule
 from penstock.model.settings import QueueSettings

@@ -19,10 +19,10 @@ from penstock.model.commands import (
     NewMessage,
     Publish,
     Release,
-    RunDue,
     Tick,
 )
 from penstock.model.events import Event
+from penstock.model.schedule_commands import RunDue
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Nanos
 from penstock.storage.memory import MemoryLog

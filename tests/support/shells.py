@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from penstock.dialects.wire.conversation import Peer
 from penstock.dialects.wire.http import Awaited, BodyRule, Headers, Request, Response, Steps, Stream, Work
+from penstock.model.access import Access
 from penstock.model.answers import Answer
 from penstock.model.commands import Command
 from penstock.server.shells.exchanges import Route
@@ -85,7 +86,7 @@ class Witness:
             yield None
         return Response(200, b"at last")
 
-    def submit(self, command: Command, reply: Callable[[Answer], None]) -> None:
+    def submit(self, access: Access, command: Command, reply: Callable[[Answer], None]) -> None:
         raise AssertionError("nothing here is a command")
 
     def decide_collected(self) -> None: ...

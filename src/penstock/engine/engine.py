@@ -36,7 +36,7 @@ from penstock.engine.decide.draft import Draft, RefusedError
 from penstock.engine.evolve import arrivals, messages, queues, receivers, requests, staging
 from penstock.engine.evolve import schedules as scheduled
 from penstock.engine.state import EngineState
-from penstock.model import commands, events, schedule_events
+from penstock.model import commands, events, schedule_commands, schedule_events
 from penstock.model.answers import Answer, Decision
 from penstock.model.values import Nanos, Position
 
@@ -82,12 +82,12 @@ DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
     commands.AdmitRows: stage.admit_rows,
     commands.DropStaged: stage.drop_staged,
     commands.DescribeStaged: stage.describe_staged,
-    commands.SetSchedule: schedules.set_schedule,
-    commands.DeleteSchedule: schedules.delete_schedule,
-    commands.DescribeSchedule: schedules.describe_schedule,
-    commands.ListSchedules: schedules.list_schedules,
-    commands.RunSchedule: schedules.run_schedule,
-    commands.RunDue: schedules.run_due,
+    schedule_commands.SetSchedule: schedules.set_schedule,
+    schedule_commands.DeleteSchedule: schedules.delete_schedule,
+    schedule_commands.DescribeSchedule: schedules.describe_schedule,
+    schedule_commands.ListSchedules: schedules.list_schedules,
+    schedule_commands.RunSchedule: schedules.run_schedule,
+    schedule_commands.RunDue: schedules.run_due,
     commands.ForgetNames: names.forget_names,
 }
 

@@ -7,8 +7,7 @@ one lookup for each length of prefix in use, and cached until a channel changes.
 from __future__ import annotations
 
 from penstock.limits import ROUTES_CACHED_MAX
-
-DEFAULT_QUEUE = "default"
+from penstock.model.values import DEFAULT_QUEUE
 
 
 def roots(topics: tuple[str, ...], about: str) -> tuple[str, ...]:

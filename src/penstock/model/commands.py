@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from penstock.limits import NEVER_NS, SEARCH_ROWS_MAX
-from penstock.model.schedules import Schedule
+from penstock.model.access import EVERYTHING, Access
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Key, Nanos, Position
 
@@ -44,6 +44,7 @@ class ListQueues(Command, frozen=True):
     limit: int | None = None
     channels: bool = False  # Channels only.
     after: int = 0  # Only queues with a larger number, so that a list can be read in parts while queues are removed.
+    access: Access = EVERYTHING  # Only what it sees.
 
 
 class DescribeObject(Command, frozen=True):
@@ -260,6 +261,13 @@ class AwaitResult(Command, frozen=True, gc=False):
         return ((self.queue, self.sequence),)
 
 
+class AwaitMessage(Command, frozen=True, gc=False):
+    """Wait for what becomes of a message. A service carries this out, not the engine."""
+
+    queue: int
+    sequence: int
+
+
 class Carry(Command, frozen=True, gc=False):
     """Rewrite messages and results at the end of the log, so that the old segment that holds them can be removed."""
 
@@ -302,6 +310,7 @@ class Criteria(Struct, frozen=True, kw_only=True, gc=False):
     until: Nanos = NEVER_NS  # Logged at `since` or later, and before `until`.
     key: bytes | None = None
     text: bytes = b""
+    access: Access = EVERYTHING  # Only in queues that it may read.
 
     @property
     def reads(self) -> bool:
@@ -348,6 +357,7 @@ class ListScheduled(Command, frozen=True, gc=False):
     place: tuple[int, int] = (0, 0)
     limit: int = 1
     rows: int = SEARCH_ROWS_MAX  # As in `Search`.
+    access: Access = EVERYTHING  # As in `Criteria`.
 
 
 class Cancel(Command, frozen=True, gc=False):
@@ -446,36 +456,6 @@ class DescribeStaged(Command, frozen=True):
     """How far a query has come."""
 
     query: str
-
-
-class SetSchedule(Command, frozen=True):
-    """Create a schedule, or change it. It goes on as planned if nothing changes that decides when it runs."""
-
-    name: str
-    definition: Schedule
-
-
-class DeleteSchedule(Command, frozen=True):
-    name: str
-
-
-class DescribeSchedule(Command, frozen=True):
-    name: str
-
-
-class ListSchedules(Command, frozen=True):
-    offset: int = 0
-    limit: int = 1
-
-
-class RunSchedule(Command, frozen=True):
-    """Publish the message of a schedule now, out of turn. The answer is that of `PublishTopics`."""
-
-    name: str
-
-
-class RunDue(Command, frozen=True):
-    """Publish the message of the schedule that is due first, if one is due, and plan its next tick."""
 
 
 class ForgetNames(Command, frozen=True):

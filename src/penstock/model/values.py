@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 Nanos = int
 Key = str | tuple[str, str] | tuple[str, int] | tuple[str, str, int, int]  # What clients wait for: see `Waiting`.
+DEFAULT_QUEUE = "default"  # For messages without a topic and an object.
 Position = int  # A byte address in the log: where a message's extent (body, key, headers, digest) begins.
 
 

@@ -24,13 +24,14 @@ from penstock.dialects.native.spark.staging import Staging
 from penstock.dialects.native.wait import Waiting
 from penstock.dialects.nq import Nq, PullDefaults
 from penstock.dialects.wire import http
-from penstock.errors import Fault, ProtocolError
+from penstock.errors import Fault, ProtocolError, RequestError
 from penstock.ids import MessageIds
 from penstock.limits import SECOND_NS, SESSION_ID_MAX
+from penstock.model.access import NOBODY, Access
 from penstock.model.settings import QueueSettings
-from penstock.server.auth import Authenticator
 from penstock.server.config import Config
 from penstock.server.descriptions import asyncapi_document, openapi_document
+from penstock.server.identities import Identities
 from penstock.server.metrics import CONTENT_TYPE, Metrics
 from penstock.server.services.assembly import Services
 from penstock.server.shells.browsers import policy_of
@@ -46,54 +47,50 @@ class Application:
     """Every HTTP path of the broker."""
 
     def __init__(
-        self, config: Config, identity: Identity, writer: ServicePort, metrics: Metrics, services: Services
+        self,
+        config: Config,
+        identity: Identity,
+        writer: ServicePort,
+        metrics: Metrics,
+        services: Services,
+        identities: Identities,
     ) -> None:
         self._writer = writer
         self._metrics_of = metrics
-        self._guarded = bool(config.auth.tokens)
-        self._authenticator = Authenticator(config.auth.tokens)
+        self._identities = identities
         self._browsers = policy_of(config)
         ids = ids_of(identity)
-        mqs = Mqs(
-            ids,
-            oversize=config.mqs.oversize,
-            delete_status=config.mqs.delete_status,
-            batch_bytes_max=config.http.body_bytes_max,
-        )
+        mqs, nq = _mqs_of(config, ids), _nq_of(config)
         etzel = Etzel(ids, QueueSettings())
         glovebox = Glovebox(config.glovebox, writer.waiting, lambda: secrets.randbelow(SESSION_ID_MAX + 1))
         conversations: dict[bytes, Converse] = {
             b"/connect/": glovebox.connect,
-            b"/connect": lambda peer, _: etzel.converse(peer),  # `route` has checked its token.
+            b"/connect": lambda peer, _: etzel.converse(peer, lambda _: peer.access),
         }
         self._websockets = WebSockets(writer, config.ws, conversations)
-        nq = Nq(
-            settings=config.nq.new_queue,
-            defaults=PullDefaults(config.nq.retry_num, config.nq.fail_timeout, config.nq.timeout),
-            empty_status=config.nq.empty_status,
-            request_bytes_max=config.http.body_bytes_max,
-        )
         staging = Staging(
             services.staged_batches.commit,
             services.requests.later,
+            writer.refusal,
             bytes_max=config.staging.bytes_max,
             lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
         )
         idempotency = Idempotency(config.publish.idempotency_seconds * SECOND_NS, config.publish.idempotency_keys_max)
         publishing = Publishing(ids, config.topics.new_queue, config.http.body_bytes_max, idempotency)
         consuming = Consuming(ids, self._settings_of, config.http.body_bytes_max, _soon)
-        waiting = Waiting(services.waits, ids, services.log_reads.names.name)
+        waiting = Waiting(services.waits, ids, services.log_reads.names.name, writer.refusal)
         self._mqs = mqs
-        schedules = Schedules(writer.submit, ids, config.topics.new_queue)
+        schedules = Schedules(writer.submit_as, ids, config.topics.new_queue)
         ruled = (nq, staging, publishing, consuming, waiting, schedules)
         self._body_rules = {route: dialect.body_rule for dialect in ruled for route in dialect.routes}
         push, later = services.push, services.requests.later
-        search = Search(services.searches, services.traces, services.redrives, ids, later, _soon, waiting)
+        sought = (services.searches, services.traces, services.redrives)
+        search = Search(*sought, ids, later, _soon, waiting, writer.refusal)
         self._routes: http.Routes = {
             **mqs.routes,
             **nq.routes,
             **glovebox.routes,
-            **Queues(writer.submit).routes,
+            **Queues(writer.submit_as).routes,
             **EventLog(services.event_streams, later, ids).routes,
             **Objects(ids).routes,
             **search.routes,
@@ -101,11 +98,11 @@ class Application:
             **waiting.routes,
             **staging.routes,
             **Claims(ids).routes,
-            **Channels(writer.submit, push.check, push.describe).routes,
-            **_joined(publishing.routes, consuming.routes, Purges(services.purges, later).routes),
+            **Channels(writer.submit_as, push.check, push.describe).routes,
+            **_joined(publishing.routes, consuming.routes, Purges(services.purges, later, writer.refusal).routes),
             **self._pages(),
         }
-        self.submit = writer.submit
+        self.submit = writer.submit_as
         self.decide_collected = writer.decide_collected
 
     def body_rule(self, method: bytes, target: bytes, headers: http.Headers) -> http.BodyRule:
@@ -122,11 +119,11 @@ class Application:
 
     def route(self, request: http.Request) -> Route:
         segments = http.segments_of(request.target)
-        if self._guarded and segments[0] != b"health":
-            authorization = request.headers.get(b"authorization")
-            if not self._authenticator.allows(authorization):
-                challenge = b"WWW-Authenticate: " + self._authenticator.challenge(authorization) + b"\r\n"
-                return lambda _: http.error_response(Fault.UNAUTHORIZED, headers=challenge)
+        authorization = request.headers.get(b"authorization")
+        request.access = self._identities.of_header(authorization)
+        if request.access is NOBODY and segments[0] != b"health":
+            challenge = b"WWW-Authenticate: " + self._identities.challenge(authorization) + b"\r\n"
+            return lambda _: http.error_response(Fault.UNAUTHORIZED, headers=challenge)
         methods = self._routes.get(_route_of(segments))
         if methods is None:
             return self._handle_unknown
@@ -151,25 +148,43 @@ class Application:
     def _health(self, request: http.Request, _: bytes) -> http.Response:
         """The reason of a failure may name files: if there are tokens, only clients that show one see it."""
         if self._writer.failure:
-            known = self._authenticator.allows(request.headers.get(b"authorization"))
-            reason = f": {self._writer.failure}" if known else ""
+            reason = "" if request.access is NOBODY else f": {self._writer.failure}"
             return http.Response(503, f"red: the log cannot be written{reason}".encode(), _TEXT)
         if damaged := self._writer.engine.damaged:
             text = f"yellow: {damaged} damaged messages are set aside: see /v1/search?state=damaged"
             return http.Response(200, text.encode(), _TEXT)
         return http.Response(200, b"green", _TEXT)
 
-    def _metrics(self, _: http.Request, __: bytes) -> http.Work:
-        return http.Work(self._scraped())
+    def _metrics(self, request: http.Request, _: bytes) -> http.Work:
+        return http.Work(self._scraped(request.access))
 
-    def _scraped(self) -> http.Steps:
-        return http.Response(200, (yield from self._metrics_of.scrape()), b"Content-Type: " + CONTENT_TYPE + b"\r\n")
+    def _scraped(self, access: Access) -> http.Steps:
+        scraped = yield from self._metrics_of.scrape(access)
+        return http.Response(200, scraped, b"Content-Type: " + CONTENT_TYPE + b"\r\n")
 
     def _openapi(self, _: http.Request, __: bytes) -> http.Response:
         return http.Response(200, openapi_document(), http.JSON)
 
     def _asyncapi(self, _: http.Request, __: bytes) -> http.Response:
         return http.Response(200, asyncapi_document(), http.JSON)
+
+
+def _mqs_of(config: Config, ids: MessageIds) -> Mqs:
+    return Mqs(
+        ids,
+        oversize=config.mqs.oversize,
+        delete_status=config.mqs.delete_status,
+        batch_bytes_max=config.http.body_bytes_max,
+    )
+
+
+def _nq_of(config: Config) -> Nq:
+    return Nq(
+        settings=config.nq.new_queue,
+        defaults=PullDefaults(config.nq.retry_num, config.nq.fail_timeout, config.nq.timeout),
+        empty_status=config.nq.empty_status,
+        request_bytes_max=config.http.body_bytes_max,
+    )
 
 
 def _joined(*several: http.Routes) -> http.Routes:
@@ -193,8 +208,8 @@ def ids_of(identity: Identity) -> MessageIds:
 def _handle(handler: Callable[[http.Request, bytes], Result], segment: bytes, request: http.Request) -> Result:
     try:
         return handler(request, segment)
-    except ProtocolError as error:
-        return http.bad_request(error)
+    except (ProtocolError, RequestError) as error:
+        return http.failure(error)
 
 
 def _route_of(segments: list[bytes]) -> tuple[bytes, int]:

@@ -19,10 +19,10 @@ from penstock.errors import ConfigError, DataDirectoryError, InUseError, Penstoc
 from penstock.limits import SECOND_NS
 from penstock.model.settings import QueueSettings
 from penstock.server.app import Application, ids_of
-from penstock.server.auth import Authenticator
 from penstock.server.clock import Clock
 from penstock.server.config import Address, Config
 from penstock.server.descriptors import available, plan
+from penstock.server.identities import Identities
 from penstock.server.listening import listening_process
 from penstock.server.metrics import Metrics
 from penstock.server.recovery import Recovered, recover
@@ -109,7 +109,8 @@ class Broker:
         self.services = assemble(self.loop, config, partial(ids_of, identity), turns)
         self.history_writes = HistoryWrites(self.loop, recovered.history)
         self.snapshots = Snapshots(self.loop, config.log, self.history_writes)
-        application = Application(config, identity, self.loop, self.metrics, self.services)
+        self.identities = Identities(config.auth.tokens)
+        application = Application(config, identity, self.loop, self.metrics, self.services, self.identities)
         self.http = HttpServer(application, config.http, turns, unread)
         self.lines = self._line_server(identity, turns, unread)
         self.metrics.parts += [*self.services, self.history_writes, self.snapshots, self.http, self.lines]
@@ -117,9 +118,15 @@ class Broker:
 
     def _line_server(self, identity: Identity, turns: Turns, unread: Unread) -> LineServer:
         etzel = Etzel(ids_of(identity), QueueSettings())
-        admits = Authenticator(self.config.auth.tokens).admits if self.config.auth.tokens else None
+        identities = self.identities
         return LineServer(
-            self.loop, self.config.lines, lambda peer: etzel.converse(peer, admits), refusal, turns, unread
+            self.loop,
+            self.config.lines,
+            lambda peer: etzel.converse(peer, identities.of_token),
+            refusal,
+            turns,
+            unread,
+            lambda: identities.anonymous,
         )
 
     async def _listen(self, server: HttpServer | LineServer, address: Address) -> asyncio.Server:

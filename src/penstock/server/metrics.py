@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from penstock import __version__
 from penstock.engine.queue import Queue
 from penstock.limits import QUEUES_PER_PART, SAMPLES_PER_PART
+from penstock.model.access import EVERYTHING, Access
 from penstock.server.measures import Measured, Samples
 from penstock.server.writer.loop import Loop
 
@@ -126,13 +127,14 @@ class Metrics:
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
 
-    def scrape(self) -> Generator[None, Any, bytes]:
+    def scrape(self, access: Access = EVERYTHING) -> Generator[None, Any, bytes]:
         """The metrics as `CONTENT_TYPE`. In parts, because a thousand queues take some milliseconds."""
         found: dict[str, Samples] = {"penstock_build_info": [((__version__, platform.python_version()), 1)]}
         found |= dict(sample for part in self.parts for sample in part.state())
         histogram = self._histogram_lines("penstock_commit_seconds")
         yield
-        found["penstock_queue_messages"] = yield from _queue_messages(list(self._loop.engine.queues.values()))
+        queues = [queue for queue in self._loop.engine.queues.values() if access.sees(queue.name)]
+        found["penstock_queue_messages"] = yield from _queue_messages(queues)
         written: list[str] = []
         for family in FAMILIES:
             if family.type == "histogram":

@@ -25,9 +25,14 @@ ANY = cast("Any", None)  # Nothing is called.
 IDS = MessageIds(bytes(16))
 ROOMS = (
     *(Queues(ANY), Channels(ANY, ANY, ANY), Publishing(IDS, QueueSettings(), 1, ANY), Consuming(IDS, ANY, 1, ANY)),
-    *(Purges(ANY, ANY), Search(ANY, ANY, ANY, IDS, ANY, ANY, ANY), Waiting(ANY, IDS, ANY), EventLog(ANY, ANY, IDS)),
+    *(
+        Purges(ANY, ANY, ANY),
+        Search(ANY, ANY, ANY, IDS, ANY, ANY, ANY, ANY),
+        Waiting(ANY, IDS, ANY, ANY),
+        EventLog(ANY, ANY, IDS),
+    ),
     *(Objects(IDS), Schedules(ANY, IDS, QueueSettings()), Claims(IDS)),
-    Staging(ANY, ANY, bytes_max=1, lifetime_ns=1),
+    Staging(ANY, ANY, ANY, bytes_max=1, lifetime_ns=1),
 )
 
 

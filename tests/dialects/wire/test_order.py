@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.dialects.wire.order import CommandOrder, Gathering
+from penstock.model.access import Access
 from penstock.model.answers import Answer
 from penstock.model.commands import Command, Fetch, Finish, NewMessage, Publish
 from penstock.model.values import Stage
@@ -19,7 +20,9 @@ class Writer:
     def __init__(self) -> None:
         self.asked: list[Command | str] = []
 
-    def submit(self, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC) -> None:
+    def submit_as(
+        self, access: Access, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC
+    ) -> None:
         self.asked.append(command)
 
     def decide_collected(self) -> None:

@@ -21,6 +21,8 @@ from tests.support.live_loop import a_loop
 class Steps:
     """Works until it is told to end, or to fail."""
 
+    queue = "work"
+
     def __init__(self) -> None:
         self.logged: list[str] = []
         self.end: asyncio.Future[None] = asyncio.get_running_loop().create_future()

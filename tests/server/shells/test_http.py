@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from penstock.dialects.wire.http import Call, Request, Response
+from penstock.model.access import Access
 from penstock.model.answers import Answer, Done
 from penstock.model.commands import Command, DescribeQueue
 from penstock.server.config import HttpConfig
@@ -139,7 +140,7 @@ class Waits(Witness):
     def handle(self, request: Request) -> Response | Call:  # type: ignore[override]
         return Call(DescribeQueue("any"), lambda _: Response(200))
 
-    def submit(self, command: Command, reply: Callable[[Answer], None]) -> Poll:  # type: ignore[override]
+    def submit(self, access: Access, command: Command, reply: Callable[[Answer], None]) -> Poll:  # type: ignore[override]
         self.polls.append(Poll(reply))
         return self.polls[-1]
 

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from penstock.dialects.wire.http import Awaited, BodyRule, Headers, Request, Response, Sink, Stream
+from penstock.model.access import Access
 from penstock.model.answers import Answer
 from penstock.model.commands import Command
 from penstock.server.config import HttpConfig
@@ -92,7 +93,7 @@ class Streams:
 
         return Awaited(when_ready)
 
-    def submit(self, command: Command, reply: Callable[[Answer], None]) -> None:
+    def submit(self, access: Access, command: Command, reply: Callable[[Answer], None]) -> None:
         raise AssertionError("there is nothing to be carried out")
 
     def decide_collected(self) -> None:

@@ -14,10 +14,10 @@ from penstock.model.commands import (
     NewMessage,
     Publish,
     Receive,
-    SetSchedule,
     Settle,
 )
 from penstock.model.kinds import Kind
+from penstock.model.schedule_commands import SetSchedule
 from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings
 from penstock.server.writer.loop import Loop

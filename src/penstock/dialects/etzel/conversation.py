@@ -53,6 +53,7 @@ from penstock.limits import (
     RUN_MESSAGES_MIN,
     SECOND_NS,
 )
+from penstock.model.access import EVERYTHING, NOBODY, Access
 from penstock.model.answers import Answer, Delivery, Done, Receipt, Receipts, Refused
 from penstock.model.commands import Fetch, Finish, FinishMany, NewMessage, PublishRun
 from penstock.model.settings import QueueSettings
@@ -78,6 +79,9 @@ class _Publishes(Struct):
     bodies: list[bytes]
 
 
+Login = Callable[[str], Access]  # The access that a token grants.
+
+
 class Etzel:
     """Opens conversations. `create`: the settings of a queue that its first message makes."""
 
@@ -85,16 +89,14 @@ class Etzel:
         self.ids = ids
         self.create = create
 
-    def converse(self, peer: Peer, admits: Callable[[str], bool] | None = None) -> EtzelConversation:
-        """`admits`: whether a token grants access; None: no token is needed."""
-        return EtzelConversation(self, peer, admits)
+    def converse(self, peer: Peer, login: Login = lambda _: EVERYTHING) -> EtzelConversation:
+        return EtzelConversation(self, peer, login)
 
 
 class EtzelConversation(Gathering):
     """One connection's side: frames in, commands out; answers in, frames out."""
 
     __slots__ = (
-        "_admits",
         "_answered",
         "_asked",
         "_asleep",
@@ -102,6 +104,7 @@ class EtzelConversation(Gathering):
         "_drowsy",
         "_early",
         "_find",
+        "_login",
         "_make",
         "_over",
         "_peer",
@@ -115,7 +118,7 @@ class EtzelConversation(Gathering):
     _publishes: dict[str, _Publishes]
     _fetches: dict[str, _Fetches]
 
-    def __init__(self, etzel: Etzel, peer: Peer, admits: Callable[[str], bool] | None) -> None:
+    def __init__(self, etzel: Etzel, peer: Peer, login: Login) -> None:
         super().__init__()
         self._peer = peer
         self._send = peer.send
@@ -123,8 +126,8 @@ class EtzelConversation(Gathering):
         self._make = etzel.ids.make
         self._find = etzel.ids.find
         self._create = etzel.create
-        self._admits = admits
-        self.guest = admits is not None  # It has not shown a valid token yet.
+        self._login = login
+        self.guest = peer.access is NOBODY  # It has not shown a valid token yet.
         self._over = False  # The connection is gone.
         self._asked = 0  # Commands that have arrived,
         self._answered = 0  # and how many of them are answered.
@@ -289,18 +292,22 @@ class EtzelConversation(Gathering):
         self._answer_all([number for _, number, _, _ in finished], frames)
 
     def _subscribe(self, number: int, shown: bytes, qname: str) -> None:
-        if len(self._subscribed) >= CONNECTION_QUEUES_MAX and qname not in self._subscribed:
+        if forbidden := self._peer.refusal(Fetch(qname)):
+            self._answer(number, refused(forbidden))
+        elif len(self._subscribed) >= CONNECTION_QUEUES_MAX and qname not in self._subscribed:
             self._answer(number, TOO_MANY)
         else:
             self._subscribed.add(qname)
             self._answer(number, SUBSCRIBED % shown)
 
     def _authenticate(self, number: int, token: str) -> None:
-        if self._admits is None or self._admits(token):
+        access = self._login(token)
+        if access is NOBODY:
+            self._deny(number)
+        else:
+            self._peer.access = access
             self.guest = False
             self._answer(number, ADMITTED)
-        else:
-            self._deny(number)
 
     def _deny(self, number: int) -> None:
         """Answer once and end the connection, so that tokens cannot be guessed quickly."""
@@ -310,6 +317,9 @@ class EtzelConversation(Gathering):
     # ── Sleep ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _sleep(self, number: int, shown: bytes, qname: str) -> None:
+        if forbidden := self._peer.refusal(Fetch(qname)):
+            self._answer(number, refused(forbidden))
+            return
         if len(self._asleep) + len(self._drowsy) >= CONNECTION_QUEUES_MAX and qname not in self._asleep:
             self._answer(number, TOO_MANY)
             return

@@ -13,6 +13,7 @@ from penstock.dialects.wire.conversation import Conversation
 from penstock.dialects.wire.http import Call, Headers, Request, Response, Routes, json_response, queue_name
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import SESSION_ID_MAX
+from penstock.model.access import Access
 from penstock.model.answers import Answer, QueueDescription, Refused
 from penstock.model.commands import DescribeQueue
 
@@ -30,14 +31,16 @@ class Glovebox:
     def connect(self, peer: FramePeer, headers: Headers) -> Conversation:
         """Begin or continue the session that a new connection asks for in its headers."""
         codec = BINCODE if _is_true(headers, b"binary") else JSON
-        session = self._session_of(headers.get(b"reconnect-as", b""))
+        session = self._session_of(headers.get(b"reconnect-as", b""), peer.access)
         if session is None:
-            session = self._sessions.begin(durable=_is_true(headers, b"durable-session"))
+            session = self._sessions.begin(peer.access.name, durable=_is_true(headers, b"durable-session"))
         return _Line(session, peer, codec)
 
-    def _session_of(self, text: bytes) -> Session | None:
+    def _session_of(self, text: bytes, access: Access) -> Session | None:
+        """A session is continued only by the identity that has begun it."""
         known = text.isdigit() and len(text) <= len(str(SESSION_ID_MAX))
-        return self._sessions.find(int(text)) if known else None
+        session = self._sessions.find(int(text)) if known else None
+        return session if session and session.owner == access.name else None
 
     # ── GET /status/<queue> ─────────────────────────────────────────────────────────────────────────────────
 
@@ -50,8 +53,8 @@ class Glovebox:
 
     def _render_status(self, name: str, answer: Answer) -> Response:
         if isinstance(answer, Refused):
-            missing = answer.reason is Reason.NO_QUEUE
-            return _status_error(404 if missing else 503, name, CODES[answer.reason])
+            about = answer.sentence if answer.reason is Reason.FORBIDDEN else name
+            return _status_error(answer.reason.status, about, CODES[answer.reason])
         assert isinstance(answer, QueueDescription)
         counts = {"length": answer.messages, "in_flight": answer.leased, "delayed": answer.delayed}
         status = {"type": "Status", "readers_waiting": self._waiting(name), **counts}

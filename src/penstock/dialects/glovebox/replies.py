@@ -94,7 +94,8 @@ class Replies:
 
     def refused(self, label: int, refused: Refused, key: str) -> None:
         code = CODES[refused.reason]
-        self.refuse(label, code, refused.sentence if code == "Unavailable" else key)
+        explained = code == "Unavailable" or refused.reason is Reason.FORBIDDEN
+        self.refuse(label, code, refused.sentence if explained else key)
 
     def refuse(self, label: int, code: Code, key: str) -> None:
         self.send("error", label, self._sessions.codes.get(code, code), key)

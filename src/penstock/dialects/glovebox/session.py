@@ -98,15 +98,17 @@ class Session(Gathering):
         "_short",
         "_waits",
         "id",
+        "owner",
     )
 
     _finishes: list[_Finishing]
     _publishes: dict[str, _Posts]
     _fetches: dict[_Wish, list[int]]  # The labels of those who want the same.
 
-    def __init__(self, sessions: Sessions, number: int, *, durable: bool) -> None:
+    def __init__(self, sessions: Sessions, number: int, owner: str, *, durable: bool) -> None:
         super().__init__()
         self.id = number
+        self.owner = owner  # The name of the identity.
         self._sessions = sessions
         self._replies = Replies(sessions, durable=durable)
         self._leases = Leases(self._replies)

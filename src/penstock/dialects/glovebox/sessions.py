@@ -40,11 +40,11 @@ class Sessions:
     def find(self, number: int) -> Session | None:
         return self._durable.get(number)
 
-    def begin(self, *, durable: bool) -> Session:
+    def begin(self, owner: str, *, durable: bool) -> Session:
         while not (number := self._random()) or number in self._durable:
             pass
         assert number <= SESSION_ID_MAX
-        session = Session(self, number, durable=durable)
+        session = Session(self, number, owner, durable=durable)
         if durable:
             self._durable[number] = session
         return session

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from penstock.dialects.native.queue_document import ChannelDocument, changed, listed, view
@@ -10,6 +11,7 @@ from penstock.dialects.native.queues import Submit
 from penstock.dialects.wire import http
 from penstock.errors import Fault, ProtocolError, Reason
 from penstock.limits import CHANNEL_RETRIES_MAX
+from penstock.model.access import Access
 from penstock.model.answers import Answer, QueueDescription, Refused
 from penstock.model.commands import CreateQueue, DeleteQueue, DescribeQueue, UpdateQueue
 from penstock.model.settings import Push, QueueSettings
@@ -51,7 +53,7 @@ class Channels:
 
     def _put(self, request: http.Request, segment: bytes) -> http.Awaited:
         """Create a channel, or give an existing one exactly these settings."""
-        name = http.queue_name(segment)
+        name, submit = http.queue_name(segment), partial(self._submit, request.access)
         wanted = changed(_NEW, request.body, ChannelDocument)
         if not wanted.topics:
             raise ProtocolError("topics is missing; a channel needs at least one")
@@ -60,15 +62,15 @@ class Channels:
 
         def make(found: QueueDescription | None, respond: Callable[[http.Response], None]) -> None:
             if found is None:
-                self._submit(CreateQueue(name, wanted), lambda answer: respond(self._render(answer, 201)))
+                submit(CreateQueue(name, wanted), lambda answer: respond(self._render(answer, 201)))
             elif not found.settings.topics:
                 respond(http.error_response(Reason.QUEUE_EXISTS, f"{name}; it is not a channel"))
             else:
-                self._submit(UpdateQueue(name, wanted), lambda answer: respond(self._render(answer, 200)))
+                submit(UpdateQueue(name, wanted), lambda answer: respond(self._render(answer, 200)))
 
-        return self._looked_at(name, make)
+        return self._looked_at(request.access, name, make)
 
-    def _delete(self, _: http.Request, segment: bytes) -> http.Awaited:
+    def _delete(self, request: http.Request, segment: bytes) -> http.Awaited:
         name = http.queue_name(segment)
 
         def remove(found: QueueDescription | None, respond: Callable[[http.Response], None]) -> None:
@@ -76,16 +78,20 @@ class Channels:
                 respond(_no_channel(name))
             else:
                 self._submit(
+                    request.access,
                     DeleteQueue(name),
                     lambda answer: respond(
                         http.refusal(answer) if isinstance(answer, Refused) else http.Response(204)
                     ),
                 )
 
-        return self._looked_at(name, remove)
+        return self._looked_at(request.access, name, remove)
 
     def _looked_at(
-        self, name: str, act: Callable[[QueueDescription | None, Callable[[http.Response], None]], None]
+        self,
+        access: Access,
+        name: str,
+        act: Callable[[QueueDescription | None, Callable[[http.Response], None]], None],
     ) -> http.Awaited:
         """Look at the queue and act on it in one turn, so that nothing changes in between."""
 
@@ -96,7 +102,7 @@ class Channels:
                 else:
                     act(found if isinstance(found, QueueDescription) else None, respond)
 
-            self._submit(DescribeQueue(name), render, Stage.READY)
+            self._submit(access, DescribeQueue(name), render, Stage.READY)
 
         return http.Awaited(look)
 

@@ -18,6 +18,7 @@ from penstock.dialects.wire.pages import Soon, page
 from penstock.dialects.wire.times import nanos_of, rfc3339_nanos
 from penstock.errors import ErrorCode, Fault, ProtocolError, Reason
 from penstock.ids import MessageIds, is_uuid
+from penstock.model.access import Verb
 from penstock.model.answers import Answer, Delivery, Discarded, LeasedUntil, Received, Refused
 from penstock.model.commands import Command, Extend, Fetch, Outcome, Receive, Settle
 from penstock.model.settings import QueueSettings
@@ -83,7 +84,8 @@ class Consuming:
             return http.not_found(request)
         name = http.queue_name(http.segments_of(request.target)[2])
         settings = self._settings_of(name)
-        if settings is None or not settings.topics:
+        may_know = request.access.may(Verb.CONSUME, name)  # Else the refusal says nothing about it.
+        if may_know and (settings is None or not settings.topics):
             return http.error_response(Fault.NO_CHANNEL, name)
         return self._fetch(request, name, settings)
 

@@ -18,6 +18,8 @@ from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.errors import Fault, ProtocolError
 from penstock.ids import MessageIds
 from penstock.limits import INT32_MAX, NAME_NUMBER_MAX, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX
+from penstock.model.access import EVERYTHING, Access, Verb
+from penstock.model.permissions import READ_THE_LOG
 from penstock.model.values import Nanos
 
 _OFFSET_MAX = (1 << 63) - 1
@@ -48,6 +50,7 @@ class EventQuery(Struct, frozen=True, kw_only=True):
     bodies: bool = True
     raw: bool = False  # JSON as text too.
     format: Format = "json"
+    access: Access = EVERYTHING  # Only events of queues that it may read.
 
 
 class RangeQuery(Struct, frozen=True):
@@ -108,15 +111,19 @@ class EventLog:
         chosen = _format(request.headers.get(b"accept", b""))
         if chosen is None:
             return http.error_response(Fault.NOT_ACCEPTABLE, ", ".join(_MEDIA_TYPES))
-        return self._later(self._streamed(_event_query(request, chosen)))
+        query = _event_query(request, chosen)
+        http.require(request.access, *(((Verb.READ,), queue) for queue in query.queues))
+        return self._later(self._streamed(query))
 
     def _log(self, request: http.Request, _: bytes) -> http.Awaited:
+        http.require(request.access, READ_THE_LOG)
         given = parameters(request, "names_from")
         return self._later(self._described(number(given, "names_from", 0, NAME_NUMBER_MAX + 1, 0)))
 
     def _batches(self, request: http.Request, segment: bytes) -> http.Response | http.Awaited:
         if segment != b"batches":
             return http.not_found(request)
+        http.require(request.access, READ_THE_LOG)
         given = parameters(request, "from", "to", "max_bytes")
         if "from" not in given:
             raise ProtocolError("from is missing; give the first offset")
@@ -180,6 +187,7 @@ def _event_query(request: http.Request, chosen: Format) -> EventQuery:
         bodies=flag(given, "bodies", default=True),
         raw=flag(given, "raw", default=False),
         format=chosen,
+        access=request.access,
     )
 
 

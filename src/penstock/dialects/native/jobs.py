@@ -6,13 +6,16 @@ from collections.abc import Awaitable, Iterable
 from typing import Any, Protocol
 
 from penstock.dialects.native.parameters import parameters
-from penstock.dialects.wire.http import Request, Response, Routes, error_response, failure, json_response
+from penstock.dialects.wire.http import Request, Response, Routes, error_response, failure, json_response, require
 from penstock.errors import Fault, PenstockError, RequestError
+from penstock.model.access import Verb
 
 
 class Job(Protocol):
     @property
     def id(self) -> str: ...
+    @property
+    def queue(self) -> str: ...
     @property
     def state(self) -> str: ...
     @property
@@ -55,14 +58,24 @@ class JobRoutes:
 
     def _all(self, request: Request, _: bytes) -> Response:
         parameters(request)
-        return json_response(200, {self._plural: [_document(job) for job in self._jobs.all()]})
+        seen = [_document(job) for job in self._jobs.all() if request.access.sees(job.queue)]
+        return json_response(200, {self._plural: seen})
 
-    def _show(self, _: Request, segment: bytes) -> Response:
-        job = self._jobs.find(segment.decode("latin-1"))
+    def _show(self, request: Request, segment: bytes) -> Response:
+        job = self._find(request, segment)
         return json_response(200, _document(job)) if job else self._unknown(segment)
 
-    def _end(self, _: Request, segment: bytes) -> Response:
-        return Response(204) if self._jobs.end(segment.decode("latin-1")) else self._unknown(segment)
+    def _end(self, request: Request, segment: bytes) -> Response:
+        job = self._find(request, segment)
+        if job is None:
+            return self._unknown(segment)
+        require(request.access, ((Verb.MANAGE,), job.queue))
+        self._jobs.end(job.id)
+        return Response(204)
+
+    def _find(self, request: Request, segment: bytes) -> Job | None:
+        job = self._jobs.find(segment.decode("latin-1"))
+        return job if job and request.access.sees(job.queue) else None
 
     def _unknown(self, segment: bytes) -> Response:
         return error_response(Fault.NO_JOB, f"{segment.decode('latin-1')}; GET {self._path} lists the {self._plural}")

@@ -13,6 +13,7 @@ from penstock.dialects.wire.json_bodies import message_field, text_or_base64
 from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.ids import MessageIds
 from penstock.limits import NEVER_NS
+from penstock.model.access import EVERYTHING, Access
 from penstock.model.answers import Held
 from penstock.model.events import Logged, Unchanged
 from penstock.model.kinds import State
@@ -99,9 +100,23 @@ class Traced(NamedTuple):
     queue: TextOf
 
 
-def traced_document(traced: Traced, ids: MessageIds, *, raw: bool) -> Document:
-    """Everything that is known about a message."""
+def _visible(traced: Traced, access: Access) -> Traced:
+    """Without the events in queues that the client may not read, and without the names of these queues."""
+
+    def queue(number: int) -> str | None:
+        name = traced.queue(number)
+        return name if access.reads(name) else None
+
+    shown = (event for event in traced.events if access.reads(traced.queue(event.queue)))
+    return traced._replace(events=shown, queue=queue)
+
+
+def traced_document(traced: Traced, ids: MessageIds, *, raw: bool, access: Access = EVERYTHING) -> Document:
+    """Everything that is known about a message, as far as the client may read it."""
+    if not access.sees_all:
+        traced = _visible(traced, access)
     place, story, _, held_by_place, events, whole, name, queue = traced
+    all_queues = access.reads(None)
     # The removal of a queue is an event of the messages that were still in it.
     left = {stay.changed for stay in story.stays.values() if stay.letter == "D"}
     shown = (event for event in events if event.sequence is not None or event.time in left)
@@ -135,8 +150,16 @@ def traced_document(traced: Traced, ids: MessageIds, *, raw: bool) -> Document:
         "visible_at": time_text(current.visible_at if current else None),
         "expires_at": time_text(current.expires_at if current else None),
         "receives": current.receives if current else 0,
-        "consumed": [_consumption(delivery, name, queue) for delivery in story.consumptions],
-        "places": [_place(place, stay, ids, queue) for place, stay in stays.items()],
+        "consumed": [
+            _consumption(delivery, name, queue)
+            for delivery in story.consumptions
+            if all_queues or queue(delivery.queue) is not None
+        ],
+        "places": [
+            _place(place, stay, ids, queue)
+            for place, stay in stays.items()
+            if all_queues or queue(place[0]) is not None
+        ],
         "complete": whole,
         "events": lines,
     }

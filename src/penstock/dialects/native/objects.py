@@ -9,7 +9,7 @@ from penstock.dialects.native.message_document import time_text
 from penstock.dialects.native.parameters import number, parameters
 from penstock.dialects.wire import http
 from penstock.dialects.wire.json_bodies import text_or_base64
-from penstock.errors import ProtocolError
+from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds
 from penstock.limits import KEY_BYTES_MAX, VERSIONS_SHOWN_DEFAULT, VERSIONS_SHOWN_MAX
 from penstock.model.answers import Answer, ObjectDescription, Refused
@@ -34,8 +34,14 @@ class Objects:
             if isinstance(answer, Refused):
                 return http.refusal(answer)
             assert isinstance(answer, ObjectDescription)
-            shown = [self._shown(version, answer.queues) for version in answer.versions]
-            newest = self._shown(answer.newest, answer.queues)
+            access, queues = request.access, answer.queues
+            seen = [
+                version for version in (answer.newest, *answer.versions) if access.reads(queues.get(version.queue))
+            ]
+            if not seen:
+                return http.error_response(Reason.NO_OBJECT)
+            shown = [self._shown(version, queues) for version in answer.versions if version in seen]
+            newest = self._shown(seen[0], queues)
             newest["versions"] = newest.pop("version")
             return http.json_response(
                 200, {"object": about, **text_or_base64("key", key), **newest, "history": shown}

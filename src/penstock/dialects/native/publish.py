@@ -44,6 +44,7 @@ from penstock.limits import (
     TOPICS_MAX,
     UINT32_MAX,
 )
+from penstock.model.access import Access
 from penstock.model.answers import Answer, Published, Refused, Repeated
 from penstock.model.commands import NewMessage, PublishOnce, PublishTopics
 from penstock.model.settings import QueueSettings
@@ -97,8 +98,9 @@ class Idempotency(NamedTuple):
     keys_max: int
 
 
-def rendered(ids: MessageIds, answer: Answer, *, alone: bool) -> Response:
-    """What a publish is answered with: where each message is. `alone`: one document, not a list."""
+def rendered(ids: MessageIds, access: Access, answer: Answer, *, alone: bool) -> Response:
+    """What a publish is answered with: where each message is, as far as the client sees it. `alone`: one document, no
+    list."""
     if isinstance(answer, Refused):
         return refusal(answer)
     headers = JSON
@@ -106,7 +108,12 @@ def rendered(ids: MessageIds, answer: Answer, *, alone: bool) -> Response:
         answer, headers = answer.published, JSON + b"Idempotent-Replay: true\r\n"
     make = ids.make
     receipts = [
-        _Receipt(make(each.queue, each.sequence).decode(), each.state, each.queues, each.channels)
+        _Receipt(
+            make(each.queue, each.sequence).decode(),
+            each.state,
+            each.queues,
+            each.channels if access.sees_all else tuple(filter(access.sees, each.channels)),
+        )
         for each in cast("Sequence[Published]", answer)
     ]
     return Response(201, _encode_line(receipts if alone else [receipts]), headers)
@@ -158,12 +165,12 @@ class Publishing:
     def _call(self, request: Request, publish: PublishTopics, *, alone: bool) -> Call:
         key = request.headers.get(b"idempotency-key")
         if key is None:
-            return Call(publish, self._render(alone=alone))
+            return Call(publish, self._render(request.access, alone=alone))
         once = PublishOnce(publish, _checked_key(key), _digest_of(request), *self._idempotency)
-        return Call(once, self._render(alone=alone))
+        return Call(once, self._render(request.access, alone=alone))
 
-    def _render(self, *, alone: bool) -> Callable[[Answer], Response]:
-        return lambda answer: rendered(self._ids, answer, alone=alone)
+    def _render(self, access: Access, *, alone: bool) -> Callable[[Answer], Response]:
+        return lambda answer: rendered(self._ids, access, answer, alone=alone)
 
 
 def _checked_key(key: bytes) -> bytes:

@@ -6,7 +6,19 @@ from typing import Protocol
 
 from penstock.dialects.native.jobs import Job, JobRoutes, Jobs
 from penstock.dialects.native.parameters import parameters
-from penstock.dialects.wire.http import Awaited, Later, Request, Response, Routes, not_found, queue_name, segments_of
+from penstock.dialects.wire.http import (
+    Awaited,
+    Later,
+    Refusal,
+    Request,
+    Response,
+    Routes,
+    check,
+    not_found,
+    queue_name,
+    segments_of,
+)
+from penstock.model.commands import Purge
 
 
 class Purging(Jobs, Protocol):
@@ -18,9 +30,10 @@ class Purging(Jobs, Protocol):
 class Purges:
     """Requests in, jobs out."""
 
-    def __init__(self, purging: Purging, later: Later) -> None:
+    def __init__(self, purging: Purging, later: Later, refusal: Refusal) -> None:
         self._purging = purging
         self._later = later
+        self._refusal = refusal
         self._jobs = JobRoutes("purges", "purges", purging)
         self.routes: Routes = {(b"v1/queues", 4): {b"DELETE": self._purge}, **self._jobs.routes}
 
@@ -29,4 +42,5 @@ class Purges:
         if segment != b"messages":
             return not_found(request)
         queue = queue_name(segments_of(request.target)[2])
+        check(self._refusal(request.access, Purge(queue)))
         return self._later(self._jobs.begun(self._purging.purge(queue)))

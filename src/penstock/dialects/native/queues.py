@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from penstock.dialects.native.queue_document import ChannelDocument, QueueDocument, changed, listed, view
 from penstock.dialects.wire import http
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.errors import ProtocolError, Reason
+from penstock.model.access import Access
 from penstock.model.answers import Answer, QueueDescription, Refused
 from penstock.model.commands import Command, CreateQueue, DeleteQueue, DescribeQueue, UpdateQueue
 from penstock.model.settings import QueueSettings
@@ -17,7 +19,7 @@ from penstock.model.values import Stage
 
 class Submit(Protocol):
     def __call__(
-        self, command: Command, reply: Callable[[Any], None], stage: Stage = Stage.SYNC
+        self, access: Access, command: Command, reply: Callable[[Any], None], stage: Stage = Stage.SYNC
     ) -> Cancelable | None: ...
 
 
@@ -53,28 +55,28 @@ class Queues:
 
     def _put_queue(self, request: http.Request, segment: bytes) -> http.Awaited:
         """Create a queue. One that exists with exactly these settings counts as created."""
-        name = http.queue_name(segment)
+        name, submit = http.queue_name(segment), partial(self._submit, request.access)
         wanted = changed(QueueSettings(), request.body or b"{}")
 
         def look(respond: Callable[[http.Response], None]) -> None:
             def act(found: Answer) -> None:
                 if isinstance(found, QueueDescription):
                     if found.settings == wanted:
-                        self._submit(DescribeQueue(name), lambda answer: respond(_render_queue(answer, 200)))
+                        submit(DescribeQueue(name), lambda answer: respond(_render_queue(answer, 200)))
                     else:
                         why = "it is a channel" if found.settings.topics else "its settings differ"
                         respond(http.error_response(Reason.QUEUE_EXISTS, f"{name}; {why}"))
                 else:
-                    self._submit(CreateQueue(name, wanted), lambda answer: respond(_render_queue(answer, 201)))
+                    submit(CreateQueue(name, wanted), lambda answer: respond(_render_queue(answer, 201)))
 
-            self._submit(DescribeQueue(name), act, Stage.READY)
+            submit(DescribeQueue(name), act, Stage.READY)
 
         return http.Awaited(look)
 
     def _patch_queue(self, request: http.Request, segment: bytes) -> http.Awaited:
         """Change settings that all queues have. The queue is read and changed in one turn, so that no other change is
         undone; a channel keeps the bounds of channels."""
-        name = http.queue_name(segment)
+        name, submit = http.queue_name(segment), partial(self._submit, request.access)
         changed(QueueSettings(), request.body)
 
         def look(respond: Callable[[http.Response], None]) -> None:
@@ -88,9 +90,9 @@ class Queues:
                 except ProtocolError as error:
                     respond(http.bad_request(error))
                     return
-                self._submit(command, lambda answer: respond(_render_queue(answer, 200)))
+                submit(command, lambda answer: respond(_render_queue(answer, 200)))
 
-            self._submit(DescribeQueue(name), act, Stage.READY)
+            submit(DescribeQueue(name), act, Stage.READY)
 
         return http.Awaited(look)
 

@@ -30,8 +30,8 @@ from penstock.limits import (
     SEARCH_PAGE_MAX,
 )
 from penstock.model.answers import Answer, Refused, ScheduleDescription, ScheduleList
-from penstock.model.commands import DeleteSchedule, DescribeSchedule, ListSchedules, RunSchedule, SetSchedule
 from penstock.model.cron import parse_cron
+from penstock.model.schedule_commands import DeleteSchedule, DescribeSchedule, ListSchedules, RunSchedule, SetSchedule
 from penstock.model.schedules import CatchUp, Schedule
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos, Stage
@@ -107,9 +107,9 @@ class Schedules:
                 except ProtocolError as error:
                     respond(http.bad_request(error))
                     return
-                self._submit(command, lambda answer: respond(self._render(answer)))
+                self._submit(request.access, command, lambda answer: respond(self._render(answer)))
 
-            self._submit(DescribeSchedule(name), act, Stage.READY)
+            self._submit(request.access, DescribeSchedule(name), act, Stage.READY)
 
         return http.Awaited(look)
 
@@ -123,7 +123,7 @@ class Schedules:
         if segment != b"run":
             return http.not_found(request)
         name = _name(http.segments_of(request.target)[2])
-        return http.Call(RunSchedule(name), lambda answer: rendered(self._ids, answer, alone=True))
+        return http.Call(RunSchedule(name), lambda answer: rendered(self._ids, request.access, answer, alone=True))
 
     # ── Documents in ────────────────────────────────────────────────────────────────────────────────────────
 

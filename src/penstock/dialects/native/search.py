@@ -23,8 +23,10 @@ from penstock.dialects.wire.pages import Soon, page
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds
 from penstock.limits import INT32_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX, NEVER_NS, SEARCH_PAGE_DEFAULT, SEARCH_PAGE_MAX
+from penstock.model.access import EVERYTHING, Access
 from penstock.model.answers import Answer, Held, Refused, ScheduledAt
-from penstock.model.commands import Cancel, Command, Criteria, Delete, Reschedule
+from penstock.model.commands import Cancel, Command, Criteria, Delete, ListScheduled, LookUp, Redrive, Reschedule
+from penstock.model.commands import Search as SearchCommand
 from penstock.model.values import Place
 
 CRITERIA = ("queue", "topic", "state", "object", "key", "since", "until", "text")
@@ -44,7 +46,7 @@ class Searching(Protocol):
 
     async def search(self, criteria: Criteria, after: tuple[int, int], limit: int, *, bodies: bool) -> Page: ...
 
-    async def scheduled(self, queue: str, after: tuple[int, int, int], limit: int, *, bodies: bool) -> Page: ...
+    async def scheduled(self, wanted: ListScheduled, *, bodies: bool) -> Page: ...
 
 
 class Tracing(Protocol):
@@ -81,7 +83,9 @@ class Search:
         later: http.Later,
         soon: Soon,
         waiting: Waiting,
+        refusal: http.Refusal,
     ) -> None:
+        self._refusal = refusal
         self._waiting = waiting
         self._later = later
         self._soon = soon
@@ -105,15 +109,18 @@ class Search:
         queue, sequence = _cursor(given, 2)
         bodies = flag(given, "bodies", default=True)
         raw = flag(given, "raw", default=False)
-        found = self._searching.search(criteria_of(given), (queue, sequence), limit, bodies=bodies)
+        criteria = criteria_of(given, request.access)
+        http.check(self._refusal(request.access, SearchCommand(criteria)))
+        found = self._searching.search(criteria, (queue, sequence), limit, bodies=bodies)
         return self._later(self._page(found, bodies=bodies, raw=raw))
 
     def _message(self, request: http.Request, segment: bytes) -> http.Response | http.Awaited:
         given = parameters(request, "raw", "until", "wait")
-        render = partial(traced_document, ids=self._ids, raw=flag(given, "raw", default=False))
+        render = partial(traced_document, ids=self._ids, access=request.access, raw=flag(given, "raw", default=False))
         place = self._ids.find(segment)
         if place is None:
             return http.error_response(Reason.NO_MESSAGE)
+        http.check(self._refusal(request.access, LookUp(*place)))
 
         def document() -> http.Awaited:
             return self._later(self._tracing.message(place, lambda traced: http.json_response(200, render(traced))))
@@ -130,7 +137,9 @@ class Search:
         time, queue, sequence = _cursor(given, 3)
         bodies = flag(given, "bodies", default=True)
         raw = flag(given, "raw", default=False)
-        found = self._searching.scheduled(_queue(given), (time, queue, sequence), limit, bodies=bodies)
+        wanted = ListScheduled(_queue(given), (time, queue, sequence), limit=limit, access=request.access)
+        http.check(self._refusal(request.access, wanted))
+        found = self._searching.scheduled(wanted, bodies=bodies)
         return self._later(self._page(found, bodies=bodies, raw=raw))
 
     def _reschedule(self, request: http.Request, segment: bytes) -> http.Response | http.Call:
@@ -153,6 +162,7 @@ class Search:
         source, to = http.checked_name(order.source.encode()), order.to and http.checked_name(order.to.encode())
         if source == to:
             raise ProtocolError(f"to and from are the same queue ({to}); leave to out, or name another queue")
+        http.check(self._refusal(request.access, Redrive(source, (), to)))
         criteria = msgspec.structs.replace(criteria_of(_as_given(order.filter)), queue=source)
         begun = self._redriving.redrive(Order(criteria, to, order.rate, order.dry_run))
         return self._later(self._redrives.begun(begun))
@@ -165,7 +175,7 @@ class Search:
         return page(documents, size, self._soon, b'{"messages":[', tail)
 
 
-def criteria_of(given: Given) -> Criteria:
+def criteria_of(given: Given, access: Access = EVERYTHING) -> Criteria:
     """What a search, or the filter of a redrive, asks for. Raises `ProtocolError`."""
     return Criteria(
         queue=_queue(given),
@@ -176,6 +186,7 @@ def criteria_of(given: Given) -> Criteria:
         until=moment(given, "until", NEVER_NS),
         key=_one(given, "key", KEY_BYTES_MAX).encode() if "key" in given else None,
         text=_one(given, "text", _TEXT_BYTES_MAX).encode(),
+        access=access,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, Protocol
 
 import msgspec
@@ -15,6 +15,7 @@ from penstock.dialects.wire import http
 from penstock.errors import ErrorCode, Fault, PenstockError, ProtocolError, Reason, RequestError
 from penstock.ids import MessageIds
 from penstock.limits import BATCH_MESSAGES_MAX, REQUEST_BODY_BYTES_MAX, WAIT_SECONDS_MAX
+from penstock.model.commands import AwaitMessage
 from penstock.model.values import Place
 
 _Reached = Mapping[Place, Outcome | PenstockError]
@@ -44,10 +45,11 @@ _decode_wait = msgspec.json.Decoder(_Wait).decode
 class Waiting:
     """Requests in, places to follow out; outcomes in, responses out."""
 
-    def __init__(self, waits: Waits, ids: MessageIds, name: TextOf) -> None:
+    def __init__(self, waits: Waits, ids: MessageIds, name: TextOf, refusal: http.Refusal) -> None:
         self._waits = waits
         self._ids = ids
         self._name = name
+        self._refusal = refusal
         self.routes: http.Routes = {(b"v1/wait", 2): {b"POST": self._wait}}
 
     def body_rule(self, _: bytes, __: bytes, ___: http.Headers) -> http.BodyRule:
@@ -58,13 +60,23 @@ class Waiting:
         if len(wanted.ids) > BATCH_MESSAGES_MAX:
             raise http.too_many_messages(len(wanted.ids))
         found = {text: self._ids.find(text.encode()) for text in wanted.ids}
-        places = list(dict.fromkeys([place for place in found.values() if place]))
+        known = dict.fromkeys([place for place in found.values() if place])
+        refused = self._refused(request, known)
+        places = [place for place in known if place not in refused]
         if not places:
-            return self._render(found, {})
-        seconds = 0 if None in found.values() else wanted.wait  # An id that does not exist is an answer already.
+            return self._render(found, refused)
+        # An id that does not exist, or is refused, is an answer already.
+        seconds = 0 if None in found.values() or refused else wanted.wait
         return self._awaited(
-            places, wanted.until, seconds, lambda reached, respond: respond(self._render(found, reached))
+            places,
+            wanted.until,
+            seconds,
+            lambda reached, respond: respond(self._render(found, {**reached, **refused})),
         )
+
+    def _refused(self, request: http.Request, places: Iterable[Place]) -> dict[Place, Outcome | PenstockError]:
+        refused = {place: self._refusal(request.access, AwaitMessage(*place)) for place in places}
+        return {place: RequestError(each.reason, each.detail) for place, each in refused.items() if each}
 
     def before(self, place: Place, given: Given, document: Callable[[], http.Awaited]) -> http.Awaited:
         """A document that is made when its message has come so far, or the time is over."""

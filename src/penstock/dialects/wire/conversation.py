@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from penstock.model.answers import Answer
+from penstock.model.access import Access
+from penstock.model.answers import Answer, Refused
 from penstock.model.commands import Command
 from penstock.model.happening import Happening
 from penstock.model.values import Stage
@@ -22,6 +23,8 @@ class Cancelable(Protocol):
 class Peer(Protocol):
     """What a conversation may ask of the shell it lives in."""
 
+    access: Access  # Of the client. A conversation in which the client shows a token sets it.
+
     def send(self, frame: bytes, *, binary: bool = False) -> None:
         """Send one frame, or one line without its end. Text is UTF-8."""
 
@@ -33,6 +36,9 @@ class Peer(Protocol):
     ) -> Cancelable | None:
         """Carry out a command, and call `reply` with the answer once it is as durable as asked. What is returned
         waits for a message; cancelled, it is not answered."""
+
+    def refusal(self, command: Command) -> Refused | None:
+        """Why the client may not send a command; None if it may."""
 
     def when(self, stage: Stage, callback: Callable[[], None]) -> None:
         """Call when everything decided so far has reached the stage."""

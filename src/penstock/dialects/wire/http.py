@@ -13,13 +13,19 @@ from msgspec import Struct
 
 from penstock.errors import ErrorCode, EventsRemovedError, Fault, PenstockError, ProtocolError, RequestError
 from penstock.limits import BATCH_MESSAGES_MAX, NAME_BYTES_MAX
+from penstock.model.access import EVERYTHING, Access, Need
 from penstock.model.answers import Answer, Refused
 from penstock.model.commands import Command
+from penstock.model.permissions import denied
 
 Headers = dict[bytes, bytes]  # Names in lower case; the last of several wins.
 
 
-class Request(Struct, gc=False):
+class _Identified(Struct, gc=False, kw_only=True):
+    access: Access = EVERYTHING  # Of the client.
+
+
+class Request(_Identified, gc=False):
     method: bytes
     target: bytes  # Path and query, as they were sent.
     headers: Headers
@@ -107,6 +113,9 @@ class Awaited(Struct, gc=False):
 Later = Callable[[Coroutine[Any, Any, Response | Stream]], Awaited]
 """Answers with what a coroutine returns, however long that takes. An error that it raises is an answer too."""
 
+Refusal = Callable[[Access, Command], Refused | None]
+"""Why a client may not send a command. For what services do for a client; other commands are checked anyway."""
+
 Steps = Generator[Command | None, Answer, Response]
 """Makes a response part by part: a part ends by asking for the answer to a command, or for nothing but a pause."""
 
@@ -164,6 +173,18 @@ def error_response(error: ErrorCode, detail: str = "", headers: bytes = b"", **m
 
 def refusal(refused: Refused) -> Response:
     return _error(refused.reason, refused.sentence)
+
+
+def check(refused: Refused | None) -> None:
+    """Raises `RequestError` if this is a refusal."""
+    if refused is not None:
+        raise RequestError(refused.reason, refused.detail)
+
+
+def require(access: Access, *needs: Need) -> None:
+    """Raises `RequestError` if one of these is not allowed."""
+    for need in needs:
+        check(None if access.allows(need) else denied(need))
 
 
 def too_many_messages(count: int | None = None) -> ProtocolError:

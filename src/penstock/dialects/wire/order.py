@@ -28,6 +28,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from penstock.dialects.wire.conversation import Cancelable
+from penstock.model.access import EVERYTHING, Access
 from penstock.model.answers import Answer
 from penstock.model.commands import Command, Fetch, Finish, Publish, PublishTopics, Settle
 from penstock.model.values import Stage
@@ -43,13 +44,15 @@ class Decider(Protocol):
 
 
 class Submitter(Decider, Protocol):
-    def submit(
-        self, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC
+    def submit_as(
+        self, access: Access, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC
     ) -> Cancelable | None: ...
 
 
 class CommandOrder:
     """Submits the commands of one conversation."""
+
+    access: Access = EVERYTHING
 
     def __init__(self, writer: Submitter) -> None:
         self._writer = writer
@@ -63,7 +66,7 @@ class CommandOrder:
         elif self._fetching and type(command) is Publish:
             self._writer.decide_collected()
             self._fetching = False
-        return self._writer.submit(command, reply, stage)
+        return self._writer.submit_as(self.access, command, reply, stage)
 
 
 class Gathering:

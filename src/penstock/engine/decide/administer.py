@@ -77,6 +77,8 @@ def describe_queue(draft: Draft, command: DescribeQueue) -> QueueDescription | R
 def list_queues(draft: Draft, command: ListQueues) -> QueueList:
     state = draft.state
     numbers = state.routing.all_channels() if command.channels else list(state.numbers.values())
+    if not command.access.sees_all:
+        numbers = [number for number in numbers if command.access.sees(state.queues[number].name)]
     start = bisect_right(numbers, command.after) + command.offset
     chosen = numbers[start:] if command.limit is None else numbers[start : start + command.limit]
     described = [_description(state.queues[number], draft.now) for number in chosen]

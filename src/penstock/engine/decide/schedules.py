@@ -28,17 +28,16 @@ from penstock.limits import (
     SECOND_NS,
 )
 from penstock.model.answers import Done, Published, Refused, ScheduleDescription, ScheduleList
-from penstock.model.commands import (
+from penstock.model.commands import NewMessage, PublishTopics
+from penstock.model.cron import parse_cron
+from penstock.model.schedule_commands import (
     DeleteSchedule,
     DescribeSchedule,
     ListSchedules,
-    NewMessage,
-    PublishTopics,
     RunDue,
     RunSchedule,
     SetSchedule,
 )
-from penstock.model.cron import parse_cron
 from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
 from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings
@@ -100,8 +99,12 @@ def describe_schedule(draft: Draft, command: DescribeSchedule) -> ScheduleDescri
 
 
 def list_schedules(draft: Draft, command: ListSchedules) -> ScheduleList:
-    schedules = draft.state.schedules
-    return ScheduleList(len(schedules), list(map(_description, schedules.page(command.offset, command.limit))))
+    schedules, access = draft.state.schedules, command.access
+    if access.sees_all:
+        return ScheduleList(len(schedules), list(map(_description, schedules.page(command.offset, command.limit))))
+    seen = [planned for planned in schedules.by_name.values() if access.sees(planned.name)]
+    page = seen[command.offset : command.offset + command.limit]
+    return ScheduleList(len(seen), list(map(_description, page)))
 
 
 def _find(draft: Draft, name: str) -> Planned:

@@ -102,7 +102,7 @@ def scheduled(draft: Draft, command: ListScheduled) -> Found | Refused:
     """The messages that become ready next, among the delayed messages that one turn examines."""
     if command.queue and command.queue not in draft.state.numbers:
         return Refused(Reason.NO_QUEUE, command.queue)
-    criteria = Criteria(queue=command.queue, states=_DELAYED_ONLY)
+    criteria = Criteria(queue=command.queue, states=_DELAYED_ONLY, access=command.access)
     turn = Turn(draft.state, criteria, command.place, command.rows // 2)
     moments = [_NO_MOMENTS]
     for queue, sequences, rows in turn.pieces():
@@ -178,7 +178,9 @@ class Turn:
         if name:
             yield state.queues[state.numbers[name]]
         else:
-            yield from [queue for number, queue in state.queues.items() if number >= self._after[0]]
+            later = [queue for number, queue in state.queues.items() if number >= self._after[0]]
+            access = self._criteria.access
+            yield from later if access.sees_all else [queue for queue in later if access.reads(queue.name)]
 
     def _looked_at(self, queue: Queue, after: int) -> Iterator[tuple[NDArray[np.int64], _Rows, int]]:
         """Messages after a sequence, some at a time, whether they meet the criteria or not; and the cost of examining

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from penstock.dialects.native.event_log import EventQuery, From
 from penstock.limits import READ_BYTES
+from penstock.model.access import Access
 from penstock.model.values import Position
 from penstock.server.services.event_encoders import Encoder, TextOf, next_index_of
 from penstock.server.services.lookup import Array, Lookup
@@ -38,7 +39,10 @@ class EventReader:
         self._encoder = encoder
         self._cursor = Cursor(position)
         self._states = _letters(query.states) if query.states else None
-        self._queues = Lookup(lambda number: int(queue(number) in query.queues)) if query.queues else None
+        access, wanted = query.access, query.queues
+        self._queues: Lookup | None = None
+        if wanted or not access.sees_all:
+            self._queues = Lookup(lambda number: int(_is_chosen(queue(number), wanted, access)))
         matching = Lookup(lambda number: int(_matches(name(number), query.topics)))
         self._topics = TopicFilter(lambda numbers: matching(numbers) == 1, start.offset) if query.topics else None
         self.next = start
@@ -104,6 +108,10 @@ class EventReader:
         if self._topics:
             masks.append(self._topics.mask(rows))
         return np.logical_and.reduce(masks) if masks else None
+
+
+def _is_chosen(queue: str | None, wanted: frozenset[str], access: Access) -> bool:
+    return (not wanted or queue in wanted) and access.reads(queue)
 
 
 def _letters(states: str) -> NDArray[np.bool_]:

@@ -19,6 +19,7 @@ from penstock.dialects.wire.http import Sink
 from penstock.errors import DamagedLogError, EventsRemovedError, Fault, RequestError
 from penstock.ids import MessageIds
 from penstock.limits import FOLLOW_SECONDS, PIECE_BYTES
+from penstock.model.access import Access
 from penstock.model.commands import ListQueues
 from penstock.model.values import Position
 from penstock.server.config import EventsConfig
@@ -109,11 +110,15 @@ class EventStreams(Service):
         return EventReader(query, start, point.position, names, queues, self._encoder(query))
 
     def _encoder(self, query: EventQuery) -> Encoder:
-        names, queues = self.reads.names.name, self.reads.queues.name
+        names, queues = self.reads.names.name, partial(self._visible_name, query.access)
         if query.format == "arrow":
             return _arrow_encoder(names, queues, query.bodies)
         writer = EventWriter(self._ids, names, queues, raw=query.raw)
         return TextEncoder(writer, sent_events=query.format == "sse", bodies=query.bodies)
+
+    def _visible_name(self, access: Access, queue: int) -> str | None:
+        name = self.reads.queues.name(queue)
+        return name if access.reads(name) else None
 
     def _description(
         self, view: View, names_from: int, names: dict[int, str], names_to: int, last_queue: int

@@ -23,6 +23,10 @@ logger = logging.getLogger(__name__)
 class Work(Protocol):
     """The work of a job."""
 
+    @property
+    def queue(self) -> str:
+        """Whose messages it is about."""
+
     async def run(self, job: Job) -> None:
         """Work as long as the job is running. Raises `PenstockError` if it fails."""
 
@@ -39,6 +43,7 @@ class Job:
         self.state = "running"
         self.failure: PenstockError | None = None
         self.progress = work.progress
+        self.queue = work.queue
         self._work = work
         self._over = asyncio.Event()
         self._task = asyncio.create_task(self._run())

@@ -33,11 +33,11 @@ class Purges(Jobs):
 class _Purge:
     def __init__(self, searches: Searches, queue: str) -> None:
         self._searches = searches
-        self._queue = queue
+        self.queue = queue
         self._deleted = 0
 
     async def run(self, job: Job) -> None:
-        slice_ = Purge(self._queue)
+        slice_ = Purge(self.queue)
         while job.is_running:
             try:
                 purged = await self._searches.ask(slice_)
@@ -48,12 +48,12 @@ class _Purge:
             self._deleted += purged.deleted
             if purged.after is None:
                 return
-            slice_ = Purge(self._queue, purged.number, purged.after, purged.last)
+            slice_ = Purge(self.queue, purged.number, purged.after, purged.last)
             await asyncio.sleep(PURGE_PAUSE_SECONDS)
 
     def progress(self) -> dict[str, Any]:
-        return {"queue": self._queue, "deleted": self._deleted}
+        return {"queue": self.queue, "deleted": self._deleted}
 
     def log(self, state: str) -> None:
         if self._deleted:
-            logger.info("purged", extra={"queue": self._queue, "deleted": self._deleted, "state": state})
+            logger.info("purged", extra={"queue": self.queue, "deleted": self._deleted, "state": state})

@@ -41,6 +41,7 @@ class _Redrive:
     def __init__(self, searches: Searches, order: Order, last: int) -> None:
         self._searches = searches
         self._order = order
+        self.queue = order.criteria.queue
         self._last = last  # Later messages came after the redrive began.
         self._matched = self._moved = 0
         self._began = asyncio.get_running_loop().time()
@@ -71,7 +72,7 @@ class _Redrive:
 
     def progress(self) -> dict[str, Any]:
         return {
-            "from": self._order.criteria.queue,
+            "from": self.queue,
             "to": self._order.to or None,
             "matched": self._matched,
             "moved": self._moved,
@@ -80,5 +81,4 @@ class _Redrive:
 
     def log(self, state: str) -> None:
         if self._moved:
-            queue = self._order.criteria.queue
-            logger.info("redriven", extra={"queue": queue, "moved": self._moved, "state": state})
+            logger.info("redriven", extra={"queue": self.queue, "moved": self._moved, "state": state})

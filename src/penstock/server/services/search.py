@@ -58,14 +58,15 @@ class Searches(Service):
         found = await self.walk(criteria, after, limit, bodies=bodies)
         return Page(self._named(found.messages), found.after)
 
-    async def scheduled(self, queue: str, after: tuple[int, int, int], limit: int, *, bodies: bool) -> Page:
+    async def scheduled(self, wanted: ListScheduled, *, bodies: bool) -> Page:
         """One page of the delayed messages: examines all of them, turn after turn, and keeps those that are due
         next."""
         kept: list[Held] = []
+        limit = wanted.limit
         place: Place | None = (0, 0)
         while place is not None:
             before = kept[-1].visible_at if len(kept) == limit else NEVER_NS
-            found = await self.ask(ListScheduled(queue, after, before, place, limit))
+            found = await self.ask(msgspec.structs.replace(wanted, before=before, place=place))
             kept = nsmallest(limit, kept + found.messages, key=_moment)
             place = found.after
         read = await self._read(kept, FETCH_BYTES_MAX) if bodies and kept else Read(kept, None)

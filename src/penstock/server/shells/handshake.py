@@ -45,15 +45,15 @@ class WebSockets:
             return error_response(Fault.BAD_WEBSOCKET, text)
         accept = answer.headers["Sec-WebSocket-Accept"].encode()
         lines = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n"
-        headers = request.headers
-        return Upgrade(lines, lambda server, transport, rest: self._open(server, transport, rest, converse, headers))
+        headers, access = request.headers, request.access
 
-    def _open(
-        self, server: HttpServer, transport: asyncio.Transport, rest: bytes, converse: Converse, headers: Headers
-    ) -> None:
-        connection = WsConnection(server, self._writer, self._limits, transport)
-        transport.set_protocol(connection)
-        connection.open(converse(connection, headers), rest)
+        def take_over(server: HttpServer, transport: asyncio.Transport, rest: bytes) -> None:
+            connection = WsConnection(server, self._writer, self._limits, transport)
+            connection.access = access
+            transport.set_protocol(connection)
+            connection.open(converse(connection, headers), rest)
+
+        return Upgrade(lines, take_over)
 
 
 def _handshake_request(request: Request) -> HandshakeRequest:

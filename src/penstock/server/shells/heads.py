@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from penstock.dialects.wire.http import Headers, Request
 from penstock.limits import BODY_BYTES_UNASKED, KNOWN_HEAD_BYTES_MAX, KNOWN_HEADS_MAX
+from penstock.model.access import Access
 from penstock.server.shells.exchanges import Drain, Exchange, Result, Route
 
 _METHODS = frozenset((b"GET", b"POST", b"DELETE", b"PUT", b"HEAD"))
@@ -37,6 +38,7 @@ class Head(Struct, gc=False):
     target: bytes
     headers: Headers
     route: Route
+    access: Access
 
 
 class Accepter(Drain, Protocol):
@@ -100,7 +102,9 @@ class KnownHeads:
         if route is not None:
             text = head + b"\r\n\r\n"
             facts = (exchange.method, exchange.target, exchange.headers)
-            self._remember(self.heads, head, Head(text, len(text) + len(exchange.body), *facts, route))
+            self._remember(
+                self.heads, head, Head(text, len(text) + len(exchange.body), *facts, route, exchange.access)
+            )
 
     def _remember(self, known: dict[bytes, Any], key: bytes, value: object) -> None:
         if len(known) >= self.most:

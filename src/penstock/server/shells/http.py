@@ -39,6 +39,7 @@ from penstock.limits import (
     PART_BYTES_CROWDED,
     PIPELINE_REQUESTS_MAX,
 )
+from penstock.model.access import Access
 from penstock.model.answers import Answer
 from penstock.model.commands import Command
 from penstock.server.measures import Samples, one
@@ -71,9 +72,9 @@ class Handler(Protocol):
         """Why a request with these header fields is refused, or None: a function of the fields alone."""
 
     def route(self, request: Request) -> Route:
-        """What handles this request: a function of the request alone."""
+        """What handles this request: a function of the request alone. Sets the access that its client has."""
 
-    def submit(self, command: Command, reply: Callable[[Answer], None]) -> Pending | None:
+    def submit(self, access: Access, command: Command, reply: Callable[[Answer], None]) -> Pending | None:
         """Carry out a command, and call `reply` with the answer once, now or later. What is returned is cancelled if
         the client goes away first, and given up if it may have gone."""
 
@@ -186,7 +187,8 @@ class HttpConnection(Connection):
 
     def accept_known(self, head: Head, data: bytes) -> None:
         body, keep_alive = data[len(head.text) :], not self._server.stopping
-        self.accept(Exchange(head.method, head.target, head.headers, body, False, self, keep_alive, head.route))
+        known = (head.method, head.target, head.headers, body, False, self, keep_alive, head.route)
+        self.accept(Exchange(*known, access=head.access))
 
     def _receive_unknown(self, data: bytes) -> None:
         reader = self._reader
@@ -283,7 +285,7 @@ class HttpConnection(Connection):
                 exchange.call, exchange.render = result, result.render
                 if len(self._exchanges) > 1:
                     self._server.handler.decide_collected()
-                exchange.pending = self._server.submit(result.command, exchange.answer)
+                exchange.pending = self._server.submit(exchange.access, result.command, exchange.answer)
             elif type(result) is Response:
                 if result.status == _UNAUTHORIZED:
                     self._end_after(exchange)
@@ -292,12 +294,13 @@ class HttpConnection(Connection):
                 exchange.render = result.render
                 if len(self._exchanges) > 1:
                     self._server.handler.decide_collected()
-                several = Several(result, exchange.answer, self._server.submit)
+                several = Several(result, exchange.answer, partial(self._server.submit, exchange.access))
                 exchange.pending = several if exchange.response is None else None
             elif type(result) is Work:  # Later requests wait: a connection has one long answer made at a time.
                 self._working = True
                 done = partial(self._end_work, exchange)
-                exchange.pending = Worker(result.steps, self._server.submit, self._turns, done)
+                submit = partial(self._server.submit, exchange.access)
+                exchange.pending = Worker(result.steps, submit, self._turns, done)
             elif type(result) is Upgrade:
                 self._begin_upgrade(result, exchange)
             else:

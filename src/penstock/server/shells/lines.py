@@ -28,6 +28,7 @@ from penstock.limits import (
     LINES_UNSENT_BYTES_HIGH,
     REFUSED_LOGIN_SECONDS,
 )
+from penstock.model.access import EVERYTHING, Access
 from penstock.server.measures import Samples, one
 from penstock.server.shells.connection import Connection, Limits, Server
 from penstock.server.shells.misdirected import PLAIN_PORT, http_answer, is_misdirected, is_tls
@@ -90,8 +91,11 @@ class LineServer(Server):
         refusal: Callable[[str], bytes],
         turns: Turns | None = None,
         unread: Unread | None = None,
+        anonymous: Callable[[], Access] = lambda: EVERYTHING,
     ) -> None:
+        """`anonymous`: the access of a client that has shown no token."""
         super().__init__(limits, turns, unread)
+        self.anonymous = anonymous
         self.writer = writer
         self.converse = converse
         self.refusal = refusal  # An error in the dialect's form, for clients without a conversation.
@@ -147,6 +151,7 @@ class LineConnection(PeerConnection):
         assert self.transport is not None
         self.transport.set_write_buffer_limits(high=LINES_UNSENT_BYTES_HIGH)
         _find_dead_peers(self.transport.get_extra_info("socket"), self._server.limits.keepalive_seconds)
+        self.access = self._server.anonymous()
         self._conversation = self._server.converse(self)
         self._conversation.opened()
 

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.dialects.wire.order import CommandOrder
 from penstock.limits import LIGHT_BYTES_MAX
-from penstock.model.answers import Answer
+from penstock.model.answers import Answer, Refused
+from penstock.model.commands import Command
 from penstock.model.happening import Happening
 from penstock.model.values import Stage
 from penstock.server.shells.connection import Connection, Server
@@ -23,6 +24,9 @@ class LoopPeer(CommandOrder):
     """The writer's side of `Peer`; a shell adds `send` and `close`."""
 
     _writer: ClientPort
+
+    def refusal(self, command: Command) -> Refused | None:
+        return self._writer.refusal(self.access, command)
 
     def when(self, stage: Stage, callback: Callable[[], None]) -> None:
         self._writer.when(stage, callback)

@@ -27,6 +27,7 @@ from penstock.server.writer.collector import COLLECTED, Collected, Collector
 from penstock.server.writer.commit import GroupCommit, give
 from penstock.server.writer.executor import Executor
 from penstock.server.writer.followers import Follower
+from penstock.server.writer.gate import Gate
 from penstock.server.writer.port import Reply
 from penstock.server.writer.recent import Recent
 from penstock.server.writer.scheduler import Deadline, Scheduler
@@ -53,6 +54,8 @@ class Loop:
         self._serving = Serving(self.executor, self.commit, self.waiters, deadline, scheduler)
         self._collector = Collector(self._collected, self._serving, self.commit, self.waiters.woken)
         self._deadline = deadline
+        self.gate = Gate(self.submit, self._queue_name)
+        self.submit_as, self.refusal = self.gate.submit, self.gate.refusal
         self.on_failure: Callable[[BaseException], None] = lambda _: None
         self.decide_collected = self._collector.decide
         self.events_by_kind = self.executor.events_by_kind
@@ -116,6 +119,10 @@ class Loop:
 
     def waiting(self, queue: str) -> int:
         return self.waiters.waiting(queue)
+
+    def _queue_name(self, number: int) -> str | None:
+        queue = self.executor.engine.queues.get(number)
+        return queue.name if queue else None
 
     # ── For services ────────────────────────────────────────────────────────────────────────────────────────
 

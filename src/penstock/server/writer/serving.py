@@ -7,7 +7,8 @@ from typing import cast
 
 from penstock.limits import SCHEDULES_RUN_AT_ONCE, WAKES_MAX
 from penstock.model.answers import Answer, Delivery, Done, Receipt, Refused
-from penstock.model.commands import Command, Fetch, Publish, PublishInTurn, Pull, RunDue, Tick
+from penstock.model.commands import Command, Fetch, Publish, PublishInTurn, Pull, Tick
+from penstock.model.schedule_commands import RunDue
 from penstock.model.values import Key, Stage
 from penstock.server.writer.commit import GroupCommit, give
 from penstock.server.writer.executor import Executor

@@ -44,9 +44,12 @@ Commit = Callable[[CommitBatch], Awaitable[Answer]]
 class Staging:
     """Requests in, commands out; answers in, responses out. `commit` answers when all rows are in their queues."""
 
-    def __init__(self, commit: Commit, later: http.Later, *, bytes_max: int, lifetime_ns: Nanos) -> None:
+    def __init__(
+        self, commit: Commit, later: http.Later, refusal: http.Refusal, *, bytes_max: int, lifetime_ns: Nanos
+    ) -> None:
         self._commit_batch = commit
         self._later = later
+        self._refusal = refusal
         self._bytes_max = bytes_max
         self._lifetime_ns = lifetime_ns
         self.routes: http.Routes = {
@@ -80,6 +83,7 @@ class Staging:
         command = CommitBatch(query, batch, [(each.part, each.chunks) for each in parts])
         if len({part for part, _ in command.parts}) < len(parts):
             raise ProtocolError("a part is named twice")
+        http.check(self._refusal(request.access, command))
         return self._later(self._committed(command))
 
     async def _committed(self, command: CommitBatch) -> http.Response:

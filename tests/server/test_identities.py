@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.server.auth import Authenticator
+from penstock.model.access import EVERYTHING, NOBODY, Verb
+from penstock.server.identities import Identities
 
 
 @pytest.mark.parametrize("shown", [None, b"", b"Bearer anything", b"Basic eDp5"])
 def test_without_tokens_everyone_is_let_in(shown: bytes | None) -> None:
-    assert Authenticator(()).allows(shown)
+    assert Identities(()).of_header(shown) is EVERYTHING
 
 
 @pytest.mark.parametrize(
@@ -17,7 +18,7 @@ def test_without_tokens_everyone_is_let_in(shown: bytes | None) -> None:
     [b"Bearer first", b"Bearer second", b"bearer first", b"BEARER second", b"Bearer  first", b" Bearer first "],
 )
 def test_each_token_opens_the_door_however_the_scheme_is_written(shown: bytes) -> None:
-    assert Authenticator(["first", "second"]).allows(shown)
+    assert Identities(["first", "second"]).of_header(shown).may(Verb.ADMIN, "*")
 
 
 @pytest.mark.parametrize(
@@ -40,27 +41,27 @@ def test_each_token_opens_the_door_however_the_scheme_is_written(shown: bytes) -
     ],
 )
 def test_nothing_else_does(shown: bytes | None) -> None:
-    assert not Authenticator(["first", "second"]).allows(shown)
+    assert Identities(["first", "second"]).of_header(shown) is NOBODY
 
 
 def test_a_token_in_another_script_is_compared_as_utf_8() -> None:
-    authenticator = Authenticator(["schlüssel"])
-    assert authenticator.allows("Bearer schlüssel".encode())
-    assert not authenticator.allows("Bearer schlüssel".encode("latin-1"))
+    identities = Identities(["schlüssel"])
+    assert identities.of_header("Bearer schlüssel".encode()) is not NOBODY
+    assert identities.of_header("Bearer schlüssel".encode("latin-1")) is NOBODY
 
 
 def test_the_challenge_says_whether_a_token_was_shown() -> None:
-    assert Authenticator.challenge(None) == b'Bearer realm="penstock"'
-    assert Authenticator.challenge(b"Bearer wrong") == b'Bearer realm="penstock", error="invalid_token"'
+    assert Identities.challenge(None) == b'Bearer realm="penstock"'
+    assert Identities.challenge(b"Bearer wrong") == b'Bearer realm="penstock", error="invalid_token"'
 
 
 def test_the_tokens_are_not_kept() -> None:
-    assert "very-secret" not in str(vars(Authenticator(["very-secret"])))
+    assert "very-secret" not in str(vars(Identities(["very-secret"])))
 
 
 def test_a_token_alone_is_judged_as_one_in_a_header() -> None:
-    authenticator = Authenticator(["first", "second"])
-    assert authenticator.admits("first")
-    assert authenticator.admits("second")
-    assert not any(map(authenticator.admits, ["", "Bearer first", " first", "firs", "FIRST", "ü"]))
-    assert Authenticator(()).admits("anything")
+    identities = Identities(["first", "second"])
+    assert identities.of_token("first") is identities.of_header(b"Bearer first")
+    assert identities.of_token("second") is not NOBODY
+    assert {identities.of_token(text) for text in ["", "Bearer first", " first", "firs", "FIRST", "ü"]} == {NOBODY}
+    assert Identities(()).of_token("anything") is EVERYTHING

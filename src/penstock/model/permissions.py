@@ -1,0 +1,182 @@
+"""What each command needs: one row a command. Every dialect sends commands, so all of them are covered here.
+
+A row returns needs: one of some verbs on a name. All needs of a command must be met. A command that names a queue by
+its number needs nothing if that queue is gone: the engine refuses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from penstock.errors import Reason
+from penstock.model import commands, schedule_commands
+from penstock.model.access import EVERY_NAME, SOME_NAME, Access, Need, Verb
+from penstock.model.answers import Refused
+from penstock.model.commands import Command
+from penstock.model.settings import QueueSettings
+from penstock.model.values import DEFAULT_QUEUE
+
+NameOf = Callable[[int], str | None]  # The name of the queue with this number.
+Row = Callable[[Any, NameOf], Iterable[Need]]
+
+_PUBLISH, _CONSUME, _MANAGE = (Verb.PUBLISH,), (Verb.CONSUME,), (Verb.MANAGE,)
+_READ = (Verb.READ,)
+_LOOK = (Verb.READ, Verb.CONSUME, Verb.MANAGE)
+_AWAIT = (Verb.PUBLISH, Verb.READ)
+READ_THE_LOG: Need = (_READ, EVERY_NAME)
+
+
+def forbidden(access: Access, command: Command, name_of: NameOf) -> Refused | None:
+    """Why an identity may not send a command; None if it may."""
+    row = PERMISSIONS[type(command)]
+    if row is None:
+        return Refused(Reason.FORBIDDEN, type(command).__name__)
+    for need in row(command, name_of):
+        if not access.allows(need):
+            return denied(need)
+    return None
+
+
+def denied(need: Need) -> Refused:
+    verbs, name = need
+    where = "any queue" if name == SOME_NAME else name
+    return Refused(Reason.FORBIDDEN, f"{' or '.join(verbs)} on {where}")
+
+
+# ── Rows ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _queue(verbs: tuple[Verb, ...]) -> Row:
+    return lambda command, _: ((verbs, command.queue),)
+
+
+def _name(verbs: tuple[Verb, ...]) -> Row:
+    return lambda command, _: ((verbs, command.name),)
+
+
+def _number(verbs: tuple[Verb, ...]) -> Row:
+    return lambda command, name_of: _numbers(verbs, (command.queue,), name_of)
+
+
+def _numbers(verbs: tuple[Verb, ...], numbers: Iterable[int], name_of: NameOf) -> list[Need]:
+    return [(verbs, name) for number in dict.fromkeys(numbers) if (name := name_of(number)) is not None]
+
+
+def _nothing(_: Command, __: NameOf) -> Iterable[Need]:
+    """The answer shows only what the identity may see."""
+    return ()
+
+
+def _somewhere(_: Command, __: NameOf) -> Iterable[Need]:
+    """Batches are not those of one queue: what is in them was checked when it was staged."""
+    return ((_PUBLISH, SOME_NAME),)
+
+
+def _named_queue(command: Any, _: NameOf) -> Iterable[Need]:
+    """What is looked for in one queue; in all queues, only those are looked at that may be read."""
+    queue = command.criteria.queue if hasattr(command, "criteria") else command.queue
+    return ((_READ, queue),) if queue else ()
+
+
+def _topics(command: commands.PublishTopics, _: NameOf) -> Iterator[Need]:
+    for message in command.messages:
+        if command.queue:
+            names: tuple[str, ...] = (command.queue,)
+        else:
+            names = message.topics or (message.object or DEFAULT_QUEUE,)
+        for name in names:
+            yield _PUBLISH, name
+        if message.key and message.object and not _is_root(message.object, names):
+            yield _PUBLISH, message.object  # It decides what counts as changed there.
+
+
+def _is_root(about: str, names: Iterable[str]) -> bool:
+    return any(name.partition(".")[0] == about for name in names)
+
+
+def _settings(command: commands.CreateQueue | commands.UpdateQueue, _: NameOf) -> Iterator[Need]:
+    yield _MANAGE, command.name
+    settings: QueueSettings = command.settings
+    if settings.redrive_policy:
+        yield _PUBLISH, settings.redrive_policy.dead_letter_queue
+    for pattern in settings.topics:
+        yield _READ, pattern
+
+
+def _schedule(command: schedule_commands.SetSchedule, _: NameOf) -> Iterator[Need]:
+    yield _MANAGE, command.name
+    wanted = command.definition
+    for name in (wanted.queue,) if wanted.queue else wanted.topics:
+        yield _PUBLISH, name
+    if wanted.key and wanted.object and not _is_root(wanted.object, (wanted.queue, *wanted.topics)):
+        yield _PUBLISH, wanted.object
+
+
+def _look_up(command: commands.LookUp, name_of: NameOf) -> Iterable[Need]:
+    """The log still has messages of queues that are gone."""
+    return ((_READ, name_of(command.queue) or EVERY_NAME),)
+
+
+PERMISSIONS: dict[type[Command], Row | None] = {
+    commands.Publish: _queue(_PUBLISH),
+    commands.PublishRun: _queue(_PUBLISH),
+    commands.PublishInTurn: lambda command, _: [(_PUBLISH, each.queue) for each in command.publishes],
+    commands.PublishTopics: _topics,
+    commands.PublishOnce: lambda command, name_of: _topics(command.publish, name_of),
+    commands.Fetch: _queue(_CONSUME),
+    commands.Receive: _queue(_CONSUME),
+    commands.Pull: lambda command, _: [
+        (_CONSUME, name)
+        for name in (*(draw.queue for draw in command.draws), *(name for name, *_ in command.results))
+    ],
+    commands.Finish: _number(_CONSUME),
+    commands.FinishMany: lambda command, name_of: _numbers(
+        _CONSUME, (each.queue for each in command.finishes), name_of
+    ),
+    commands.Release: _number(_CONSUME),
+    commands.Settle: _number(_CONSUME),
+    commands.SettleMany: lambda command, name_of: _numbers(
+        _CONSUME, (each.queue for each in command.settles), name_of
+    ),
+    commands.Extend: _number(_CONSUME),
+    commands.ReadClaimed: lambda command, name_of: _numbers(_CONSUME, (each[0] for each in command.claimed), name_of),
+    commands.FinishClaimed: lambda command, name_of: _numbers(
+        _CONSUME, (each[0] for each in command.claimed), name_of
+    ),
+    commands.AwaitResult: _queue(_AWAIT),
+    commands.AwaitMessage: lambda command, name_of: ((_AWAIT, name_of(command.queue) or EVERY_NAME),),
+    commands.Search: _named_queue,
+    commands.ListCandidates: _named_queue,
+    commands.ListScheduled: _named_queue,
+    commands.LookUp: _look_up,
+    commands.DescribeObject: _nothing,
+    commands.DescribeQueue: _name(_LOOK),
+    commands.ListQueues: _nothing,
+    commands.CreateQueue: _settings,
+    commands.UpdateQueue: _settings,
+    commands.DeleteQueue: _name(_MANAGE),
+    commands.Purge: _queue(_MANAGE),
+    commands.Redrive: lambda command, _: [(_MANAGE, name) for name in (command.queue, command.to) if name],
+    commands.Delete: _number(_MANAGE),
+    commands.Cancel: _number(_MANAGE),
+    commands.Reschedule: _number(_MANAGE),
+    schedule_commands.SetSchedule: _schedule,
+    schedule_commands.DeleteSchedule: _name(_MANAGE),
+    schedule_commands.RunSchedule: _name(_MANAGE),
+    schedule_commands.DescribeSchedule: _name(_LOOK),
+    schedule_commands.ListSchedules: _nothing,
+    commands.StageRows: lambda command, _: [(_PUBLISH, name) for name in (*command.queues, *command.roots)],
+    commands.CommitBatch: _somewhere,
+    commands.DropStaged: _somewhere,
+    commands.DescribeStaged: _somewhere,
+    # Only services of the broker send these.
+    commands.AdmitRows: None,
+    commands.Carry: None,
+    commands.ForgetNames: None,
+    commands.ListHeld: None,
+    commands.Restore: None,
+    schedule_commands.RunDue: None,
+    commands.SetAside: None,
+    commands.Tick: None,
+}

@@ -1,0 +1,99 @@
+"""What each command needs."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.errors import Reason
+from penstock.model import commands
+from penstock.model.access import Access, scope_of
+from penstock.model.commands import (
+    AwaitMessage,
+    Command,
+    CreateQueue,
+    Criteria,
+    DescribeQueue,
+    Draw,
+    Fetch,
+    Finish,
+    FinishMany,
+    LookUp,
+    NewMessage,
+    Publish,
+    PublishInTurn,
+    PublishTopics,
+    Pull,
+    Redrive,
+    Search,
+    StageRows,
+    Tick,
+    UpdateQueue,
+)
+from penstock.model.permissions import PERMISSIONS, forbidden
+from penstock.model.schedule_commands import SetSchedule
+from penstock.model.schedules import Schedule
+from penstock.model.settings import QueueSettings, RedrivePolicy
+
+QUEUES = {1: "orders", 2: "jobs"}
+HELLO = NewMessage(b"x")
+DEAD = QueueSettings(redrive_policy=RedrivePolicy(3, "dead"))
+CHANNEL = QueueSettings(topics=("orders.*", "jobs"))
+
+
+def refused(command: Command, *scopes: str) -> str | None:
+    answer = forbidden(Access("somebody", map(scope_of, scopes)), command, QUEUES.get)
+    assert answer is None or answer.reason is Reason.FORBIDDEN
+    return answer.detail if answer else None
+
+
+def test_every_command_has_a_row() -> None:
+    declared = set(Command.__subclasses__())
+    assert declared == PERMISSIONS.keys()
+
+
+@pytest.mark.parametrize(
+    ("command", "scopes", "missing"),
+    [
+        (Publish("orders", [HELLO]), ("publish:orders",), None),
+        (Publish("orders", [HELLO]), ("consume,read,manage:*",), "publish on orders"),
+        (PublishInTurn([Publish("a", [HELLO]), Publish("b", [HELLO])]), ("publish:a",), "publish on b"),
+        (PublishTopics([NewMessage(b"", topics=("a.b", "c"))], DEAD), ("publish:a.*",), "publish on c"),
+        (PublishTopics([NewMessage(b"", topics=("a.b",), object="a", key=b"k")], DEAD), ("publish:a.*",), None),
+        (PublishTopics([NewMessage(b"", topics=("a",), object="b", key=b"k")], DEAD), ("publish:a",), "publish on b"),
+        (PublishTopics([NewMessage(b"", object="a")], DEAD), ("publish:b",), "publish on a"),
+        (PublishTopics([HELLO], DEAD), ("publish:default",), None),
+        (PublishTopics([HELLO], DEAD, "a"), ("publish:default",), "publish on a"),
+        (Fetch("orders"), ("publish,read,manage:*",), "consume on orders"),
+        (Finish(1, 1), ("consume:jobs",), "consume on orders"),
+        (Finish(9, 1), ("consume:jobs",), None),
+        (FinishMany([Finish(1, 1), Finish(2, 1)]), ("consume:orders",), "consume on jobs"),
+        (Pull("me", [Draw("orders")], [("jobs", 1, b"")]), ("consume:orders",), "consume on jobs"),
+        (AwaitMessage(1, 1), ("publish:orders",), None),
+        (AwaitMessage(1, 1), ("consume:orders",), "publish or read on orders"),
+        (AwaitMessage(9, 1), ("publish:orders",), "publish or read on *"),
+        (LookUp(1, 1), ("consume:orders",), "read on orders"),
+        (LookUp(9, 1), ("read:orders",), "read on *"),
+        (LookUp(9, 1), ("read:*",), None),
+        (Search(Criteria(queue="orders")), ("read:jobs",), "read on orders"),
+        (Search(Criteria()), (), None),
+        (DescribeQueue("orders"), ("publish:*",), "read or consume or manage on orders"),
+        (CreateQueue("a", DEAD), ("manage:a", "publish:dead"), None),
+        (CreateQueue("a", DEAD), ("manage:*",), "publish on dead"),
+        (CreateQueue("c", CHANNEL), ("manage:c", "read:orders*,jobs"), None),
+        (CreateQueue("c", CHANNEL), ("manage:c", "read:orders.eu,jobs"), "read on orders.*"),
+        (UpdateQueue("c", CHANNEL), ("manage:c", "read:orders.*"), "read on jobs"),
+        (Redrive("dead", [1], "jobs"), ("manage:dead",), "manage on jobs"),
+        (Redrive("dead", [1]), ("manage:dead",), None),
+        (SetSchedule("daily", Schedule(queue="jobs")), ("manage:daily", "publish:jobs"), None),
+        (SetSchedule("daily", Schedule(queue="jobs")), ("manage:*",), "publish on jobs"),
+        (SetSchedule("daily", Schedule(topics=("a.b",))), ("publish:*",), "manage on daily"),
+        (StageRows("q", 1, "p", 0, 1, b"", frozenset(["a"]), 1, 1), ("publish:b",), "publish on a"),
+        (commands.CommitBatch("q", 1, ()), ("publish:b",), None),
+        (commands.CommitBatch("q", 1, ()), ("read:*",), "publish on any queue"),
+        (Tick(), ("admin",), "Tick"),
+    ],
+)
+def test_a_command_needs_its_verbs_on_its_names(
+    command: Command, scopes: tuple[str, ...], missing: str | None
+) -> None:
+    assert refused(command, *scopes) == missing
