@@ -2,12 +2,13 @@
 
 It uses uvloop, httptools and group commit, stores one record for each request, and answers only after the fdatasync
 that covers the record. It keeps no queue, so the difference to Penstock is the cost of being a broker.
-Run as `python -m bench.bare PORT DIRECTORY`.
+Run as `python -m bench.bare PORT DIRECTORY [CERTIFICATE KEY]`. With a certificate it uses the TLS of uvloop.
 """
 
 import asyncio
 import os
 import queue
+import ssl
 import struct
 import sys
 import threading
@@ -155,12 +156,16 @@ class Connection(asyncio.Protocol):
             commit.loop.call_soon(commit.begin)
 
 
-async def serve(port: int, directory: Path) -> None:
+async def serve(port: int, directory: Path, *pair: str) -> None:
     loop = asyncio.get_running_loop()
     commit = GroupCommit(loop, Segment(directory / "segment"))
-    server = await loop.create_server(lambda: Connection(commit), HOST, port, backlog=BACKLOG)
+    tls = None
+    if pair:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(*pair)
+    server = await loop.create_server(lambda: Connection(commit), HOST, port, backlog=BACKLOG, ssl=tls)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    uvloop.run(serve(int(sys.argv[1]), Path(sys.argv[2])))
+    uvloop.run(serve(int(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:]))

@@ -10,6 +10,7 @@ import gc
 import math
 import select
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -58,18 +59,21 @@ class StoppedError(Exception):
     """The server closed a connection, or fell silent."""
 
 
-def connect(port: int, *, blocking: bool = False) -> socket.socket:
+def connect(port: int, *, blocking: bool = False, tls: ssl.SSLContext | None = None) -> socket.socket:
+    """With TLS it blocks: the first read may be of records that hold no answer."""
     link = socket.create_connection((HOST, port), timeout=CONNECT_SECONDS_MAX)
     link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if tls:
+        return tls.wrap_socket(link, server_hostname=HOST)
     if not blocking:
         link.setblocking(False)
     return link
 
 
 @contextlib.contextmanager
-def opened(port: int, count: int) -> Iterator[list[socket.socket]]:
+def opened(port: int, count: int, tls: ssl.SSLContext | None = None) -> Iterator[list[socket.socket]]:
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(connect(port)) for _ in range(count)]
+        yield [stack.enter_context(connect(port, tls=tls)) for _ in range(count)]
 
 
 @contextlib.contextmanager
@@ -147,9 +151,16 @@ class Wheel:
         return Count(operations, seconds, self.finished(), cpu_seconds / seconds, errors, complaint)
 
 
-def closed_loop(port: int, conversations: Sequence[Conversation], *, warm_seconds: float, seconds: float) -> Count:
+def closed_loop(
+    port: int,
+    conversations: Sequence[Conversation],
+    *,
+    warm_seconds: float,
+    seconds: float,
+    tls: ssl.SSLContext | None = None,
+) -> Count:
     """Keep every conversation going; count the operations finished after the warm-up."""
-    with opened(port, len(conversations)) as links, quiet_collector():
+    with opened(port, len(conversations), tls) as links, quiet_collector():
         wheel = Wheel(links, conversations)
         wheel.open()
         wheel.turn_until(time.perf_counter() + warm_seconds)

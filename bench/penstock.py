@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -42,6 +43,7 @@ class Broker:
     options: tuple[str, ...] = ()
     port: int = 0
     lines_port: int = 0
+    tls: ssl.SSLContext | None = None
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -57,7 +59,7 @@ class Broker:
 
     def is_well(self) -> bool:
         try:
-            status, body = ask(self.port, "GET", "/health")
+            status, body = ask(self.port, "GET", "/health", tls=self.tls)
         except OSError:
             return False
         return status == 200 and body.strip() == b"green"
@@ -85,14 +87,18 @@ class Broker:
 
     def make_queue(self, name: str, **settings: object) -> None:
         body = json.dumps(SETTINGS | settings).encode()
-        status, answer = ask(self.port, "PUT", f"/queues/{name}", body)
+        status, answer = ask(self.port, "PUT", f"/queues/{name}", body, self.tls)
         if status != 201:
             raise RuntimeError(f"PUT /queues/{name}: {status} {answer.decode(errors='replace')}")
 
 
-def ask(port: int, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
+def ask(
+    port: int, method: str, path: str, body: bytes | None = None, tls: ssl.SSLContext | None = None
+) -> tuple[int, bytes]:
     """One request that is not part of a load."""
     connection = http.client.HTTPConnection(HOST, port, timeout=HEALTH_SECONDS_MAX)
+    if tls:
+        connection = http.client.HTTPSConnection(HOST, port, timeout=HEALTH_SECONDS_MAX, context=tls)
     try:
         connection.request(method, path, body, {"Content-Type": "application/json"} if body else {})
         answer = connection.getresponse()
@@ -104,9 +110,9 @@ def ask(port: int, method: str, path: str, body: bytes | None = None) -> tuple[i
 
 
 @contextlib.contextmanager
-def broker(scratch: Path, *options: str) -> Iterator[Broker]:
+def broker(scratch: Path, *options: str, tls: ssl.SSLContext | None = None) -> Iterator[Broker]:
     with scratch_directory(scratch) as directory:
-        running_broker = Broker(directory, options)
+        running_broker = Broker(directory, options, tls=tls)
         try:
             running_broker.start()
             yield running_broker
