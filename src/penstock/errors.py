@@ -75,6 +75,7 @@ class Reason(ErrorCode):
     NEVER_RUNS = "never_runs", 400, "the schedule never runs: {}"
     TOO_MANY_SCHEDULES = "schedule_limit", 503, "schedule limit reached ({}); delete a schedule first"
     FORBIDDEN = "forbidden", 403, "access denied: {}; the token needs a scope that allows it"
+    QUOTA_EXCEEDED = "quota_exceeded", 429, "quota exceeded ({}); send less, or raise it", True
     NOT_STAGED = "not_staged", 409, "the batch is not fully staged: {}"
     STAGING_FULL = "staging_full", 503, "staging area is full ({}); commit or drop a batch first", True
     UNAVAILABLE = "unavailable", 503, "the log cannot be written: {}", True
@@ -151,9 +152,10 @@ class ProtocolError(PenstockError):
 class RequestError(PenstockError):
     """A request that cannot be carried out. `facts` are for programs. Answered in the dialect of the client."""
 
-    def __init__(self, error: ErrorCode, detail: str = "", **facts: object) -> None:
+    def __init__(self, error: ErrorCode, detail: str = "", retry_seconds: float = 1, **facts: object) -> None:
         super().__init__(error.explain(detail))
         self.error = error
+        self.retry_seconds = retry_seconds  # After how long the same request may succeed, if it may at all.
         self.facts = facts
 
 

@@ -244,6 +244,15 @@ WS_PART_BYTES_CROWDED = 256
 WS_UNSENT_BYTES_MAX = 64 << 20  # A client with more unread bytes is disconnected.
 WS_CLOSE_SECONDS_MAX = 5  # A client that does not answer a close frame by then is disconnected.
 
+# Quotas
+ACCOUNTS_MAX = 65_536  # Addresses, and identities, whose use is known; about 1 KB each if all quotas are set.
+ACCOUNTS_SWEPT_MIN = 1024  # With fewer there is no sweep.
+ADDRESS_PREFIX_BITS = 64  # Of an IPv6 address: one customer has at least so many addresses.
+QUOTA_REST_SECONDS_MAX = 1.0  # How long nothing is read from a client that is over its quota.
+OFFENDERS_MAX = 1024  # Accounts over their quota whose refusals are counted for the log.
+OFFENDERS_LOGGED_MAX = 5
+OFFENDERS_LOG_SECONDS = 60.0  # Between two lines in the log.
+
 # Push
 PUSH_URL_BYTES_MAX = 2048
 PUSH_IN_FLIGHT_MAX = 1024  # Per channel.

@@ -21,8 +21,9 @@ from penstock.model.access import Access
 from penstock.model.answers import Answer
 from penstock.model.commands import Command, CreateQueue, Fetch, Finish, NewMessage, Publish
 from penstock.model.settings import QueueSettings
-from penstock.server.config import Config, FileName, HttpConfig, LinesConfig, LogConfig, TlsConfig
+from penstock.server.config import Config, FileName, HttpConfig, LinesConfig, LogConfig, QuotaConfig, TlsConfig
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics, metrics_table
+from penstock.server.quotas.quotas import Quotas
 from penstock.server.services.assembly import assemble
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
@@ -273,7 +274,7 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
     async def story() -> str:
         loop = a_loop(log)
         metrics = Metrics(loop)
-        metrics.parts.append(HttpServer(Echo(), HttpConfig()))
+        metrics.parts += [HttpServer(Echo(), HttpConfig()), Quotas(QuotaConfig(), lambda _: True)]
         pair = Pair(tmp_path, "broker")
         metrics.parts.append(Tls(TlsConfig(certificate=FileName(pair.certificate), key=FileName(pair.key))))
         etzel = Etzel(MessageIds(bytes(ID_KEY_BYTES)), QueueSettings())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache, partial
+from math import ceil
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
@@ -244,7 +245,8 @@ def _render_post(names: list[str], commands: Sequence[Publish | PublishRun], ans
     for command, answer in zip(commands, answers, strict=False):
         if isinstance(answer, Refused):
             stored = {name: ids[name] for name in names if ids[name]}
-            return _error(answer.reason, f"messages.{command.queue}: {answer.sentence}", stored)
+            sentence = f"messages.{command.queue}: {answer.sentence}"
+            return _error(answer.reason, sentence, stored, answer.retry_seconds)
         if isinstance(answer, Receipts):
             ids[command.queue] = list(range(answer.first, answer.first + answer.count))
         else:
@@ -381,16 +383,18 @@ def _result_query(query: bytes) -> tuple[str, Nanos]:
 
 
 def _refusal(refused: Refused) -> Response:
-    return _error(refused.reason, refused.sentence)
+    return _error(refused.reason, refused.sentence, None, refused.retry_seconds)
 
 
 def _bad_request(error: ProtocolError) -> Response:
     return _error(error.fault, str(error))
 
 
-def _error(error: ErrorCode, sentence: str, stored: dict[str, object] | None = None) -> Response:
+def _error(
+    error: ErrorCode, sentence: str, stored: dict[str, object] | None = None, retry_seconds: float = 1
+) -> Response:
     """The code is in a header, because the other fields of an answer are names of queues."""
     headers = b"X-Penstock-Code: %b\r\n" % error.code.encode()
-    if error.status == 503:
-        headers += b"Retry-After: 1\r\n"
+    if error.retry or error.status == 503:
+        headers += b"Retry-After: %d\r\n" % ceil(retry_seconds)
     return json_response(error.status, {**(stored or {}), "_error": sentence}, headers)

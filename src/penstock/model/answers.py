@@ -18,6 +18,7 @@ from penstock.model.values import Nanos, Place, Position, Version
 class Refused(Struct, frozen=True):
     reason: Reason
     detail: str = ""
+    retry_seconds: float = 1  # After how long the same command may succeed, if it may at all.
 
     @property
     def sentence(self) -> str:

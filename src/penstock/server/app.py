@@ -33,6 +33,7 @@ from penstock.server.config import Config
 from penstock.server.descriptions import asyncapi_document, openapi_document
 from penstock.server.identities import Identities
 from penstock.server.metrics import CONTENT_TYPE, Metrics
+from penstock.server.quotas.work import counted
 from penstock.server.services.assembly import Services
 from penstock.server.shells.browsers import policy_of
 from penstock.server.shells.exchanges import Result, Route
@@ -90,7 +91,7 @@ class Application:
             **mqs.routes,
             **nq.routes,
             **glovebox.routes,
-            **Queues(writer.submit_as).routes,
+            **Queues(counted(writer.submit_as)).routes,
             **EventLog(services.event_streams, later, ids).routes,
             **Objects(ids).routes,
             **search.routes,
@@ -98,7 +99,7 @@ class Application:
             **waiting.routes,
             **staging.routes,
             **Claims(ids).routes,
-            **Channels(writer.submit_as, push.check, push.describe).routes,
+            **Channels(counted(writer.submit_as), push.check, push.describe).routes,
             **_joined(publishing.routes, consuming.routes, Purges(services.purges, later, writer.refusal).routes),
             **self._pages(),
         }

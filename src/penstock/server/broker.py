@@ -25,6 +25,7 @@ from penstock.server.descriptors import available, plan
 from penstock.server.identities import Identities
 from penstock.server.listening import listening_process
 from penstock.server.metrics import Metrics
+from penstock.server.quotas.quotas import Quotas
 from penstock.server.recovery import Recovered, recover
 from penstock.server.services.assembly import assemble
 from penstock.server.services.history_writes import HistoryWrites
@@ -106,15 +107,16 @@ class Broker:
         self.loop.commit.on_seconds = self.metrics.commit_seconds.observe
         turns, unread = Turns(lambda: not self.loop.idle), Unread(config.unread_bytes_max)
         self.loop.on_commit.append(turns.after_commit)
+        self.quotas = Quotas(config.quota, lambda name: self.loop.engine.queue(name) is not None)
         self.services = assemble(self.loop, config, partial(ids_of, identity), turns)
         self.history_writes = HistoryWrites(self.loop, recovered.history)
         self.snapshots = Snapshots(self.loop, config.log, self.history_writes)
         self.identities = Identities(config.auth.tokens)
         application = Application(config, identity, self.loop, self.metrics, self.services, self.identities)
-        self.http = HttpServer(application, config.http, turns, unread)
+        self.http = HttpServer(application, config.http, turns, unread, self.quotas)
         self.lines = self._line_server(identity, turns, unread)
         self.metrics.parts += [*self.services, self.history_writes, self.snapshots, self.http, self.lines]
-        self.metrics.parts += [self._tls] if self._tls else []
+        self.metrics.parts += [self.quotas, *([self._tls] if self._tls else [])]
 
     def _line_server(self, identity: Identity, turns: Turns, unread: Unread) -> LineServer:
         etzel = Etzel(ids_of(identity), QueueSettings())
@@ -126,6 +128,7 @@ class Broker:
             refusal,
             turns,
             unread,
+            self.quotas,
             lambda: identities.anonymous,
         )
 

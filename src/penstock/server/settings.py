@@ -102,13 +102,14 @@ def _from_file(file: Path | None) -> _Source:
     return _Source(str(path), SETTINGS, _flatten(tables))
 
 
-def _flatten(tables: Mapping[str, Any]) -> dict[str, Any]:
+def _flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     given: dict[str, Any] = {}
     for name, value in tables.items():
-        if isinstance(value, dict) and value and name not in SETTINGS:
-            given.update({f"{name}.{inner}": raw for inner, raw in value.items()})
-        elif not (value == {} and name in _SECTIONS):
-            given[name] = value
+        key = prefix + name
+        if isinstance(value, dict) and (key in _SECTIONS or (value and not prefix and key not in SETTINGS)):
+            given.update(_flatten(value, f"{key}."))
+        else:
+            given[key] = value
     return given
 
 
@@ -153,17 +154,14 @@ def _read(setting: Setting, raw: object, where: str) -> Any:
 
 
 def _build(values: Mapping[str, Any]) -> Config:
-    fields: dict[str, dict[str, Any]] = {section: {} for section in _SECTIONS}
-    parts: dict[str, Any] = {}
+    fields: dict[str, dict[str, Any]] = {section: {} for section in ("", *_SECTIONS)}
     for key, value in values.items():
-        section, dot, field = key.partition(".")
-        if dot:
-            fields[section][field] = value
-        else:
-            parts[key] = value
-    for section, given in fields.items():
-        parts[section] = _SECTIONS[section](**given)
-    return Config(**parts)
+        section, _, field = key.rpartition(".")
+        fields[section][field] = value
+    for section in sorted(_SECTIONS, key=len, reverse=True):  # A section comes before the one that it is part of.
+        outer, _, name = section.rpartition(".")
+        fields[outer][name] = _SECTIONS[section](**fields[section])
+    return Config(**fields[""])
 
 
 def _check(config: Config) -> None:
@@ -302,24 +300,29 @@ def _range(kind: Any, meta: Meta) -> str:
 # ── The table ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _list_settings() -> dict[str, Setting]:
+def _list_settings(defaults: Struct, prefix: str = "") -> dict[str, Setting]:
     settings: dict[str, Setting] = {}
-    for key, hint in get_type_hints(Config, include_extras=True).items():
-        if key in _SECTIONS:
-            for field, inner in get_type_hints(hint, include_extras=True).items():
-                name = f"{key}.{field}"
-                settings[name] = _setting(name, inner, getattr(getattr(_DEFAULTS, key), field))
+    for name, hint in get_type_hints(type(defaults), include_extras=True).items():
+        key, default = prefix + name, getattr(defaults, name)
+        if isinstance(default, Struct):
+            settings |= _list_settings(default, f"{key}.")
         else:
-            settings[key] = _setting(key, hint, getattr(_DEFAULTS, key))
+            settings[key] = _setting(key, hint, default)
     return settings
 
 
-_DEFAULTS = Config()
-_SECTIONS: dict[str, type[Struct]] = {
-    name: type(value) for name in Config.__struct_fields__ if isinstance(value := getattr(_DEFAULTS, name), Struct)
-}
+def _list_sections(defaults: Struct, prefix: str = "") -> dict[str, type[Struct]]:
+    """The sections, which may be in other sections, by their keys."""
+    sections: dict[str, type[Struct]] = {}
+    for name in defaults.__struct_fields__:
+        if isinstance(default := getattr(defaults, name), Struct):
+            sections |= {prefix + name: type(default), **_list_sections(default, f"{prefix}{name}.")}
+    return sections
 
-SETTINGS = _list_settings()
+
+_SECTIONS = _list_sections(Config())
+
+SETTINGS = _list_settings(Config())
 """Every key there is, in the order of `Config`."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.limits import PART_BODY_BYTES
+from penstock.model.answers import Refused
 from penstock.server.config import HttpConfig
 from penstock.server.shells.connection import SWEEPS_PER_SECOND, Connection, Server
 from penstock.server.shells.unread import Unread
@@ -25,7 +26,7 @@ class Plain(Connection):
         self.busy = False
         self.missing = 0
 
-    def _refuse_connection(self) -> None:
+    def _refuse_connection(self, refused: Refused | None) -> None:
         self.happened.append("refused")
 
     def _leave(self) -> None:
@@ -59,7 +60,7 @@ def server() -> Server:
     config = HttpConfig(
         slow_client_seconds=SLOW_SECONDS, idle_seconds=IDLE_SECONDS, connections_max=3, buffered_bytes_max=1000
     )
-    return Server(config, None, Unread(1000))
+    return Server(config, None, Unread(1000), None)
 
 
 def pass_time(connection: Connection, seconds: float) -> None:

@@ -323,6 +323,9 @@ class EtzelConversation(Gathering):
         if len(self._asleep) + len(self._drowsy) >= CONNECTION_QUEUES_MAX and qname not in self._asleep:
             self._answer(number, TOO_MANY)
             return
+        if answer := self._peer.wait_refused():
+            self._answer(number, refused(answer))
+            return
         self._drowsy[number] = qname
         self._answer(number, MAY_SLEEP % shown)
 

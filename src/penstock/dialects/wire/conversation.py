@@ -52,6 +52,9 @@ class Peer(Protocol):
     def waiting(self, queue: str) -> int:
         """How many clients wait for a message of this queue."""
 
+    def wait_refused(self) -> Refused | None:
+        """Why the client may not wait for one queue more, if it may not."""
+
     def after(self, seconds: float, callback: Callable[[], None]) -> Cancelable:
         """Call when this long has passed."""
 

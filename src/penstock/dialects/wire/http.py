@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from functools import lru_cache
+from math import ceil
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -172,7 +173,7 @@ def error_response(error: ErrorCode, detail: str = "", headers: bytes = b"", **m
 
 
 def refusal(refused: Refused) -> Response:
-    return _error(refused.reason, refused.sentence)
+    return _error(refused.reason, refused.sentence, retry_seconds=refused.retry_seconds)
 
 
 def check(refused: Refused | None) -> None:
@@ -202,7 +203,7 @@ def failure(error: PenstockError) -> Response:
     if isinstance(error, ProtocolError):
         return bad_request(error)
     if isinstance(error, RequestError):
-        return _error(error.error, str(error), more=error.facts)
+        return _error(error.error, str(error), more=error.facts, retry_seconds=error.retry_seconds)
     if isinstance(error, EventsRemovedError):
         detail = f"the earliest is {error.earliest}"
         return error_response(Fault.EVENTS_REMOVED, detail, earliest=error.earliest)
@@ -219,9 +220,15 @@ def method_not_allowed(allowed: list[bytes]) -> Response:
     return error_response(Fault.METHOD_NOT_ALLOWED, detail, b"Allow: " + methods + b"\r\n")
 
 
-def _error(error: ErrorCode, sentence: str, headers: bytes = b"", more: dict[str, object] | None = None) -> Response:
+def _error(
+    error: ErrorCode,
+    sentence: str,
+    headers: bytes = b"",
+    more: dict[str, object] | None = None,
+    retry_seconds: float = 1,
+) -> Response:
     if error.retry:
-        headers += b"Retry-After: 1\r\n"
+        headers += b"Retry-After: %d\r\n" % ceil(retry_seconds)
     return json_response(error.status, {"error": sentence, "code": error.code, **(more or {})}, headers)
 
 

@@ -120,7 +120,7 @@ async def accepted(writer: ClientPort, command: Command) -> Any:
 
 def unrefused(answer: Any) -> Any:
     if isinstance(answer, Refused):
-        raise RequestError(answer.reason, answer.detail)
+        raise RequestError(answer.reason, answer.detail, answer.retry_seconds)
     return answer
 
 

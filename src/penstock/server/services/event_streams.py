@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import aclosing, closing, contextmanager
+from contextvars import copy_context
 from functools import partial
 
 from penstock.dialects.native.event_log import EventQuery, From, LogDescription, LogRange, RangeQuery
@@ -24,6 +25,7 @@ from penstock.model.commands import ListQueues
 from penstock.model.values import Position
 from penstock.server.config import EventsConfig
 from penstock.server.measures import Samples, one
+from penstock.server.quotas.work import begin_bill
 from penstock.server.services.contract import Service, accepted
 from penstock.server.services.event_encoders import Encoder, TextEncoder, TextOf
 from penstock.server.services.event_reader import EventReader
@@ -58,6 +60,7 @@ class EventStreams(Service):
     # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────
 
     async def events(self, query: EventQuery) -> EventSource:
+        begin_bill("replay_seconds_per_minute", pauses=True)
         with self._admitted():
             view = self.reads.view()
             reader = await self.reads.in_thread(partial(self._open_events, query, view))
@@ -66,6 +69,7 @@ class EventStreams(Service):
             return EventSource(self, _all_events(self, reader, view))
 
     async def batches(self, query: RangeQuery) -> LogRange:
+        begin_bill("replay_seconds_per_minute", pauses=True)
         with self._admitted():
             view = self.reads.view()
             start, end = await self.reads.in_thread(partial(_bounds, query, view))
@@ -203,12 +207,13 @@ class EventSource:
         self._streams = streams
         self._pieces = pieces
         self._asked = asyncio.Event()
+        self._context = copy_context()  # With the bill of the request that asked for it.
         self._task: asyncio.Task[None] | None = None
 
     def pull(self, sink: Sink) -> None:
         self._asked.set()
         if self._task is None:
-            self._task = asyncio.create_task(self._feed(sink))
+            self._task = asyncio.create_task(self._feed(sink), context=self._context)
 
     def finish(self) -> None:
         """Nothing to do: it ends by itself."""

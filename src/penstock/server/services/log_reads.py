@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, cast
 
+from penstock.server.quotas.work import current_bill
 from penstock.server.services.contract import Service
 from penstock.server.services.log_names import NameTexts, QueueNames
 from penstock.server.writer.port import ServicePort
@@ -56,6 +57,8 @@ class LogReads(Service):
             await asyncio.wait([future])
             raise
         self._rest_until = max(self._rest_until, running.time()) + _REST * seconds
+        if bill := current_bill():
+            bill.add(seconds)
         if isinstance(result, BaseException):
             raise result
         return cast("_Result", result)
@@ -65,6 +68,8 @@ class LogReads(Service):
         await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
 
     async def _rest(self) -> None:
+        if (bill := current_bill()) and (seconds := bill.pause()):
+            await asyncio.sleep(seconds)
         now = asyncio.get_running_loop().time()
         if now >= self._committed_at + _AT_WORK_SECONDS:
             self._rest_until = 0.0

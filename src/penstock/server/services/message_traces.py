@@ -16,6 +16,7 @@ from penstock.model.commands import ListHeld, LookUp
 from penstock.model.events import Logged
 from penstock.model.story import fold
 from penstock.model.values import Place
+from penstock.server.quotas.work import begin_bill
 from penstock.server.services.contract import Service, accepted
 from penstock.server.services.event_encoders import events_in
 from penstock.server.services.log_reads import LogReads
@@ -40,6 +41,7 @@ class MessageTraces(Service):
 
     async def message(self, place: Place, render: Callable[[Traced], _Rendered]) -> _Rendered:
         """Everything known about a message, rendered in a thread."""
+        begin_bill("search_seconds_per_minute")
         if self._open >= TRACES_MAX:
             raise RequestError(Fault.LOOKUP_LIMIT, str(TRACES_MAX))
         self._open += 1

@@ -7,6 +7,7 @@ is durable.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
 from functools import partial
 from heapq import nsmallest
@@ -21,6 +22,7 @@ from penstock.model.answers import Candidates, Found, Held
 from penstock.model.commands import Command, Criteria, ListCandidates, ListHeld, ListScheduled, Search
 from penstock.model.lifecycle import DAMAGED
 from penstock.model.values import Place, Position
+from penstock.server.quotas.work import begin_bill, current_bill
 from penstock.server.services.contract import Service, resolve, unrefused
 from penstock.server.services.log_reads import LogReads
 from penstock.server.shells.turns import Turns
@@ -55,12 +57,14 @@ class Searches(Service):
         self._turns = turns
 
     async def search(self, criteria: Criteria, after: Place, limit: int, *, bodies: bool) -> Page:
+        begin_bill("search_seconds_per_minute")
         found = await self.walk(criteria, after, limit, bodies=bodies)
         return Page(self._named(found.messages), found.after)
 
     async def scheduled(self, wanted: ListScheduled, *, bodies: bool) -> Page:
         """One page of the delayed messages: examines all of them, turn after turn, and keeps those that are due
         next."""
+        begin_bill("search_seconds_per_minute")
         kept: list[Held] = []
         limit = wanted.limit
         place: Place | None = (0, 0)
@@ -146,13 +150,17 @@ class _Question:
     def __init__(self, writer: ServicePort, command: Command) -> None:
         self._writer = writer
         self._command = command
+        self._bill = current_bill()
         self.answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def take_turn(self, *, crowded: bool) -> bool:
         command = self._command
         if crowded and isinstance(command, Search | ListCandidates | ListScheduled):
             command = msgspec.structs.replace(command, rows=SEARCH_ROWS_CROWDED)
+        began = time.perf_counter()
         self._writer.submit(command, partial(resolve, self.answered))
+        if self._bill:
+            self._bill.add(time.perf_counter() - began)
         return False
 
 

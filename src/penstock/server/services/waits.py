@@ -21,6 +21,8 @@ from penstock.model.kinds import ENDS, Kind
 from penstock.model.lifecycle import DELAYED, LEASED, READY
 from penstock.model.values import Nanos, Place, Stage
 from penstock.server.measures import Samples, one
+from penstock.server.quotas.meter import Poll
+from penstock.server.quotas.work import over_quota, payer
 from penstock.server.services.contract import Service
 from penstock.server.services.message_traces import MessageTraces
 from penstock.server.writer.port import ServicePort
@@ -37,9 +39,23 @@ class Waits(Service):
         self._traces = traces
         self._messages = 0
 
-    def begin(self, places: Sequence[Place], until: Until, seconds: float, reply: Reply) -> Wait:
+    def begin(self, places: Sequence[Place], until: Until, seconds: float, reply: Reply) -> Wait | Poll:
         """Call `reply` once: as soon as some of the messages have come so far, or when the time is over. Raises
         `RequestError` if too many are waited for."""
+        meter = payer()
+        if meter is None or not seconds:
+            return self._begin(places, until, seconds, reply)
+        if refused := meter.wait_refused():
+            raise over_quota(refused)
+        poll = Poll(meter, reply)
+        try:
+            poll.pending = self._begin(places, until, seconds, poll.answer)
+        except RequestError:
+            poll.cancel()
+            raise
+        return poll
+
+    def _begin(self, places: Sequence[Place], until: Until, seconds: float, reply: Reply) -> Wait:
         if self._messages + len(places) > WAITED_MAX:
             raise RequestError(Fault.WAIT_LIMIT, str(WAITED_MAX))
         self._messages += len(places)

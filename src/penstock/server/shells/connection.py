@@ -13,6 +13,9 @@ from collections.abc import Callable
 from typing import ClassVar, Protocol, cast
 
 from penstock.limits import BACKLOG_MAX, PART_BODY_BYTES, PART_BODY_BYTES_CROWDED, UNREAD_BYTES_DEFAULT
+from penstock.model.answers import Refused
+from penstock.server.quotas.quotas import Quotas
+from penstock.server.shells.metered import Metered
 from penstock.server.shells.turns import Turns
 from penstock.server.shells.unread import Unread
 
@@ -38,8 +41,9 @@ class Limits(Protocol):
 class Server:
     """All connections of one listening address."""
 
-    def __init__(self, limits: Limits, turns: Turns | None, unread: Unread | None) -> None:
+    def __init__(self, limits: Limits, turns: Turns | None, unread: Unread | None, quotas: Quotas | None) -> None:
         self.limits = limits
+        self.quotas = quotas
         self.turns = turns or Turns()
         self.unread = unread or Unread(UNREAD_BYTES_DEFAULT)
         self.connections: set[Connection] = set()
@@ -118,7 +122,7 @@ class Flushable(Protocol):
         """Send all frames of this turn in one write."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(Metered):
     """One client's connection."""
 
     __slots__ = (
@@ -139,17 +143,20 @@ class Connection(asyncio.Protocol):
     PART_BYTES: ClassVar[int]
     PART_BYTES_CROWDED: ClassVar[int]
 
+    _server: Server
+
     def __init__(self, server: Server) -> None:
+        super().__init__()
         self._server = server
         self._turns = server.turns
-        self.transport: asyncio.Transport | None = None
+        self.transport = None
         self._parked = b""  # What was read and is not handled yet, from `_parked_at` on.
         self._parked_at = 0
         self._paused = False  # Nothing is read.
         self.choked = False  # The client does not read what it is sent.
         self._unsent = (0, 0)  # When the client last read something, and how much was left. 0: all is sent.
         self.kept_bytes = 0  # Of a request that is not complete: part of the server's `buffered_bytes`.
-        self.begun_at = 0  # When that request began. 0: there is none.
+        self.begun_at = 0
         self._since = server.sweeps  # When the client was last active.
 
     # ── The transport's side ────────────────────────────────────────────────────────────────────────────────
@@ -159,12 +166,14 @@ class Connection(asyncio.Protocol):
         server = self._server
         server.connections.add(self)
         if len(server.connections) > server.limits.connections_max:
-            self._refuse_connection()
+            self._refuse_connection(None)
+        elif refused := self._begin_meter():
+            self._refuse_connection(refused)
         else:
             self._begin()
 
-    def _refuse_connection(self) -> None:
-        """There are too many connections."""
+    def _refuse_connection(self, refused: Refused | None) -> None:
+        """There are too many connections; or of one client, if something is refused."""
         raise NotImplementedError
 
     def _begin(self) -> None:
@@ -174,6 +183,7 @@ class Connection(asyncio.Protocol):
         self.transport = None
         self._server.connections.discard(self)
         self._server.unread.note(self, 0)
+        self.end_meter()
         self._forget_parked()
         self.keep(0)
         self._leave()
@@ -254,7 +264,7 @@ class Connection(asyncio.Protocol):
 
     def _count_unread(self) -> None:
         """Report what the client has not read."""
-        self._server.unread.note(self, self._unread_bytes())
+        self._note_unread(self._unread_bytes())
 
     def _unread_bytes(self) -> int:
         return self.transport.get_write_buffer_size() if self.transport and self.choked else 0

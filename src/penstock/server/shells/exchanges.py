@@ -24,6 +24,7 @@ from penstock.dialects.wire.http import (
 from penstock.errors import Fault
 from penstock.model.answers import Answer
 from penstock.model.commands import Command
+from penstock.server.quotas.meter import Meter
 
 if TYPE_CHECKING:
     from penstock.server.shells.http import HttpServer
@@ -36,10 +37,10 @@ Submit = Callable[[Command, Callable[[Answer], None]], Pending | None]
 
 class Upgrade(Struct, gc=False):
     """The connection switches to another protocol, after 101 and these header lines. `take_over` gets the transport,
-    and what the client has sent since."""
+    what the client has sent since, and what counts it for quotas."""
 
     headers: bytes
-    take_over: Callable[[HttpServer, asyncio.Transport, bytes], None]
+    take_over: Callable[[HttpServer, asyncio.Transport, bytes, Meter | None], None]
 
 
 Result = Response | Call | Calls | Awaited | Work | Upgrade

@@ -12,6 +12,7 @@ from websockets.server import ServerProtocol
 from penstock.dialects.wire.conversation import Conversation
 from penstock.dialects.wire.http import Headers, Request, Response, error_response, method_not_allowed
 from penstock.errors import Fault
+from penstock.server.quotas.meter import Meter
 from penstock.server.shells.exchanges import Upgrade
 from penstock.server.shells.http import HttpServer
 from penstock.server.shells.ws import WsConnection, WsLimits
@@ -47,9 +48,9 @@ class WebSockets:
         lines = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n"
         headers, access = request.headers, request.access
 
-        def take_over(server: HttpServer, transport: asyncio.Transport, rest: bytes) -> None:
+        def take_over(server: HttpServer, transport: asyncio.Transport, rest: bytes, meter: Meter | None) -> None:
             connection = WsConnection(server, self._writer, self._limits, transport)
-            connection.access = access
+            connection.access, connection.meter = access, meter
             transport.set_protocol(connection)
             connection.open(converse(connection, headers), rest)
 

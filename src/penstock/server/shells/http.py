@@ -7,7 +7,6 @@ or later. Requests may be pipelined: answers are sent in the order of the reques
 from __future__ import annotations
 
 import logging
-import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
@@ -30,24 +29,24 @@ from penstock.dialects.wire.http import (
     Work,
     error_response,
 )
+from penstock.dialects.wire.http import refusal as refusal_response
 from penstock.errors import Fault
 from penstock.limits import (
-    BODY_BYTES_UNASKED,
-    LIGHT_BYTES_MAX,
-    LIGHT_LINES_MAX,
     PART_BYTES,
     PART_BYTES_CROWDED,
     PIPELINE_REQUESTS_MAX,
 )
 from penstock.model.access import Access
-from penstock.model.answers import Answer
+from penstock.model.answers import Answer, Refused
 from penstock.model.commands import Command
 from penstock.server.measures import Samples, one
+from penstock.server.quotas.quotas import Quotas
+from penstock.server.quotas.work import paying
 from penstock.server.shells.connection import Connection, Limits, Server
 from penstock.server.shells.exchanges import Exchange, Route, Several, Upgrade
 from penstock.server.shells.heads import Head, KnownHeads
 from penstock.server.shells.misdirected import PLAIN_PORT, is_tls
-from penstock.server.shells.requests import RequestReader, RequestRefusedError
+from penstock.server.shells.requests import RequestReader, RequestRefusedError, is_light
 from penstock.server.shells.streams import Flow
 from penstock.server.shells.turns import Turns
 from penstock.server.shells.unread import Unread
@@ -94,9 +93,14 @@ class HttpServer(Server):
     limits: HttpLimits
 
     def __init__(
-        self, handler: Handler, limits: HttpLimits, turns: Turns | None = None, unread: Unread | None = None
+        self,
+        handler: Handler,
+        limits: HttpLimits,
+        turns: Turns | None = None,
+        unread: Unread | None = None,
+        quotas: Quotas | None = None,
     ) -> None:
-        super().__init__(limits, turns, unread)
+        super().__init__(limits, turns, unread, quotas)
         self.handler = handler
         self.submit = handler.submit
         self.known = KnownHeads(limits.header_bytes_max)
@@ -122,6 +126,9 @@ class HttpServer(Server):
 
 
 class HttpConnection(Connection):
+    """One connection. It has more than 30 methods because requests, streams and upgrades decide together what is read
+    and sent."""
+
     __slots__ = (
         "_backlog",
         "_ended",
@@ -155,8 +162,9 @@ class HttpConnection(Connection):
         self._upgrade: Upgrade | None = None  # What the connection is about to become.
         self.usual: Head | None = None  # The last known head: usually the next one is the same.
 
-    def _refuse_connection(self) -> None:
-        self._refuse(error_response(Fault.CONNECTION_LIMIT, str(self._server.limits.connections_max)))
+    def _refuse_connection(self, refused: Refused | None) -> None:
+        most = str(self._server.limits.connections_max)
+        self._refuse(refusal_response(refused) if refused else error_response(Fault.CONNECTION_LIMIT, most))
 
     def _leave(self) -> None:
         if self._flow:
@@ -172,6 +180,8 @@ class HttpConnection(Connection):
     # ── Requests in ─────────────────────────────────────────────────────────────────────────────────────────
 
     def data_received(self, data: bytes) -> None:
+        if self.meter is not None:
+            self._count_read(self.meter, len(data))
         if not self.begun_at:
             usual = self.usual
             if usual is not None and len(data) == usual.request_bytes and data.startswith(usual.text):
@@ -193,7 +203,7 @@ class HttpConnection(Connection):
     def _receive_unknown(self, data: bytes) -> None:
         reader = self._reader
         heads, at_start = reader.heads, not self.begun_at
-        if _is_light(data) and not self._parked:
+        if is_light(data) and not self._parked:
             self._turns.light += 1
             self._parse(data)
         else:
@@ -276,6 +286,8 @@ class HttpConnection(Connection):
     # ── Handling ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _handle(self, exchange: Exchange) -> None:
+        if self.meter is not None and self._refused_by_quota(exchange):
+            return
         try:
             route = exchange.route
             if route is None:
@@ -285,7 +297,7 @@ class HttpConnection(Connection):
                 exchange.call, exchange.render = result, result.render
                 if len(self._exchanges) > 1:
                     self._server.handler.decide_collected()
-                exchange.pending = self._server.submit(exchange.access, result.command, exchange.answer)
+                exchange.pending = self._submit(exchange.access, result.command, exchange.answer)
             elif type(result) is Response:
                 if result.status == _UNAUTHORIZED:
                     self._end_after(exchange)
@@ -294,23 +306,47 @@ class HttpConnection(Connection):
                 exchange.render = result.render
                 if len(self._exchanges) > 1:
                     self._server.handler.decide_collected()
-                several = Several(result, exchange.answer, partial(self._server.submit, exchange.access))
+                several = Several(result, exchange.answer, partial(self._submit, exchange.access))
                 exchange.pending = several if exchange.response is None else None
             elif type(result) is Work:  # Later requests wait: a connection has one long answer made at a time.
                 self._working = True
                 done = partial(self._end_work, exchange)
-                submit = partial(self._server.submit, exchange.access)
+                submit = partial(self._submit, exchange.access)
                 exchange.pending = Worker(result.steps, submit, self._turns, done)
             elif type(result) is Upgrade:
                 self._begin_upgrade(result, exchange)
             else:
                 assert type(result) is Awaited
                 self._working = True
-                pending = result.when_ready(partial(self._end_work, exchange))
+                with paying(self.meter):
+                    pending = result.when_ready(partial(self._end_work, exchange))
                 exchange.pending = pending if exchange.response is None else None
         except Exception:
             logger.exception("request_failed")
             self._end_work(exchange, error_response(Fault.INTERNAL))
+
+    def _submit(self, access: Access, command: Command, reply: Callable[[Answer], None]) -> Pending | None:
+        submit, meter = self._server.submit, self.meter
+        return submit(access, command, reply) if meter is None else meter.submit(submit, access, command, reply)
+
+    def _refused_by_quota(self, exchange: Exchange) -> bool:
+        """Count a request, and refuse it if the client is over its quota; later ones wait a while."""
+        assert self.meter is not None
+        refused = self._over or self.meter.overdrawn("requests_per_second")
+        if refused is None:
+            self.meter.take("requests_per_second", 1)
+            return False
+        exchange.respond(refusal_response(refused))
+        self._rest(refused)
+        return True
+
+    def _rest(self, refused: Refused) -> None:
+        self._working = True
+        super()._rest(refused)
+
+    def _end_rest(self) -> None:
+        self._working = False
+        super()._end_rest()
 
     def _end_work(self, exchange: Exchange, response: Response | Stream) -> None:
         self._working = False
@@ -366,12 +402,12 @@ class HttpConnection(Connection):
             else:
                 self.disconnect()
             return
-        self.transport = None
+        self.transport, meter, self.meter = None, self.meter, None
         self._leave()
         server.connections.discard(self)
         server.responses_by_status[101] += 1
         transport.write(_STATUS_LINES[101] + server.date + upgrade.headers + b"\r\n")
-        upgrade.take_over(server, transport, rest)
+        upgrade.take_over(server, transport, rest, meter)
 
     def _end_after_last(self) -> None:
         self._exchanges[-1].keep_alive = False
@@ -445,7 +481,7 @@ class HttpConnection(Connection):
                 size += len(response.body)
         if self._is_unread or size > _UNREAD_BYTES_COUNTED:
             self._is_unread = size > 0
-            self._server.unread.note(self, size)
+            self._note_unread(size)
 
     # ── Time and the end ────────────────────────────────────────────────────────────────────────────────────
 
@@ -462,20 +498,3 @@ class HttpConnection(Connection):
                 self._flow.source.finish()
         elif not self.begun_at:
             self.disconnect()
-
-
-def _is_light(data: bytes) -> bool:
-    """Whether a read can hold only a few requests, or a few chunks of one: it is short, one request, or few lines."""
-    size = len(data)
-    if size <= LIGHT_BYTES_MAX:
-        return True
-    if size > 2 * BODY_BYTES_UNASKED:
-        return False
-    head_end = data.find(b"\r\n\r\n", 0, LIGHT_BYTES_MAX)
-    length = _content_length(data, 0, head_end + 2) if head_end > 0 else None
-    if length is not None and head_end + 4 + int(length[1]) == size:
-        return True
-    return data.count(b"\n") <= LIGHT_LINES_MAX
-
-
-_content_length = re.compile(rb"\r\ncontent-length: *(\d{1,7})\r\n", re.IGNORECASE).search

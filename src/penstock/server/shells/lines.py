@@ -29,7 +29,9 @@ from penstock.limits import (
     REFUSED_LOGIN_SECONDS,
 )
 from penstock.model.access import EVERYTHING, Access
+from penstock.model.answers import Refused
 from penstock.server.measures import Samples, one
+from penstock.server.quotas.quotas import Quotas
 from penstock.server.shells.connection import Connection, Limits, Server
 from penstock.server.shells.misdirected import PLAIN_PORT, http_answer, is_misdirected, is_tls
 from penstock.server.shells.peer import PeerConnection
@@ -88,13 +90,14 @@ class LineServer(Server):
         writer: ClientPort,
         limits: LineLimits,
         converse: Callable[[Peer], LineConversation],
-        refusal: Callable[[str], bytes],
+        refusal: Callable[..., bytes],
         turns: Turns | None = None,
         unread: Unread | None = None,
+        quotas: Quotas | None = None,
         anonymous: Callable[[], Access] = lambda: EVERYTHING,
     ) -> None:
         """`anonymous`: the access of a client that has shown no token."""
-        super().__init__(limits, turns, unread)
+        super().__init__(limits, turns, unread, quotas)
         self.anonymous = anonymous
         self.writer = writer
         self.converse = converse
@@ -144,8 +147,12 @@ class LineConnection(PeerConnection):
         self._reply_bytes = BODY_BYTES_MAX  # The size of a recent reply: the next ones may be as large.
         self._ended = False  # The client has closed its side.
 
-    def _refuse_connection(self) -> None:
-        self._finish(self._server.refusal("TOO_MANY_CONNECTIONS"))
+    def _refuse_connection(self, refused: Refused | None) -> None:
+        refusal = self._server.refusal
+        if refused:
+            self._finish(refusal(refused.reason.name, detail=refused.sentence))
+        else:
+            self._finish(refusal("TOO_MANY_CONNECTIONS"))
 
     def _begin(self) -> None:
         assert self.transport is not None
@@ -174,14 +181,17 @@ class LineConnection(PeerConnection):
             lines = self._next_lines(room, crowded)
             if self._is_new and self._turn_away(lines):
                 return False
+            self._count_requests(len(lines))
             self._take(lines)
+            if self._over:
+                self._rest(self._over)
         self._pause_if_needed()
         self.flush()
         return room > 0 and self._may_go_on()
 
     def _pause_if_needed(self) -> None:
         if self._conversation is not None:
-            self._pause(self._waits or self.choked or self._server.stopping)
+            self._pause(self._waits or self.choked or self._resting or self._server.stopping)
 
     @property
     def _waits(self) -> bool:
@@ -285,7 +295,7 @@ class LineConnection(PeerConnection):
 
     def _room(self, conversation: LineConversation, most: int) -> int:
         """How many lines may be taken now, up to `most`: the larger recent replies are, the fewer."""
-        if self.choked:
+        if self.choked or self._resting:
             return 0
         limits = self._server.limits
         at_once = min(limits.commands_max, LINES_REPLY_BYTES_MAX // self._reply_bytes)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from typing import Any
 
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.dialects.wire.order import CommandOrder
 from penstock.limits import LIGHT_BYTES_MAX
+from penstock.model.access import Access
 from penstock.model.answers import Answer, Refused
 from penstock.model.commands import Command
 from penstock.model.happening import Happening
 from penstock.model.values import Stage
+from penstock.server.quotas.meter import Poll
 from penstock.server.shells.connection import Connection, Server
 from penstock.server.writer.port import ClientPort
 
@@ -44,6 +47,9 @@ class LoopPeer(CommandOrder):
     def waiting(self, queue: str) -> int:
         return self._writer.waiting(queue)
 
+    def wait_refused(self) -> Refused | None:
+        return None
+
     def after(self, seconds: float, callback: Callable[[], None]) -> Cancelable:
         return asyncio.get_running_loop().call_later(seconds, callback)
 
@@ -62,6 +68,8 @@ class PeerConnection(Connection, LoopPeer):
         self._flush_is_due = False
 
     def data_received(self, data: bytes) -> None:
+        if self.meter is not None:
+            self._count_read(self.meter, len(data))
         if len(data) <= LIGHT_BYTES_MAX and not (self._backlog or self._parked):
             self._turns.light += 1
             if self._handle(data):
@@ -73,6 +81,42 @@ class PeerConnection(Connection, LoopPeer):
     def _handle(self, data: bytes) -> bool:
         """Handle a small read at once. True: there is more to do now."""
         raise NotImplementedError
+
+    # ── Quotas ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _count_requests(self, count: int) -> None:
+        """This many lines or messages are about to be handled: their commands are refused if the client was over its
+        quota before."""
+        if self.meter is not None and count:
+            self._over = self._over or self.meter.overdrawn("requests_per_second")
+            if self._over is None:
+                self.meter.take("requests_per_second", count)
+
+    def submit(
+        self, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC
+    ) -> Cancelable | None:
+        if self.meter is None:
+            return LoopPeer.submit(self, command, reply, stage)
+        if self._over is not None:
+            reply(self._over)
+            return None
+        poll: Cancelable | None = self.meter.submit(self._submit_counted, self.access, command, reply, stage)
+        return poll
+
+    def _submit_counted(self, _: Access, *rest: Any) -> Cancelable | None:
+        return LoopPeer.submit(self, *rest)
+
+    def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
+        if self.meter is None:
+            return LoopPeer.watch(self, queue, wake)
+        poll = Poll(self.meter, wake)
+        poll.pending = LoopPeer.watch(self, queue, poll.answer)
+        return poll
+
+    def wait_refused(self) -> Refused | None:
+        return self.meter.wait_refused() if self.meter is not None else None
+
+    # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _flush_soon(self) -> None:
         self._flush_is_due = True

@@ -7,6 +7,7 @@ as few as possible, and what most requests do not need is left to those that do.
 from __future__ import annotations
 
 import logging
+import re
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
@@ -14,7 +15,7 @@ import httptools
 
 from penstock.dialects.wire.http import BodyRule, Headers, Response, error_response
 from penstock.errors import Fault
-from penstock.limits import BODY_BYTES_UNASKED, REQUEST_TARGET_BYTES_MAX
+from penstock.limits import BODY_BYTES_UNASKED, LIGHT_BYTES_MAX, LIGHT_LINES_MAX, REQUEST_TARGET_BYTES_MAX
 from penstock.server.shells.exchanges import Drain, Exchange
 from penstock.server.shells.heads import always
 
@@ -242,3 +243,20 @@ def _refuse(fault: Fault, detail: str) -> NoReturn:
 
 def _refuse_body(rule: BodyRule) -> NoReturn:
     _refuse(Fault.TOO_LARGE, f"the body is over {rule.bytes_max} bytes")
+
+
+def is_light(data: bytes) -> bool:
+    """Whether a read can hold only a few requests, or a few chunks of one: it is short, one request, or few lines."""
+    size = len(data)
+    if size <= LIGHT_BYTES_MAX:
+        return True
+    if size > 2 * BODY_BYTES_UNASKED:
+        return False
+    head_end = data.find(b"\r\n\r\n", 0, LIGHT_BYTES_MAX)
+    length = _content_length(data, 0, head_end + 2) if head_end > 0 else None
+    if length is not None and head_end + 4 + int(length[1]) == size:
+        return True
+    return data.count(b"\n") <= LIGHT_LINES_MAX
+
+
+_content_length = re.compile(rb"\r\ncontent-length: *(\d{1,7})\r\n", re.IGNORECASE).search

@@ -17,6 +17,7 @@ from typing import Any, Protocol, cast
 
 from penstock.errors import Fault
 from penstock.limits import BACKLOG_MAX, HANDSHAKE_BYTES_MAX
+from penstock.model.answers import Refused
 from penstock.server.shells.connection import Connection, Server
 from penstock.server.shells.misdirected import TLS_PORT, http_answer, is_misdirected
 
@@ -52,7 +53,7 @@ class Handshake(Connection):
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._link: ssl.SSLObject | None = None
 
-    def _refuse_connection(self) -> None:
+    def _refuse_connection(self, refused: Refused | None) -> None:  # noqa: ARG002 - There is no form for it yet.
         self.abort()  # A handshake would cost more than the connection that is refused.
 
     def _begin(self) -> None:
@@ -93,6 +94,7 @@ class Handshake(Connection):
         self._send()
         raw, self.transport = self.transport, None
         assert raw is not None
+        self.end_meter()  # The connection that follows counts itself.
         self._security.handshakes += 1
         self._server.connections.discard(self)
         secure = SecureTransport(raw, link, self._incoming, self._outgoing)

@@ -230,6 +230,7 @@ class WsConnection(PeerConnection):
         """Hand up to this many messages to the conversation, as long as there is room; the others wait."""
         received = self._received
         self._flush_is_due = True  # At the end of this, by us.
+        self._count_requests(len(messages) if len(messages) < most else most)
         taken = 0
         room = min(most, WS_REQUESTS_MAX - self._under_way)
         try:
@@ -247,6 +248,8 @@ class WsConnection(PeerConnection):
         except Exception:
             logger.exception("conversation_failed")
             self._fail(INTERNAL, "internal error")
+        if self._over:
+            self._rest(self._over)
         if not self._left:
             self._backlog = messages[taken:]
             if self._full or self._backlog:
@@ -256,7 +259,7 @@ class WsConnection(PeerConnection):
     def _look_full(self) -> bool:
         """Find out whether nothing more may be begun now."""
         busy = self._under_way >= WS_REQUESTS_MAX or self._under_way_bytes >= WS_REQUEST_BYTES_MAX
-        self._full = busy or self.choked
+        self._full = busy or self.choked or self._resting
         return self._full
 
     def _go_on(self) -> None:

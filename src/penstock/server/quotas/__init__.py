@@ -1,0 +1,1 @@
+"""Quotas: how much one identity, and one address, may use of the broker."""

@@ -1,0 +1,91 @@
+"""All quotas of a broker: whose accounts are counted, and what is counted and logged when one is exceeded."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import IPv6Address, IPv6Network, ip_address
+
+from msgspec.structs import replace
+
+from penstock.errors import Reason
+from penstock.limits import ADDRESS_PREFIX_BITS, OFFENDERS_LOG_SECONDS, OFFENDERS_LOGGED_MAX, OFFENDERS_MAX
+from penstock.model.answers import Refused
+from penstock.server.config import QuotaConfig, QuotaLimits
+from penstock.server.measures import Samples, one
+from penstock.server.quotas.account import Account, Accounts
+
+logger = logging.getLogger(__name__)
+
+NAMES = QuotaLimits.__struct_fields__
+_NONE = QuotaLimits()
+
+
+class Quotas:
+    """`exists`: whether there is a queue of this name."""
+
+    def __init__(
+        self, config: QuotaConfig, exists: Callable[[str], bool], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.exists = exists
+        self.clock = clock
+        self.refused = dict.fromkeys(NAMES, 0)
+        self._config = config
+        self._addresses = Accounts("address", clock)
+        self._identities = Accounts("identity", clock)
+        self._offenders: Counter[str] = Counter()  # Since the last line in the log.
+        self._logged_at = -OFFENDERS_LOG_SECONDS
+
+    def state(self) -> Iterator[tuple[str, Samples]]:
+        yield "penstock_quota_refused_total", [((name,), count) for name, count in self.refused.items()]
+        yield "penstock_quota_accounts", one(len(self._addresses) + len(self._identities))
+
+    # ── Accounts ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def of_address(self, host: str) -> Account | None:
+        """None: addresses have no quotas."""
+        limits = self._config.address
+        return None if limits == _NONE else self._addresses.of(network_of(host), limits)
+
+    def of_identity(self, name: str, own: Mapping[str, float]) -> Account | None:
+        """`own`: the limits that come with its token. None: it has no quotas."""
+        limits = replace(self._config.identity, **own) if own else self._config.identity
+        return None if limits == _NONE else self._identities.of(name, limits)
+
+    # ── Over quota ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def refuse(self, account: Account, quota: str, seconds: float = 1.0) -> Refused:
+        """Count it, and say which quota it is and where it is set. `seconds`: until it may be granted."""
+        self.refused[quota] += 1
+        self._note(account)
+        limit = getattr(account.limits, quota)
+        detail = f"quota.{account.scope}.{quota} = {limit:g}"
+        if limit != getattr(getattr(self._config, account.scope), quota):
+            detail = f"{quota} = {limit:g} in the limits of token {account.name}"
+        return Refused(Reason.QUOTA_EXCEEDED, detail, seconds)
+
+    def _note(self, account: Account) -> None:
+        """Log who exceeds quotas most, once in a while."""
+        name = f"{account.scope} {account.name}"
+        if name in self._offenders or len(self._offenders) < OFFENDERS_MAX:
+            self._offenders[name] += 1
+        now = self.clock()
+        if now - self._logged_at >= OFFENDERS_LOG_SECONDS:
+            self._logged_at = now
+            most = dict(self._offenders.most_common(OFFENDERS_LOGGED_MAX))
+            totals = {quota: count for quota, count in self.refused.items() if count}
+            logger.warning("quota_exceeded", extra={"refused_total": totals, "most": most})
+            self._offenders.clear()
+
+
+def network_of(host: str) -> str:
+    """The address that is counted: all of IPv4, and of IPv6 the network that one customer usually has."""
+    if ":" not in host:
+        return host
+    address = ip_address(host.partition("%")[0])
+    assert isinstance(address, IPv6Address)
+    if address.ipv4_mapped:
+        return str(address.ipv4_mapped)
+    return str(IPv6Network((address, ADDRESS_PREFIX_BITS), strict=False))

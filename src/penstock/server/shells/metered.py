@@ -1,0 +1,95 @@
+"""What the quotas of its client mean for a connection: what is counted, what is refused, and when it rests."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from penstock.limits import QUOTA_REST_SECONDS_MAX
+from penstock.model.answers import Refused
+from penstock.server.quotas.meter import Meter
+from penstock.server.quotas.quotas import Quotas
+from penstock.server.shells.unread import Unread
+
+logger = logging.getLogger(__name__)
+
+
+class Metering(Protocol):
+    """The server, as far as quotas are concerned."""
+
+    quotas: Quotas | None
+    unread: Unread
+
+
+class Metered(asyncio.Protocol):
+    """The part of a connection that knows of quotas. If there are none for its client, it has no meter."""
+
+    __slots__ = ("_over", "_resting", "begun_at", "meter", "transport")
+
+    _server: Metering
+
+    def __init__(self) -> None:
+        self.meter: Meter | None = None
+        self.transport: asyncio.Transport | None = None
+        self.begun_at = 0  # When the request began that is not complete. 0: there is none.
+        self._over: Refused | None = None  # The client was over a quota when it began to send what is handled now.
+        self._resting = False  # Because of that, nothing is handled for a while.
+
+    def _begin_meter(self) -> Refused | None:
+        """Count what comes from this address, if there are quotas for addresses."""
+        quotas = self._server.quotas
+        peer = self.transport.get_extra_info("peername") if quotas and self.transport else None
+        account = quotas.of_address(peer[0]) if quotas and peer else None
+        if quotas is None or account is None:
+            return None
+        self.meter = Meter(quotas)
+        return self.meter.join(account)
+
+    def end_meter(self) -> None:
+        if self.meter is not None:
+            self.meter.close()
+
+    def _count_read(self, meter: Meter, size: int) -> None:
+        """What has begun while the client was not over its quota is not refused, however much of it follows. What is
+        refused does not count, so that a client recovers however often it tries."""
+        if not self.begun_at:
+            self._over = meter.overdrawn("bytes_per_second")
+        if self._over is None:
+            meter.take("bytes_per_second", size)
+
+    def _note_unread(self, size: int) -> None:
+        """The client has not read this much of its answers."""
+        self._server.unread.note(self, size)
+        if self.meter is not None and (refused := self.meter.unread(size)):
+            logger.warning("unread_answers_dropped", extra={"bytes": size, "reason": refused.sentence})
+            self.abort()
+
+    # ── Rest ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _rest(self, refused: Refused) -> None:
+        """Handle and read nothing for a while, so that a client that is over its quota costs little."""
+        self._over = None
+        self._resting = True
+        self._pause(True)
+        seconds = min(refused.retry_seconds, QUOTA_REST_SECONDS_MAX)
+        asyncio.get_running_loop().call_later(seconds, self._end_rest)
+
+    def _end_rest(self) -> None:
+        self._resting = False
+        if self.transport:
+            self._go_on()
+
+    # ── The connection's side ───────────────────────────────────────────────────────────────────────────────
+
+    def _pause(self, wanted: bool) -> None:
+        """Stop or resume reading."""
+        raise NotImplementedError
+
+    def _go_on(self) -> None:
+        """There may be room for more."""
+        raise NotImplementedError
+
+    def abort(self) -> None:
+        """Close the connection, and throw away what is not sent."""
+        raise NotImplementedError

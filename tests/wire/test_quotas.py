@@ -1,0 +1,193 @@
+"""Quotas on the wire: what is over a quota is refused in the form of each dialect, and nobody else notices."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from websockets.exceptions import InvalidStatus
+
+from tests.support.broker import Broker, StartBroker
+from tests.support.http_client import Connection, Response
+from tests.support.line_client import LineClient
+from tests.support.quota_clients import CLIENTS, EMPTY, QUEUE, is_refused
+from tests.support.ws_client import WsClient
+
+TRIES = 60
+LIMITS = {
+    "bytes_per_second": (2000, "publish"),
+    "requests_per_second": (4, "receive"),
+    "published_per_second": (2, "publish"),
+    "received_per_second": (2, "receive"),
+    "queues_per_minute": (3, "create"),
+}
+
+
+def prepared(broker: Broker) -> Broker:
+    broker.create_queue(QUEUE, visibility_timeout=0)
+    broker.create_queue(EMPTY)
+    with broker.connect() as connection:
+        messages = {"kept": ["x"] * 100, QUEUE: ["x"] * 100}
+        assert connection.request("POST", "/post", body=json.dumps({"messages": messages}).encode()).status == 200
+    return broker
+
+
+@pytest.fixture(scope="module", params=LIMITS)
+def limited(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Broker]]:
+    """A broker with one quota, for all dialects; its queues were made before the quota was set."""
+    quota: str = request.param
+    data: Path = tmp_path_factory.mktemp("quota") / "data"
+    before = prepared(Broker(data).start())
+    before.stop()
+    broker = Broker(data, f"quota.address.{quota}={LIMITS[quota][0]}").start()
+    yield quota, broker
+    broker.stop()
+
+
+@pytest.mark.parametrize("dialect", CLIENTS)
+def test_what_is_over_a_quota_is_refused_in_the_form_of_the_dialect(
+    limited: tuple[str, Broker], dialect: str
+) -> None:
+    quota, broker = limited
+    client = connected(dialect, broker)
+    use: Callable[[], str] = getattr(client, LIMITS[quota][1])
+    answers: list[str] = []
+    while len(answers) < TRIES and not (answers and is_refused(dialect, answers[-1], quota)):
+        answers.append(use())
+    client.close()
+    assert is_refused(dialect, answers[-1], quota), answers[-3:]
+
+
+def connected(dialect: str, broker: Broker) -> Any:
+    """A client; the handshake of its WebSocket may be over the quota because of the test before."""
+    while True:
+        with suppress(InvalidStatus):
+            return CLIENTS[dialect](broker)
+
+
+def test_a_client_that_waits_as_long_as_it_is_told_is_served_again(start_broker: StartBroker) -> None:
+    broker = start_broker("quota.address.published_per_second=5")
+    with broker.connect() as connection:
+        many = json.dumps({"messages": {QUEUE: ["x"] * 10}}).encode()
+        assert connection.request("POST", "/post", body=many).status == 200, "what has begun is carried out"
+        refused = connection.request("POST", f"/messages/{QUEUE}", body=b"x")
+        assert (refused.status, refused.header("Retry-After")) == (429, "1")
+        while connection.request("POST", f"/messages/{QUEUE}", body=b"x").status == 429:
+            pass
+    metrics = broker.request("GET", "/metrics").body.decode()
+    assert 'penstock_quota_refused_total{quota="published_per_second"}' in metrics
+    assert broker.times_logged("quota_exceeded") == 1
+
+
+@pytest.mark.parametrize("dialect", CLIENTS)
+def test_only_so_many_requests_wait_at_once(start_broker: StartBroker, dialect: str) -> None:
+    broker = prepared(start_broker("quota.address.waiting=2"))
+    waiting = [CLIENTS[dialect](broker) for _ in range(2)]
+    for client in waiting:
+        client.wait()
+    if "etzel" in dialect:
+        assert all('"okslp"' in client.hear() for client in waiting)
+    late = CLIENTS[dialect](broker)
+    late.wait()
+    answer = late.hear()
+    assert is_refused(dialect, answer, "waiting"), answer
+    waiting.pop().close()
+    late.wait()
+    if "etzel" in dialect:
+        while is_refused(dialect, late.hear(), "waiting"):
+            late.wait()
+    for client in (late, *waiting):
+        client.close()
+
+
+def refused_on(connection: Connection) -> str:
+    with connection:
+        return connection.read_to_end().decode()
+
+
+def test_a_connection_too_many_is_refused_with_the_reason(start_broker: StartBroker) -> None:
+    broker = start_broker("quota.address.connections=2")
+    with broker.connect() as first, LineClient(broker.lines) as second:
+        assert first.request("GET", "/health").status == 200
+        assert second.ask(cmd="SUB", qname="q")["cmd"] == "oksub"
+        answer = refused_on(broker.connect())
+        assert answer.startswith("HTTP/1.1 429 ")
+        assert "quota.address.connections = 2" in answer
+        with LineClient(broker.lines) as third:
+            reply = third.hear()
+            assert (reply["cmd"], reply["err"]) == ("nok", "QUOTA_EXCEEDED")
+            assert third.ended_within(5)
+        with elsewhere(broker) as other:
+            other.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert other.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def elsewhere(broker: Broker) -> socket.socket:
+    """A connection from another address."""
+    return socket.create_connection(broker.http, timeout=30, source_address=("127.0.0.2", 0))
+
+
+def test_a_websocket_counts_as_the_connection_that_it_was(start_broker: StartBroker) -> None:
+    broker = start_broker("quota.address.connections=1")
+    for _ in range(3):
+        with WsClient(broker.http) as client:
+            assert client.hear()["type"] == "hello"
+            assert "429" in refused_on(broker.connect())
+        while not refused_or_healthy(broker):
+            pass
+
+
+def refused_or_healthy(broker: Broker) -> bool:
+    """Whether the broker has noticed that the last connection is gone."""
+    with broker.connect() as connection:
+        return connection.request("GET", "/health").status == 200
+
+
+def test_a_client_that_reads_too_little_is_disconnected(start_broker: StartBroker) -> None:
+    broker = start_broker("quota.address.unread_bytes=2000000")
+    broker.create_queue("large", visibility_timeout=0)
+    with broker.connect() as connection:
+        for _ in range(16):
+            assert connection.request("POST", "/messages/large", body=b"x" * (1 << 20)).status == 201
+    with elsewhere(broker) as greedy:
+        greedy.sendall(b"GET /messages/large HTTP/1.1\r\nHost: localhost\r\n\r\n" * 64)
+        event = broker.wait_until_logged("unread_answers_dropped")
+    assert "quota.address.unread_bytes = 2e+06" in event["reason"]
+
+
+def refused_in_the_end(connection: Connection, target: str) -> Response:
+    answers = (connection.request("GET", target) for _ in range(100 * TRIES))
+    return next(answer for answer in answers if answer.status == 429)
+
+
+def test_searches_and_readers_are_charged_for_the_time_that_they_take(start_broker: StartBroker) -> None:
+    broker = prepared(start_broker("quota.address.search_seconds_per_minute=0.001"))
+    with broker.connect() as connection:
+        answer = refused_in_the_end(connection, f"/v1/search?queue={QUEUE}&text=needle")
+    assert answer.json()["code"] == "quota_exceeded"
+    assert 1 <= int(answer.header("Retry-After") or 0) <= 60
+    assert broker.request("GET", "/v1/events").status == 200
+
+
+def test_a_reader_over_its_quota_is_refused_at_its_start(start_broker: StartBroker) -> None:
+    broker = prepared(start_broker("quota.address.replay_seconds_per_minute=0.02"))
+    with broker.connect() as connection:
+        answer = refused_in_the_end(connection, "/v1/log/batches?from=0")
+    assert answer.json()["code"] == "quota_exceeded"
+    assert broker.request("GET", f"/v1/search?queue={QUEUE}").status == 200
+
+
+def test_a_client_that_floods_does_not_use_up_what_others_may_send(start_broker: StartBroker) -> None:
+    broker = prepared(start_broker("quota.address.requests_per_second=50"))
+    request = b"GET /nothing HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with elsewhere(broker) as flood, broker.connect() as honest:
+        flood.sendall(request * 2000)
+        assert [honest.request("GET", "/health").status for _ in range(20)] == [200] * 20
+    metrics = broker.request("GET", "/metrics").body.decode()
+    refused = next(line for line in metrics.splitlines() if 'quota="requests_per_second"' in line)
+    assert 1 <= float(refused.split()[1]) <= 100
