@@ -105,6 +105,7 @@ SEARCH_SECONDS_MAX = 2.0  # Then the page is returned as it is, with a cursor to
 # Batches of stream processors
 STAGED_CHUNK_BYTES_MAX = 4 << 20
 STAGED_CHUNK_ROWS_MAX = 10_000
+STAGED_DECODED_BYTES_MAX = 64 << 20  # Per column of a chunk whose values are in a dictionary.
 STAGED_CHUNKS_MAX = 65_536  # In all parts of all batches.
 STAGED_PARTS_MAX = 10_000  # Per commit.
 STAGED_QUERIES_MAX = 50_000  # Queries whose last batch is remembered; the least recent one is forgotten.

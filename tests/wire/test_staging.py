@@ -16,16 +16,23 @@ from tests.support.http_client import Response, encode_request
 Rows = dict[str, Any]
 
 
-def arrow(rows: Rows) -> bytes:
+def arrow(rows: Rows, compression: str | None = None) -> bytes:
     table = pa.table(rows)
     buffer = io.BytesIO()
-    with pa.ipc.new_stream(buffer, table.schema) as stream:
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_stream(buffer, table.schema, options=options) as stream:
         stream.write_table(table)
     return buffer.getvalue()
 
 
 def messages(count: int, queue: str = "work", prefix: str = "") -> Rows:
     return {"body": [f"{prefix}{number}" for number in range(count)], "queue": [queue] * count}
+
+
+def shared_value(value: bytes, count: int) -> Rows:
+    """Rows that all have one value of a dictionary."""
+    indices = pa.array([0] * count, pa.int8())
+    return {"body": pa.DictionaryArray.from_arrays(indices, pa.array([value])), "queue": ["work"] * count}
 
 
 def stage(
@@ -125,6 +132,8 @@ def test_rows_to_topics_reach_queues_and_channels_and_what_has_not_changed_does_
         ({"body": ["x"], "queue": ["work"], "delay": [float("nan")]}, "delay must be a number from 0"),
         ({"body": ["x"], "queue": ["work"], "content_type": ["a\r\nb"]}, "must not have control characters"),
         ({"body": [1], "queue": ["work"]}, "the body is not an Arrow stream of messages"),
+        (shared_value(b"x" * 100_000, 1000), "the column body has at most 67108864 bytes, got 100000000"),
+        ({"body": pa.array(["x"], pa.string_view()), "queue": ["work"]}, "the type string_view"),
         (messages(10_001), "a chunk has 1 to 10000 rows"),
         ({"body": pa.array([], pa.utf8()), "queue": pa.array([], pa.utf8())}, "a chunk has 1 to 10000 rows"),
     ],
@@ -133,6 +142,17 @@ def test_rows_that_cannot_become_messages_are_refused(own: Broker, rows: Rows, s
     answer = stage(own, rows)
     assert answer.status == 400
     assert said in answer.json()["error"]
+
+
+@pytest.mark.parametrize("rows", [messages(100), shared_value(b"x", 3)], ids=["plain", "dictionary"])
+def test_a_stream_that_is_compressed_is_refused_before_it_is_read(own: Broker, rows: Rows) -> None:
+    for compression in ("zstd", "lz4"):
+        answer = own.request("POST", "/v1/stage/q/0/a", body=arrow(rows, compression))
+        assert (answer.status, answer.json()["error"]) == (
+            400,
+            "the Arrow stream is compressed; send it without compression",
+        )
+    assert stage(own, rows).status == 201
 
 
 def test_what_is_not_arrow_or_not_asked_for_right_is_refused(own: Broker) -> None:

@@ -20,9 +20,14 @@ def test_a_job_with_a_chain_comes_back_as_it_was(form: Format) -> None:
     assert (read.task, tuple(read.then)) == ("resize", then)
 
 
-@pytest.mark.parametrize("body", [b"", b"text", b"[]", b'{"args":{}}', b'{"task":5}', b"\x80"])
+DEEP = b'{"task":"resize","then":[{"task":"a","queue":"b","into":"c","args":{"a":' + b"[" * 5000
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"text", b"[]", b'{"args":{}}', b'{"task":5}', b"\x80", b'{"task":"\xff"}', DEEP]
+)
 def test_what_is_no_job_is_refused(body: bytes) -> None:
-    with pytest.raises(msgspec.MsgspecError):
+    with pytest.raises(msgspec.DecodeError):
         payload.decode(body, as_json=True)
 
 

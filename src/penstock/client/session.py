@@ -64,7 +64,7 @@ class Session:
     def decoded(self, request: Request, reply: Reply, decode: Callable[[bytes], T]) -> T:
         try:
             return decode(reply.answer.body)
-        except msgspec.DecodeError as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise errors.BrokerFailed(
                 f"the answer to {self.transport.describe(request)} is not what the API promises: {error}."
                 " Check that the address is that of a Penstock broker of version 0.2 or later"

@@ -28,6 +28,7 @@ _PAUSE_FIRST_NS = SECOND_NS // 20
 _PAUSE_LONGEST_NS = SECOND_NS
 _IDLE_CONNECTIONS_MAX = 16
 _LATE_SECONDS_MAX = 2.0
+_RETRY_AFTER_SECONDS_MAX = 3600.0
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -296,15 +297,16 @@ def retry_after(answer: Answer) -> float | None:
     if answer.status != 503 or given is None:
         return None
     try:
-        return max(float(given), 0.0)
+        seconds = float(given)
     except ValueError:
-        return 1.0
+        seconds = 1.0
+    return min(max(0.0, seconds), _RETRY_AFTER_SECONDS_MAX)  # In this order it is 0 for what is not a number.
 
 
 def refusal(answer: Answer, asked: str) -> errors.ClientError:
     """The error for an answer that is not a success."""
     try:
         document: dict[str, Any] = msgspec.json.decode(answer.body, type=dict[str, Any])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         document = {"error": answer.body[:200].decode("utf-8", "replace") or "the answer is empty"}
     return errors.refused(answer.status, document, asked, retry_after(answer))

@@ -27,7 +27,7 @@ from penstock.dialects.wire.http import (
     whole_number,
 )
 from penstock.dialects.wire.json_bodies import text_or_base64
-from penstock.dialects.wire.json_bounds import check_keys
+from penstock.dialects.wire.json_bounds import NOT_JSON, check_keys
 from penstock.dialects.wire.kept_headers import decode_headers, encode_headers
 from penstock.dialects.wire.times import nanos_of, rfc3339
 from penstock.errors import ErrorCode, Fault, ProtocolError, Reason
@@ -147,7 +147,7 @@ class Nq:
     def _post(self, request: Request, _: bytes) -> Response | Call:
         try:
             return self._posted(request.body)
-        except (ProtocolError, msgspec.DecodeError, UnicodeError) as error:
+        except (ProtocolError, *NOT_JSON) as error:
             return _bad_request(unreadable(error))
 
     def _posted(self, body: bytes) -> Call:
@@ -190,7 +190,7 @@ class Nq:
         try:
             check_keys(request.body, REQUEST_KEYS_MAX)
             return self._pulled(_decode_pull(request.body))
-        except (ProtocolError, msgspec.DecodeError, UnicodeError) as error:
+        except (ProtocolError, *NOT_JSON) as error:
             return _bad_request(unreadable(error))
 
     def _pulled(self, pull: _Pull) -> Call:

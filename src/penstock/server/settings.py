@@ -97,7 +97,7 @@ def _from_file(file: Path | None) -> _Source:
         return _Source(FILE_NAME, SETTINGS, {})
     try:
         tables = tomllib.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     return _Source(str(path), SETTINGS, _flatten(tables))
 

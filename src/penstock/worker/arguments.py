@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from penstock.worker.errors import TaskError
+from penstock.worker.payload import readable
 
 _SEVERAL = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _REASON = re.compile(r"(?P<reason>.+?) - at `\$\.(?P<argument>[^.\[`]+)(?P<inside>[^`]*)`")
@@ -70,8 +71,9 @@ class Arguments:
             raise TypeError(f"task {self._task}: {error}; arguments are sent as JSON or msgpack") from None
 
     def decode(self, encoded: msgspec.Raw | bytes, *, as_json: bool) -> tuple[list[Any], dict[str, Any]]:
-        """Positional and named arguments for the function. Raises `msgspec.ValidationError`."""
-        values = (self._decode_json if as_json else self._decode_msgpack)(encoded)
+        """Positional and named arguments for the function. Raises `msgspec.DecodeError`."""
+        with readable():
+            values = (self._decode_json if as_json else self._decode_msgpack)(encoded)
         positional: list[Any] = []
         named: dict[str, Any] = {}
         for parameter in self._parameters:

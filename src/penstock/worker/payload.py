@@ -7,6 +7,8 @@ JSON or msgpack, never pickle:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import msgspec
@@ -63,11 +65,21 @@ def is_json(content_type: str | None) -> bool:
 
 
 def decode(body: bytes, *, as_json: bool) -> Payload:
-    """Raises `msgspec.MsgspecError` if this is no job."""
-    payload = _decode_json(body) if as_json else _decode_msgpack(body)
+    """Raises `msgspec.DecodeError` if this is no job."""
+    with readable():
+        payload = _decode_json(body) if as_json else _decode_msgpack(body)
     if not payload.args:
         payload.args = _NO_ARGUMENTS[as_json]
     return payload
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Raises `msgspec.DecodeError` for whatever cannot be decoded."""
+    try:
+        yield
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None
 
 
 def follow_up(then: list[Next], result: str) -> tuple[Next, bytes]:

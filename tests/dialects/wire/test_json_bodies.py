@@ -77,6 +77,11 @@ def test_the_content_type_says_whether_a_body_is_json(content_type: str, yes: bo
     assert says_json(content_type) is yes
 
 
+@pytest.mark.parametrize("body", [b"0e22345678901234567890", b"[0E-99999999999999999999]"])
+def test_a_number_whose_exponent_nobody_can_hold_is_given_as_text(body: bytes) -> None:
+    assert json_of(body, JSON) is None
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(1 << 53), 1 << 53) | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(),

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from penstock.dialects.etzel.codec import explained
 from penstock.dialects.glovebox.codec import decode_bincode, decode_json, label_in
+from penstock.dialects.wire.http import decoded
 from penstock.dialects.wire.json_bounds import check_keys, longer_than
 from penstock.dialects.wire.multipart import split_parts
-from penstock.errors import ProtocolError
+from penstock.errors import Fault, ProtocolError
 
 MEBIBYTE = 1 << 20
 
@@ -162,3 +163,11 @@ def test_a_part_has_at_most_32_headers() -> None:
     assert split_parts(body(32), b"b", 1000)[0][1] == b"hello"
     with pytest.raises(ProtocolError, match="at most 32 headers"):
         split_parts(body(33), b"b", 1000)
+
+
+@pytest.mark.parametrize("body", [b'{"message":' + b"[" * 5000, b"[" * 200_000], ids=["in a field", "alone"])
+def test_json_that_is_nested_too_deeply_is_refused_as_such(body: bytes) -> None:
+    assert longer_than(1000)(body) is False
+    with pytest.raises(ProtocolError, match="the JSON is nested too deeply") as refused:
+        decoded(msgspec.json.decode, body)
+    assert refused.value.fault is Fault.BAD_JSON

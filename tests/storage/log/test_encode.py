@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.errors import DamagedLogError
 from penstock.model.events import Event, Logged, MessageEvent, NameDefined, NameForgotten, Queued, QueuedRun
 from penstock.model.kinds import Kind
 from penstock.storage.log.batch import HAS_DIGEST, HEADER_BYTES, RECORD_BYTES, is_whole, read_header, records_of
@@ -142,3 +143,20 @@ def test_an_event_with_a_field_that_records_do_not_have_is_refused() -> None:
 def test_some_events_of_a_batch_are_found_by_their_indices(written: list[Event], data: st.DataObject) -> None:
     chosen = sorted(data.draw(st.sets(st.integers(0, len(written) - 1))))
     assert list(events_at(*seal(written), chosen)) == [(at, written[at]) for at in chosen]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "problem"),
+    [(0, 99, "unknown event kind 99: written by a newer version, or damaged"), (88, 7, "its records add up to")],
+    ids=["kind", "size of the body"],
+)
+def test_a_record_that_cannot_be_read_is_damage_though_its_checksum_is_right(
+    place: int, value: int, problem: str
+) -> None:
+    header = read_header(data := sealed([logged(1, b"body")])[0])
+    assert header is not None
+    payload = bytearray(data[HEADER_BYTES:])
+    payload[header.heap_bytes + place] = value
+    for read in (events_of(header, bytes(payload)), events_at(header, bytes(payload), [0])):
+        with pytest.raises(DamagedLogError, match=problem):
+            list(read)

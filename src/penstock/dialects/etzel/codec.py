@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import FieldInfo
 
 from penstock.dialects.wire.http import checked_name
+from penstock.dialects.wire.json_bounds import NOT_JSON
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import DELAY_SECONDS_MAX, INT32_MAX, NAME_BYTES_MAX
 from penstock.model.answers import Refused
@@ -63,7 +64,6 @@ decode = msgspec.json.Decoder(EtzelCommand).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 encode = msgspec.json.Encoder().encode
-UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 FIELDS = {
     str(kind.__struct_config__.tag): msgspec.structs.fields(kind) for kind in (Pub, Fet, Ack, Del, Islp, Sub, Auth)
 }
@@ -128,7 +128,7 @@ def explained(frame: bytes) -> bytes:
         for field in expected:
             if not _fits(field, fields):
                 return refusal("BAD_FIELD", field=field.name)
-    except UNREADABLE:
+    except NOT_JSON:
         pass
     return BAD_JSON
 

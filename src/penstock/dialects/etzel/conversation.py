@@ -28,7 +28,6 @@ from penstock.dialects.etzel.codec import (
     SUBSCRIBED,
     TOO_LARGE,
     TOO_MANY,
-    UNREADABLE,
     Auth,
     EtzelCommand,
     Fet,
@@ -44,6 +43,7 @@ from penstock.dialects.etzel.codec import (
     refused,
 )
 from penstock.dialects.wire.conversation import Cancelable, Peer
+from penstock.dialects.wire.json_bounds import NOT_JSON
 from penstock.dialects.wire.order import Gathering
 from penstock.errors import Reason
 from penstock.ids import MessageIds
@@ -167,7 +167,7 @@ class EtzelConversation(Gathering):
         self._asked = number + 1
         try:
             command = decode(frame)
-        except UNREADABLE:
+        except NOT_JSON:
             self._answer(number, BAD_JSON if binary else explained(frame))
             return
         kind = type(command)

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from penstock.dialects.glovebox.bincode import Reader, pack_bytes, pack_u32, pack_u64
+from penstock.dialects.wire.json_bounds import NOT_JSON
 from penstock.errors import ProtocolError
 from penstock.limits import BLOCK_SECONDS_MAX, BODY_BYTES_MAX, INT32_MAX, NOTIFY_MAX, UINT32_MAX, WORK_SECONDS_MAX
 
@@ -85,7 +86,7 @@ class Create(Struct, tag_field="type", tag="create", forbid_unknown_fields=True,
 
 Request = Post | Fetch | Finish | Pop | Create
 
-MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, ProtocolError)
+MALFORMED = (*NOT_JSON, ProtocolError)
 """What `decode_json` and `decode_bincode` raise."""
 
 decode_json: Callable[[bytes], Request] = msgspec.json.Decoder(Request).decode

@@ -12,6 +12,7 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import Struct
 
+from penstock.dialects.wire.json_bounds import NOT_JSON
 from penstock.errors import ErrorCode, EventsRemovedError, Fault, PenstockError, ProtocolError, RequestError
 from penstock.limits import BATCH_MESSAGES_MAX, NAME_BYTES_MAX
 from penstock.model.access import EVERYTHING, Access, Need
@@ -154,7 +155,7 @@ def decoded(decode: Callable[[bytes], _Document], body: bytes) -> _Document:
     """The document in a body. Raises `ProtocolError` for a body that `decode` cannot read."""
     try:
         return decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except NOT_JSON as error:
         raise unreadable(error) from None
 
 
@@ -162,6 +163,8 @@ def unreadable(error: Exception) -> ProtocolError:
     """What is wrong with a body that cannot be decoded."""
     if isinstance(error, ProtocolError):
         return error
+    if isinstance(error, RecursionError):
+        return ProtocolError("the JSON is nested too deeply", Fault.BAD_JSON)
     text = str(error)
     fault = Fault.BAD_REQUEST if isinstance(error, msgspec.ValidationError) else Fault.BAD_JSON
     return ProtocolError("the body is empty or ends too early; expected JSON" if text == _TRUNCATED else text, fault)

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode, b64encode
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any, Literal
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
+from penstock.dialects.wire.json_bounds import NOT_JSON
 from penstock.errors import ProtocolError
 
 _encode = msgspec.json.Encoder().encode
@@ -71,9 +72,10 @@ def json_of(body: bytes, content_type: str) -> bytes | None:
         if compact.startswith(b'"'):
             return None
         again = _encode(_decode(compact))
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        is_kept = compact == again or _keeps_all(compact, again)
+    except (*NOT_JSON, InvalidOperation):  # The last one is for an exponent such as that of 0e9999999999999999999.
         return None
-    return compact if (compact == again or _keeps_all(compact, again)) and _are_exact(compact) else None
+    return compact if is_kept and _are_exact(compact) else None
 
 
 @lru_cache(maxsize=4096)

@@ -15,6 +15,9 @@ from msgspec import UNSET, Raw, UnsetType
 
 from penstock.errors import ProtocolError
 
+NOT_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What a JSON decoder raises. The last one is for values that are nested too deeply."""
+
 _HARMLESS_BYTES = 32 << 10  # A list of no more than this is decoded in a few milliseconds, whatever is in it.
 
 # A string, or a key with the colon after it. Outside of strings there are no quotes.
@@ -36,7 +39,7 @@ def longer_than(most: int) -> Callable[[bytes], bool]:
             decode(body)
         except msgspec.ValidationError:
             return True
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except NOT_JSON:
             pass  # Whoever decodes it says what is wrong.
         return False
 

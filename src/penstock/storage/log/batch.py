@@ -115,6 +115,8 @@ def read_header(data: bytes) -> Header | None:
     _, number, _, *facts = _HEADER.unpack_from(data)
     if number != FORMAT:
         raise DamagedLogError(f"the log has format {number}; this version reads format {FORMAT}")
+    if (facts[0] | facts[1]) >> 63:
+        return None  # Nobody wrote so much. Readers count in signed numbers.
     return Header(*facts[:-1])
 
 

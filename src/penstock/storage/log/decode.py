@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.errors import DamagedLogError
 from penstock.model.events import (
     EVENTS,
     RUNS,
@@ -63,21 +64,47 @@ def events_of(header: Header, payload: bytes) -> Iterator[tuple[Event, Position]
     """The events of a batch, with the positions of their extents."""
     at = 0
     heap_position = header.base_position + HEADER_BYTES
-    for record in RECORD.iter_unpack(memoryview(payload)[header.heap_bytes :]):
-        end = at + record[_BODY_BYTES] + record[_KEY_BYTES] + record[_HEADERS_BYTES]
-        if record[_FLAGS] & HAS_DIGEST:
-            end += DIGEST_BYTES
-        yield _DECODERS[record[_KIND]](record, payload[at:end]), heap_position + at
-        at = end
+    try:
+        for record in RECORD.iter_unpack(memoryview(payload)[header.heap_bytes :]):
+            end = at + record[_BODY_BYTES] + record[_KEY_BYTES] + record[_HEADERS_BYTES]
+            if record[_FLAGS] & HAS_DIGEST:
+                end += DIGEST_BYTES
+            yield _DECODERS[record[_KIND]](record, payload[at:end]), heap_position + at
+            at = end
+    except _UNREADABLE as error:
+        raise _damaged(header, error) from None
+    _check_heap(header, at)
 
 
 def events_at(header: Header, payload: bytes, indices: Sequence[int]) -> Iterator[tuple[int, Event]]:
     """Some events of a batch, each with its index."""
     records = records_of(header, payload)
     bounds = extent_bounds(records).tolist()
-    for at in indices:
-        record = records[at].item()
-        yield at, _DECODERS[record[_KIND]](record, payload[bounds[at] : bounds[at + 1]])
+    _check_heap(header, bounds[-1])
+    try:
+        for at in indices:
+            record = records[at].item()
+            yield at, _DECODERS[record[_KIND]](record, payload[bounds[at] : bounds[at + 1]])
+    except _UNREADABLE as error:
+        raise _damaged(header, error) from None
+
+
+_UNREADABLE = (KeyError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def _damaged(header: Header, error: Exception) -> DamagedLogError:
+    """For a record that this version cannot read, though its checksum is right."""
+    events = f"one of the events {header.base_offset} to {header.end.offset - 1}"
+    problem = f"unknown event kind {error}" if isinstance(error, KeyError) else str(error)
+    return DamagedLogError(f"{events} cannot be read: {problem}: written by a newer version, or damaged")
+
+
+def _check_heap(header: Header, end: int) -> None:
+    if end != header.heap_bytes:
+        raise DamagedLogError(
+            f"the heap of the events {header.base_offset} to {header.end.offset - 1} has {header.heap_bytes} bytes,"
+            f" but its records add up to {end}"
+        )
 
 
 def _decoder_of(event: type[Event]) -> _Decoder:

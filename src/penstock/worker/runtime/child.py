@@ -52,7 +52,7 @@ def _perform(task: Any, order: frames.Order, link: socket.socket) -> Outcome:
     Job(order.id, order.task, order.queue, order.attempt, order.created, report).enter()
     try:
         args, kwargs = task.arguments.decode(order.args, as_json=order.as_json)
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:
         return Outcome("invalid", error=str(error))
     try:
         return returned(task.name, task.function(*args, **kwargs))

@@ -38,7 +38,7 @@ class Execution:
         as_json = payload.is_json(message.content_type)
         try:
             call = payload.decode(message.body, as_json=as_json)
-        except msgspec.MsgspecError as error:
+        except msgspec.DecodeError as error:
             return _begun(held, Outcome("invalid", error=f"this is no job: {error}"))
         task = self._app.tasks.get(call.task)
         if task is None:
@@ -76,7 +76,7 @@ class Execution:
             return await self._children.run(order, self._reports.add, timer.start)
         try:
             args, kwargs = task.arguments.decode(call.args, as_json=as_json)
-        except msgspec.ValidationError as error:
+        except msgspec.DecodeError as error:
             return Outcome("invalid", error=f"the arguments of {task.name} do not fit: {error}")
         timer.start()
         if task.is_async:

@@ -20,12 +20,13 @@ def check_arrow() -> None:
         raise ProtocolError(Fault.NO_ARROW.sentence, Fault.NO_ARROW) from None
 
 
-def staged_rows(data: bytes) -> StagedRows:
-    """The rows of an Arrow stream. Raises `ProtocolError` if it cannot be read."""
+def staged_rows(data: bytes, *, trusted: bool = True) -> StagedRows:
+    """The rows of an Arrow stream. Raises `ProtocolError` if it cannot be read. Not `trusted`: it comes from a
+    client, and was not checked before."""
     check_arrow()
     from penstock.dialects.native.spark.staged_rows import StagedRows
 
-    return StagedRows(data)
+    return StagedRows(data, trusted=trusted)
 
 
 def claimed_rows(deliveries: list[Delivery], ids: MessageIds) -> bytes:

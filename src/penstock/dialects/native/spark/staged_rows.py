@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from functools import cached_property, lru_cache
 from itertools import pairwise, repeat
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from penstock import limits
 from penstock.dialects.native.queue_document import checked_topic
+from penstock.dialects.native.spark.arrow_bounds import check_stream, check_table
 from penstock.dialects.wire import http
 from penstock.dialects.wire.header_values import checked_media_type
 from penstock.dialects.wire.kept_headers import encode_headers
@@ -37,9 +39,10 @@ TYPES: dict[str, Any] = {
 class StagedRows:
     """The rows of an Arrow stream. Each is a message with a queue, or with topics joined by line feeds."""
 
-    def __init__(self, data: bytes) -> None:
-        """Raises `ProtocolError` for bytes that cannot be read. `check` looks at the rows."""
-        self._columns = _read(data)
+    def __init__(self, data: bytes, *, trusted: bool = True) -> None:
+        """Raises `ProtocolError` for bytes that cannot be read. `check` looks at the rows. Not `trusted`: bounds are
+        checked before anything is decoded."""
+        self._columns = _read(data, trusted)
         self.count = len(self._columns["body"])
 
     @cached_property
@@ -57,8 +60,6 @@ class StagedRows:
     def check(self) -> None:
         """Raises `ProtocolError` for rows that cannot become messages."""
         columns = self._columns
-        if not 1 <= self.count <= limits.STAGED_CHUNK_ROWS_MAX:
-            raise ProtocolError(f"a chunk has 1 to {limits.STAGED_CHUNK_ROWS_MAX} rows, got {self.count}")
         if columns["body"].null_count:
             raise ProtocolError("a row has no body")
         self._check_targets()
@@ -129,7 +130,8 @@ class StagedRows:
     def _bodies(self, start: int, end: int) -> list[bytes]:
         bodies = self._columns["body"]
         _, bounds, data = bodies.buffers()
-        offsets = np.frombuffer(bounds, dtype=np.int32)[bodies.offset + start : bodies.offset + end + 1].tolist()
+        counted = np.frombuffer(bounds, np.int32, count=bodies.offset + end + 1)  # The buffer may be longer.
+        offsets = counted[bodies.offset + start :].tolist()
         whole = memoryview(data)[offsets[0] : offsets[-1]].tobytes() if data is not None else b""
         first = offsets[0]
         return [whole[low - first : high - first] for low, high in pairwise(offsets)]
@@ -157,18 +159,23 @@ class StagedRows:
         ]
 
 
-def _read(data: bytes) -> dict[str, pa.Array]:
+def _read(data: bytes, trusted: bool) -> dict[str, pa.Array]:
     try:
+        if not trusted:
+            check_stream(data)
         with pa.ipc.open_stream(pa.py_buffer(data)) as stream:
-            table = stream.read_all().combine_chunks()
+            table = stream.read_all()
         table.validate(full=True)
+        if not trusted:
+            check_table(table)
+        table = table.combine_chunks()
         unknown = [name for name in table.column_names if name not in TYPES]
         if unknown or len(set(table.column_names)) < table.num_columns:
             raise ProtocolError(f"unknown column {', '.join(unknown)}; the columns are {', '.join(TYPES)}")
         if "body" not in table.column_names:
             raise ProtocolError("the column body is missing")
         return {name: _plain(table.column(name), TYPES[name]) for name in table.column_names}
-    except (pa.ArrowException, OSError, ValueError) as error:
+    except (pa.ArrowException, OSError, ValueError, struct.error) as error:
         raise ProtocolError(f"the body is not an Arrow stream of messages: {error}") from None
 
 

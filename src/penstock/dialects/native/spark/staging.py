@@ -68,7 +68,7 @@ class Staging:
     def _stage(self, request: http.Request, query: str, batch: int) -> http.Call:
         part = http.checked_name(unquote_to_bytes(http.segments_of(request.target)[4]), "the name of a part")
         chunk = number(parameters(request, "chunk"), "chunk", 0, limits.STAGED_CHUNKS_MAX, 0)
-        rows = staged_rows(request.body)
+        rows = staged_rows(request.body, trusted=False)
         rows.check()
         return http.Call(
             StageRows(
