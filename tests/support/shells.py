@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 
 from penstock.dialects.wire.conversation import Peer
@@ -14,6 +15,8 @@ from penstock.server.shells.exchanges import Route
 
 
 class NoSocket:
+    family = socket.AF_INET
+
     def setsockopt(self, *_: object) -> None: ...
 
 

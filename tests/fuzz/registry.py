@@ -1,0 +1,10 @@
+"""Every fuzz target, by its name: one for each decoder that sees bytes of strangers."""
+
+from __future__ import annotations
+
+from tests.fuzz.target import Target
+from tests.fuzz.targets import brokers, clients, documents, storage, wire
+
+TARGETS: dict[str, Target] = {
+    target.name: target for module in (wire, documents, storage, clients, brokers) for target in module.TARGETS
+}
