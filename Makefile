@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup java run test check bench torture lock clean
+.PHONY: help setup java run test check bench torture fuzz lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -55,6 +55,9 @@ bench: setup ## Run the benchmarks
 
 torture: setup java ## Kill the broker 700 times under load, and workers and Spark jobs 30 times; about 55 minutes
 	@TORTURE=long $(BIN)/python -m pytest tests/torture tests/pipeline -m torture --timeout=14400
+
+fuzz: setup ## Look for bytes that break a decoder, a minute for each; guided by coverage if atheris is installed
+	@$(BIN)/python -m tests.fuzz all --seconds 60
 
 lock: ## Pin every dependency anew in requirements.lock and requirements-dev.lock
 	@tool=$$(mktemp -d)

@@ -135,7 +135,7 @@ def _house() -> House:
 async def _http(data: bytes) -> None:
     """The bytes of a connection."""
     house = _house()
-    await house.feed(house.broker.http._connect(), data)
+    await house.feed(house.broker.http.connect(), data)
 
 
 async def _request(data: bytes) -> None:
@@ -148,7 +148,7 @@ async def _request(data: bytes) -> None:
     ]
     whole = b"\r\n".join([first, b"Host: localhost", *fields, b"Content-Length: %d" % len(body), b"", body])
     house = _house()
-    written = await house.feed(house.broker.http._connect(), whole)
+    written = await house.feed(house.broker.http.connect(), whole)
     assert written.startswith(b"HTTP/1.1") or not written
 
 
@@ -158,7 +158,7 @@ async def _frames_of(path: bytes, data: bytes) -> None:
         b"GET %b HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: %b\r\nSec-WebSocket-Version: 13\r\n\r\n" % (path, KEY.encode())
     )
-    written = await house.feed(house.broker.http._connect(), upgrade, data)
+    written = await house.feed(house.broker.http.connect(), upgrade, data)
     assert written.startswith(b"HTTP/1.1 101")
 
 
@@ -186,7 +186,7 @@ async def _etzel_frames(data: bytes) -> None:
 
 async def _lines(data: bytes) -> None:
     house = _house()
-    await house.feed(house.broker.lines._connect(), data)
+    await house.feed(house.broker.lines.connect(), data)
 
 
 # ── Seeds: what the conformance transcripts send ──────────────────────────────────────────────────────────────
