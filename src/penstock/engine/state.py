@@ -55,6 +55,11 @@ class EngineState:
 
     # ── Views ─────────────────────────────────────────────────────────────────────────────────────────────
 
+    def has_had(self, place: Place) -> bool:
+        """Whether there is or was a message at this place, in a queue that exists."""
+        queue = self.queues.get(place[0])
+        return queue is not None and place[1] <= queue.last_sequence
+
     def queue(self, name: str) -> Queue | None:
         number = self.numbers.get(name)
         return None if number is None else self.queues[number]

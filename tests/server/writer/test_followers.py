@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from penstock.engine.engine import Engine
 from penstock.model.answers import Done, Receipt
 from penstock.model.commands import (
     CreateQueue,
@@ -20,6 +21,7 @@ from penstock.model.kinds import Kind
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Stage
 from penstock.server.writer.loop import Loop
+from penstock.storage.memory import MemoryLog
 from tests.support.live_loop import ask, live, settled
 
 HELLO = NewMessage(b"hello")
@@ -98,3 +100,41 @@ async def test_whoever_stops_following_is_told_nothing_more(loop: Loop) -> None:
     await settled(loop)
     assert not told
     assert not loop.executor.followers.by_place
+
+
+async def recovered_with(loop: Loop, messages: int) -> Loop:
+    """What is left of a log: the queue and so many messages."""
+    recovered = Loop(Engine(), MemoryLog(), loop.executor._clock, loop.commit._scheduler)
+    await ask(recovered, CreateQueue("work", QueueSettings()))
+    for _ in range(messages):
+        await ask(recovered, Publish("work", [HELLO]))
+    return recovered
+
+
+@live
+async def test_a_message_that_is_lost_with_the_end_of_the_log_is_not_confused_with_the_next_one(loop: Loop) -> None:
+    told: list[Kind] = []
+    await published(loop, tell=told.append)
+    recovered = await recovered_with(loop, messages=0)
+    loop.fail(OSError("no disk"))
+    loop.revive(recovered.engine, recovered.log)
+    assert told == [Kind.DELETED]
+    (receipt,) = await ask(loop, Publish("work", [HELLO]))
+    assert receipt.sequence == 1
+    await ask(loop, Fetch("work"))
+    assert told == [Kind.DELETED]
+
+
+@live
+async def test_a_message_whose_last_event_is_lost_with_the_end_of_the_log_is_followed_on(loop: Loop) -> None:
+    told: list[Kind] = []
+    receipt = await published(loop, tell=told.append)
+    recovered = await recovered_with(loop, messages=1)
+    finish = Finish(receipt.queue, receipt.sequence)
+    loop.submit(finish, lambda _: None)
+    loop.decide_collected()
+    loop.fail(OSError("no disk"))
+    loop.revive(recovered.engine, recovered.log)
+    assert told == []
+    await ask(loop, finish)
+    assert told == [Kind.SUCCEEDED]

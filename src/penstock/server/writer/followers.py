@@ -8,7 +8,7 @@ from penstock.model.answers import Refused
 from penstock.model.events import Event, MessageEvent, MessageRun, QueueRemoved
 from penstock.model.happening import Happening, happening, happening_in
 from penstock.model.kinds import ENDS, Kind, kinds_where
-from penstock.model.values import Place
+from penstock.model.values import Nanos, Place
 
 # What readers of the Event Log see, and what changes when a message is visible. The rest is housekeeping.
 _REPORTED = kinds_where(lambda row: row.letters or "visible_at" in row.stores)
@@ -29,8 +29,12 @@ class Follower:
         self._followers.remove(self)
 
     def durable(self, happening: Happening | Refused) -> None:
-        """An event is durable; or never will be, and is not reported."""
-        if self.report and not isinstance(happening, Refused):
+        """An event is durable; or never will be: it is not reported, and the message goes on."""
+        if self.report is None:
+            return
+        if isinstance(happening, Refused):
+            self._followers.keep(self)
+        else:
             self.report(happening)
 
 
@@ -52,6 +56,18 @@ class Followers:
             followers.remove(follower)
             if not followers:
                 del self.by_place[follower.place]
+
+    def keep(self, follower: Follower) -> None:
+        """Follow on: what was the last event of the message is lost with the end of the log."""
+        followers = self.by_place.setdefault(follower.place, [])
+        if follower not in followers:
+            followers.append(follower)
+
+    def end_lost(self, exists: Callable[[Place], bool], time: Nanos) -> None:
+        """End following messages that are lost with the end of the log: others will have their places."""
+        for place in [place for place in self.by_place if not exists(place)]:
+            for follower in self.by_place.pop(place):
+                follower.durable(Happening(Kind.DELETED, time))
 
     def concerned(self, event: Event, origins: Mapping[Place, Place]) -> Iterator[Concerned]:
         """The followers of the message of an event; after its last event they are removed. `origins`: where messages

@@ -202,6 +202,7 @@ class Loop:
         assert self.failure
         self.executor.engine, self.commit.log, self.commit.failure = engine, log, None
         self.executor.recent.clear()
+        self.executor.followers.end_lost(engine.has_had, engine.time)
         self._deadline.set(engine.next_deadline)
         for queue in self.waiters.workers.watches:
             self.waiters.workers.wake(queue)  # A message may be ready there that did not wake them.
