@@ -28,6 +28,7 @@ from penstock.model.commands import (
     Pull,
     Purge,
     Release,
+    Search,
     UpdateQueue,
 )
 from penstock.model.settings import QueueSettings, RedrivePolicy
@@ -76,7 +77,7 @@ class Client:
         # Nearly always the safe way; a client that does not ask for it is promised nothing.
         stage = self.random.choices([Stage.SYNC, Stage.WRITE, Stage.READY], [90, 5, 5])[0]
         self.request = self.world.ask(
-            self, command, Stage.SYNC if isinstance(command, Fetch | Pull | PublishOnce) else stage
+            self, command, Stage.SYNC if isinstance(command, Fetch | Pull | PublishOnce | Search) else stage
         )
 
     def choose(self) -> Command:

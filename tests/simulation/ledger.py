@@ -16,6 +16,7 @@ from penstock.model.commands import Fetch
 from penstock.model.events import (
     Damaged,
     DeadLettered,
+    Declined,
     Deleted,
     Delivered,
     Event,
@@ -24,18 +25,21 @@ from penstock.model.events import (
     Fetched,
     HandedOver,
     HandedToReceiver,
+    Invalidated,
     Logged,
     MessageEvent,
     NameDefined,
     NameForgotten,
     QueueChanged,
     QueueCreated,
+    Queued,
     QueueRemoved,
     ReceiverMoved,
     Rescheduled,
     ResultStored,
     Retried,
     Succeeded,
+    Unchanged,
 )
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
@@ -96,6 +100,13 @@ class Ledger:
         self.results_logged: set[tuple[str, str, int]] = set()
         self.rotten: set[int] = set()  # Batches that were damaged on the disk, by their positions.
         self.once: set[bytes] = set()  # Bodies published with an idempotency key.
+        self.newest: dict[tuple[str, bytes], Place] = {}  # The newest version, by object and key.
+        self.pushed = 0  # Messages that a pusher settled with another outcome than success.
+        self.moved: set[Place] = set()  # Where messages were moved to.
+        self.unchanged: dict[Place, bytes] = {}  # The content of messages that were not queued.
+        self._batches: dict[Place, int] = {}  # The batch that holds the body of a message.
+        self._session_places: dict[int, Place] = {}  # Of posts in sessions, by label.
+        self._session_deliveries: set[tuple[int, bytes]] = set()  # Sequence and body.
         self._batches_read = 0
 
     # The history
@@ -129,8 +140,26 @@ class Ledger:
                 if event.body.startswith(b"once "):
                     promise(event.body not in self.once, f"stored twice with one idempotency key: {event.body!r}")
                     self.once.add(event.body)
-                sender = self.names[event.sender]
+                self._note_version(event, place)
+                self._batches[place] = batch
+                sender = self.names.get(event.sender, "")
                 self.alive[place] = Life(place, event.body, event.expires_at, batch=batch, sender=sender)
+            case Queued():
+                place = self._next_place(event.queue, event.sequence)
+                origin = event.to_queue, event.to_sequence
+                body, sender = self.bodies[origin], self.names.get(event.sender, "")
+                self.bodies[place], self._batches[place] = body, self._batches[origin]
+                self.alive[place] = Life(place, body, event.expires_at, batch=self._batches[origin], sender=sender)
+            case Unchanged():
+                place = self._next_place(event.queue, event.sequence)
+                equal = event.to_queue, event.to_sequence
+                newest = self.newest.get((self.names[event.object], event.key))
+                promise(newest == equal, f"unchanged, and not as the newest version {newest}: {event}")
+                self.unchanged[place] = self.bodies[equal]
+            case Invalidated() | Declined():
+                life = self._done_with(event)
+                self.pushed += 1
+                promise(life.id in self.finish_asked, f"settled, but nobody asked: {event}")
             case Fetched():
                 life = self._free(event)
                 life.leased_until, life.receives = event.visible_at, life.receives + 1
@@ -167,7 +196,9 @@ class Ledger:
                 del self.alive[event.queue, event.sequence]
                 life.leased_until = event.visible_at if event.fetched else 0
                 life.expires_at, life.receives = event.expires_at, 0
-                self.alive[self._next_place(event.to_queue, event.to_sequence)] = life
+                place = self._next_place(event.to_queue, event.to_sequence)
+                self.moved.add(place)
+                self.alive[place] = life
             case Expired():
                 life = self.alive.pop((event.queue, event.sequence))
                 promise(event.time >= life.expires_at, f"expired before its time: {event}")
@@ -200,7 +231,17 @@ class Ledger:
             case _:
                 pass
 
-    def _done_with(self, event: HandedOver | Succeeded | Failed) -> Life:
+    def _note_version(self, event: Logged, place: Place) -> None:
+        if event.body.startswith(b"session "):
+            self._session_places[int(event.body.split()[1])] = place
+        if event.key:
+            about = self.names[event.object], event.key
+            newest = self.newest.get(about)
+            changed = newest is None or self.bodies[newest] != event.body
+            promise(changed, f"queued, and as the newest version {newest}: {event}")
+            self.newest[about] = place
+
+    def _done_with(self, event: HandedOver | Succeeded | Failed | Invalidated | Declined) -> Life:
         life = self.alive[event.queue, event.sequence]
         promise(not life.kept, f"done with twice: {event}")
         if self.settings[event.queue].keep == "all":
@@ -212,6 +253,7 @@ class Ledger:
 
     def _delivery(self, event: MessageEvent, life: Life) -> tuple[str, str, int, bytes]:
         names = self.queue_names[event.queue], self.names.get(event.consumer, "")
+        self._session_deliveries.add((life.id[1], life.body))
         return (*names, event.sequence, life.body)
 
     def _received(self, event: Delivered | HandedToReceiver) -> None:
@@ -261,6 +303,25 @@ class Ledger:
         promise(place in self.bodies, f"acknowledged before it was on the disk: {place}")
         promise(self.bodies[place] == body, f"acknowledged, but something else is on the disk: {place}")
         self.acknowledged.add(place)
+
+    def acknowledge_version(self, published: Published, body: bytes) -> None:
+        place = (published.queue, published.sequence)
+        if published.state == "Q":
+            self.acknowledge(published, body)
+        else:
+            promise(self.unchanged.get(place) == body, f"answered as unchanged, and not so on the disk: {place}")
+
+    def held_in(self, queue: str) -> set[Place]:
+        return {place for place in self.alive if self.queue_names[place[0]] == queue}
+
+    def was_logged(self, place: Place) -> bool:
+        return place in self.bodies or place in self.moved
+
+    def was_delivered(self, sequence: int, body: bytes) -> bool:
+        return (sequence, body) in self._session_deliveries
+
+    def place_of(self, label: int) -> Place | None:
+        return self._session_places.get(label)
 
     def finish(self, place: Place) -> None:
         promise(place in self.successes, f"its finish was answered before it was on the disk: {place}")

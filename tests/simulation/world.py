@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from random import Random
 
+from penstock.dialects.glovebox.protocol import Glovebox
 from penstock.engine.engine import Engine
 from penstock.engine.name_sweep import NameSweep
 from penstock.errors import Reason
@@ -18,22 +19,28 @@ from penstock.model.commands import (
     CreateQueue,
     Fetch,
     Finish,
+    FinishMany,
     ForgetNames,
     Publish,
     PublishOnce,
+    PublishTopics,
     Pull,
     Purge,
     Release,
+    Settle,
 )
 from penstock.model.values import Nanos, Stage
+from penstock.server.config import GloveboxConfig
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.waiters import Waiter
 from penstock.storage.faulty import Faults, FaultyLog, rot
 from penstock.storage.memory import MemorySnapshot
 from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher, Receiver, Retrier
+from tests.simulation.guests import THINGS, WATCH, Keeper, Pusher, Searcher, SessionClient
 from tests.simulation.ledger import BrokenPromiseError, Ledger, promise
 from tests.simulation.scheduler import TIMER_LATE_NS_MAX, ProcessScheduler, VirtualTime
 
+_SESSIONS = GloveboxConfig(session_seconds=2)
 START_NS = 1_700_000_000 * SECOND_NS
 DEADLINE_LATE_NS_MAX = 2 * TIMER_LATE_NS_MAX
 TRACE_LINES_MAX = 60
@@ -63,7 +70,7 @@ class World:
         self.trace: list[tuple[Nanos, str]] = []
         self.open: dict[int, Request] = {}  # Asked, and not yet answered.
         self.run = 0
-        self.crashes = self.failures = self.answers = self.rotten = 0
+        self.crashes = self.failures = self.answers = self.rotten = self.searches = 0
         self._request_numbers = count(1)
         self._disk: list[bytes] = []
         self._snapshot: MemorySnapshot | None = None
@@ -77,11 +84,14 @@ class World:
         )
         self._crash_odds = self.random.choice([0, 0.0005, 0.002])
         self._rot_max = self.random.choice([0, 1, 20])  # Batches that are damaged with each crash.
+        self.sessions: list[SessionClient] = []
         self._start()
-        for settings in QUEUES.items():
+        for settings in [*QUEUES.items(), ("things", THINGS), ("watch", WATCH)]:
             self.loop.submit(CreateQueue(*settings), lambda _: None)
         people: list[type[Client]] = [Publisher] * 5 + [Retrier] * 2 + [Consumer] * 8 + [Receiver] * 3 + [Janitor]
+        people += [Keeper, Pusher, Pusher, Searcher]
         self.clients = [person(self, f"{person.__name__} {number}") for number, person in enumerate(people)]
+        self.sessions += [SessionClient(self, f"Session {number}") for number in range(2)]
 
     # The broker's life
 
@@ -92,7 +102,8 @@ class World:
         self.loop = Loop(engine, self.log, self.time, self.process)
         self.loop.on_failure = self._failed
         self.loop.on_commit.append(self._committed)
-        self._note(f"started, run {self.run}, offset {self.log.end.offset}")
+        self.glovebox = Glovebox(_SESSIONS, self.loop.waiting, lambda: self.random.getrandbits(40))
+        self.note(f"started, run {self.run}, offset {self.log.end.offset}")
 
     def _recover(self) -> tuple[Engine, FaultyLog]:
         log = FaultyLog(self.process.disk_after, self.random, self._faults, self._disk, self._snapshot)
@@ -110,7 +121,7 @@ class World:
         return engine, log
 
     def _crash(self) -> None:
-        self._note("crash")
+        self.note("crash")
         self.crashes += 1
         self.process.alive = False
         self.log.crash()
@@ -119,6 +130,8 @@ class World:
         for request in list(self.open.values()):
             del self.open[request.number]
             request.client.answered(request, None)
+        for session in self.sessions:
+            session.crashed()
 
     def _rot(self) -> None:
         """While the power is off, bits of old batches may flip."""
@@ -126,13 +139,15 @@ class World:
             assert self._snapshot is not None
             position = rot(self._disk, self._snapshot.facts.offset, self.random)
             if position is not None:
-                self._note(f"the batch at {position} rots")
+                self.note(f"the batch at {position} rots")
                 self.rotten += 1
                 self.ledger.rotten.add(position)
 
     def _failed(self, error: BaseException) -> None:
-        self._note(f"failed: {error}")
+        self.note(f"failed: {error}")
         self.failures += 1
+        for session in self.sessions:
+            session.failed()
         promise(not self.open, f"not told of the failure: {list(self.open.values())}")
         self.process.after(SECOND_NS // 4, self._revive)
 
@@ -140,7 +155,7 @@ class World:
         self.log.abandon()
         engine, self.log = self._recover()
         self.loop.revive(engine, self.log)
-        self._note(f"revived, offset {self.log.end.offset}")
+        self.note(f"revived, offset {self.log.end.offset}")
 
     def _committed(self) -> None:
         """Snapshots count once everything in them is durable."""
@@ -168,16 +183,23 @@ class World:
     def ask(self, client: Client, command: Command, stage: Stage) -> Request:
         request = Request(next(self._request_numbers), client, command, stage, self.run)
         self.open[request.number] = request
-        self._note(f"#{request.number} {client.name} asks {command} at {stage.name}")
-        self._remember(command)
+        self.note(f"#{request.number} {client.name} asks {command} at {stage.name}")
+        self.remember(command)
         request.waiter = self.loop.submit(command, lambda answer: self._answer(request, answer), stage)
         if request.waiter is None:
             request.offset = self.log.appended.offset
         return request
 
-    def _remember(self, command: Command) -> None:
+    def remember(self, command: Command) -> None:
+        """What somebody asks for may happen."""
         match command:
             case Finish():
+                self.ledger.finish_asked.add((command.queue, command.sequence))
+            case FinishMany():
+                self.ledger.finish_asked.update((each.queue, each.sequence) for each in command.finishes)
+            case Settle(outcome="retry"):
+                self.ledger.release_asked.add((command.queue, command.sequence))
+            case Settle():
                 self.ledger.finish_asked.add((command.queue, command.sequence))
             case Release():
                 self.ledger.release_asked.add((command.queue, command.sequence))
@@ -197,7 +219,7 @@ class World:
             return False
         request.waiter.cancel()
         del self.open[request.number]
-        self._note(f"#{request.number} hung up")
+        self.note(f"#{request.number} hung up")
         return True
 
     def _answer(self, request: Request, answer: Answer) -> None:
@@ -208,7 +230,7 @@ class World:
         self.time.after(0, lambda: request.client.answered(request, answer))
 
     def _check(self, request: Request, answer: Answer) -> None:
-        self._note(f"#{request.number} is answered {answer}")
+        self.note(f"#{request.number} is answered {answer}")
         promise(request.run == self.run, f"answered by a broker that is dead: {request}")
         promise(request.number in self.open, f"answered twice: {request}")
         del self.open[request.number]
@@ -243,6 +265,13 @@ class World:
             for each, message in zip(published, command.publish.messages, strict=True):
                 assert isinstance(each, Published)
                 self.ledger.acknowledge(each, message.body)
+        elif isinstance(command, PublishTopics) and isinstance(answer, Sequence):
+            for each, message in zip(answer, command.messages, strict=True):
+                assert isinstance(each, Published)
+                self.ledger.acknowledge_version(each, message.body)
+        elif isinstance(command, Settle) and isinstance(answer, Done):
+            if command.outcome == "success":
+                self.ledger.finish((command.queue, command.sequence))
         elif isinstance(command, Finish) and isinstance(answer, Done):
             self.ledger.finish((command.queue, command.sequence))
         elif isinstance(command, Fetch) and isinstance(answer, Sequence):
@@ -308,6 +337,8 @@ class World:
         promise(self.loop.waiters.count == 0, "somebody is still counted as waiting")
         self.ledger.read(self._disk)
         self.ledger.check(self.loop.engine)
+        for session in self.sessions:
+            session.check()
         self._drain()
 
     def _drain(self) -> None:
@@ -330,9 +361,12 @@ class World:
             self._step()
         promise(immortal <= drained <= expected, f"left behind: {immortal - drained}, too much: {drained - expected}")
 
+    def read_disk(self) -> None:
+        self.ledger.read(self._disk)
+
     # When it goes wrong
 
-    def _note(self, what: str) -> None:
+    def note(self, what: str) -> None:
         self.trace.append((self.time.now, what))
         if len(self.trace) > 4 * TRACE_LINES_MAX:
             del self.trace[: 2 * TRACE_LINES_MAX]

@@ -27,6 +27,7 @@ def test_notices_follow_the_life_of_a_message(life: tuple[str, ...]) -> None:
         ("sync", "assign", "finish", "retry"),
         ("sync", "assign", "drop", "assign"),
         ("sync", "sync"),
+        ("refused", "assign"),
     ],
 )
 def test_notices_that_no_life_has_violate_the_rule(life: tuple[str, ...]) -> None:

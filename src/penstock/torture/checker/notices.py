@@ -12,14 +12,15 @@ LATE_SECONDS = 30.0  # A notice of a finish comes in this time.
 SWEEP_SECONDS = 5.0
 FOLLOWED_MAX = 20_000  # The oldest are forgotten.
 AFTER = {
-    "": {"sync"},
+    "": {"sync", "refused"},
     "sync": {"assign", "finish", "drop"},
     "assign": {"retry", "finish", "drop"},
     "retry": {"assign", "finish", "drop"},  # A worker may finish a message after its lease.
     "finish": set(),
     "drop": set(),
+    "refused": set(),  # An error instead: the message was not stored.
 }
-LAST = {"finish", "drop"}
+LAST = {"finish", "drop", "refused"}
 
 
 @dataclass(slots=True)

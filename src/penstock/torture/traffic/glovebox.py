@@ -109,7 +109,8 @@ class Follower:
         await socket.send(about | {"message": body_of(name)})
 
     def _hear(self, answer: Any) -> None:
-        notice = _check(answer, "notice")["notice"]
+        refused = answer["type"] == "error" and answer["code"] == "Unavailable"
+        notice = "refused" if refused else _check(answer, "notice")["notice"]
         name = f"{self._by}.{answer['label']}"
         if notice == "sync":
             self._record(Stored(self._stage.now, name, self._by))
