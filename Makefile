@@ -53,8 +53,8 @@ check: setup ## Format, lint, types and import contracts
 bench: setup ## Run the benchmarks
 	@$(BIN)/python -m bench
 
-torture: setup java ## Kill the broker 700 times under load, and workers and Spark jobs 30 times; about 55 minutes
-	@TORTURE=long $(BIN)/python -m pytest tests/torture tests/pipeline -m torture --timeout=14400
+torture: setup java ## Kill brokers 2,700 times under load, live 10,000 simulated lives, spoil every bit of a log; about 2 hours
+	@TORTURE=long $(BIN)/python -m pytest tests/torture tests/simulation tests/pipeline -m torture --timeout=14400
 
 fuzz: setup ## Look for bytes that break a decoder, a minute for each; guided by coverage if atheris is installed
 	@$(BIN)/python -m tests.fuzz all --seconds 60

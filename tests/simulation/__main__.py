@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import get_context
 
 from tests.simulation.world import SimulationError, World, simulate
 
@@ -46,7 +47,7 @@ def lives(seeds: range, steps: int, processes: int) -> Iterator[tuple[str, dict[
     if processes == 1:
         yield from map(partial(live, steps=steps), seeds)
         return
-    with ProcessPoolExecutor(processes) as pool:
+    with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
         try:
             yield from pool.map(partial(live, steps=steps), seeds, chunksize=10)
         finally:
