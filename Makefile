@@ -4,14 +4,14 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup java run test check bench torture fuzz lock clean
+.PHONY: help setup java run test check bench torture fuzz advisories sbom lock clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Build .venv for development from requirements-dev.lock; quick when nothing changed
 	@PYTHON=$(PYTHON) scripts/setup dev
@@ -44,11 +44,12 @@ run: java ## Start a broker on ./data, and the pipeline that fills ./lake
 test: setup java ## Run every test; shows progress, and the output of a part only if it fails
 	@exec $(BIN)/python -m tests
 
-check: setup ## Format, lint, types and import contracts
+check: setup ## Format, lint, types, import contracts, and advisories about pinned packages
 	@$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python scripts/audit.py
 
 bench: setup ## Run the benchmarks
 	@$(BIN)/python -m bench
@@ -59,7 +60,19 @@ torture: setup java ## Kill brokers 2,700 times under load, live 10,000 simulate
 fuzz: setup ## Look for bytes that break a decoder, a minute for each; guided by coverage if atheris is installed
 	@$(BIN)/python -m tests.fuzz all --seconds 60
 
-lock: ## Pin every dependency anew in requirements.lock and requirements-dev.lock
+advisories: setup ## Renew security/advisories.json: make advisories DATABASE=checkout-of-the-PyPA-advisory-database
+	@$(BIN)/python scripts/audit.py --refresh "$${DATABASE:?give the folder that has vulns/: make advisories DATABASE=...}"
+
+sbom: setup ## Write the bill of materials of requirements.lock to security/sbom.cdx.json
+	@tool=$$(mktemp -d)
+	trap 'rm -rf "$$tool"' EXIT
+	$(PYTHON) -m venv "$$tool"
+	"$$tool/bin/pip" install --quiet --disable-pip-version-check cyclonedx-bom==7.5.0
+	PYTHONWARNINGS=ignore "$$tool/bin/cyclonedx-py" requirements requirements.lock --pyproject pyproject.toml \
+		--output-reproducible --spec-version 1.6 --output-file "$$tool/sbom.json"
+	$(BIN)/python scripts/audit.py --sbom "$$tool/sbom.json"
+
+lock: ## Pin every dependency anew in requirements.lock and requirements-dev.lock; then make sbom
 	@tool=$$(mktemp -d)
 	trap 'rm -rf "$$tool"' EXIT
 	$(PYTHON) -m venv "$$tool"
