@@ -86,7 +86,7 @@ def is_affected(version: Version, advisory: dict[str, Any]) -> bool:
 
 
 def write_advisories(path: Path, database: Path, pins: Pins) -> None:
-    """Only facts about our packages are kept: ids and versions. The newest change to any advisory says how old they are."""
+    """Keep ids and versions of what is about our packages. The newest change to any advisory dates all of them."""
     documents = [document for name in sorted(pins) for document in _documents(database / "vulns" / name)]
     files = (database / "vulns").rglob("*.yaml")
     newest = max(re.findall(r'^modified: "?([0-9-]{10})', "\n".join(file.read_text() for file in files), re.M))
