@@ -192,6 +192,10 @@ class HistoryError(PenstockError):
     and says how to rebuild it."""
 
 
+class BackupError(PenstockError):
+    """A backup cannot be made, checked or restored. The command ends; an earlier backup stays as it was."""
+
+
 class EventsRemovedError(PenstockError):
     """Events that were asked for are past the Event Log's retention. The reader ends, or continues with what is
     left."""

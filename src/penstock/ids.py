@@ -29,19 +29,20 @@ def is_uuid(text: bytes) -> bool:
 class MessageIds:
     """Makes and reads the ids of one shard."""
 
-    def __init__(self, key: bytes, shard: int = 0) -> None:
+    def __init__(self, key: bytes, shard: int = 0, salt: str = "") -> None:
+        """`salt` tells logs apart that share a key, because one was restored from a backup of the other."""
         assert len(key) == ID_KEY_BYTES
         assert 0 <= shard <= SHARD_MAX
         self.shard = shard
         self._keyed = blake2b(key=key, digest_size=64)
-        self.log_id = self._log_id()
+        self.log_id = self._log_id(salt)
         self._eight = lru_cache(maxsize=4096)(self._make_eight)
         self._start = lru_cache(maxsize=1024)(self._make_start)
 
-    def _log_id(self) -> str:
+    def _log_id(self, salt: str) -> str:
         """Tells the log of these messages from any other, and nothing of the key. No place has 24 bytes."""
         hashed = self._keyed.copy()
-        hashed.update(b"the identity of this log")
+        hashed.update(b"the identity of this log" + salt.encode())
         return hashed.hexdigest()[:16]
 
     def make(self, queue: int, sequence: int) -> bytes:

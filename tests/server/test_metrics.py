@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import platform
 from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from penstock.server.config import Config, FileName, HttpConfig, LinesConfig, Lo
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics, metrics_table
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.services.assembly import assemble
+from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
 from penstock.server.shells.exchanges import Route
@@ -32,6 +34,7 @@ from penstock.server.shells.http import HttpServer
 from penstock.server.shells.lines import LineServer
 from penstock.server.shells.turns import Turns
 from penstock.server.tls import Tls
+from penstock.storage.directory import Identity
 from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.snapshot import snapshot_path
@@ -280,8 +283,11 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
         etzel = Etzel(MessageIds(bytes(ID_KEY_BYTES)), QueueSettings())
         metrics.parts.append(LineServer(loop, LinesConfig(), etzel.converse, refusal))
         snapshots = Snapshots(loop, LogConfig())
-        metrics.parts += [snapshots, HistoryWrites(loop, ObjectHistory(log.directory.history))]
-        metrics.parts += assemble(loop, Config(), lambda: MessageIds(bytes(ID_KEY_BYTES)), Turns())
+        history = HistoryWrites(loop, ObjectHistory(log.directory.history))
+        identity = Identity(1, 0, bytes(ID_KEY_BYTES).hex())
+        backups = partial(Backups, directory=log.directory, identity=identity, history=history)
+        metrics.parts += [snapshots, history]
+        metrics.parts += assemble(loop, Config(), identity.message_ids, Turns(), backups)
         await ask(loop, CreateQueue("orders", QueueSettings()))
         await snapshots.stop()
         return to_the_end(metrics.scrape()).decode()

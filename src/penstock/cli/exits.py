@@ -77,7 +77,7 @@ def code_of(error: PenstockError) -> Exit:
         return Exit.IN_USE
     if isinstance(error, TimeoutError):
         return Exit.TIMED_OUT
-    return _by_status(getattr(error, "status", None))
+    return exit_of_status(getattr(error, "status", None))
 
 
 def sentence_of(error: PenstockError) -> str:
@@ -86,7 +86,7 @@ def sentence_of(error: PenstockError) -> str:
     return f"{_REQUEST.sub('', str(error))}; {remedy}" if remedy else str(error)
 
 
-def _by_status(status: int | None) -> Exit:
+def exit_of_status(status: int | None) -> Exit:
     """`None`: it is not an error of the client. 0: the broker did not answer."""
     if status is None:
         return Exit.FAILED

@@ -10,11 +10,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from penstock.cli.exits import CommandError, Exit
+
+if TYPE_CHECKING:
+    from penstock.storage.backup.making import Progress
 
 Watch = Annotated[
     float | None,
@@ -169,14 +172,30 @@ def ask(question: str, yes: bool) -> None:
 @contextmanager
 def progress(what: str, total: float | None, unit: str) -> Iterator[Callable[[float], None]]:
     """A bar on a terminal; nothing elsewhere. What it yields is called with how far it has come."""
+    with _bar(what, total, unit) as update:
+        yield lambda done: update(completed=done)
+
+
+@contextmanager
+def counting(what: str) -> Iterator[Progress]:
+    """A bar for bytes whose number is known only later."""
+    from penstock.storage.backup.making import Progress
+
+    with _bar(what, None, "bytes") as update:
+        yield Progress(lambda total: update(total=total), lambda size: update(advance=size))
+
+
+@contextmanager
+def _bar(what: str, total: float | None, unit: str) -> Iterator[Callable[..., None]]:
     if not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda **_: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
 
     amount = DownloadColumn() if unit == "bytes" else MofNCompleteColumn()
     columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
         task = bars.add_task(what, total=total)
-        yield lambda done: bars.update(task, completed=done)
+        yield lambda **change: bars.update(task, **change)

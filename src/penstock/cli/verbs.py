@@ -53,7 +53,9 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "tls": Verb("tls", "Make a certificate to try TLS with, and look at certificates."),
         "config": Verb("config", "Show and write the profiles of this command line."),
         "completion": Verb("completion", "Print the completion script of a shell."),
-        "log": Verb("log", "Inspect and verify a data directory."),
+        "log": Verb("log", "Inspect, verify and repair a data directory."),
+        "backup": Verb("backup", "Copy everything that a broker has stored, while it serves."),
+        "restore": Verb("restore", "Make a data directory from a backup."),
     },
 }
 VERBS = {name: verb for verbs in SECTIONS.values() for name, verb in verbs.items()}

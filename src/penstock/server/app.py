@@ -10,6 +10,7 @@ from functools import partial
 from penstock.dialects.etzel.conversation import Etzel
 from penstock.dialects.glovebox.protocol import Glovebox
 from penstock.dialects.mqs import Mqs
+from penstock.dialects.native.backup import Backup
 from penstock.dialects.native.channels import Channels
 from penstock.dialects.native.consume import Consuming
 from penstock.dialects.native.event_log import EventLog
@@ -92,8 +93,9 @@ class Application:
             **nq.routes,
             **glovebox.routes,
             **Queues(counted(writer.submit_as)).routes,
-            **EventLog(services.event_streams, later, ids).routes,
+            **EventLog(services.event_streams, later, ids, identity.lineage).routes,
             **Objects(ids).routes,
+            **Backup(services.backups, later).routes,
             **search.routes,
             **schedules.routes,
             **waiting.routes,
@@ -202,8 +204,7 @@ def _soon(callback: Callable[[], None]) -> None:
 
 
 def ids_of(identity: Identity) -> MessageIds:
-    """A new reader and writer of ids. Each remembers its latest ids, so users do not share one."""
-    return MessageIds(bytes.fromhex(identity.id_key), identity.shard)
+    return identity.message_ids()
 
 
 def _handle(handler: Callable[[http.Request, bytes], Result], segment: bytes, request: http.Request) -> Result:

@@ -28,6 +28,7 @@ from penstock.server.metrics import Metrics
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.recovery import Recovered, recover
 from penstock.server.services.assembly import assemble
+from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
 from penstock.server.shells.http import HttpServer
@@ -108,9 +109,12 @@ class Broker:
         turns, unread = Turns(lambda: not self.loop.idle), Unread(config.unread_bytes_max)
         self.loop.on_commit.append(turns.after_commit)
         self.quotas = Quotas(config.quota, lambda name: self.loop.engine.queue(name) is not None)
-        self.services = assemble(self.loop, config, partial(ids_of, identity), turns)
         self.history_writes = HistoryWrites(self.loop, recovered.history)
-        self.snapshots = Snapshots(self.loop, config.log, self.history_writes)
+        backups = partial(Backups, directory=self.directory, identity=identity, history=self.history_writes)
+        self.services = assemble(self.loop, config, partial(ids_of, identity), turns, backups)
+        self.snapshots = Snapshots(
+            self.loop, config.log, self.history_writes, is_pinned=lambda: self.services.backups.pinned
+        )
         self.identities = Identities(config.auth.tokens)
         application = Application(config, identity, self.loop, self.metrics, self.services, self.identities)
         self.http = HttpServer(application, config.http, turns, unread, self.quotas)

@@ -80,6 +80,7 @@ FAMILIES = (
     Family("penstock_quota_accounts", "gauge", "Identities and addresses whose use is counted for quotas."),
     Family("penstock_event_readers", "gauge", "Readers of the Event Log, including downloads of raw ranges."),
     Family("penstock_event_bytes_total", "counter", "Bytes sent to readers of the Event Log since the start."),
+    Family("penstock_backup_bytes_total", "counter", "Bytes sent to backups since the start."),
     Family("penstock_push_channels", "gauge", "Channels with push, by the state of their circuit.", ("circuit",)),
     Family("penstock_push_connections", "gauge", "Open connections to push endpoints."),
     Family("penstock_push_in_flight", "gauge", "Messages being pushed."),

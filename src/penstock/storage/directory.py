@@ -19,16 +19,41 @@ from typing import BinaryIO
 import msgspec
 
 from penstock.errors import DataDirectoryError, InUseError
-from penstock.ids import ID_KEY_BYTES
+from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.limits import SHARD_MAX
 
 DIRECTORY_FORMAT = 1
 
 
-class Identity(msgspec.Struct):
+class Ancestor(msgspec.Struct, frozen=True):
+    """A log that this one continues: both are the same up to an offset."""
+
+    log: str
+    end: int
+    salt: str  # Makes the identity of the log that continues it.
+
+
+class Identity(msgspec.Struct, omit_defaults=True):
     format: int
     shard: int
     id_key: str  # Hexadecimal.
+    ancestors: list[Ancestor] = []  # The nearest is last. The directory was restored from their backups.
+
+    def message_ids(self) -> MessageIds:
+        """A new reader and writer of ids. Each remembers its latest ids, so users do not share one."""
+        salt = self.ancestors[-1].salt if self.ancestors else ""
+        return MessageIds(bytes.fromhex(self.id_key), self.shard, salt)
+
+    @property
+    def lineage(self) -> list[tuple[str, int]]:
+        """The logs that this one continues, each with the offset up to which both are the same."""
+        return [(each.log, each.end) for each in self.ancestors]
+
+    def successor(self, end: int) -> Identity:
+        """The identity of a copy whose log is the same up to an offset: message ids stay valid, but it is another
+        log, because both may go on."""
+        ancestor = Ancestor(self.message_ids().log_id, end, secrets.token_hex(8))
+        return msgspec.structs.replace(self, ancestors=[*self.ancestors, ancestor])
 
     def check(self) -> None:
         """Raises `ValueError` for values that no broker writes."""

@@ -16,7 +16,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from penstock.errors import EventsLostError, OptionError
 from penstock.pipeline.source.options import parse_options
 from penstock.pipeline.source.stream import EventStreamReader
+from penstock.storage.backup.making import make_backup
+from penstock.storage.backup.restoring import restore_backup
 from tests.pipeline.conftest import url_of
+from tests.support.backups import source_of
 from tests.support.broker import Broker, StartBroker
 from tests.support.event_history import make_queue, publish
 from tests.support.lakes import FilledLake
@@ -194,12 +197,30 @@ def test_a_stream_begins_where_it_is_told(data: Path) -> None:
 
 
 def test_a_checkpoint_of_another_log_is_refused(data: Path) -> None:
-    with pytest.raises(EventsLostError, match="is this another log"):
+    with pytest.raises(EventsLostError, match="this is another log, or it was restored"):
         reader(data, failOnDataLoss=False).latestOffset({"0": 5000}, ReadAllAvailable())
     with pytest.raises(EventsLostError, match="past the end of the log"):
         reader(data).partitions({"0": 0}, {"0": 5000})
     with pytest.raises(EventsLostError, match="the checkpoint belongs to shard 7"):
         reader(data).latestOffset({"7": 0}, ReadAllAvailable())
+
+
+def test_a_restored_log_continues_a_checkpoint_only_from_before_the_backup(data: Path, tmp_path: Path) -> None:
+    with source_of(data) as source:
+        make_backup(tmp_path / "backup", source)
+    make_log(data, messages(101, 10))
+    restore_backup(tmp_path / "backup", tmp_path / "restored")
+    make_log(tmp_path / "restored", messages(101, 20))  # Other events with the same offsets.
+    restored = reader(tmp_path / "restored")
+    latest = restored.latestOffset({"0": 103}, ReadAllAvailable())
+    assert (latest["0"], set(latest)) == (123, {"0", "log"})
+    assert restored.latestOffset(latest, ReadAllAvailable()) == latest
+    with pytest.raises(
+        EventsLostError, match=r"restored from a backup that ends at offset 103, but .* read up to 113"
+    ):
+        restored.latestOffset({"0": 113}, ReadAllAvailable())
+    with pytest.raises(EventsLostError, match="ends at offset 0"):
+        reader(data).latestOffset(latest, ReadAllAvailable())
 
 
 def test_a_stream_has_no_end(data: Path) -> None:

@@ -213,6 +213,24 @@ def test_damage_does_not_keep_other_messages_from_being_carried_forward(
     asyncio.run(story())
 
 
+def test_nothing_is_removed_while_the_log_is_pinned(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop, pinned = a_loop(log), True
+        keeper = Snapshots(loop, FORGETFUL, is_pinned=lambda: pinned)
+        keeper.start()
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await snapshots(loop, keeper, 4)
+        await keeper.idle.wait()
+        assert log.segments[0].base_offset == 0
+        pinned = False
+        await snapshots(loop, keeper, 1)
+        await keeper.idle.wait()
+        assert log.segments[0].base_offset > 0
+        await keeper.close()
+
+    asyncio.run(story())
+
+
 def test_results_are_carried_forward_like_messages(log: SegmentLog) -> None:
     async def story() -> None:
         loop = a_loop(log)

@@ -28,6 +28,8 @@
 | /v1/events | GET | event_log |
 | /v1/log | GET | event_log |
 | /v1/log/batches | GET | event_log |
+| /v1/backup | GET | backup |
+| /v1/backup/<part> | GET | backup |
 | /v1/objects/<object>/<key> | GET | objects |
 | /v1/stage/<query> | GET | spark.staging |
 | /v1/stage/<query>/<batch> | DELETE | spark.staging |

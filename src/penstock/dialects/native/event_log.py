@@ -97,8 +97,13 @@ class EventLogReader(Protocol):
 class EventLog:
     """Requests in, queries out; streams and descriptions in, responses out."""
 
-    def __init__(self, reader: EventLogReader, later: http.Later, ids: MessageIds) -> None:
+    def __init__(
+        self, reader: EventLogReader, later: http.Later, ids: MessageIds, ancestors: Sequence[tuple[str, int]] = ()
+    ) -> None:
+        """`ancestors`: the logs that this one was restored from, each with the offset up to which both are the
+        same."""
         self._reader = reader
+        self._ancestors = [{"log": log, "end": end} for log, end in ancestors]
         self._later = later
         self._ids = ids
         self.routes: http.Routes = {
@@ -156,6 +161,7 @@ class EventLog:
         parts = [{"first": first, "created": rfc3339_nanos(created).decode()} for first, created in log.parts]
         document = {
             "log": self._ids.log_id,
+            "ancestors": self._ancestors,
             "shard": self._ids.shard,
             "format": log.format,
             "earliest": log.earliest,

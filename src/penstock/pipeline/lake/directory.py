@@ -117,7 +117,10 @@ class Lake:
             write_durably(path, msgspec.json.encode(Origin(LAKE_FORMAT, log.id, log.shard)) + b"\n")
         origin = self.origin_of_any_format()  # An older one is upgraded later.
         if (origin.log, origin.shard) != (log.id, log.shard):
+            continued = log.same_until(origin.log)
+            since = f"; the second continues the first from offset {continued}, by a restore" if continued else ""
             raise LakeError(
-                f"{self.path} is the lake of another log ({origin.log}, not {log.id}): choose another directory"
+                f"{self.path} is the lake of another log ({origin.log}, not {log.id}{since}):"
+                " choose another directory"
             )
         return origin

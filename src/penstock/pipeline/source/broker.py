@@ -24,7 +24,8 @@ class BrokerLog:
 
     def extent(self) -> Extent:
         log = self._describe()
-        return Extent(log["log"], log["shard"], log["earliest"], log["end"], log["bytes"])
+        ancestors = tuple((each["log"], each["end"]) for each in log.get("ancestors", ()))
+        return Extent(log["log"], log["shard"], log["earliest"], log["end"], log["bytes"], ancestors)
 
     def names(self) -> NameTable:
         return self._names  # `extent` has fetched them.

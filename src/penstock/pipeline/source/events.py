@@ -127,8 +127,16 @@ class RangeReader:
     def _check(self, start: int, extent: Extent) -> int:
         """The first offset to read, at or after `start`. Raises `EventsLostError`."""
         if start > extent.end:
-            raise EventsLostError(f"offset {start} is past the end of the log ({extent.end}): is this another log?")
+            raise EventsLostError(f"offset {start} {past_end(extent)}")
         return start if start >= extent.earliest else self._skip(start, extent.earliest)
+
+
+def past_end(extent: Extent) -> str:
+    """Why an offset cannot be read that is past the end of the log."""
+    return (
+        f"is past the end of the log ({extent.end}): this is another log, or it was restored from an older backup."
+        " Start with a new checkpoint, or restore the log that the checkpoint was made with"
+    )
 
 
 class EventReader(RangeReader, DataSourceReader):

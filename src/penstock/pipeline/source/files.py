@@ -8,7 +8,6 @@ import msgspec
 
 from penstock.engine.names import StoredNames
 from penstock.errors import DamagedLogError, DataDirectoryError, EventsLostError, EventsRemovedError
-from penstock.ids import MessageIds
 from penstock.model.values import Nanos
 from penstock.pipeline.source.log import Batches, Extent, NameTable
 from penstock.storage.directory import DataDirectory
@@ -25,7 +24,8 @@ class FileLog:
     def __init__(self, path: Path) -> None:
         self._directory = DataDirectory(path)
         identity = self._directory.read_identity()
-        self._ids = MessageIds(bytes.fromhex(identity.id_key), identity.shard)
+        self._ids = identity.message_ids()
+        self._ancestors = tuple(identity.lineage)
         self._files = LogFiles(self._directory)
         self._names = NameTable({}, {})
         self._named_to = 0  # The position up to which the log was searched for names.
@@ -33,9 +33,8 @@ class FileLog:
     def extent(self) -> Extent:
         view = self._files.view()
         first = view.earliest()
-        return Extent(
-            self._ids.log_id, self._ids.shard, first.offset, view.end.offset, view.end.position - first.position
-        )
+        size = view.end.position - first.position
+        return Extent(self._ids.log_id, self._ids.shard, first.offset, view.end.offset, size, self._ancestors)
 
     def offset_at(self, moment: Nanos) -> int:
         return self._files.view().offset_at(moment)

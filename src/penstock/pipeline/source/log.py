@@ -19,6 +19,18 @@ class Extent(NamedTuple):
     earliest: int
     end: int
     bytes: int
+    ancestors: tuple[tuple[str, int], ...] = ()  # Logs that it was restored from: both are the same up to an offset.
+
+    def same_until(self, log: str | None) -> int | None:
+        """The offset up to which another log and this one are the same; None if they are one log. Absent: a log that
+        was never restored."""
+        ancestors = [name for name, _ in self.ancestors]
+        if log == self.id or (log is None and not ancestors):
+            return None
+        if log is not None and log not in ancestors:
+            return 0
+        since = ancestors.index(log) if log is not None else 0
+        return min(end for _, end in self.ancestors[since:])
 
 
 class NameTable(NamedTuple):

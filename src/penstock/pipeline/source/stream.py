@@ -1,4 +1,6 @@
-"""Reads the events of a log as a stream. Its offset is `{"<shard>": offset}`: the first event not read yet."""
+"""Reads the events of a log as a stream. Its offset is `{"<shard>": offset}`: the first event not read yet. For a log
+that was restored from a backup it also has `"log"`, the id of the log, because offsets of both may differ.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +18,11 @@ from pyspark.sql.streaming.datasource import (
 from penstock.errors import EventsLostError, EventsRemovedError, OptionError
 from penstock.model.kinds import LETTERS
 from penstock.pipeline.causes import plainly
-from penstock.pipeline.source.events import EventRange, RangeReader
+from penstock.pipeline.source.events import EventRange, RangeReader, past_end
 from penstock.pipeline.source.log import Extent
 from penstock.pipeline.source.options import Options
+
+Offset = dict[str, int | str]
 
 _LETTERS_MAX = max(map(len, LETTERS.values()))  # Per record.
 
@@ -35,9 +39,9 @@ class EventStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         self._waiting_since: float | None = None  # When a batch that is too small was first seen.
 
     @plainly
-    def initialOffset(self) -> dict[str, int]:
+    def initialOffset(self) -> Offset:
         extent = self._log.extent()
-        return {str(extent.shard): self._check(self._offset(self._options.start, extent), extent)}
+        return _offset_at(self._check(self._offset(self._options.start, extent), extent), extent)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.events_max is not None:
@@ -51,21 +55,21 @@ class EventStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         self._target = self._log.extent().end
 
     @plainly
-    def reportLatestOffset(self) -> dict[str, int]:
+    def reportLatestOffset(self) -> Offset:
         extent = self._log.extent()
-        return {str(extent.shard): extent.end}
+        return _offset_at(extent.end, extent)
 
     @plainly
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         extent = self._log.extent()
         first = _offset_of(start, extent)
         begin = self._check(first, extent)
         end = extent.end if self._target is None else min(extent.end, self._target)
         if self._waits(end - begin):
-            return {str(extent.shard): first}
+            return _offset_at(first, extent)
         if not isinstance(limit, ReadAllAvailable):
             end = self._limited(begin, end)
-        return {str(extent.shard): max(first, end)}
+        return _offset_at(max(first, end), extent)
 
     def _waits(self, records: int) -> bool:
         """Whether to wait for more events: there are too few for a batch, and they have not waited long."""
@@ -92,15 +96,13 @@ class EventStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
             return self._limited(self._skip(begin, error.earliest), end)
 
     @plainly
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[EventRange]:
+    def partitions(self, start: Offset, end: Offset) -> list[EventRange]:
         extent = self._log.extent()
         first, last = _offset_of(start, extent), _offset_of(end, extent)
         if first >= last:
             return []
         if last > extent.end:
-            raise EventsLostError(
-                f"offset {last} of the checkpoint is past the end of the log ({extent.end}): is this another log?"
-            )
+            raise EventsLostError(f"offset {last} of the checkpoint {past_end(extent)}")
         return self._divide(self._check(first, extent), last, extent)
 
     def stop(self) -> None:
@@ -108,10 +110,24 @@ class EventStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
             self._log.close()
 
 
-def _offset_of(offsets: dict[str, int], extent: Extent) -> int:
+def _offset_at(offset: int, extent: Extent) -> Offset:
+    return {str(extent.shard): offset} | ({"log": extent.id} if extent.ancestors else {})
+
+
+def _offset_of(offsets: Offset, extent: Extent) -> int:
+    """The offset in a checkpoint. Raises `EventsLostError` if the checkpoint is one of another log."""
     try:
-        return offsets[str(extent.shard)]
+        offset = int(offsets[str(extent.shard)])
     except KeyError:
         raise EventsLostError(
             f"the checkpoint belongs to shard {', '.join(offsets)}, but this is shard {extent.shard}"
         ) from None
+    log = offsets.get("log")
+    end = extent.same_until(None if log is None else str(log))
+    if end is not None and offset > end:
+        raise EventsLostError(
+            f"the log was restored from a backup that ends at offset {end}, but the checkpoint has read up to"
+            f" {offset}: events that the query has processed do not exist any more. Restore the checkpoint and the"
+            " output of the query from before the backup, or start with a new checkpoint"
+        )
+    return offset

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from penstock.ids import MessageIds
 from penstock.server.config import Config
+from penstock.server.services.backups import Backups
 from penstock.server.services.damage import DamagedMessages
 from penstock.server.services.event_streams import EventStreams
 from penstock.server.services.log_reads import LogReads
@@ -40,10 +41,17 @@ class Services(NamedTuple):
     waits: Waits
     traces: MessageTraces
     event_streams: EventStreams
+    backups: Backups
     log_reads: LogReads
 
 
-def assemble(writer: ServicePort, config: Config, ids: Callable[[], MessageIds], turns: Turns) -> Services:
+def assemble(
+    writer: ServicePort,
+    config: Config,
+    ids: Callable[[], MessageIds],
+    turns: Turns,
+    backups: Callable[[ServicePort, LogReads], Backups],
+) -> Services:
     reads = LogReads(writer)
     searches = Searches(writer, reads, turns)
     traces = MessageTraces(writer, reads)
@@ -59,5 +67,6 @@ def assemble(writer: ServicePort, config: Config, ids: Callable[[], MessageIds],
         waits=Waits(writer, traces),
         traces=traces,
         event_streams=EventStreams(writer, reads, ids(), config.events),
+        backups=backups(writer, reads),
         log_reads=reads,
     )

@@ -8,16 +8,13 @@ log waits at its end for the next commit.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Iterable, Iterator
-from contextlib import aclosing, closing, contextmanager
-from contextvars import copy_context
+from contextlib import closing, contextmanager
 from functools import partial
 
 from penstock.dialects.native.event_log import EventQuery, From, LogDescription, LogRange, RangeQuery
 from penstock.dialects.native.event_text import EventWriter
-from penstock.dialects.wire.http import Sink
-from penstock.errors import DamagedLogError, EventsRemovedError, Fault, RequestError
+from penstock.errors import Fault, RequestError
 from penstock.ids import MessageIds
 from penstock.limits import FOLLOW_SECONDS, PIECE_BYTES
 from penstock.model.access import Access
@@ -30,11 +27,10 @@ from penstock.server.services.contract import Service, accepted
 from penstock.server.services.event_encoders import Encoder, TextEncoder, TextOf
 from penstock.server.services.event_reader import EventReader
 from penstock.server.services.log_reads import LogReads
+from penstock.server.services.pieces import PieceSource
 from penstock.server.writer.port import ServicePort
 from penstock.storage.log.batch import FORMAT, Point
 from penstock.storage.log.view import Cursor, View
-
-logger = logging.getLogger(__name__)
 
 _RAW_PIECE_BYTES = 4 * PIECE_BYTES
 
@@ -59,21 +55,21 @@ class EventStreams(Service):
 
     # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def events(self, query: EventQuery) -> EventSource:
+    async def events(self, query: EventQuery) -> PieceSource:
         begin_bill("replay_seconds_per_minute", pauses=True)
         with self._admitted():
             view = self.reads.view()
             reader = await self.reads.in_thread(partial(self._open_events, query, view))
             if query.follow:
                 return FollowedSource(self, reader)
-            return EventSource(self, _all_events(self, reader, view))
+            return PieceSource(self, _all_events(self, reader, view))
 
     async def batches(self, query: RangeQuery) -> LogRange:
         begin_bill("replay_seconds_per_minute", pauses=True)
         with self._admitted():
             view = self.reads.view()
             start, end = await self.reads.in_thread(partial(_bounds, query, view))
-            source = EventSource(self, _raw(self, view, Cursor(start.position), end.position))
+            source = PieceSource(self, _raw(self, view, Cursor(start.position), end.position))
             return LogRange(start.offset, end.offset, view.end.offset, end.position - start.position, source)
 
     async def describe(self, names_from: int) -> LogDescription:
@@ -200,49 +196,12 @@ async def _all_events(streams: EventStreams, reader: EventReader, view: View) ->
         yield await in_thread(reader.end)
 
 
-class EventSource:
-    """Feeds a stream from a generator: one piece each time the client has taken the last one."""
-
-    def __init__(self, streams: EventStreams, pieces: AsyncGenerator[bytes, None]) -> None:
-        self._streams = streams
-        self._pieces = pieces
-        self._asked = asyncio.Event()
-        self._context = copy_context()  # With the bill of the request that asked for it.
-        self._task: asyncio.Task[None] | None = None
-
-    def pull(self, sink: Sink) -> None:
-        self._asked.set()
-        if self._task is None:
-            self._task = asyncio.create_task(self._feed(sink), context=self._context)
-
-    def finish(self) -> None:
-        """Nothing to do: it ends by itself."""
-
-    def close(self) -> None:
-        self._streams.open -= 1
-        if self._task:
-            self._task.cancel()
-
-    async def _feed(self, sink: Sink) -> None:
-        try:
-            async with aclosing(self._pieces) as pieces:
-                async for piece in pieces:
-                    self._asked.clear()
-                    self._streams.bytes_sent += len(piece)
-                    sink.give(piece)
-                    await self._asked.wait()
-        except Exception as error:
-            _log_failure(error)
-            sink.fail()
-        else:
-            sink.end()
-
-
-class FollowedSource(EventSource):
+class FollowedSource(PieceSource):
     """Feeds the events of a reader as long as the client is connected."""
 
     def __init__(self, streams: EventStreams, reader: EventReader) -> None:
         super().__init__(streams, self._follow(reader))
+        self._streams = streams
         self._news = asyncio.Event()  # Set by a commit, or when it is time to end.
         self._ending = asyncio.Event()
 
@@ -280,12 +239,3 @@ class FollowedSource(EventSource):
         finally:
             waiting.discard(self._news)
         return True
-
-
-def _log_failure(error: Exception) -> None:
-    if isinstance(error, EventsRemovedError):
-        logger.info("reader_overtaken", extra={"earliest": error.earliest})
-    elif isinstance(error, DamagedLogError):
-        logger.error("reader_failed", extra={"reason": str(error)})
-    else:
-        logger.error("reader_failed", exc_info=error)

@@ -17,7 +17,7 @@ import signal
 import time
 import traceback
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple, NoReturn
@@ -68,9 +68,17 @@ class _Report(msgspec.Struct):
 
 
 class Snapshots(Service):
-    def __init__(self, writer: ServicePort, settings: LogConfig, history: HistoryWrites | None = None) -> None:
-        """Without `history`, snapshots contain the Object History too."""
+    def __init__(
+        self,
+        writer: ServicePort,
+        settings: LogConfig,
+        history: HistoryWrites | None = None,
+        is_pinned: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Without `history`, snapshots contain the Object History too. While the log `is_pinned`, nothing of it is
+        removed."""
         super().__init__(writer)
+        self._is_pinned = is_pinned
         self._settings = settings
         self._history = history
         self._failed_at: Position | None = None  # Where the log ended when the last snapshot failed.
@@ -194,6 +202,8 @@ class Snapshots(Service):
         ] + [False]  # The newest part is being written.
 
     def _reclaim(self, plan: _Plan, alive: list[int]) -> None:
+        if self._is_pinned():
+            return  # The next snapshot finds the same parts.
         for part, count, expendable in zip(plan.parts, alive, plan.expendable, strict=False):
             if expendable and not count:
                 self.writer.log.remove(part)

@@ -123,8 +123,16 @@ def is_unborn(path: Path) -> bool:
 
 
 def open_segment(path: Path) -> Segment:
+    segment = read_segment(path)
+    if path.name != segment_path(path.parent, segment.base_offset).name:
+        raise DamagedLogError(f"{path}: its header has another first offset ({segment.base_offset}) than its name")
+    return segment
+
+
+def read_segment(path: Path) -> Segment:
+    """What the header of a segment says, whatever the name of the file is."""
     with path.open("rb") as file:
-        data = file.read(SEGMENT_HEADER_BYTES)
+        data = readable(file, 0, SEGMENT_HEADER_BYTES)
     if not is_segment_header(data):
         raise DamagedHeaderError(
             f"{path}: the segment header is damaged: events {path.stem.lstrip('0') or '0'} and later"
@@ -132,8 +140,6 @@ def open_segment(path: Path) -> Segment:
     _, number, shard, base_offset, base_position, created, _ = _SEGMENT_HEADER.unpack(data)
     if number != SEGMENT_FORMAT:
         raise DamagedLogError(f"{path} has format {number}; this version reads format {SEGMENT_FORMAT}")
-    if path.name != segment_path(path.parent, base_offset).name:
-        raise DamagedLogError(f"{path}: its header has another first offset ({base_offset}) than its name")
     return Segment(path, shard, base_offset, base_position, created)
 
 

@@ -1,0 +1,78 @@
+"""Backups in the native API: what there is to copy, and its bytes (`docs/backup.md`).
+
+The service behind `BackupReader` reads them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from penstock.dialects.native.parameters import Given, number, parameters
+from penstock.dialects.wire import http
+from penstock.errors import ProtocolError
+from penstock.model.access import EVERY_NAME, Need, Verb
+
+_EVERYTHING: Need = ((Verb.ADMIN,), EVERY_NAME)
+_NUMBER_MAX = (1 << 63) - 1
+_BYTES = b"Content-Type: application/octet-stream\r\nCache-Control: no-store\r\n"
+
+
+class BackupReader(Protocol):
+    """What reads the files. Raises `RequestError` and `EventsRemovedError`."""
+
+    async def describe(self) -> Any:
+        """What there is now, as a value for JSON. Its files stay for a while."""
+
+    async def log(self, start: int, end: int) -> http.Source: ...
+    async def snapshot(self, offset: int) -> tuple[int, http.Source]: ...
+    async def history(self) -> http.Source: ...
+
+
+class Backup:
+    """Requests in, streams out."""
+
+    def __init__(self, reader: BackupReader, later: http.Later) -> None:
+        self._reader = reader
+        self._later = later
+        self.routes: http.Routes = {
+            (b"v1/backup", 2): {b"GET": self._state},
+            (b"v1/backup", 3): {b"GET": self._part},
+        }
+
+    def _state(self, request: http.Request, _: bytes) -> http.Awaited:
+        http.require(request.access, _EVERYTHING)
+        parameters(request)
+        return self._later(self._described())
+
+    def _part(self, request: http.Request, segment: bytes) -> http.Response | http.Awaited:
+        http.require(request.access, _EVERYTHING)
+        if segment == b"log":
+            given = parameters(request, "from", "to")
+            return self._later(self._log(_needed(given, "from"), _needed(given, "to")))
+        if segment == b"snapshot":
+            return self._later(self._snapshot(_needed(parameters(request, "offset"), "offset")))
+        if segment == b"history":
+            parameters(request)
+            return self._later(self._history())
+        return http.not_found(request)
+
+    async def _described(self) -> http.Response:
+        return http.json_response(200, await self._reader.describe(), b"Cache-Control: no-store\r\n")
+
+    async def _log(self, start: int, end: int) -> http.Stream:
+        if end < start:
+            raise ProtocolError(f"to ({end}) is before from ({start})")
+        return http.Stream(200, _BYTES, await self._reader.log(start, end), length=end - start)
+
+    async def _snapshot(self, offset: int) -> http.Stream:
+        size, source = await self._reader.snapshot(offset)
+        return http.Stream(200, _BYTES, source, length=size)
+
+    async def _history(self) -> http.Stream:
+        return http.Stream(200, _BYTES, await self._reader.history())
+
+
+def _needed(given: Given, name: str) -> int:
+    if name not in given:
+        raise ProtocolError(f"{name} is missing")
+    return number(given, name, 0, _NUMBER_MAX, 0)

@@ -1,0 +1,144 @@
+"""What a backup reads while the broker serves: the log by positions, the newest snapshot, and the Object History.
+
+Each request keeps all files of the log for a while longer, so that what was described can still be read. Readers
+rest while the broker is busy, like those of the Event Log. The Object History is copied by a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Callable, Iterable
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from penstock.errors import EventsRemovedError, Fault, HistoryError, RequestError
+from penstock.limits import BACKUP_PINNED_SECONDS, PIECE_BYTES
+from penstock.model.values import Position
+from penstock.server.measures import Samples, one
+from penstock.server.services.contract import Service
+from penstock.server.services.history_writes import HistoryWrites
+from penstock.server.services.log_reads import LogReads
+from penstock.server.services.pieces import PieceSource
+from penstock.server.writer.port import ServicePort
+from penstock.storage.backup.manifest import SnapshotState, SourceState
+from penstock.storage.backup.source import source_state
+from penstock.storage.directory import DataDirectory, Identity
+from penstock.storage.log.parts import holds
+from penstock.storage.log.snapshot import snapshot_path
+from penstock.storage.log.view import Cursor, View
+
+_RAW_PIECE_BYTES = 4 * PIECE_BYTES
+
+
+class Backups(Service):
+    def __init__(
+        self,
+        writer: ServicePort,
+        reads: LogReads,
+        directory: DataDirectory,
+        identity: Identity,
+        history: HistoryWrites,
+    ) -> None:
+        super().__init__(writer)
+        self.open = 0
+        self.bytes_sent = 0
+        self._reads = reads
+        self._directory = directory
+        self._identity = identity
+        self._history = history
+        self._pinned_until = 0.0
+
+    def state(self) -> Iterable[tuple[str, Samples]]:
+        yield "penstock_backup_bytes_total", one(self.bytes_sent)
+
+    @property
+    def pinned(self) -> bool:
+        """Whether a backup needs the files of the log."""
+        return asyncio.get_running_loop().time() < self._pinned_until
+
+    def _pin(self) -> None:
+        self._pinned_until = asyncio.get_running_loop().time() + BACKUP_PINNED_SECONDS
+
+    # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def describe(self) -> SourceState:
+        self._pin()
+        log, history = self.writer.log, self._history.history
+        newest = SnapshotState(log.snapshots[0].offset, log.snapshots[0].bytes) if log.snapshots else None
+        reached = history.reached or None
+        view, now = log.view(), self.writer.now()
+        return await self._reads.in_thread(partial(source_state, self._identity, view, now, newest, reached))
+
+    async def log(self, start: Position, end: Position) -> PieceSource:
+        view = self.writer.log.view()
+        if end > view.end.position:
+            raise RequestError(Fault.PAST_END, str(view.end.offset), end=view.end.offset)
+        if start < end and not holds(view.parts, start):
+            raise EventsRemovedError(view.earliest().offset)
+        return self._source(self._log_pieces(view, start, end))
+
+    async def snapshot(self, offset: int) -> tuple[int, PieceSource]:
+        """The size of a snapshot, and its bytes."""
+        path = snapshot_path(self._directory.snapshots, offset)
+        try:
+            file = path.open("rb")
+        except FileNotFoundError:
+            raise RequestError(Fault.NOT_FOUND, f"snapshot {offset}; it was replaced, so begin again") from None
+        return os.fstat(file.fileno()).st_size, self._source(self._file_pieces(file))
+
+    async def history(self) -> PieceSource:
+        if not self._history.history.reached:
+            raise RequestError(Fault.NOT_FOUND, "there is no Object History yet")
+        return self._source(self._history_pieces())
+
+    def _source(self, pieces: AsyncGenerator[bytes, None]) -> PieceSource:
+        self._pin()
+        self.open += 1
+        return PieceSource(self, pieces)
+
+    # ── Pieces ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _log_pieces(self, view: View, start: Position, end: Position) -> AsyncGenerator[bytes, None]:
+        with closing(Cursor(start)) as cursor:
+            read = partial(cursor.read_raw, view, end, _RAW_PIECE_BYTES)
+            async for piece in self._paced(read):
+                yield piece
+
+    async def _file_pieces(self, file: BinaryIO) -> AsyncGenerator[bytes, None]:
+        with file:
+            async for piece in self._paced(partial(file.read, _RAW_PIECE_BYTES)):
+                yield piece
+
+    async def _paced(self, read: Callable[[], bytes]) -> AsyncGenerator[bytes, None]:
+        """Pieces that are read like those of the Event Log: with rests while the broker is busy."""
+        while data := await self._reads.in_thread(read):
+            self._pin()
+            yield data
+
+    async def _history_pieces(self) -> AsyncGenerator[bytes, None]:
+        process = await asyncio.to_thread(_start_copying, self._directory.history)
+        assert process.stdout is not None
+        try:
+            while data := await asyncio.to_thread(process.stdout.read, _RAW_PIECE_BYTES):
+                self._pin()
+                yield data
+            if await asyncio.to_thread(process.wait):
+                raise HistoryError(f"{self._directory.history} cannot be copied")
+        finally:
+            process.kill()
+            await asyncio.to_thread(_end, process, process.stdout)
+
+
+def _start_copying(history: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "penstock.storage.history.copying", str(history)]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+
+
+def _end(process: subprocess.Popen[bytes], output: IO[bytes]) -> None:
+    process.wait()
+    output.close()

@@ -1,0 +1,243 @@
+"""Makes a backup, or continues the one that a directory holds: only what is new is copied.
+
+The log only grows. So if the last bytes of the log in the backup are the same in the source, everything before them
+is the same too, and what the backup has of it is not read again. Nothing that the old manifest lists is changed or
+removed before the new one is durable: a backup that is cut off leaves the earlier one as it was.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from penstock import __version__
+from penstock.errors import BackupError, InUseError
+from penstock.storage.backup.manifest import (
+    BACKUP_FORMAT,
+    MANIFEST,
+    BackupFile,
+    Digest,
+    Manifest,
+    PartFacts,
+    SourceState,
+    digest_of,
+    read_manifest,
+    write_manifest,
+)
+from penstock.storage.backup.source import Source
+from penstock.storage.directory import create_private, sync, take_lock
+from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, Segment, segment_path
+from penstock.storage.log.snapshot import snapshot_path
+
+_COMPARED_BYTES = 64 << 10
+_FOLDERS = ("log", "snapshots", "history")
+_OURS = {MANIFEST, MANIFEST + ".tmp", "lock", *_FOLDERS}
+
+
+class Progress(NamedTuple):
+    """How a caller follows a backup: the bytes that are to be copied, as soon as they are known, and those copied."""
+
+    expect: Callable[[int], None] = lambda _: None
+    advance: Callable[[int], None] = lambda _: None
+
+
+class Made(NamedTuple):
+    manifest: Manifest
+    copied_bytes: int
+    reused_bytes: int
+
+
+def make_backup(directory: Path, source: Source, progress: Progress = Progress()) -> Made:  # noqa: B008 - Immutable.
+    """Bring the backup in a directory up to date. Creates the directory if it does not exist."""
+    _prepare(directory)
+    lock = take_lock(directory / "lock")
+    if lock is None:
+        raise InUseError(f"another process backs up to {directory}; wait for it, or choose another directory")
+    try:
+        return _Maker(directory, source, progress).make()
+    except OSError as error:
+        raise _failure(directory, error) from error
+    finally:
+        os.close(lock)
+
+
+def _prepare(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = {path.name for path in directory.iterdir()}
+        if "penstock.json" in found or (found - _OURS and MANIFEST not in found):
+            raise BackupError(f"{directory} is not empty and not a backup; choose an empty directory")
+        for name in _FOLDERS:
+            (directory / name).mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise _failure(directory, error) from error
+
+
+def _failure(directory: Path, error: OSError) -> BackupError:
+    earlier = "the earlier backup there is unchanged" if (directory / MANIFEST).exists() else "no backup was made"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        free = shutil.disk_usage(directory).free >> 20
+        return BackupError(
+            f"the disk of {directory} is full ({free} MiB are free); {earlier}. Free some space and run it again"
+        )
+    return BackupError(f"cannot write the backup: {error}; {earlier}")
+
+
+class _Maker:
+    def __init__(self, directory: Path, source: Source, progress: Progress) -> None:
+        self._directory = directory
+        self._source = source
+        self._progress = progress
+        self._old = read_manifest(directory)
+        self._files: list[BackupFile] = []
+        self._copied = 0
+
+    def make(self) -> Made:
+        begun = self._source.state()
+        self._check_log(begun)
+        if begun.snapshot:
+            offset = begun.snapshot.offset
+            self._copy_whole(str(snapshot_path(Path("snapshots"), offset)), lambda: self._source.snapshot(offset))
+        if begun.history is not None:
+            self._copy_whole(f"history/{begun.history:020d}.mdb", self._source.history)
+        ended = self._source.state()
+        self._check_log(ended)
+        self._copy_log(ended)
+        state = msgspec.structs.replace(ended, snapshot=begun.snapshot, history=begun.history)
+        manifest = Manifest(format=BACKUP_FORMAT, version=__version__, state=state, files=self._files)
+        for name in _FOLDERS:
+            sync(self._directory / name)
+        write_manifest(self._directory, manifest)
+        self._remove_unneeded()
+        return Made(manifest, self._copied, manifest.bytes - self._copied)
+
+    def _check_log(self, state: SourceState) -> None:
+        if self._old and self._old.state.log != state.log:
+            raise BackupError(
+                f"{self._directory} is a backup of another log ({self._old.state.log}, not {state.log});"
+                " choose another directory. A restored broker has a new log"
+            )
+
+    # ── Files that are copied as a whole ────────────────────────────────────────────────────────────────────
+
+    def _copy_whole(self, path: str, read: Callable[[], Iterable[bytes]]) -> None:
+        """Copy a file that never changes under this name, unless the backup has it."""
+        known = self._old.file(path) if self._old else None
+        if known and _size(self._directory / path) >= known.bytes:
+            self._files.append(known)
+            return
+        digest: Digest = sha256()
+        size = 0
+        with create_private(self._directory / path) as file:
+            for data in read():
+                file.write(data)
+                digest.update(data)
+                size += len(data)
+                self._count(len(data))
+            file.flush()
+            os.fsync(file.fileno())
+        self._files.append(BackupFile(path, size, digest.hexdigest()))
+
+    def _count(self, size: int) -> None:
+        self._copied += size
+        self._progress.advance(size)
+
+    # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _copy_log(self, state: SourceState) -> None:
+        known = {part.first: part for part in self._known_parts(state)}
+        plan = [(part, _known_bytes(known.get(part.first), part)) for part in state.parts]
+        self._progress.expect(self._copied + sum(part.bytes - have for part, have in plan))
+        for part, have in plan:
+            self._copy_part(part, have, state.identity.shard)
+
+    def _known_parts(self, state: SourceState) -> list[PartFacts]:
+        """The parts in the backup that need not be copied again."""
+        old = self._old.state if self._old else None
+        if old is None or not old.parts:
+            return []
+        if not self._continues(old.parts[-1], state):
+            raise BackupError(
+                f"{self._directory} is a backup of another log: it reaches offset {old.offset}, and its end is not"
+                " part of this log. Two brokers have used copies of one data directory; choose another directory"
+            )
+        return old.parts
+
+    def _continues(self, part: PartFacts, state: SourceState) -> bool:
+        """Whether the source has the last bytes of the log in the backup, or has removed them since."""
+        now = next((each for each in state.parts if each.first == part.first), None)
+        if now is None:
+            return state.position >= part.end
+        if now.end < part.end:
+            return False
+        start = max(part.position, part.end - _COMPARED_BYTES)
+        with self._segment(part).open("rb") as file:
+            file.seek(SEGMENT_HEADER_BYTES + start - part.position)
+            mine = file.read(part.end - start)
+        return mine == b"".join(self._source.log(start, part.end))
+
+    def _copy_part(self, part: PartFacts, have: int, shard: int) -> None:
+        """Copy what the backup lacks of a part."""
+        path = self._segment(part)
+        name = str(path.relative_to(self._directory))
+        known = self._old.file(name) if self._old and have else None
+        if known and have == part.bytes and _size(path) >= known.bytes:
+            self._files.append(known)
+            return
+        digest = self._resumed(path, known) if known else None
+        header = Segment(path, shard, part.first, part.position, part.created).header()
+        if digest is None:
+            create_private(path).close()
+            digest, have = sha256(header), 0
+        with path.open("r+b") as file:
+            file.truncate(SEGMENT_HEADER_BYTES + have)
+            file.write(header)
+            file.seek(0, os.SEEK_END)
+            for data in self._source.log(part.position + have, part.end):
+                file.write(data)
+                digest.update(data)
+                have += len(data)
+                self._count(len(data))
+            file.flush()
+            os.fsync(file.fileno())
+        if have != part.bytes:
+            raise BackupError(f"{path}: {have} bytes of {part.bytes} arrived; run the backup again")
+        self._files.append(BackupFile(name, SEGMENT_HEADER_BYTES + part.bytes, digest.hexdigest()))
+
+    def _resumed(self, path: Path, known: BackupFile) -> Digest | None:
+        """The digest of what the backup has of a part; None if that is damaged."""
+        try:
+            with path.open("rb") as file:
+                digest = digest_of(file, known.bytes)
+        except FileNotFoundError:
+            return None
+        return digest if digest.hexdigest() == known.sha256 else None
+
+    def _segment(self, part: PartFacts) -> Path:
+        return segment_path(self._directory / "log", part.first)
+
+    # ── The end ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _remove_unneeded(self) -> None:
+        needed = {file.path for file in self._files}
+        for name in _FOLDERS:
+            for path in (self._directory / name).iterdir():
+                if str(path.relative_to(self._directory)) not in needed:
+                    path.unlink()
+
+
+def _known_bytes(known: PartFacts | None, part: PartFacts) -> int:
+    """How much of a part the backup has."""
+    same = known and (known.position, known.created) == (part.position, part.created)
+    return min(known.bytes, part.bytes) if known and same else 0
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else -1

@@ -1,0 +1,123 @@
+"""What a backup consists of, and what it was made from.
+
+backup.json                 the manifest: it lists every file with its size and its SHA-256
+log/<offset>.log            segments, as in a data directory; the newest ends with its last batch
+snapshots/<offset>.snapshot the snapshot that a start will use
+history/<position>.mdb      the Object History, if there is one
+
+A file may be longer than the manifest says: what follows was added by a backup that did not finish.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import msgspec
+
+from penstock.errors import BackupError
+from penstock.model.values import Nanos, Position
+from penstock.storage.directory import Identity, write_durably
+
+BACKUP_FORMAT = 1
+MANIFEST = "backup.json"
+_READ_BYTES = 1 << 20
+
+
+class PartFacts(msgspec.Struct, frozen=True):
+    """A part of the log, up to the end of the backup."""
+
+    first: int  # The offset of its first record.
+    position: Position
+    created: Nanos
+    bytes: int  # Of its batches, without the header of the segment.
+
+    @property
+    def end(self) -> Position:
+        return self.position + self.bytes
+
+
+class SnapshotState(msgspec.Struct, frozen=True):
+    offset: int
+    bytes: int
+
+
+class SourceState(msgspec.Struct, frozen=True):
+    """What there is to back up at one moment. All of it stays readable for a while."""
+
+    log: str  # The identity of the log.
+    identity: Identity
+    time: Nanos
+    offset: int  # Where the durable part of the log ends.
+    position: Position
+    parts: list[PartFacts]
+    snapshot: SnapshotState | None
+    history: Position | None  # How far the Object History on disk reaches; None if there is none.
+
+
+class BackupFile(msgspec.Struct, frozen=True):
+    path: str
+    bytes: int
+    sha256: str
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    format: int
+    version: str  # Of the program that made it.
+    state: SourceState
+    files: list[BackupFile]
+
+    def file(self, path: str) -> BackupFile | None:
+        return next((file for file in self.files if file.path == path), None)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+class _Numbered(msgspec.Struct):
+    format: int
+
+
+def read_manifest(directory: Path) -> Manifest | None:
+    """The manifest of a backup; None if there is none."""
+    try:
+        data = (directory / MANIFEST).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        number = msgspec.json.decode(data, type=_Numbered).format
+        if number != BACKUP_FORMAT:
+            raise BackupError(
+                f"{directory} has backup format {number}; this version reads format {BACKUP_FORMAT}:"
+                " use the version of Penstock that made it, or a newer one"
+            )
+        return msgspec.json.decode(data, type=Manifest)
+    except msgspec.DecodeError as error:
+        raise BackupError(f"{directory / MANIFEST} is damaged: {error}; use another copy of the backup") from error
+
+
+def manifest_of(directory: Path) -> Manifest:
+    manifest = read_manifest(directory)
+    if manifest is None:
+        raise BackupError(f"{directory} is not a backup: {MANIFEST} is missing; check the path")
+    return manifest
+
+
+def write_manifest(directory: Path, manifest: Manifest) -> None:
+    write_durably(directory / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+
+
+class Digest(Protocol):
+    def update(self, data: bytes, /) -> None: ...
+    def hexdigest(self) -> str: ...
+
+
+def digest_of(file: BinaryIO, size: int) -> Digest:
+    """The SHA-256 of the next bytes of a file, or of fewer if it is shorter."""
+    digest = sha256()
+    while size and (data := file.read(min(size, _READ_BYTES))):
+        digest.update(data)
+        size -= len(data)
+    return digest

@@ -1,0 +1,87 @@
+"""Checks a backup, and makes a data directory from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from penstock.errors import BackupError
+from penstock.storage.backup.manifest import BackupFile, Digest, Manifest, manifest_of
+from penstock.storage.directory import create_private, sync, write_durably
+
+_READ_BYTES = 1 << 20
+
+Advance = Callable[[int], None]
+
+
+def verify_backup(directory: Path, advance: Advance = lambda _: None) -> list[str]:
+    """Read every byte of a backup. Returns what is wrong with it."""
+    problems = []
+    for file in manifest_of(directory).files:
+        try:
+            _check(directory, file, lambda _: None, advance)
+        except BackupError as error:
+            problems.append(str(error))
+    return problems
+
+
+def restore_backup(directory: Path, data: Path, advance: Advance = lambda _: None) -> Manifest:
+    """Make a data directory. What is copied is checked. A restore that is cut off leaves no directory that starts."""
+    manifest = manifest_of(directory)
+    try:
+        _prepare(data)
+        for file in manifest.files:
+            target = data / _restored_path(file)
+            target.parent.mkdir(mode=0o700, exist_ok=True)
+            with create_private(target) as copy:
+                _check(directory, file, copy.write, advance)
+                copy.flush()
+                os.fsync(copy.fileno())
+        for folder in (path for path in data.iterdir() if path.is_dir()):
+            sync(folder)
+        identity = manifest.state.identity.successor(manifest.state.offset)
+        write_durably(data / "penstock.json", msgspec.json.encode(identity) + b"\n")  # It is a data directory now.
+    except OSError as error:
+        raise BackupError(
+            f"cannot restore to {data}: {error}; free some space there, or choose another path"
+        ) from error
+    return manifest
+
+
+def _prepare(data: Path) -> None:
+    if data.exists() and (not data.is_dir() or any(data.iterdir())):
+        raise BackupError(f"{data} is not empty: nothing is overwritten. Choose another path, or move it away")
+    for folder in (data, data / "log", data / "snapshots"):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def _restored_path(file: BackupFile) -> Path:
+    """Where a file belongs in a data directory."""
+    folder, _, name = file.path.partition("/")
+    if folder not in ("log", "snapshots", "history") or "/" in name:
+        raise BackupError(f"the manifest lists {file.path}, which belongs to no backup")
+    return Path("history/data.mdb") if folder == "history" else Path(folder, name)
+
+
+def _check(directory: Path, file: BackupFile, write: Callable[[bytes], object], advance: Advance) -> None:
+    """Read a file of a backup, and pass its bytes on. Raises `BackupError` if it is not what it was."""
+    path = directory / file.path
+    digest: Digest = sha256()
+    left = file.bytes
+    try:
+        with path.open("rb") as source:
+            while left and (data := source.read(min(left, _READ_BYTES))):
+                digest.update(data)
+                write(data)
+                advance(len(data))
+                left -= len(data)
+    except FileNotFoundError:
+        raise BackupError(f"{path} is missing") from None
+    if left:
+        raise BackupError(f"{path} is too short: {left} of its {file.bytes} bytes are missing")
+    if digest.hexdigest() != file.sha256:
+        raise BackupError(f"{path} is damaged: its SHA-256 is not that of the manifest")
