@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.__main__ import STEPS, facts_of, lives, summary
+from tests.simulation.many import STEPS, facts_of, lives, summary
 from tests.simulation.world import simulate
 from tests.support.effort import LONG
 

@@ -40,6 +40,7 @@ class Faults:
         self.kinds = kinds
         self.seconds: dict[str, list[float]] = defaultdict(list)  # Until the broker served again, by kind.
         self.violations: list[Violation] = []
+        self.started_at = 0.0
         self._chance = stage.chance("faults")
         self._clock = 0.0  # What the running process began with.
         self._deeds: dict[str, Callable[[random.Random], Awaitable[float]]] = {
@@ -59,12 +60,10 @@ class Faults:
     async def start(self) -> float:
         seconds = await self.process.start()
         jumped, self._clock = self.process.state.clock != self._clock, self.process.state.clock
-        self._record_start(seconds, jumped)
+        self.started_at = self.stage.now
+        self.stage.history.record(Started(self.started_at, "broker", round(seconds, 3), jumped))
         self.stage.alive.set()
         return seconds
-
-    def _record_start(self, seconds: float, jumped: bool) -> None:
-        self.stage.history.record(Started(self.stage.now, "broker", round(seconds, 3), jumped))
 
     async def strike(self) -> None:
         """One fault, until the broker serves again."""

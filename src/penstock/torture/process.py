@@ -87,8 +87,11 @@ class Process:
         """Change what fails, in the process and in those that follow it."""
         self.state = msgspec.structs.replace(self.state, **changes)
         if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.write(msgspec.json.encode(self.state) + b"\n")
-            await self._process.stdin.drain()
+            try:
+                self._process.stdin.write(msgspec.json.encode(self.state) + b"\n")
+                await self._process.stdin.drain()
+            except ConnectionError:
+                pass  # It has just ended. The next one begins with the state.
 
     def signal(self, number: signal.Signals) -> None:
         if self._process is not None and self._process.returncode is None:

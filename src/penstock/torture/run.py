@@ -22,6 +22,7 @@ from penstock.torture.traffic.work import take_and_finish
 
 DRAIN_SECONDS_MAX = 180.0
 TICK_SECONDS = 0.5
+WARM_SECONDS = 3.0  # After its start a broker has what it needs in memory.
 
 # Small segments and a short Event Log, so that rolling, snapshots and reclaiming happen all the time.
 SETTINGS = {"log.segment_bytes": 256 << 10, "log.snapshot_bytes": 512 << 10, "log.retention_seconds": 30}
@@ -141,7 +142,8 @@ class Run:
 
     async def _watch(self, show: Callable[[Run], None]) -> None:
         while True:
-            self.memory.sample(self.stage.now, self.process.rss_bytes(), rss_bytes(os.getpid()))
+            warm = self.stage.alive.is_set() and self.stage.now > self.faults.started_at + WARM_SECONDS
+            self.memory.sample(self.stage.now, self.process.rss_bytes() if warm else 0, rss_bytes(os.getpid()))
             show(self)
             await asyncio.sleep(TICK_SECONDS)
 
