@@ -9,7 +9,7 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.limits import REQUEST_BODY_BYTES_MAX, REQUEST_HEADERS_BYTES_MAX
-from penstock.server.config import Address, AuthConfig, Config, HttpConfig, LinesConfig
+from penstock.server.config import Address, AuthConfig, Config, FileName, HttpConfig, LinesConfig, TlsConfig
 from penstock.server.settings import SETTINGS, check_exposure, load, parse_address, settings_table
 
 
@@ -411,11 +411,14 @@ def test_tokens_are_not_shown_in_print() -> None:
 # Exposure
 
 
-def listening_on(http: str, lines: str = "127.0.0.1:0", tokens: tuple[str, ...] = ()) -> Config:
+def listening_on(
+    http: str, lines: str = "127.0.0.1:0", tokens: tuple[str, ...] = (), certificate: str = ""
+) -> Config:
     return Config(
         http=HttpConfig(address=parse_address(http)),
         lines=LinesConfig(address=parse_address(lines)),
         auth=AuthConfig(tokens=tokens),
+        tls=TlsConfig(certificate=FileName(certificate)),
     )
 
 
@@ -427,7 +430,7 @@ def test_this_machine_alone_needs_no_token(address: str) -> None:
 @pytest.mark.parametrize(
     "address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:80", "[2001:db8::1]:80", "0:80", "[fe80::1]:1"]
 )
-def test_an_address_that_others_can_reach_needs_a_token_or_a_clear_word(address: str) -> None:
+def test_an_address_that_others_can_reach_needs_tokens_and_tls_or_a_clear_word(address: str) -> None:
     for key, config in (
         ("http.address", listening_on(address)),
         ("lines.address", listening_on("127.0.0.1:0", address)),
@@ -435,7 +438,10 @@ def test_an_address_that_others_can_reach_needs_a_token_or_a_clear_word(address:
         with pytest.raises(ConfigError, match=rf"^{key} = {re.escape(address)} .*auth\.tokens.*--insecure"):
             check_exposure(config, insecure=False)
         check_exposure(config, insecure=True)
-    check_exposure(listening_on(address, address, tokens=("hush",)), insecure=False)
+    with pytest.raises(ConfigError, match=r"tls\.certificate is empty.*--insecure"):
+        check_exposure(listening_on(address, tokens=("hush",)), insecure=False)
+    check_exposure(listening_on(address, tokens=("hush",)), insecure=True)
+    check_exposure(listening_on(address, address, tokens=("hush",), certificate="a.pem"), insecure=False)
 
 
 def test_a_name_that_stands_for_nothing_is_refused() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.broker import Broker, StartBroker, refused_start
+from tests.support.certificates import Pair
 from tests.support.http_client import encode_multipart
 
 # Stopping
@@ -192,14 +193,16 @@ def test_an_address_others_can_reach_is_refused_without_tokens(tmp_path: Path) -
     assert "--insecure" in said
 
 
-@pytest.mark.parametrize(
-    "options", [{"flags": ("--insecure",)}, {"settings": ("auth.tokens=secret",)}], ids=["insecure", "tokens"]
-)
-def test_an_address_others_can_reach_needs_tokens_or_a_clear_word(
-    tmp_path: Path, options: dict[str, tuple[str, ...]]
-) -> None:
-    flags = options.get("flags", ())
-    broker = Broker(tmp_path / "data", *options.get("settings", ()), http="0.0.0.0:0", flags=flags)
+def test_an_address_others_can_reach_is_refused_without_tls(tmp_path: Path) -> None:
+    code, said = refused_start(tmp_path / "data", "auth.tokens=secret", http="0.0.0.0:0")
+    assert code == 2
+    assert "tls.certificate is empty" in said
+
+
+@pytest.mark.parametrize("insecure", [True, False], ids=["insecure", "tokens and TLS"])
+def test_an_address_others_can_reach_needs_tokens_and_tls_or_a_clear_word(tmp_path: Path, insecure: bool) -> None:
+    settings = () if insecure else ("auth.tokens=secret", *Pair(tmp_path, "broker").settings)
+    broker = Broker(tmp_path / "data", *settings, http="0.0.0.0:0", flags=("--insecure",) if insecure else ())
     broker.spawn()
     broker.wait_until_listening()
     broker.stop()

@@ -294,3 +294,20 @@ def test_clients_must_show_a_certificate_of_the_authority(start_broker: StartBro
     for context in (pair.trusting(), stranger):
         with pytest.raises(OSError, match=r".*"), Connection(broker.http, tls=context) as connection:
             connection.request("GET", "/health")
+
+
+def test_a_certificate_that_no_token_names_gives_no_access(start_broker: StartBroker, tmp_path: Path) -> None:
+    pair, authority = Pair(tmp_path, "broker"), Pair(tmp_path, "authority")
+    client = Pair(tmp_path, "client", issuer=authority, alternatives=())
+    trust = pair.trusting()
+    trust.load_cert_chain(client.certificate, client.key)
+    settings = (*pair.settings, f"tls.client_ca={authority.certificate}", "auth.tokens=secret")
+    broker = start_broker(*settings, trust=trust)
+    known = {"Authorization": "Bearer secret"}
+    assert broker.request("GET", "/v1/queues").status == 401
+    with broker.connect() as connection:
+        for _ in range(5):
+            assert connection.request("GET", "/v1/queues", known).status == 200
+    assert broker.request("GET", "/v1/queues").status == 401
+    with LineClient(broker.lines, tls=trust) as lines:
+        assert lines.ask(cmd="FET", qname="x") == {"cmd": "nok", "err": "DENIED"}

@@ -123,7 +123,10 @@ class Application:
     def route(self, request: http.Request) -> Route:
         segments = http.segments_of(request.target)
         authorization = request.headers.get(b"authorization")
-        request.access = self._identities.of_header(authorization)
+        if authorization is None:
+            request.access = self._identities.of_certificate(request.certificate)
+        else:
+            request.access = self._identities.of_header(authorization)
         if request.access is NOBODY and segments[0] != b"health":
             challenge = b"WWW-Authenticate: " + self._identities.challenge(authorization) + b"\r\n"
             return lambda _: http.error_response(Fault.UNAUTHORIZED, headers=challenge)

@@ -133,7 +133,7 @@ class Broker:
             turns,
             unread,
             self.quotas,
-            lambda: identities.anonymous,
+            identities.of_certificate,
         )
 
     async def _listen(self, server: HttpServer | LineServer, address: Address) -> asyncio.Server:

@@ -16,6 +16,7 @@ class Identities:
         self._by_digest = {
             _digest(token.encode()): Access(f"auth.tokens[{index}]", (ADMIN,)) for index, token in enumerate(tokens)
         }
+        self._by_certificate: dict[str, Access] = {}
 
     @property
     def anonymous(self) -> Access:
@@ -28,6 +29,10 @@ class Identities:
             return EVERYTHING
         scheme, _, token = (authorization or b"").strip().partition(b" ")
         return self._of(token.strip()) if scheme.lower() == b"bearer" else NOBODY
+
+    def of_certificate(self, name: str) -> Access:
+        """The access of a client that shows no token, but a certificate with this name. Empty: it shows neither."""
+        return self._by_certificate.get(name, self.anonymous)
 
     def of_token(self, token: str) -> Access:
         """The access that a token grants, in whatever way the protocol carries it."""

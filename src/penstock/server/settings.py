@@ -56,15 +56,17 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Sequence[str], ov
 
 
 def check_exposure(config: Config, insecure: bool) -> None:
-    """Refuse to listen where other machines can reach the broker without a token."""
-    if insecure or config.auth.tokens:
-        return
+    """Refuse to listen where other machines can reach the broker without a token, or read what is sent."""
     for key, address in (("http.address", config.http.address), ("lines.address", config.lines.address)):
-        if not _is_loopback(key, address):
-            raise ConfigError(
-                f"{key} = {address} can be reached from other machines, and auth.tokens is empty: anyone could read "
-                "and delete messages. Set auth.tokens, listen on 127.0.0.1, or start with --insecure"
-            )
+        if insecure or (config.auth.tokens and config.tls.certificate) or _is_loopback(key, address):
+            continue
+        missing, danger = ("auth.tokens", "anyone could read and delete messages")
+        if config.auth.tokens:
+            missing, danger = ("tls.certificate", "others could read messages and tokens on their way")
+        raise ConfigError(
+            f"{key} = {address} can be reached from other machines, and {missing} is empty: {danger}. Set {missing},"
+            " listen on 127.0.0.1, or start with --insecure"
+        )
 
 
 class Setting(NamedTuple):

@@ -18,12 +18,9 @@ import httptools
 
 from penstock.dialects.wire.http import (
     Awaited,
-    BodyRule,
     Call,
     Calls,
-    Headers,
     Pending,
-    Request,
     Response,
     Stream,
     Work,
@@ -42,8 +39,10 @@ from penstock.model.commands import Command
 from penstock.server.measures import Samples, one
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.quotas.work import paying
+from penstock.server.shells.client_certificate import certificate_name
 from penstock.server.shells.connection import Connection, Limits, Server
-from penstock.server.shells.exchanges import Exchange, Route, Several, Upgrade
+from penstock.server.shells.exchanges import Exchange, Several, Upgrade
+from penstock.server.shells.handler import Handler
 from penstock.server.shells.heads import Head, KnownHeads
 from penstock.server.shells.misdirected import PLAIN_PORT, is_tls
 from penstock.server.shells.requests import RequestReader, RequestRefusedError, is_light
@@ -59,27 +58,6 @@ _NO_CONTENT = 204
 _UNAUTHORIZED = 401
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _UNREAD_BYTES_COUNTED = 64 << 10  # Less is not worth counting.
-
-
-class Handler(Protocol):
-    """The application that the shell serves."""
-
-    def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
-        """How much body is allowed. Asked when it is more than `BODY_BYTES_UNASKED`."""
-
-    def refusal(self, headers: Headers) -> Response | None:
-        """Why a request with these header fields is refused, or None: a function of the fields alone."""
-
-    def route(self, request: Request) -> Route:
-        """What handles this request: a function of the request alone. Sets the access that its client has."""
-
-    def submit(self, access: Access, command: Command, reply: Callable[[Answer], None]) -> Pending | None:
-        """Carry out a command, and call `reply` with the answer once, now or later. What is returned is cancelled if
-        the client goes away first, and given up if it may have gone."""
-
-    def decide_collected(self) -> None:
-        """Decide the commands submitted so far. Called before those of a request that did not wait for the answer to
-        the one before it: see `dialects.wire.order`."""
 
 
 class HttpLimits(Limits, Protocol):
@@ -131,11 +109,13 @@ class HttpConnection(Connection):
 
     __slots__ = (
         "_backlog",
+        "_certificate",
         "_ended",
         "_exchanges",
         "_flow",
         "_is_last_taken",
         "_is_unread",
+        "_known",
         "_pumping",
         "_reader",
         "_upgrade",
@@ -160,7 +140,16 @@ class HttpConnection(Connection):
         self._ended = False  # The client has closed its side.
         self._is_last_taken = False  # The connection ends with the answer to it: no later request is carried out.
         self._upgrade: Upgrade | None = None  # What the connection is about to become.
+        self._certificate = ""  # The name in the client's certificate.
+        # What is known of a head includes its client's access: with a certificate, that is not in the head.
+        self._known: KnownHeads | None = server.known
         self.usual: Head | None = None  # The last known head: usually the next one is the same.
+
+    def _begin(self) -> None:
+        assert self.transport is not None
+        self._certificate = certificate_name(self.transport)
+        if self._certificate:
+            self._known = None
 
     def _refuse_connection(self, refused: Refused | None) -> None:
         most = str(self._server.limits.connections_max)
@@ -189,8 +178,8 @@ class HttpConnection(Connection):
                 self.accept_known(usual, data)
                 return
             head_end = data.find(b"\r\n\r\n")
-            server = self._server
-            if head_end > 0 and server.known.accept(self, data, head_end, not server.stopping):
+            known = self._known
+            if head_end > 0 and known is not None and known.accept(self, data, head_end, not self._server.stopping):
                 self._turns.light += 1
                 return
         self._receive_unknown(data)
@@ -209,8 +198,9 @@ class HttpConnection(Connection):
         else:
             self._park(data)
             self._turns.begin(self)
-        if at_start and reader.heads == heads + 1 and reader.latest and not (self.begun_at or self._parked):
-            self._server.known.learn_fields(data, reader.latest)
+        is_one = at_start and reader.heads == heads + 1 and not (self.begun_at or self._parked)
+        if is_one and reader.latest and self._known is not None:
+            self._known.learn_fields(data, reader.latest)
         reader.latest = None
 
     def take_turn(self, *, crowded: bool) -> bool:
@@ -291,6 +281,7 @@ class HttpConnection(Connection):
         try:
             route = exchange.route
             if route is None:
+                exchange.certificate = self._certificate
                 route = exchange.route = self._server.handler.route(exchange)
             result = route(exchange)
             if type(result) is Call:

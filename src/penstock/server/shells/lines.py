@@ -32,6 +32,7 @@ from penstock.model.access import EVERYTHING, Access
 from penstock.model.answers import Refused
 from penstock.server.measures import Samples, one
 from penstock.server.quotas.quotas import Quotas
+from penstock.server.shells.client_certificate import certificate_name
 from penstock.server.shells.connection import Connection, Limits, Server
 from penstock.server.shells.misdirected import PLAIN_PORT, http_answer, is_misdirected, is_tls
 from penstock.server.shells.peer import PeerConnection
@@ -94,9 +95,9 @@ class LineServer(Server):
         turns: Turns | None = None,
         unread: Unread | None = None,
         quotas: Quotas | None = None,
-        anonymous: Callable[[], Access] = lambda: EVERYTHING,
+        anonymous: Callable[[str], Access] = lambda _: EVERYTHING,
     ) -> None:
-        """`anonymous`: the access of a client that has shown no token."""
+        """`anonymous`: the access of a client that has shown no token, by the name in its certificate."""
         super().__init__(limits, turns, unread, quotas)
         self.anonymous = anonymous
         self.writer = writer
@@ -158,7 +159,7 @@ class LineConnection(PeerConnection):
         assert self.transport is not None
         self.transport.set_write_buffer_limits(high=LINES_UNSENT_BYTES_HIGH)
         _find_dead_peers(self.transport.get_extra_info("socket"), self._server.limits.keepalive_seconds)
-        self.access = self._server.anonymous()
+        self.access = self._server.anonymous(certificate_name(self.transport))
         self._conversation = self._server.converse(self)
         self._conversation.opened()
 

@@ -1,0 +1,33 @@
+"""What the HTTP shell needs from the application that it serves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from penstock.dialects.wire.http import BodyRule, Headers, Pending, Request, Response
+from penstock.model.access import Access
+from penstock.model.answers import Answer
+from penstock.model.commands import Command
+from penstock.server.shells.exchanges import Route
+
+
+class Handler(Protocol):
+    """The application that the shell serves."""
+
+    def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
+        """How much body is allowed. Asked when it is more than `BODY_BYTES_UNASKED`."""
+
+    def refusal(self, headers: Headers) -> Response | None:
+        """Why a request with these header fields is refused, or None: a function of the fields alone."""
+
+    def route(self, request: Request) -> Route:
+        """What handles this request: a function of the request alone. Sets the access that its client has."""
+
+    def submit(self, access: Access, command: Command, reply: Callable[[Answer], None]) -> Pending | None:
+        """Carry out a command, and call `reply` with the answer once, now or later. What is returned is cancelled if
+        the client goes away first, and given up if it may have gone."""
+
+    def decide_collected(self) -> None:
+        """Decide the commands submitted so far. Called before those of a request that did not wait for the answer to
+        the one before it: see `dialects.wire.order`."""
