@@ -192,6 +192,7 @@ PART_BODY_BYTES_CROWDED = 2 << 10  # Of a body, which is only stored.
 PART_BODY_BYTES = 256 << 10
 QUEUES_PER_PART = 10  # Described in one part of a list, or of a scrape.
 SAMPLES_PER_PART = 50  # Written in one part of a scrape.
+STATS_QUEUES_PER_TURN = 100  # Whose figures are taken in one turn.
 TURN_SECONDS = 0.001  # Of one turn of the event loop, for all connections with more to do.
 TURN_CROWDED_SECONDS = 0.0001
 TURN_CROWDED_PARTS_MAX = 24  # The same, in parts.

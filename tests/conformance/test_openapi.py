@@ -86,7 +86,7 @@ EXCLUDED_CHECKS = {
 
 load_all_checks()
 
-DIALECTS = ("backup", "native", "nq", "objects", "schedules", "search", "staging", "topics")
+DIALECTS = ("backup", "native", "nq", "objects", "schedules", "search", "staging", "stats", "topics")
 
 
 def packaged(dialect: str) -> dict[str, Any]:
@@ -115,6 +115,7 @@ def description_without_end() -> dict[str, Any]:
     whole = description()
     operation = whole["paths"]["/v1/events"]["get"]
     operation["parameters"] = [each for each in operation["parameters"] if each["name"] != "follow"]
+    del whole["paths"]["/v1/stats/stream"]
     return whole
 
 

@@ -24,6 +24,8 @@ _LINED_UP_BY = ("state", "priority", "visible_at", "expires_at", "topics")
 
 
 class Queue:
+    """The messages of one queue. It has more than 30 methods because rows and lines change together."""
+
     __slots__ = (
         "_priorities",
         "_ready",
@@ -66,6 +68,12 @@ class Queue:
     @property
     def ready(self) -> int:
         return self.rows.count - self.leases.live - self.delayed.live - self.kept - self.damaged
+
+    @property
+    def ready_since(self) -> Nanos | None:
+        """When the ready message that waits longest became ready."""
+        heads = [head for line in self._ready.values() if (head := line.first())]
+        return min(heads)[0] if heads else None
 
     def next_ready(self, count: int, now: Nanos) -> list[tuple[int, Row]]:
         """The messages that leave next: by priority, then by the time they became visible, then by sequence."""

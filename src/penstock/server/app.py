@@ -7,9 +7,12 @@ import secrets
 from collections.abc import Callable
 from functools import partial
 
+from penstock import __version__
+from penstock.console.files import Console
 from penstock.dialects.etzel.conversation import Etzel
 from penstock.dialects.glovebox.protocol import Glovebox
 from penstock.dialects.mqs import Mqs
+from penstock.dialects.native.about import About
 from penstock.dialects.native.backup import Backup
 from penstock.dialects.native.channels import Channels
 from penstock.dialects.native.consume import Consuming
@@ -22,6 +25,7 @@ from penstock.dialects.native.schedules import Schedules
 from penstock.dialects.native.search import Search
 from penstock.dialects.native.spark.claims import Claims
 from penstock.dialects.native.spark.staging import Staging
+from penstock.dialects.native.stats import Stats
 from penstock.dialects.native.wait import Waiting
 from penstock.dialects.nq import Nq, PullDefaults
 from penstock.dialects.wire import http
@@ -36,12 +40,14 @@ from penstock.server.identities import Identities
 from penstock.server.metrics import CONTENT_TYPE, Metrics
 from penstock.server.quotas.work import counted
 from penstock.server.services.assembly import Services
+from penstock.server.settings import effective_settings
 from penstock.server.shells.browsers import policy_of
 from penstock.server.shells.exchanges import Result, Route
 from penstock.server.shells.handshake import Converse, WebSockets
 from penstock.server.writer.port import ServicePort
 from penstock.storage.directory import Identity
 
+_OPEN = frozenset((b"health", b"", b"console"))  # First segments of paths that need no token: they show no data.
 _TEXT = b"Content-Type: text/plain; charset=utf-8\r\n"
 
 
@@ -101,6 +107,9 @@ class Application:
             **waiting.routes,
             **staging.routes,
             **Claims(ids).routes,
+            **Stats(services.stats, later).routes,
+            **About(services.connections, partial(effective_settings, config)).routes,
+            **(_console(config).routes if config.console.enabled else {}),
             **Channels(counted(writer.submit_as), push.check, push.describe).routes,
             **_joined(publishing.routes, consuming.routes, Purges(services.purges, later, writer.refusal).routes),
             **self._pages(),
@@ -127,7 +136,7 @@ class Application:
             request.access = self._identities.of_certificate(request.certificate)
         else:
             request.access = self._identities.of_header(authorization)
-        if request.access is NOBODY and segments[0] != b"health":
+        if request.access is NOBODY and segments[0] not in _OPEN:
             challenge = b"WWW-Authenticate: " + self._identities.challenge(authorization) + b"\r\n"
             return lambda _: http.error_response(Fault.UNAUTHORIZED, headers=challenge)
         methods = self._routes.get(_route_of(segments))
@@ -191,6 +200,10 @@ def _nq_of(config: Config) -> Nq:
         empty_status=config.nq.empty_status,
         request_bytes_max=config.http.body_bytes_max,
     )
+
+
+def _console(config: Config) -> Console:
+    return Console({"version": __version__, "readOnly": config.console.read_only})
 
 
 def _joined(*several: http.Routes) -> http.Routes:

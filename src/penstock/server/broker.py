@@ -119,6 +119,7 @@ class Broker:
         application = Application(config, identity, self.loop, self.metrics, self.services, self.identities)
         self.http = HttpServer(application, config.http, turns, unread, self.quotas)
         self.lines = self._line_server(identity, turns, unread)
+        self.services.connections.servers += [self.http, self.lines]
         self.metrics.parts += [*self.services, self.history_writes, self.snapshots, self.http, self.lines]
         self.metrics.parts += [self.quotas, *([self._tls] if self._tls else [])]
 

@@ -377,6 +377,17 @@ class QuotaConfig(Struct, frozen=True, kw_only=True):
     address: QuotaLimits = QuotaLimits()
 
 
+class ConsoleConfig(Struct, frozen=True, kw_only=True):
+    enabled: Annotated[bool, _is("Whether the broker serves its web console at `/`.")] = True
+    read_only: Annotated[
+        bool,
+        _is(
+            "Whether the console leaves out everything that changes something. It protects against mistakes; what a"
+            " person may do is decided by their token."
+        ),
+    ] = False
+
+
 class AuthConfig(Struct, frozen=True, kw_only=True):
     tokens: Annotated[
         tuple[str, ...], _is("Bearer tokens: any listed token grants access; empty disables authentication.")
@@ -434,3 +445,5 @@ class Config(Struct, frozen=True, kw_only=True):
     quota: QuotaConfig = QuotaConfig()
     auth: AuthConfig = AuthConfig()
     tls: TlsConfig = TlsConfig()
+    console: ConsoleConfig = ConsoleConfig()
+    sources: dict[str, str] = {}  # Where the settings that are no defaults were set, by key.

@@ -13,6 +13,7 @@ import socket
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -39,6 +40,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Sequence[str], ov
     `flags`: what followed each `--set`. `overrides`: flags of their own, by the key that they set.
     """
     values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
     for source in (
         _from_file(file),
         _from_environment(environ),
@@ -50,7 +52,8 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Sequence[str], ov
             if setting is None:
                 raise ConfigError(f'{source.title}: unknown setting "{name}"; {_nearest(name, source.known)}')
             values[setting.key] = _read(setting, raw, f"{source.title}: {name}")
-    config = _build(values)
+            sources[setting.key] = source.title
+    config = _build({**values, "sources": sources})
     _check(config)
     return config
 
@@ -308,7 +311,7 @@ def _list_settings(defaults: Struct, prefix: str = "") -> dict[str, Setting]:
         key, default = prefix + name, getattr(defaults, name)
         if isinstance(default, Struct):
             settings |= _list_settings(default, f"{key}.")
-        else:
+        elif key != "sources":
             settings[key] = _setting(key, hint, default)
     return settings
 
@@ -337,6 +340,28 @@ def settings_table() -> str:
             f"| `{setting.key}` | `{setting.variable}` | {default} | {setting.expected} | {setting.description} |"
         )
     return "\n".join(lines) + "\n"
+
+
+def effective_settings(config: Config) -> list[dict[str, Any]]:
+    """Every setting with its value and where that comes from. Secrets are left out."""
+    return [
+        {
+            "key": setting.key,
+            "value": "(hidden)" if setting.secret and value else _written(value),
+            "default": _written(setting.default),
+            "source": config.sources.get(setting.key, "default" if value == setting.default else "program"),
+            "description": setting.description,
+        }
+        for setting in SETTINGS.values()
+        for value in [attrgetter(setting.key)(config)]
+    ]
+
+
+def _written(value: Any) -> Any:
+    """A value as JSON."""
+    if isinstance(value, Address | Path | str):
+        return str(value)
+    return list(map(str, value)) if isinstance(value, tuple) else value
 
 
 def _shown(value: object) -> str:

@@ -6,6 +6,7 @@ import re
 from typing import Any, cast
 
 from penstock.dialects import native
+from penstock.dialects.native.about import About
 from penstock.dialects.native.channels import Channels
 from penstock.dialects.native.consume import Consuming
 from penstock.dialects.native.event_log import EventLog
@@ -17,6 +18,7 @@ from penstock.dialects.native.schedules import Schedules
 from penstock.dialects.native.search import Search
 from penstock.dialects.native.spark.claims import Claims
 from penstock.dialects.native.spark.staging import Staging
+from penstock.dialects.native.stats import Stats
 from penstock.dialects.native.wait import Waiting
 from penstock.ids import MessageIds
 from penstock.model.settings import QueueSettings
@@ -32,6 +34,7 @@ ROOMS = (
         EventLog(ANY, ANY, IDS),
     ),
     *(Objects(IDS), Schedules(ANY, IDS, QueueSettings()), Claims(IDS)),
+    *(Stats(ANY, ANY), About(ANY, ANY)),
     Staging(ANY, ANY, ANY, bytes_max=1, lifetime_ns=1),
 )
 

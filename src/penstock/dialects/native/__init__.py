@@ -31,6 +31,10 @@
 | /v1/backup | GET | backup |
 | /v1/backup/<part> | GET | backup |
 | /v1/objects/<object>/<key> | GET | objects |
+| /v1/stats | GET | stats |
+| /v1/stats/stream | GET | stats |
+| /v1/connections | GET | about |
+| /v1/settings | GET | about |
 | /v1/stage/<query> | GET | spark.staging |
 | /v1/stage/<query>/<batch> | DELETE | spark.staging |
 | /v1/stage/<query>/<batch>/<part> | POST | spark.staging |

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from penstock.ids import MessageIds
 from penstock.server.config import Config
 from penstock.server.services.backups import Backups
+from penstock.server.services.connections import Connections
 from penstock.server.services.damage import DamagedMessages
 from penstock.server.services.event_streams import EventStreams
 from penstock.server.services.log_reads import LogReads
@@ -24,6 +25,7 @@ from penstock.server.services.redrive import Redrives
 from penstock.server.services.requests import Requests
 from penstock.server.services.search import Searches
 from penstock.server.services.staged_batches import StagedBatches
+from penstock.server.services.stats import StatsService
 from penstock.server.services.waits import Waits
 from penstock.server.shells.turns import Turns
 from penstock.server.writer.port import ServicePort
@@ -35,6 +37,8 @@ class Services(NamedTuple):
     name_sweeps: NameSweeps
     push: PushChannels
     requests: Requests
+    stats: StatsService
+    connections: Connections
     redrives: Redrives
     purges: Purges
     searches: Searches
@@ -55,12 +59,15 @@ def assemble(
     reads = LogReads(writer)
     searches = Searches(writer, reads, turns)
     traces = MessageTraces(writer, reads)
+    push = PushChannels(writer, ids(), config.push, random.random)
     return Services(
         damaged_messages=DamagedMessages(writer),
         staged_batches=StagedBatches(writer, config.topics.new_queue),
         name_sweeps=NameSweeps(writer),
-        push=PushChannels(writer, ids(), config.push, random.random),
+        push=push,
         requests=Requests(writer),
+        stats=StatsService(writer, push.error, config.events.readers_max),
+        connections=Connections(writer),
         redrives=Redrives(searches),
         purges=Purges(searches),
         searches=searches,

@@ -79,6 +79,11 @@ class PushChannels(Service):
             return {"circuit": "open", "in_flight": 0, "last_error": self._refused[number]}
         return self._by_queue[number].describe() if number in self._by_queue else {}
 
+    def error(self, channel: str) -> str:
+        """Why messages of the channel cannot be pushed now; empty if they can."""
+        described = self.describe(channel)
+        return described.get("last_error") or "" if described.get("circuit", "closed") != "closed" else ""
+
     @property
     def in_flight(self) -> int:
         return sum(pusher.in_flight for pusher in self._all())

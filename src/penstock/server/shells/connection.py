@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import ClassVar, Protocol, cast
 
+from penstock.dialects.native.about import ConnectionState
 from penstock.limits import BACKLOG_MAX, PART_BODY_BYTES, PART_BODY_BYTES_CROWDED, UNREAD_BYTES_DEFAULT
 from penstock.model.answers import Refused
 from penstock.server.quotas.quotas import Quotas
@@ -136,9 +137,11 @@ class Connection(Metered):
         "begun_at",
         "choked",
         "kept_bytes",
+        "opened_at",
         "transport",
     )
 
+    PROTOCOL: ClassVar[str] = "HTTP"  # As people call it.
     # How much of what was read is handled in one turn: alone, and while others wait.
     PART_BYTES: ClassVar[int]
     PART_BYTES_CROWDED: ClassVar[int]
@@ -157,6 +160,7 @@ class Connection(Metered):
         self._unsent = (0, 0)  # When the client last read something, and how much was left. 0: all is sent.
         self.kept_bytes = 0  # Of a request that is not complete: part of the server's `buffered_bytes`.
         self.begun_at = 0
+        self.opened_at = server.sweeps
         self._since = server.sweeps  # When the client was last active.
 
     # ── The transport's side ────────────────────────────────────────────────────────────────────────────────
@@ -311,6 +315,16 @@ class Connection(Metered):
     def _end_idle(self) -> None:
         """The client has been silent for too long."""
         self.disconnect()
+
+    def describe(self) -> ConnectionState:
+        address = self.transport.get_extra_info("peername") if self.transport else None
+        return ConnectionState(
+            protocol=self.PROTOCOL,
+            address="{}:{}".format(*address[:2]) if address else "",
+            seconds=(self._server.sweeps - self.opened_at) / SWEEPS_PER_SECOND,
+            busy=self._is_busy(),
+            unsent_bytes=self.transport.get_write_buffer_size() if self.transport else 0,
+        )
 
     # ── Closing ─────────────────────────────────────────────────────────────────────────────────────────────
 

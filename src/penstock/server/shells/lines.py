@@ -131,6 +131,7 @@ class LineConnection(PeerConnection):
         "_taken",
     )
 
+    PROTOCOL = "lines"
     PART_BYTES = LINES_PART_BYTES
     PART_BYTES_CROWDED = LINES_PART_BYTES_CROWDED
 

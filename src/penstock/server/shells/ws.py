@@ -111,6 +111,7 @@ class WsConnection(PeerConnection):
         "_under_way_bytes",
     )
 
+    PROTOCOL = "WebSocket"
     PART_BYTES = WS_PART_BYTES
     PART_BYTES_CROWDED = WS_PART_BYTES_CROWDED
 

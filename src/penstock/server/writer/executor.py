@@ -12,6 +12,7 @@ from penstock.model.commands import AwaitResult, Command, Fetch, Pull, ReadClaim
 from penstock.model.events import Event
 from penstock.model.kinds import Kind, kinds_where
 from penstock.model.values import Nanos
+from penstock.server.tally import COUNTED, Tally
 from penstock.server.writer.commit import GroupCommit
 from penstock.server.writer.damage import Damage
 from penstock.server.writer.followers import Followers
@@ -33,6 +34,7 @@ class Executor:
         self.engine = engine
         self.followers = Followers()
         self.recent = Recent()
+        self.tally = Tally()
         self.damage = Damage(self, commit)
         self.events_by_kind = [0] * (max(Kind) + 1)
         self.on_queue: list[Callable[[int], None]] = []
@@ -64,6 +66,7 @@ class Executor:
         engine, commit, counts = self.engine, self._commit, self.events_by_kind
         append = commit.log.append
         waiters, followers, recent = self._waiters, self.followers, self.recent
+        tally = self.tally if self.tally.is_wanted else None
         observers = waiters.observers if waiters.by_key or waiters.workers.watches else None
         for event in events:
             kind = event.kind
@@ -74,6 +77,8 @@ class Executor:
                 commit.held_for_sync += followers.concerned(event, engine.origins)
             if recent.is_wanted and kind in NOTED:
                 recent.note(event)
+            if tally and kind in COUNTED:
+                tally.note(event)
             engine.evolve(event, append(event))
             counts[kind] += event.records
             if kind in _ABOUT_QUEUES:

@@ -23,6 +23,7 @@ from penstock.model.happening import Happening
 from penstock.model.kinds import Kind
 from penstock.model.values import Nanos, Position, Stage
 from penstock.server.measures import Samples, one
+from penstock.server.tally import Tally
 from penstock.server.writer.collector import COLLECTED, Collected, Collector
 from penstock.server.writer.commit import GroupCommit, give
 from penstock.server.writer.executor import Executor
@@ -120,6 +121,9 @@ class Loop:
     def waiting(self, queue: str) -> int:
         return self.waiters.waiting(queue)
 
+    def waiting_commands(self) -> list[Waiting]:
+        return [waiter.command for waiter in self.waiters.all()]
+
     def _queue_name(self, number: int) -> str | None:
         queue = self.executor.engine.queues.get(number)
         return queue.name if queue else None
@@ -133,6 +137,10 @@ class Loop:
     @property
     def recent(self) -> Recent:
         return self.executor.recent
+
+    @property
+    def tally(self) -> Tally:
+        return self.executor.tally
 
     @property
     def log(self) -> Log:

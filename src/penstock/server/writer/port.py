@@ -14,9 +14,10 @@ from penstock.engine.engine import Engine
 from penstock.errors import DamagedExtentError
 from penstock.model.access import Access
 from penstock.model.answers import Refused
-from penstock.model.commands import Command
+from penstock.model.commands import Command, Waiting
 from penstock.model.happening import Happening
 from penstock.model.values import Nanos, Position, Stage
+from penstock.server.tally import Tally
 from penstock.server.writer.recent import Recent
 from penstock.storage.port import Log
 
@@ -79,6 +80,13 @@ class ServicePort(ClientPort, Protocol):
     @property
     def recent(self) -> Recent:
         """How messages have ended lately."""
+
+    @property
+    def tally(self) -> Tally:
+        """How often messages of each queue were delivered, given back and failed, while it is wanted."""
+
+    def waiting_commands(self) -> list[Waiting]:
+        """The commands of all clients that wait."""
 
     @property
     def failure(self) -> str | None:

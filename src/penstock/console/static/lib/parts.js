@@ -1,0 +1,197 @@
+/** What pages are made of: headings, tables, buttons, notes, dialogs and lines to copy. */
+
+import { facts } from "./api.js";
+import { h, show } from "./dom.js";
+
+/**
+ * The heading of a page, with what can be done on it.
+ * @param {string} title
+ * @param {...any} actions
+ */
+export function heading(title, ...actions) {
+  document.title = `${title} · Penstock`;
+  return h("div", { class: "heading" }, h("h1", {}, title), h("div", { class: "actions" }, actions));
+}
+
+/**
+ * @param {string} label
+ * @param {(event: Event) => any} act
+ * @param {Record<string, any>} [attributes]
+ */
+export function button(label, act, attributes = {}) {
+  return h("button", { type: "button", onclick: act, ...attributes }, label);
+}
+
+/** A button that changes something; left out where the console only reads. */
+export function action(/** @type {string} */ label, /** @type {(event: Event) => any} */ act, /** @type {Record<string, any>} */ attributes = {}) {
+  return facts.readOnly ? null : button(label, act, attributes);
+}
+
+/**
+ * @typedef {{label: string, cell: (row: any) => any, number?: boolean, sort?: string, minor?: boolean}} Column
+ */
+
+/**
+ * A table in a box that scrolls sideways.
+ * @param {string} caption
+ * @param {Column[]} columns
+ * @param {any[]} rows
+ * @param {{empty?: any}} [options]
+ */
+export function table(caption, columns, rows, { empty = "There are none." } = {}) {
+  if (!rows.length) return h("div", { class: "empty" }, empty);
+  const body = rows.map((row) => tableRow(columns, row));
+  return frame(caption, h("tr", {}, columns.map((column) => h("th", classOf(column), column.label))), body);
+}
+
+/** @param {Column[]} columns @param {any} row */
+export const tableRow = (columns, row) => h("tr", {}, columns.map((column) => h("td", classOf(column), column.cell(row))));
+
+/** @param {Column} column */
+export const classOf = (column) => ({ class: [column.number && "number", column.minor && "minor"].filter(Boolean).join(" ") || null });
+
+/** @param {string} caption @param {Element} head @param {any} body */
+export function frame(caption, head, body) {
+  const whole = h("table", {}, h("caption", {}, caption), h("thead", {}, head), body instanceof Node ? body : h("tbody", {}, body));
+  return h("div", { class: "table", tabindex: 0, role: "region", "aria-label": caption }, whole);
+}
+
+/**
+ * Show for some seconds what was done, or why not.
+ * @param {any} text
+ * @param {"done"|"failed"} [kind]
+ */
+export function note(text, kind = "done") {
+  const shown = h("div", { class: `note ${kind}` }, text instanceof Error ? text.message : text);
+  document.getElementById("notes")?.append(shown);
+  setTimeout(() => shown.remove(), kind === "failed" ? 10_000 : 4_000);
+}
+
+/**
+ * Do something, and note why it failed. Returns whether it was done.
+ * @param {() => Promise<any>} work
+ * @param {string | ((value: any) => string)} [done]
+ */
+export async function attempt(work, done) {
+  try {
+    const value = await work();
+    if (done) note(typeof done === "function" ? done(value) : done);
+    return true;
+  } catch (error) {
+    note(error, "failed");
+    return false;
+  }
+}
+
+/**
+ * Load something into a place; until it is there, the place shows a skeleton.
+ * @param {() => Promise<any>} load
+ * @param {(value: any) => any} draw
+ */
+export function loaded(load, draw) {
+  const place = h("div", { class: "skeleton", "aria-busy": "true" });
+  const done = (/** @type {any} */ content) => {
+    place.className = "loaded";
+    place.removeAttribute("aria-busy");
+    show(place, content);
+  };
+  load().then(
+    (value) => done(draw(value)),
+    (error) => done(h("p", { class: "problem", role: "alert" }, error.message)),
+  );
+  return place;
+}
+
+/**
+ * Ask before something is done. `typed`: what must be typed first, because it cannot be undone.
+ * @param {{title: string, text?: any, act: string, typed?: string, danger?: boolean, fields?: any}} options
+ * @returns {Promise<boolean>}
+ */
+export function ask({ title, text, act, typed, danger = false, fields }) {
+  return new Promise((answer) => {
+    const go = h("button", { type: "submit", class: danger ? "danger" : "primary", disabled: Boolean(typed) }, act);
+    const check = (/** @type {any} */ event) => put(go, event.target.value !== typed);
+    const guard = typed && h("label", {}, `Type ${typed} to go on`, h("input", { oninput: check, autocomplete: "off", spellcheck: "false" }));
+    const cancel = button("Cancel", () => dialog.close());
+    let agreed = false;
+    const submit = (/** @type {Event} */ event) => {
+      event.preventDefault();
+      agreed = true;
+      dialog.close();
+    };
+    const form = h("form", { onsubmit: submit }, h("h2", { id: "asked" }, title), text && h("div", {}, text), fields, guard, h("div", { class: "actions" }, cancel, go));
+    const dialog = openDialog(form, () => answer(agreed));
+  });
+}
+
+/** @param {HTMLElement} element @param {boolean} disabled */
+const put = (element, disabled) => element.toggleAttribute("disabled", disabled);
+
+/**
+ * @param {Element} content
+ * @param {() => void} [closed]
+ */
+export function openDialog(content, closed) {
+  const dialog = /** @type {HTMLDialogElement} */ (h("dialog", { "aria-labelledby": "asked" }, content));
+  dialog.addEventListener("close", () => {
+    dialog.remove();
+    closed?.();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  return dialog;
+}
+
+/**
+ * A line to copy.
+ * @param {string} label
+ * @param {string} text
+ */
+export function copyable(label, text) {
+  const copy = () => attempt(() => navigator.clipboard.writeText(text), `${label} copied`);
+  return h("div", { class: "code" }, h("div", { class: "bar" }, h("span", {}, label), button("Copy", copy)), h("pre", { tabindex: 0 }, text));
+}
+
+/**
+ * A button that opens the same request as curl and in Python.
+ * @param {() => {curl: string, python: string}} make
+ */
+export function asCode(make) {
+  return button("Copy as …", () => {
+    const { curl, python } = make();
+    const close = button("Close", () => dialog.close());
+    const dialog = openDialog(h("div", {}, h("h2", { id: "asked" }, "The same, from a program"), copyable("curl", curl), copyable("Python", python), h("div", { class: "actions" }, close)));
+  });
+}
+
+/** The state of a message or a circuit as a small label. @param {string} word @param {string} [tone] */
+export const badge = (word, tone = "") => h("span", { class: `badge ${tone}` }, word);
+
+/** @param {string} name */
+export const queueLink = (name) => h("a", { href: `#/queues/${encodeURIComponent(name)}` }, name);
+
+/** @param {string} id */
+export const messageLink = (id) => h("a", { class: "id", href: `#/messages/${id}` }, id);
+
+/**
+ * A labelled input of a form.
+ * @param {string} label
+ * @param {Record<string, any>} attributes
+ * @param {string} [hint]
+ */
+export function field(label, attributes, hint) {
+  return h("label", {}, label, h(attributes.rows ? "textarea" : "input", { autocomplete: "off", spellcheck: "false", ...attributes }), hint && h("small", {}, hint));
+}
+
+/**
+ * @param {string} label
+ * @param {Record<string, any>} attributes
+ * @param {string[]} choices
+ */
+export function choice(label, attributes, choices) {
+  const { value = choices[0], ...others } = attributes;
+  return h("label", {}, label, h("select", others, choices.map((each) => h("option", { value: each, selected: each === value }, each || "any"))));
+}
+
+/** The values of a form by name, without the empty ones. @param {HTMLFormElement} form */
+export const valuesOf = (form) => Object.fromEntries([...new FormData(form)].filter(([, value]) => value !== ""));

@@ -1,0 +1,123 @@
+/**
+ * Values that change, and functions that run again when they do.
+ *
+ * An effect runs once, remembers which signals it read, and runs again after one of them was set. Effects belong to
+ * the scope in which they were made: when a page is left, `dispose` ends all of them.
+ */
+
+/** @type {Effect|null} */
+let running = null;
+/** @type {Array<() => void>|null} */
+let scope = null;
+/** @type {Set<Effect>} */
+const due = new Set();
+
+class Effect {
+  /** @param {() => void} work */
+  constructor(work) {
+    this.work = work;
+    /** @type {Set<Set<Effect>>} */
+    this.sources = new Set();
+  }
+
+  run() {
+    this.forget();
+    const before = running;
+    running = this;
+    try {
+      this.work();
+    } finally {
+      running = before;
+    }
+  }
+
+  forget() {
+    for (const readers of this.sources) readers.delete(this);
+    this.sources.clear();
+  }
+
+  end() {
+    this.forget();
+    due.delete(this);
+  }
+}
+
+/** Run the effects that are due, once each, before the browser paints. */
+function flush() {
+  const effects = [...due];
+  due.clear();
+  for (const effect of effects) effect.run();
+}
+
+/**
+ * A value that can be read by calling it, and set with `set`.
+ * @template T
+ * @param {T} value
+ * @returns {(() => T) & {set: (next: T) => void, peek: () => T}}
+ */
+export function signal(value) {
+  /** @type {Set<Effect>} */
+  const readers = new Set();
+  const read = () => {
+    if (running) {
+      readers.add(running);
+      running.sources.add(readers);
+    }
+    return value;
+  };
+  return Object.assign(read, {
+    peek: () => value,
+    set: (/** @type {T} */ next) => {
+      if (Object.is(next, value)) return;
+      value = next;
+      if (!due.size && readers.size) queueMicrotask(flush);
+      for (const reader of readers) due.add(reader);
+    },
+  });
+}
+
+/**
+ * Run now, and again whenever a signal that it read was set.
+ * @param {() => void} work
+ */
+export function effect(work) {
+  const made = new Effect(work);
+  scope?.push(() => made.end());
+  made.run();
+}
+
+/**
+ * Call when the page is left.
+ * @param {() => void} work
+ */
+export function onLeave(work) {
+  scope?.push(work);
+}
+
+/**
+ * Run `work` with a scope of its own. Returns what it returned, and how to end everything it began.
+ * @template T
+ * @param {() => T} work
+ * @returns {{value: T, dispose: () => void}}
+ */
+export function scoped(work) {
+  const before = scope;
+  /** @type {Array<() => void>} */
+  const own = [];
+  scope = own;
+  try {
+    return { value: work(), dispose: () => own.splice(0).forEach((end) => end()) };
+  } finally {
+    scope = before;
+  }
+}
+
+/**
+ * Do something every so often, until the page is left. Hidden pages rest.
+ * @param {number} seconds
+ * @param {() => void} work
+ */
+export function every(seconds, work) {
+  const timer = setInterval(() => document.hidden || work(), seconds * 1000);
+  onLeave(() => clearInterval(timer));
+}

@@ -1,0 +1,34 @@
+/** The address of a page: `#/queues/orders?state=ready`. Every view can be linked, and the browser's back works. */
+
+/**
+ * @typedef {{path: string[], query: Record<string, string>}} Route
+ * @returns {Route}
+ */
+export function route() {
+  const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
+  return {
+    path: path.split("/").filter(Boolean).map(decodeURIComponent),
+    query: Object.fromEntries(new URLSearchParams(query)),
+  };
+}
+
+/**
+ * @param {string} path
+ * @param {Record<string, any>} [query]
+ */
+export function hashOf(path, query = {}) {
+  const given = new URLSearchParams(Object.entries(query).filter(([, value]) => value !== "" && value !== undefined && value !== null));
+  return `#${path}${given.size ? `?${given}` : ""}`;
+}
+
+/**
+ * Go to a page. `quiet`: only the address changes, and the page stays as it is.
+ * @param {string} path
+ * @param {Record<string, any>} [query]
+ * @param {{quiet?: boolean}} [options]
+ */
+export function navigate(path, query = {}, { quiet = false } = {}) {
+  const hash = hashOf(path, query);
+  if (quiet) history.replaceState(null, "", hash);
+  else location.hash = hash;
+}

@@ -1,0 +1,108 @@
+/** Overview: is all well, and if not, where. */
+
+import { hasToken, send } from "../lib/api.js";
+import { h } from "../lib/dom.js";
+import { age, count, plural, rate } from "../lib/format.js";
+import { chart, sparkline } from "../lib/chart.js";
+import { extend, figures, seriesOf, watchFigures } from "../lib/live.js";
+import { copyable, heading, queueLink, table } from "../lib/parts.js";
+import { every, signal } from "../lib/reactive.js";
+
+const TILES = [
+  { label: "Published", unit: "/s", field: "in", format: rate },
+  { label: "Delivered", unit: "/s", field: "delivered", format: rate },
+  { label: "Ready", field: "ready", format: count },
+  { label: "Leased", field: "leased", format: count },
+  { label: "Delayed", field: "delayed", format: count },
+  { label: "Dead letters", field: "dead", format: count },
+];
+const REASONS = {
+  damaged: "Damaged",
+  push: "Push fails",
+  dead_letters: "Dead letters",
+  unconsumed: "No consumer",
+  failing: "Failing",
+  growing: "Growing",
+  old: "Old",
+};
+
+export async function page() {
+  const live = watchFigures();
+  const document = await figures({ history: true, limit: 1 });
+  const series = seriesOf(document);
+  live.totals.set(document.totals);
+  live.attention.set(document.attention);
+  live.listen((time, totals) => extend(series, time, totals));
+  live.watch([]);
+  const read = () => (live.tick(), series);
+  return [
+    heading("Overview", healthLine()),
+    h("div", { class: "tiles" }, TILES.map((tile) => tileOf(tile, live, series)), oldestTile(live)),
+    h("section", {}, h("h2", {}, "Queues that need you"), () => needy(live.attention(), live.totals())),
+    h("div", { class: "charts" }, [
+      chart({ title: "Messages a second", format: rate, read, lines: [
+        { field: "in", label: "in", class: "one" }, { field: "out", label: "out", class: "two" }] }),
+      chart({ title: "Ready", format: count, read, lines: [{ field: "ready", label: "ready", class: "one" }] }),
+      chart({ title: "Trouble, messages a second", format: rate, read, lines: [
+        { field: "retried", label: "retried", class: "soon" }, { field: "failed", label: "failed", class: "bad" }] }),
+    ]),
+    document.totals.queues ? null : firstSteps(),
+  ];
+}
+
+/** @param {any} tile @param {any} live @param {any} series */
+function tileOf({ label, unit, field, format }, live, series) {
+  const read = () => (live.tick(), { times: series.times, values: series.values[field] || [] });
+  const alarming = () => (field === "dead" && live.totals()?.dead ? "tile bad" : "tile");
+  return h("div", { class: alarming }, h("span", { class: "label" }, label),
+    h("span", { class: "figure" }, () => format(live.totals()?.[field]), unit && h("small", {}, unit)),
+    ["in", "delivered", "ready"].includes(field) && sparkline(read, `${label}, last hour`));
+}
+
+/** @param {any} live */
+const oldestTile = (live) => h("div", { class: "tile" }, h("span", { class: "label" }, "Longest wait"),
+  h("span", { class: "figure" }, () => (live.tick(), age(live.totals()?.ready_since ?? null))));
+
+/** @param {any[]} rows @param {any} totals */
+function needy(rows, totals) {
+  const fine = totals?.queues
+    ? h("p", { class: "fine" }, `None of ${plural(totals.queues, "queue")}: messages are consumed, and none failed.`)
+    : h("p", { class: "quiet" }, "There are no queues yet.");
+  if (!rows.length) return fine;
+  return table("Queues that need you", [
+    { label: "Queue", cell: (row) => queueLink(row.queue) },
+    { label: "", cell: (row) => h("span", { class: `badge ${toneOf(row.reason)}` }, /** @type {any} */ (REASONS)[row.reason]) },
+    { label: "Why", cell: (row) => `${row.messages ? plural(row.messages, "message") : ""} ${row.messages ? "· " : ""}${row.text}` },
+    { label: "Waiting for", number: true, cell: (row) => age(row.ready_since) },
+    { label: "", cell: (row) => wayThere(row) },
+  ], rows);
+}
+
+/** @param {string} reason */
+const toneOf = (reason) => (["growing", "old", "unconsumed"].includes(reason) ? "soon" : "bad");
+
+/** @param {any} row */
+function wayThere(row) {
+  const name = encodeURIComponent(row.queue);
+  if (row.reason === "dead_letters") return h("a", { href: `#/dead-letters/${name}` }, "Look and redrive");
+  if (row.reason === "push") return h("a", { href: "#/topics" }, "Push endpoints");
+  return h("a", { href: `#/queues/${name}` }, "Open");
+}
+
+/** Health in words, checked every five seconds. */
+function healthLine() {
+  const health = signal("…");
+  const look = () => send("/health").then((answer) => answer.text(), (error) => error.message).then((text) => health.set(text));
+  look();
+  every(5, look);
+  const tone = () => (health() === "green" ? "good" : health().startsWith("yellow") ? "soon" : health() === "…" ? "" : "bad");
+  return h("span", { class: () => `health ${tone()}`, role: "status" }, () => (health() === "green" ? "Healthy" : health()));
+}
+
+function firstSteps() {
+  const token = hasToken() ? " -H \"Authorization: Bearer $PENSTOCK_TOKEN\"" : "";
+  return h("section", {}, h("h2", {}, "Send a first message"),
+    copyable("curl", `curl${token} ${location.origin}/v1/publish -d '{"topics": ["orders.new"], "message": {"order": 1}}'`),
+    copyable("Python", `import penstock\n\nwith penstock.connect("${location.origin}") as client:\n    client.publish("orders.new", {"order": 1})`));
+}
+

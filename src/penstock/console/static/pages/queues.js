@@ -1,0 +1,78 @@
+/** Queues: all of them, filtered and sorted by the broker, with live figures for those on the screen. */
+
+import { h, show } from "../lib/dom.js";
+import { age, count, rate } from "../lib/format.js";
+import { sparkline } from "../lib/chart.js";
+import { extend, figures, seriesOf, watchFigures } from "../lib/live.js";
+import { action, badge, copyable, field, heading, queueLink } from "../lib/parts.js";
+import { navigate } from "../lib/route.js";
+import { windowed } from "../lib/window.js";
+import { createQueue } from "./queue_settings.js";
+
+/** @param {any} route */
+export async function page({ query }) {
+  const live = watchFigures();
+  /** @type {Map<string, any>} */
+  const hours = new Map();
+  live.listen((time) => {
+    for (const [name, series] of hours) if (live.queues.has(name)) extend(series, time, /** @type {any} */ (live.queues.get(name)));
+  });
+  const sort = { by: query.sort || "name", descending: query.order === "descending" };
+  const list = h("div", {});
+  const draw = (/** @type {string} */ name) => show(list, windowed({
+    caption: "Queues",
+    columns: columns(live, hours),
+    sort,
+    onsort: (by) => navigate("/queues", { ...query, sort: by, order: sort.by === by && !sort.descending ? "descending" : "" }),
+    load: async (offset, limit) => {
+      const found = await figures({ name, sort: sort.by, order: sort.descending && "descending", offset, limit, history: true });
+      for (const row of found.queues) {
+        live.queues.set(row.name, row);
+        hours.set(row.name, seriesOf(found, row.name));
+      }
+      return { total: found.total, rows: found.queues };
+    },
+    onshown: (rows) => live.watch(rows.map((row) => row.name)),
+    empty: () => emptyState(name),
+  }));
+  draw(query.name || "");
+  let timer = 0;
+  const typed = (/** @type {any} */ event) => {
+    clearTimeout(timer);
+    timer = setTimeout(() => navigate("/queues", { ...query, name: event.target.value }, { quiet: true }) || draw(event.target.value), 200);
+  };
+  const filter = field("Filter by name", { type: "search", id: "filter", value: query.name || "", oninput: typed });
+  return [heading("Queues", action("Create a queue", createQueue, { class: "primary" })), h("div", { class: "filters" }, filter), list];
+}
+
+/** @param {any} live @param {Map<string, any>} hours @returns {import("../lib/parts.js").Column[]} */
+function columns(live, hours) {
+  const now = (/** @type {any} */ row) => (live.tick(), live.queues.get(row.name) || row);
+  const figure = (/** @type {string} */ label, /** @type {string} */ name, /** @type {any} */ format, minor = false) => ({
+    label, sort: name, number: true, minor, cell: (/** @type {any} */ row) => h("span", { class: () => (now(row)[name] ? "" : "zero") }, () => format(now(row)[name])),
+  });
+  return [
+    { label: "Queue", sort: "name", cell: (row) => h("span", { class: "name" }, queueLink(row.name), row.channel && badge("channel"), row.dead_letters && badge("dead letters", row.ready ? "bad" : "")) },
+    figure("Ready", "ready", count),
+    figure("Leased", "leased", count, true),
+    figure("Delayed", "delayed", count, true),
+    { label: "Wait", sort: "ready_since", number: true, cell: (row) => h("span", {}, () => age(now(row).ready_since)) },
+    figure("In/s", "in", rate),
+    figure("Out/s", "out", rate),
+    figure("Retry/s", "retried", rate, true),
+    { label: "Ready, 1 h", minor: true, cell: (row) => sparkline(() => (live.tick(), hourOf(hours, row.name)), `Ready messages of ${row.name}, last hour`) },
+    figure("Waiting", "waiting", count, true),
+  ];
+}
+
+/** @param {Map<string, any>} hours @param {string} name */
+function hourOf(hours, name) {
+  const hour = hours.get(name);
+  return { times: hour?.times || [], values: hour?.values.ready || [] };
+}
+
+/** @param {string} name */
+const emptyState = (name) => (name ? `No queue has “${name}” in its name.` : [
+  h("p", {}, "There are no queues yet. The first message to a topic creates one:"),
+  copyable("curl", `curl ${location.origin}/v1/publish -d '{"topics": ["orders.new"], "message": "12 apples"}'`),
+]);

@@ -1,0 +1,39 @@
+"""Who is connected, and who waits for a message."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.dialects.native.about import ConnectionState, WaitingClient
+from penstock.model.commands import AwaitResult, Fetch, Pull, Receive, Waiting
+from penstock.server.services.contract import Service
+from penstock.server.shells.connection import Server
+from penstock.server.writer.port import ServicePort
+
+
+class Connections(Service):
+    def __init__(self, writer: ServicePort) -> None:
+        super().__init__(writer)
+        self.servers: list[Server] = []
+        """All that listen; added when they exist."""
+
+    def connections(self) -> list[ConnectionState]:
+        """The oldest first."""
+        found = [connection.describe() for server in self.servers for connection in server.connections]
+        return sorted(found, key=lambda each: (-each.seconds, each.address))
+
+    def waiting(self) -> list[WaitingClient]:
+        found = [client for command in self.writer.waiting_commands() for client in _clients(command)]
+        return sorted(found, key=lambda client: (client.queue, client.kind, client.consumer or ""))
+
+
+def _clients(command: Waiting) -> Iterator[WaitingClient]:
+    if isinstance(command, Fetch):
+        yield WaitingClient("worker", command.queue, command.consumer or None)
+    elif isinstance(command, Receive):
+        yield WaitingClient("receiver", command.queue, command.consumer)
+    elif isinstance(command, Pull):
+        for draw in command.draws:
+            yield WaitingClient("receiver", draw.queue, command.receiver)
+    elif isinstance(command, AwaitResult):
+        yield WaitingClient("result", command.queue, command.receiver or None)

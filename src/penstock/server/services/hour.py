@@ -1,0 +1,92 @@
+"""The figures of the last hour, one sample every ten seconds, of the queues that were busy last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from penstock.dialects.native.stats import Figures
+
+SAMPLE_SECONDS = 10
+SAMPLES = 360
+_MINUTES_AGO = 30  # Five minutes, in samples.
+QUEUES_MAX = 1000
+"""Each takes 9 KiB. If there are more, the queue that was idle longest is forgotten first."""
+
+FIELDS = ("ready", "in", "out", "delivered", "retried", "failed")
+_ATTRIBUTES = ("ready", "entered", "left", "delivered", "retried", "failed")
+
+
+class Hour:
+    """Rings of samples: one for each queue, all with the same times."""
+
+    def __init__(self) -> None:
+        self._times: NDArray[np.float64] = np.full(SAMPLES, np.nan)
+        self._rings: dict[str, NDArray[np.float32]] = {}  # The queue that was idle longest comes first.
+        self._at = 0
+
+    def add(self, now: float, all_figures: list[Figures]) -> None:
+        """A sample of all queues. `now`: seconds since the epoch."""
+        self._at = (self._at + 1) % SAMPLES
+        self._times[self._at] = now
+        for each in self._rings.values():
+            each[:, self._at] = np.nan
+        for figures in all_figures:
+            if figures.entered or figures.left or figures.ready:
+                self._refresh(figures.name)
+            if (ring := self._rings.get(figures.name)) is not None:
+                ring[:, self._at] = [_or_gap(getattr(figures, name)) for name in _ATTRIBUTES]
+
+    def _refresh(self, name: str) -> None:
+        """The queue is busy: it is the last to be forgotten."""
+        known = self._rings.pop(name, None)
+        self._rings[name] = np.full((len(FIELDS), SAMPLES), np.nan, np.float32) if known is None else known
+        if len(self._rings) > QUEUES_MAX:
+            del self._rings[next(iter(self._rings))]
+
+    def keep(self, names: set[str]) -> None:
+        """Forget all other queues."""
+        self._rings = {name: ring for name, ring in self._rings.items() if name in names}
+
+    def times(self) -> list[float]:
+        return [round(time, 1) for time in self._in_order(self._times).tolist() if time == time]
+
+    def of(self, name: str) -> dict[str, list[float | None]] | None:
+        """One value for each of `times`; None is a gap."""
+        ring = self._rings.get(name)
+        return None if ring is None else self._written(ring)
+
+    def ready_before(self, name: str) -> float | None:
+        """How many messages of a queue were ready some minutes ago, if that is known."""
+        ring = self._rings.get(name)
+        before = np.nan if ring is None else float(ring[0, self._at - _MINUTES_AGO])
+        return None if before != before else before
+
+    def of_all(self, names: set[str]) -> dict[str, list[float | None]]:
+        """The sums over these queues."""
+        rings = [ring for name, ring in self._rings.items() if name in names]
+        if not rings:
+            return {field: [0 for _ in self.times()] for field in FIELDS}
+        whole = np.zeros((len(FIELDS), SAMPLES))
+        counted = np.zeros((len(FIELDS), SAMPLES), bool)
+        for ring in rings:
+            whole += np.nan_to_num(ring)
+            counted |= ~np.isnan(ring)
+        whole[~counted] = np.nan
+        return self._written(whole)
+
+    def _written(self, ring: NDArray[Any]) -> dict[str, list[float | None]]:
+        known = self._in_order(self._times) == self._in_order(self._times)
+        return {
+            field: [None if value != value else round(value, 2) for value in self._in_order(row)[known].tolist()]
+            for field, row in zip(FIELDS, ring, strict=True)
+        }
+
+    def _in_order(self, ring: NDArray[Any]) -> NDArray[Any]:
+        return np.roll(ring, -self._at - 1)
+
+
+def _or_gap(value: float | None) -> float:
+    return np.nan if value is None else value

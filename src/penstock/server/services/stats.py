@@ -1,0 +1,276 @@
+"""Figures of all queues: once a second while somebody watches, and every ten seconds for the last hour.
+
+A sample is taken once for all watchers, some queues in one turn of the event loop. The figures of a queue that did
+not change are not sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.dialects.native.stats import Figures, StatsQuery, sort_key, totals
+from penstock.dialects.wire.http import Sink
+from penstock.engine.queue import Queue
+from penstock.errors import Fault, RequestError
+from penstock.limits import SECOND_NS, STATS_QUEUES_PER_TURN
+from penstock.model.access import Access
+from penstock.model.values import Nanos
+from penstock.server.services.attention import attention
+from penstock.server.services.contract import Service
+from penstock.server.services.hour import SAMPLE_SECONDS, Hour
+from penstock.server.tally import Tallied, Tally
+from penstock.server.writer.port import ServicePort
+
+_encode = msgspec.json.Encoder().encode
+_LIVE_SECONDS = 1.0
+_RATE_SECONDS = 0.9  # Rates are counted over this time or longer.
+
+
+class _Counters(NamedTuple):
+    """What only grows. Rates are differences."""
+
+    queue: int  # Its number: a name may be used again.
+    entered: int
+    left: int
+    tallied: Tallied | None  # None: nobody watched.
+
+
+_NEW = _Counters(0, 0, 0, None)
+
+
+class Sample:
+    """All queues at one moment."""
+
+    def __init__(self, taken: Nanos) -> None:
+        self.taken = taken
+        self.queues: dict[str, Figures] = {}
+        self.counters: dict[str, _Counters] = {}
+
+    def seen_by(self, access: Access) -> list[Figures]:
+        return [figures for figures in self.queues.values() if access.sees_all or access.sees(figures.name)]
+
+    @property
+    def seconds(self) -> float:
+        return self.taken / SECOND_NS
+
+
+class StatsService(Service):
+    def __init__(self, writer: ServicePort, push_error: Callable[[str], str], watchers_max: int) -> None:
+        super().__init__(writer)
+        self._push_error = push_error
+        self._watchers_max = watchers_max
+        self._hour = Hour()
+        self._hourly = self._base = self._latest = Sample(0)
+        self._watchers: set[Watcher] = set()
+        self._dead_letter_queues: set[str] | None = None
+        writer.on_queue.append(self._queue_changed)
+
+    def _queue_changed(self, _: int) -> None:
+        self._dead_letter_queues = None
+
+    # ── The dialect's side ──────────────────────────────────────────────────────────────────────────────────
+
+    async def page(self, query: StatsQuery) -> dict[str, Any]:
+        sample = await self._now()
+        seen = sample.seen_by(query.access)
+        chosen = [figures for figures in seen if query.wants(figures)]
+        chosen.sort(key=sort_key(query.sort), reverse=query.descending)
+        shown = chosen[query.offset : query.offset + query.limit]
+        following = query.offset + len(shown)
+        document = {
+            **self._head(sample, seen),
+            "total": len(chosen),
+            "next": following if shown and following < len(chosen) else None,
+            "queues": [msgspec.to_builtins(figures) for figures in shown],
+        }
+        if query.history:
+            document |= self._history(seen, shown)
+        return document
+
+    def _history(self, seen: list[Figures], shown: list[Figures]) -> dict[str, Any]:
+        hours = {figures.name: self._hour.of(figures.name) for figures in shown}
+        return {
+            "history": {
+                "times": self._hour.times(),
+                "totals": self._hour.of_all({figures.name for figures in seen}),
+                "queues": {name: hour for name, hour in hours.items() if hour},
+            }
+        }
+
+    def _head(self, sample: Sample, seen: list[Figures]) -> dict[str, Any]:
+        channels = [figures.name for figures in seen if figures.channel]
+        failing = {channel: why for channel in channels if (why := self._push_error(channel))}
+        return {
+            "time": round(sample.seconds, 3),
+            "totals": totals(seen),
+            "attention": attention(seen, failing, self._hour.ready_before, sample.seconds),
+        }
+
+    async def watch(self, query: StatsQuery) -> Watcher:
+        if len(self._watchers) >= self._watchers_max:
+            raise RequestError(Fault.READER_LIMIT, str(self._watchers_max))
+        watcher = Watcher(self, query)
+        self.writer.tally.begin()
+        sample = await self._now()
+        seen = sample.seen_by(query.access)
+        watcher.show(sample, seen, self._head(sample, seen))
+        self._watchers.add(watcher)
+        self.wake()
+        return watcher
+
+    def leave(self, watcher: Watcher) -> None:
+        self._watchers.discard(watcher)
+        if not self._watchers:
+            self.writer.tally.end()
+
+    # ── Samples ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        while True:
+            sample = await self._next()
+            if self._watchers:
+                self._show_all(sample)
+                await asyncio.sleep(_LIVE_SECONDS)
+            else:
+                await self.rest(SAMPLE_SECONDS)
+
+    def _show_all(self, sample: Sample) -> None:
+        """What watchers with the same access see is put together once."""
+        watchers_of: dict[Access, list[Watcher]] = {}
+        for watcher in self._watchers:
+            watchers_of.setdefault(watcher.query.access, []).append(watcher)
+        for access, watchers in watchers_of.items():
+            seen = sample.seen_by(access)
+            head = self._head(sample, seen)
+            for watcher in watchers:
+                watcher.show(sample, seen, head)
+
+    async def _now(self) -> Sample:
+        """What is true now, with the rates since the last sample that is old enough for them."""
+        now = self.writer.now()
+        is_old = now - self._latest.taken > _RATE_SECONDS * SECOND_NS
+        return await self._sampled(self._latest if is_old else self._base, now)
+
+    async def _next(self) -> Sample:
+        """The latest sample, or another if that is old."""
+        now = self.writer.now()
+        if now - self._latest.taken > _RATE_SECONDS * SECOND_NS:
+            self._base, self._latest = self._latest, await self._sampled(self._latest, now)
+            if now - self._hourly.taken >= (SAMPLE_SECONDS - 0.5) * SECOND_NS:
+                self._hourly = await self._sampled(self._hourly, now)
+                self._hour.keep(set(self._hourly.queues))
+                self._hour.add(self._hourly.seconds, list(self._hourly.queues.values()))
+        return self._latest
+
+    async def _sampled(self, before: Sample, now: Nanos) -> Sample:
+        engine, sample = self.writer.engine, Sample(now)
+        tally = self.writer.tally
+        dead_letters = self._dead_letters()
+        passed = (now - before.taken) / SECOND_NS if before.taken else 0.0
+        queues = list(engine.queues.values())
+        for start in range(0, len(queues), STATS_QUEUES_PER_TURN):
+            for queue in queues[start : start + STATS_QUEUES_PER_TURN]:
+                counters = _counters(queue, tally)
+                rates = _rates(before.counters.get(queue.name, _NEW), counters, passed)
+                waiting = self.writer.waiting(queue.name)
+                sample.queues[queue.name] = _figures(queue, waiting, queue.name in dead_letters, rates)
+                sample.counters[queue.name] = counters
+            await asyncio.sleep(0)
+        return sample
+
+    def _dead_letters(self) -> set[str]:
+        if self._dead_letter_queues is None:
+            policies = [queue.settings.redrive_policy for queue in self.writer.engine.queues.values()]
+            self._dead_letter_queues = {policy.dead_letter_queue for policy in policies if policy}
+        return self._dead_letter_queues
+
+
+_Rates = tuple[float, float, float | None, float | None, float | None]
+
+
+def _counters(queue: Queue, tally: Tally) -> _Counters:
+    left = queue.last_sequence - queue.rows.count + queue.kept
+    tallied = tally.of(queue.number) if tally.is_wanted else None
+    return _Counters(queue.number, queue.last_sequence, left, tallied)
+
+
+def _rates(before: _Counters, now: _Counters, seconds: float) -> _Rates:
+    if before.queue != now.queue:
+        before = _Counters(now.queue, 0, 0, now.tallied and Tallied())
+    entered, left = _rate(before.entered, now.entered, seconds), _rate(before.left, now.left, seconds)
+    if before.tallied is None or now.tallied is None:
+        return entered, left, None, None, None
+    delivered, retried, failed = map(_rate, before.tallied, now.tallied, (seconds,) * 3)
+    return entered, left, delivered, retried, failed
+
+
+def _rate(before: int, now: int, seconds: float) -> float:
+    """Not negative: messages that are restored, or counted anew, did not come back through time."""
+    return max(0.0, round((now - before) / seconds, 2)) if seconds and now != before else 0.0
+
+
+def _figures(queue: Queue, waiting: int, dead_letters: bool, rates: _Rates) -> Figures:
+    since = queue.ready_since
+    return Figures(
+        queue.name,
+        bool(queue.settings.topics),
+        dead_letters,
+        queue.ready,
+        queue.leases.live,
+        queue.delayed.live,
+        queue.kept,
+        queue.damaged,
+        None if since is None else since // 1_000_000 / 1000,
+        waiting,
+        *rates,
+    )
+
+
+class Watcher:
+    """One client of the stream. A slow one misses samples, and gets their sum with the next one that it takes."""
+
+    def __init__(self, service: StatsService, query: StatsQuery) -> None:
+        self._service = service
+        self.query = query
+        self._sink: Sink | None = None
+        self._unsent = b""
+        self._seen: Nanos = 0  # When the sample was taken that was shown last.
+        self._sent: dict[str, Figures] = {}
+        self._ending = False
+
+    def pull(self, sink: Sink) -> None:
+        self._sink = sink
+        asyncio.get_running_loop().call_soon(self._give)
+
+    def finish(self) -> None:
+        self._ending = True
+        self._give()
+
+    def close(self) -> None:
+        self._service.leave(self)
+
+    def show(self, sample: Sample, seen: list[Figures], head: dict[str, Any]) -> None:
+        if not self._unsent and sample.taken > self._seen:
+            self._seen = sample.taken
+            self._unsent = b"data: %b\n\n" % _encode(head | self._changes(seen))
+            self._give()
+
+    def _give(self) -> None:
+        """Pass on what there is, if the client has taken what was sent before."""
+        if self._sink and self._ending:
+            self._sink.end()
+        elif self._sink and self._unsent:
+            sink, self._sink = self._sink, None
+            data, self._unsent = self._unsent, b""
+            sink.give(data)
+
+    def _changes(self, seen: list[Figures]) -> dict[str, Any]:
+        shown = {figures.name: figures for figures in seen if self.query.wants(figures)}
+        changed = {name: figures for name, figures in shown.items() if self._sent.get(name) != figures}
+        removed = [name for name in self._sent if name not in shown]
+        self._sent = shown
+        return {"queues": list(changed.values()), "removed": removed}

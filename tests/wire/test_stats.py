@@ -1,0 +1,175 @@
+"""Figures of queues, connections and settings, over real sockets."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from tests.support.broker import Broker, StartBroker
+
+Row = dict[str, Any]
+
+
+def stats(broker: Broker, query: str = "") -> Row:
+    answer = broker.request("GET", f"/v1/stats?{query}")
+    assert answer.status == 200, answer
+    found: Row = answer.json()
+    return found
+
+
+def queue(broker: Broker, name: str, **settings: Any) -> None:
+    assert broker.request("PUT", f"/v1/queues/{name}", body=json.dumps(settings).encode()).status == 201
+
+
+def publish(broker: Broker, name: str, count: int = 1, **fields: Any) -> None:
+    messages = [{"message": "m", **fields}] * count
+    assert broker.request("POST", f"/v1/queues/{name}/messages", body=json.dumps(messages).encode()).status == 201
+
+
+def watch(broker: Broker, query: str = "") -> Iterator[Row]:
+    """The events of the stream, as they come."""
+    with closing(socket.create_connection(broker.http, timeout=10)) as link:
+        link.sendall(f"GET /v1/stats/stream?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        data = b""
+        while True:
+            data += link.recv(65536)
+            *events, data = data.split(b"\n\n")
+            for event in events:
+                yield json.loads(event.partition(b"data: ")[2])
+
+
+def until(events: Iterator[Row], name: str, field: str) -> float:
+    """The first figure of a queue that is not zero."""
+    end = time.monotonic() + 15
+    for event in events:
+        for row in event["queues"]:
+            if row["name"] == name and row[field]:
+                return float(row[field])
+        assert time.monotonic() < end, event
+    raise AssertionError("the stream ended")
+
+
+def test_queues_are_counted_by_state(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    queue(broker, "work")
+    publish(broker, "work", 3)
+    publish(broker, "work", 2, delay=600)
+    broker.request("GET", "/v1/queues/work/messages")
+    found = stats(broker)
+    [row] = found["queues"]
+    assert (row["ready"], row["leased"], row["delayed"], row["waiting"]) == (2, 1, 2, 0)
+    assert row["ready_since"] <= found["time"] + 1
+    assert (found["totals"]["ready"], found["totals"]["queues"], found["total"]) == (2, 1, 1)
+
+
+def test_a_list_is_filtered_sorted_and_paged_by_the_broker(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    for number, name in enumerate(("Apples", "pears", "apple-juice")):
+        queue(broker, name)
+        publish(broker, name, number + 1)
+    assert [row["name"] for row in stats(broker, "name=APPLE&sort=ready&order=descending")["queues"]] == [
+        "apple-juice",
+        "Apples",
+    ]
+    page = stats(broker, "sort=ready&limit=2")
+    assert ([row["ready"] for row in page["queues"]], page["next"], page["total"]) == ([1, 2], 2, 3)
+    assert [row["ready"] for row in stats(broker, "sort=ready&limit=2&offset=2")["queues"]] == [3]
+    assert stats(broker, "queue=pears")["total"] == 1
+    assert broker.request("GET", "/v1/stats?sort=color").status == 400
+
+
+def test_dead_letter_queues_are_known_as_such_and_need_a_person(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    queue(broker, "lost")
+    queue(broker, "work", redrive_policy={"max_receives": 1, "dead_letter_queue": "lost"})
+    publish(broker, "lost", 2)
+    found = stats(broker, "dead_letters=true")
+    assert [row["name"] for row in found["queues"]] == ["lost"]
+    assert found["totals"]["dead"] == 2
+    assert [(row["queue"], row["reason"]) for row in found["attention"]] == [("lost", "dead_letters")]
+
+
+def test_the_stream_begins_with_everything_and_goes_on_with_what_changed(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    queue(broker, "busy")
+    queue(broker, "still")
+    events = watch(broker)
+    assert {row["name"] for row in next(events)["queues"]} == {"busy", "still"}
+    publish(broker, "busy", 10)
+    assert until(events, "busy", "in") > 0
+    broker.request("DELETE", "/v1/queues/still")
+    for event in events:
+        assert not [row for row in event["queues"] if row["name"] == "still"]
+        if event["removed"] == ["still"]:
+            break
+    events.close()  # type: ignore[attr-defined]
+
+
+def test_deliveries_and_retries_are_counted_while_somebody_watches(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    queue(broker, "work")
+    publish(broker, "work", 2)
+    events = watch(broker, "queue=work")
+    next(events)
+    next(events)
+    [taken] = broker.request("GET", "/v1/queues/work/messages").json()
+    assert until(events, "work", "delivered") > 0
+    body = json.dumps({"id": taken["id"], "outcome": "retry"}).encode()
+    assert broker.request("POST", "/v1/confirm", body=body).status == 200
+    assert until(events, "work", "retried") > 0
+    events.close()  # type: ignore[attr-defined]
+
+
+def test_a_watcher_may_want_the_totals_only(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    queue(broker, "work")
+    events = watch(broker, "queues=false")
+    first = next(events)
+    assert (first["totals"]["queues"], first["queues"]) == (1, [])
+    events.close()  # type: ignore[attr-defined]
+
+
+def test_the_number_of_watchers_is_limited(start_broker: StartBroker) -> None:
+    broker = start_broker("events.readers_max=1")
+    events = watch(broker)
+    next(events)
+    assert broker.request("GET", "/v1/stats/stream").status == 503
+    events.close()  # type: ignore[attr-defined]
+
+
+def test_a_broker_with_a_watcher_stops_cleanly(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    events = watch(broker)
+    next(events)
+    broker.stop()
+    broker.start()
+
+
+def test_clients_that_wait_are_listed_with_their_names(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    queue(broker, "work")
+    with closing(socket.create_connection(broker.http)) as link:
+        link.sendall(b"GET /v1/queues/work/messages?wait=20&consumer=ada HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        end = time.monotonic() + 10
+        found: Row = {"waiting": []}
+        while not found["waiting"]:
+            assert time.monotonic() < end
+            found = broker.request("GET", "/v1/connections?queue=work").json()
+        assert found["waiting"] == [{"kind": "worker", "queue": "work", "consumer": "ada"}]
+        everyone = broker.request("GET", "/v1/connections").json()
+        assert f"127.0.0.1:{link.getsockname()[1]}" in [each["address"] for each in everyone["connections"]]
+        assert {each["protocol"] for each in everyone["connections"]} == {"HTTP"}
+
+
+def test_settings_show_where_they_come_from_and_no_secrets(start_broker: StartBroker) -> None:
+    broker = start_broker("auth.tokens=sesame", "stop_seconds=7")
+    answer = broker.request("GET", "/v1/settings", {"Authorization": "Bearer sesame"})
+    rows = {row["key"]: row for row in answer.json()["settings"]}
+    assert b"sesame" not in answer.body
+    assert (rows["stop_seconds"]["value"], rows["stop_seconds"]["source"]) == (7.0, "--set")
+    assert (rows["http.idle_seconds"]["source"], rows["auth.tokens"]["value"]) == ("default", "(hidden)")
+    assert rows["data"]["source"] == "command line"
