@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from pathlib import Path
 
 import pytest
 
-from penstock.torture.faults import Flips
+from penstock.torture.faults import Faults, Flips
+from penstock.torture.history import History
+from penstock.torture.process import Process
+from penstock.torture.traffic.stage import Stage
 
 
 def contents(path: Path) -> dict[str, bytes]:
@@ -42,3 +46,18 @@ def test_a_segment_that_was_removed_meanwhile_is_not_made_again(tmp_path: Path) 
 
 def test_there_may_be_nothing_to_flip(tmp_path: Path) -> None:
     assert str(Flips(tmp_path, random.Random(1))) == "nothing to flip yet"
+
+
+def test_a_broker_that_does_not_start_after_a_kill_violates_a_rule(tmp_path: Path) -> None:
+    async def run() -> list[str]:
+        process = Process(tmp_path / "data", {}, tmp_path / "broker.log")
+        history = History(tmp_path, lambda: 0.0)
+        faults = Faults(Stage(process, history, "1", 1.0), ["kill"])
+        await faults.start()
+        (tmp_path / "data/penstock.json").write_text("spoilt")
+        await faults.strike()
+        await process.kill()
+        history.close()
+        return [each.rule for each in faults.violations]
+
+    assert asyncio.run(run()) == ["comes-back"]
