@@ -46,6 +46,10 @@ JWTS_KNOWN_MAX = 4096  # Verified tokens that are not verified again.
 JWT_KEYS_BYTES_MAX = 1 << 20  # Size of the file with the keys.
 JWT_KEYS_MAX = 1000
 
+# The audit
+AUDIT_WINDOW_SECONDS = 60  # Equal refusals in this time are one record.
+AUDIT_REFUSALS_MAX = 100  # That are kept apart in this time.
+
 # Numbers: a message id has room for these
 SHARD_MAX = (1 << 12) - 1
 QUEUE_NUMBER_MAX = (1 << 24) - 1

@@ -18,8 +18,8 @@ from penstock.dialects.etzel.conversation import Etzel
 from penstock.dialects.wire.http import BodyRule, Headers, Request, Response
 from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.limits import BODY_BYTES_UNASKED
-from penstock.model.access import Access
 from penstock.model.answers import Answer
+from penstock.model.client import Client
 from penstock.model.commands import Command, CreateQueue, Fetch, Finish, NewMessage, Publish
 from penstock.model.settings import QueueSettings
 from penstock.server.config import Config, FileName, HttpConfig, LinesConfig, LogConfig, QuotaConfig, TlsConfig
@@ -137,7 +137,7 @@ class Echo:
     def handle(self, request: Request) -> Response:
         return Response(200 if request.body else 404, request.body, b"")
 
-    def submit(self, access: Access, command: Command, reply: Callable[[Answer], None]) -> None:
+    def submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> None:
         raise AssertionError("there is nothing to be carried out")
 
     def decide_collected(self) -> None:

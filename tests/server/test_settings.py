@@ -111,6 +111,7 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
     }
     switches = {"glovebox.create_queues": "false", "topics.detect_unchanged": "false", "tls.client_required": "true"}
     switches |= {"console.enabled": "false", "console.read_only": "true"}
+    switches["audit.enabled"], numbers["audit.records_max"] = "false", 1000
     needed = {"http.buffered_bytes_max": ["http.body_bytes_max=2097152"]}
     pair = ["tls.certificate=x", "tls.key=x"]
     needed |= {"tls.certificate": pair[1:], "tls.key": pair[:1], "tls.client_ca": pair}

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from penstock.dialects.wire.conversation import Peer
 from penstock.dialects.wire.http import Awaited, BodyRule, Headers, Request, Response, Steps, Stream, Work
-from penstock.model.access import Access
 from penstock.model.answers import Answer
+from penstock.model.client import Client
 from penstock.model.commands import Command
 from penstock.server.shells.exchanges import Route
 
@@ -89,7 +89,7 @@ class Witness:
             yield None
         return Response(200, b"at last")
 
-    def submit(self, access: Access, command: Command, reply: Callable[[Answer], None]) -> None:
+    def submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> None:
         raise AssertionError("nothing here is a command")
 
     def decide_collected(self) -> None: ...

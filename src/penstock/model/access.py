@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
+from typing import Literal
 
 from msgspec import Struct
 
@@ -17,7 +18,12 @@ from penstock.limits import ACCESS_KNOWN_MAX, NAME_BYTES_MAX
 
 EVERY_NAME = "*"
 SOME_NAME = ""  # In a need: the verb is needed somewhere, wherever that is.
-_OWN = "_"  # Names that begin with it are the broker's own.
+OWN_QUEUES = frozenset(("_audit",))  # Queues of the broker itself.
+
+
+def is_own(name: str) -> bool:
+    """Whether a name, or the topic that it is, leads to a queue of the broker itself."""
+    return name.startswith("_") and name.partition(".")[0] in OWN_QUEUES
 
 
 class Verb(StrEnum):
@@ -28,6 +34,7 @@ class Verb(StrEnum):
     ADMIN = "admin"  # Includes all others.
 
 
+Kind = Literal["anonymous", "settings", "token", "jwt", "certificate"]  # Where an identity comes from.
 Need = tuple[tuple[Verb, ...], str]  # One of these verbs on this name.
 
 _LOOKS = (Verb.READ, Verb.CONSUME, Verb.MANAGE)
@@ -49,9 +56,9 @@ class Scope(Struct, frozen=True):
             return False
         if name == SOME_NAME:
             return True
-        must_be_explicit = name.startswith(_OWN) and not is_admin
+        must_be_explicit = is_own(name) and not is_admin
         return any(
-            matches(pattern, name) and (pattern.startswith(_OWN) or not must_be_explicit) for pattern in self.names
+            matches(pattern, name) and (pattern.startswith("_") or not must_be_explicit) for pattern in self.names
         )
 
 
@@ -89,14 +96,17 @@ def matches(pattern: str, name: str) -> bool:
 class Access:
     """What one identity may do. Compared by identity: each secret has an access of its own.
 
-    Nobody publishes to, consumes or manages names that begin with `_`. To read one, a scope must be for `admin`, or
-    name it with a pattern that begins with `_` too.
+    Nobody publishes to, consumes or manages the broker's own queues. To read one, a scope must be for `admin`, or
+    name it     with a pattern that begins with `_` too.
     """
 
-    __slots__ = ("_known", "limits", "name", "scopes")
+    __slots__ = ("_known", "kind", "limits", "name", "scopes")
 
-    def __init__(self, name: str, scopes: Iterable[Scope], limits: Mapping[str, float] | None = None) -> None:
+    def __init__(
+        self, name: str, scopes: Iterable[Scope], limits: Mapping[str, float] | None = None, kind: Kind = "token"
+    ) -> None:
         self.name = name
+        self.kind = kind
         self.scopes = tuple(scopes)
         self.limits: Mapping[str, float] = limits or {}
         self._known: dict[Need, bool] = {}  # What was decided before.
@@ -129,7 +139,7 @@ class Access:
         return self.may(Verb.READ, EVERY_NAME if name is None else name)
 
     def _decide(self, verbs: tuple[Verb, ...], name: str) -> bool:
-        if name.startswith(_OWN):
+        if is_own(name):
             verbs = tuple(verb for verb in verbs if verb in (Verb.READ, Verb.ADMIN))
         return any(scope.allows(verb, name) for verb in verbs for scope in self.scopes)
 
@@ -144,5 +154,5 @@ class _Everything(Access):
 
 
 ADMIN = Scope(frozenset((Verb.ADMIN,)), (EVERY_NAME,))
-EVERYTHING = _Everything("", (ADMIN,))  # Everybody on a broker without tokens.
-NOBODY = Access("", ())  # Who has not shown a token yet.
+EVERYTHING = _Everything("", (ADMIN,), kind="anonymous")  # Everybody on a broker without tokens.
+NOBODY = Access("", (), kind="anonymous")  # Who has not shown a token yet.

@@ -29,7 +29,7 @@ from penstock.dialects.native.stats import Stats
 from penstock.dialects.native.wait import Waiting
 from penstock.dialects.nq import Nq, PullDefaults
 from penstock.dialects.wire import http
-from penstock.errors import Fault, ProtocolError, RequestError
+from penstock.errors import Fault, ProtocolError, Reason, RequestError
 from penstock.ids import MessageIds
 from penstock.limits import SECOND_NS, SESSION_ID_MAX
 from penstock.model.access import NOBODY, Access
@@ -63,7 +63,7 @@ class Application:
         services: Services,
         identities: Identities,
     ) -> None:
-        self._writer = writer
+        self._writer, self._audit = writer, services.audit
         self._metrics_of = metrics
         self._identities = identities
         self._browsers = policy_of(config)
@@ -138,14 +138,30 @@ class Application:
             request.access = self._identities.of_header(authorization)
         if request.access is NOBODY and segments[0] not in _OPEN:
             challenge = b"WWW-Authenticate: " + self._identities.challenge(authorization) + b"\r\n"
-            return lambda _: http.error_response(Fault.UNAUTHORIZED, headers=challenge)
+            return partial(self._refuse_login, challenge)
         methods = self._routes.get(_route_of(segments))
         if methods is None:
             return self._handle_unknown
         handler = methods.get(request.method)
         if handler is None:
             return lambda _: http.method_not_allowed(list(methods))
-        return partial(_handle, handler, segments[-1])
+        return partial(self._handle, handler, segments[-1])
+
+    def _refuse_login(self, challenge: bytes, request: http.Request) -> http.Response:
+        self._audit.refuse(request, "login", "", Fault.UNAUTHORIZED)
+        return http.error_response(Fault.UNAUTHORIZED, headers=challenge)
+
+    def _handle(
+        self, handler: Callable[[http.Request, bytes], Result], segment: bytes, request: http.Request
+    ) -> Result:
+        try:
+            return handler(request, segment)
+        except http.NotAllowedError as error:
+            (verb, *_), name = error.need
+            self._audit.refuse(request, verb, name, Reason.FORBIDDEN)
+            return http.failure(error)
+        except (ProtocolError, RequestError) as error:
+            return http.failure(error)
 
     def _handle_unknown(self, request: http.Request) -> Result:
         return self._websockets.handshake(request) or http.not_found(request)
@@ -221,13 +237,6 @@ def _soon(callback: Callable[[], None]) -> None:
 
 def ids_of(identity: Identity) -> MessageIds:
     return identity.message_ids()
-
-
-def _handle(handler: Callable[[http.Request, bytes], Result], segment: bytes, request: http.Request) -> Result:
-    try:
-        return handler(request, segment)
-    except (ProtocolError, RequestError) as error:
-        return http.failure(error)
 
 
 def _route_of(segments: list[bytes]) -> tuple[bytes, int]:

@@ -112,6 +112,7 @@ class Broker:
         self.history_writes = HistoryWrites(self.loop, recovered.history)
         backups = partial(Backups, directory=self.directory, identity=identity, history=self.history_writes)
         self.services = assemble(self.loop, config, partial(ids_of, identity), turns, backups)
+        self.loop.gate.auditor = self.services.audit
         self.snapshots = Snapshots(
             self.loop, config.log, self.history_writes, is_pinned=lambda: self.services.backups.pinned
         )
@@ -129,7 +130,7 @@ class Broker:
         return LineServer(
             self.loop,
             self.config.lines,
-            lambda peer: etzel.converse(peer, identities.of_token),
+            lambda peer: etzel.converse(peer, partial(self.services.audit.login, peer, identities.of_token)),
             refusal,
             turns,
             unread,

@@ -414,6 +414,16 @@ class TlsConfig(Struct, frozen=True, kw_only=True):
     client_required: Annotated[bool, _is("Whether clients must show such a certificate.")] = False
 
 
+class AuditConfig(Struct, frozen=True, kw_only=True):
+    enabled: Annotated[bool, _is("Whether administrative acts and refusals are recorded in the queue `_audit`.")] = (
+        True
+    )
+    retention_seconds: Annotated[int, _from(1, limits.INT32_MAX, "How long a record is kept.")] = 90 * _DAY_SECONDS
+    records_max: Annotated[
+        int, _from(1000, 100_000_000, "Records that are kept; the oldest are removed for later ones.")
+    ] = 1_000_000
+
+
 class Config(Struct, frozen=True, kw_only=True):
     data: Annotated[Path, _is("The data directory; created if it does not exist.")] = Path("data")
     stop_seconds: Annotated[
@@ -446,4 +456,5 @@ class Config(Struct, frozen=True, kw_only=True):
     auth: AuthConfig = AuthConfig()
     tls: TlsConfig = TlsConfig()
     console: ConsoleConfig = ConsoleConfig()
+    audit: AuditConfig = AuditConfig()
     sources: dict[str, str] = {}  # Where the settings that are no defaults were set, by key.

@@ -14,7 +14,8 @@ class Identities:
     def __init__(self, tokens: Iterable[str]) -> None:
         """`tokens`: those of the settings, which may do everything."""
         self._by_digest = {
-            _digest(token.encode()): Access(f"auth.tokens[{index}]", (ADMIN,)) for index, token in enumerate(tokens)
+            _digest(token.encode()): Access(f"auth.tokens[{index}]", (ADMIN,), kind="settings")
+            for index, token in enumerate(tokens)
         }
         self._by_certificate: dict[str, Access] = {}
 

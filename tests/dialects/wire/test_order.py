@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.dialects.wire.order import CommandOrder, Gathering
-from penstock.model.access import Access
 from penstock.model.answers import Answer
+from penstock.model.client import Client
 from penstock.model.commands import Command, Fetch, Finish, NewMessage, Publish
 from penstock.model.values import Stage
 
@@ -21,7 +21,7 @@ class Writer:
         self.asked: list[Command | str] = []
 
     def submit_as(
-        self, access: Access, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC
+        self, client: Client, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC
     ) -> None:
         self.asked.append(command)
 

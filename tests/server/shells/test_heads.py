@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from penstock.dialects.wire.http import BodyRule, Call, Headers, Request, Response
 from penstock.errors import Reason
-from penstock.model.access import Access
 from penstock.model.answers import Answer, Refused
+from penstock.model.client import Client
 from penstock.model.commands import Command, DescribeQueue
 from penstock.server.config import HttpConfig
 from penstock.server.shells.exchanges import Route
@@ -46,7 +46,7 @@ class Witness:
         self.seen.append(told)
         return Response(200, told.encode())
 
-    def submit(self, access: Access, command: Command, reply: Callable[[Answer], None]) -> None:
+    def submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> None:
         assert isinstance(command, DescribeQueue)
         self.seen.append(command.name)
         answer = Refused(Reason.NO_QUEUE, command.name)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from penstock.dialects.wire.http import Call, Request, Response
-from penstock.model.access import Access
 from penstock.model.answers import Answer, Done
+from penstock.model.client import Client
 from penstock.model.commands import Command, DescribeQueue
 from penstock.server.config import HttpConfig
 from penstock.server.shells.http import HttpConnection, HttpServer
@@ -140,7 +140,7 @@ class Waits(Witness):
     def handle(self, request: Request) -> Response | Call:  # type: ignore[override]
         return Call(DescribeQueue("any"), lambda _: Response(200))
 
-    def submit(self, access: Access, command: Command, reply: Callable[[Answer], None]) -> Poll:  # type: ignore[override]
+    def submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> Poll:  # type: ignore[override]
         self.polls.append(Poll(reply))
         return self.polls[-1]
 

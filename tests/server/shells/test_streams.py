@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from penstock.dialects.wire.http import Awaited, BodyRule, Headers, Request, Response, Sink, Stream
-from penstock.model.access import Access
 from penstock.model.answers import Answer
+from penstock.model.client import Client
 from penstock.model.commands import Command
 from penstock.server.config import HttpConfig
 from penstock.server.shells.exchanges import Route
@@ -93,7 +93,7 @@ class Streams:
 
         return Awaited(when_ready)
 
-    def submit(self, access: Access, command: Command, reply: Callable[[Answer], None]) -> None:
+    def submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> None:
         raise AssertionError("there is nothing to be carried out")
 
     def decide_collected(self) -> None:

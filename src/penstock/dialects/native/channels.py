@@ -11,7 +11,6 @@ from penstock.dialects.native.queues import Submit
 from penstock.dialects.wire import http
 from penstock.errors import Fault, ProtocolError, Reason
 from penstock.limits import CHANNEL_RETRIES_MAX
-from penstock.model.access import Access
 from penstock.model.answers import Answer, QueueDescription, Refused
 from penstock.model.commands import CreateQueue, DeleteQueue, DescribeQueue, UpdateQueue
 from penstock.model.settings import Push, QueueSettings
@@ -53,7 +52,7 @@ class Channels:
 
     def _put(self, request: http.Request, segment: bytes) -> http.Awaited:
         """Create a channel, or give an existing one exactly these settings."""
-        name, submit = http.queue_name(segment), partial(self._submit, request.access)
+        name, submit = http.queue_name(segment), partial(self._submit, request)
         wanted = changed(_NEW, request.body, ChannelDocument)
         if not wanted.topics:
             raise ProtocolError("topics is missing; a channel needs at least one")
@@ -68,7 +67,7 @@ class Channels:
             else:
                 submit(UpdateQueue(name, wanted), lambda answer: respond(self._render(answer, 200)))
 
-        return self._looked_at(request.access, name, make)
+        return self._looked_at(request, name, make)
 
     def _delete(self, request: http.Request, segment: bytes) -> http.Awaited:
         name = http.queue_name(segment)
@@ -78,18 +77,18 @@ class Channels:
                 respond(_no_channel(name))
             else:
                 self._submit(
-                    request.access,
+                    request,
                     DeleteQueue(name),
                     lambda answer: respond(
                         http.refusal(answer) if isinstance(answer, Refused) else http.Response(204)
                     ),
                 )
 
-        return self._looked_at(request.access, name, remove)
+        return self._looked_at(request, name, remove)
 
     def _looked_at(
         self,
-        access: Access,
+        request: http.Request,
         name: str,
         act: Callable[[QueueDescription | None, Callable[[http.Response], None]], None],
     ) -> http.Awaited:
@@ -102,7 +101,7 @@ class Channels:
                 else:
                     act(found if isinstance(found, QueueDescription) else None, respond)
 
-            self._submit(access, DescribeQueue(name), render, Stage.READY)
+            self._submit(request, DescribeQueue(name), render, Stage.READY)
 
         return http.Awaited(look)
 

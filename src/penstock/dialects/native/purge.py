@@ -18,13 +18,14 @@ from penstock.dialects.wire.http import (
     queue_name,
     segments_of,
 )
+from penstock.model.client import Client
 from penstock.model.commands import Purge
 
 
 class Purging(Jobs, Protocol):
     """The service that deletes the messages, however long that takes."""
 
-    async def purge(self, queue: str) -> Job: ...
+    async def purge(self, client: Client, queue: str) -> Job: ...
 
 
 class Purges:
@@ -42,5 +43,5 @@ class Purges:
         if segment != b"messages":
             return not_found(request)
         queue = queue_name(segments_of(request.target)[2])
-        check(self._refusal(request.access, Purge(queue)))
-        return self._later(self._jobs.begun(self._purging.purge(queue)))
+        check(self._refusal(request, Purge(queue)))
+        return self._later(self._jobs.begun(self._purging.purge(request, queue)))

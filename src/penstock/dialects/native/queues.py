@@ -10,8 +10,8 @@ from penstock.dialects.native.queue_document import ChannelDocument, QueueDocume
 from penstock.dialects.wire import http
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.errors import ProtocolError, Reason
-from penstock.model.access import Access
 from penstock.model.answers import Answer, QueueDescription, Refused
+from penstock.model.client import Client
 from penstock.model.commands import Command, CreateQueue, DeleteQueue, DescribeQueue, UpdateQueue
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
@@ -19,7 +19,7 @@ from penstock.model.values import Stage
 
 class Submit(Protocol):
     def __call__(
-        self, access: Access, command: Command, reply: Callable[[Any], None], stage: Stage = Stage.SYNC
+        self, client: Client, command: Command, reply: Callable[[Any], None], stage: Stage = Stage.SYNC
     ) -> Cancelable | None: ...
 
 
@@ -55,7 +55,7 @@ class Queues:
 
     def _put_queue(self, request: http.Request, segment: bytes) -> http.Awaited:
         """Create a queue. One that exists with exactly these settings counts as created."""
-        name, submit = http.queue_name(segment), partial(self._submit, request.access)
+        name, submit = http.queue_name(segment), partial(self._submit, request)
         wanted = changed(QueueSettings(), request.body or b"{}")
 
         def look(respond: Callable[[http.Response], None]) -> None:
@@ -76,7 +76,7 @@ class Queues:
     def _patch_queue(self, request: http.Request, segment: bytes) -> http.Awaited:
         """Change settings that all queues have. The queue is read and changed in one turn, so that no other change is
         undone; a channel keeps the bounds of channels."""
-        name, submit = http.queue_name(segment), partial(self._submit, request.access)
+        name, submit = http.queue_name(segment), partial(self._submit, request)
         changed(QueueSettings(), request.body)
 
         def look(respond: Callable[[http.Response], None]) -> None:

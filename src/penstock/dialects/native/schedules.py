@@ -107,9 +107,9 @@ class Schedules:
                 except ProtocolError as error:
                     respond(http.bad_request(error))
                     return
-                self._submit(request.access, command, lambda answer: respond(self._render(answer)))
+                self._submit(request, command, lambda answer: respond(self._render(answer)))
 
-            self._submit(request.access, DescribeSchedule(name), act, Stage.READY)
+            self._submit(request, DescribeSchedule(name), act, Stage.READY)
 
         return http.Awaited(look)
 

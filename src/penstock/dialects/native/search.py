@@ -25,6 +25,7 @@ from penstock.ids import MessageIds
 from penstock.limits import INT32_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX, NEVER_NS, SEARCH_PAGE_DEFAULT, SEARCH_PAGE_MAX
 from penstock.model.access import EVERYTHING, Access
 from penstock.model.answers import Answer, Held, Refused, ScheduledAt
+from penstock.model.client import Client
 from penstock.model.commands import Cancel, Command, Criteria, Delete, ListScheduled, LookUp, Redrive, Reschedule
 from penstock.model.commands import Search as SearchCommand
 from penstock.model.values import Place
@@ -68,7 +69,7 @@ class Order(Struct, frozen=True):
 class Redriving(Jobs, Protocol):
     """The service that moves messages, however long that takes."""
 
-    async def redrive(self, order: Order) -> Job: ...
+    async def redrive(self, client: Client, order: Order) -> Job: ...
 
 
 class Search:
@@ -110,7 +111,7 @@ class Search:
         bodies = flag(given, "bodies", default=True)
         raw = flag(given, "raw", default=False)
         criteria = criteria_of(given, request.access)
-        http.check(self._refusal(request.access, SearchCommand(criteria)))
+        http.check(self._refusal(request, SearchCommand(criteria)))
         found = self._searching.search(criteria, (queue, sequence), limit, bodies=bodies)
         return self._later(self._page(found, bodies=bodies, raw=raw))
 
@@ -120,7 +121,7 @@ class Search:
         place = self._ids.find(segment)
         if place is None:
             return http.error_response(Reason.NO_MESSAGE)
-        http.check(self._refusal(request.access, LookUp(*place)))
+        http.check(self._refusal(request, LookUp(*place)))
 
         def document() -> http.Awaited:
             return self._later(self._tracing.message(place, lambda traced: http.json_response(200, render(traced))))
@@ -138,7 +139,7 @@ class Search:
         bodies = flag(given, "bodies", default=True)
         raw = flag(given, "raw", default=False)
         wanted = ListScheduled(_queue(given), (time, queue, sequence), limit=limit, access=request.access)
-        http.check(self._refusal(request.access, wanted))
+        http.check(self._refusal(request, wanted))
         found = self._searching.scheduled(wanted, bodies=bodies)
         return self._later(self._page(found, bodies=bodies, raw=raw))
 
@@ -162,9 +163,9 @@ class Search:
         source, to = http.checked_name(order.source.encode()), order.to and http.checked_name(order.to.encode())
         if source == to:
             raise ProtocolError(f"to and from are the same queue ({to}); leave to out, or name another queue")
-        http.check(self._refusal(request.access, Redrive(source, (), to)))
+        http.check(self._refusal(request, Redrive(source, (), to)))
         criteria = msgspec.structs.replace(criteria_of(_as_given(order.filter)), queue=source)
-        begun = self._redriving.redrive(Order(criteria, to, order.rate, order.dry_run))
+        begun = self._redriving.redrive(request, Order(criteria, to, order.rate, order.dry_run))
         return self._later(self._redrives.begun(begun))
 
     async def _page(self, found: Awaitable[Page], *, bodies: bool, raw: bool) -> http.Response | http.Stream:

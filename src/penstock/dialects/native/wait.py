@@ -75,7 +75,7 @@ class Waiting:
         )
 
     def _refused(self, request: http.Request, places: Iterable[Place]) -> dict[Place, Outcome | PenstockError]:
-        refused = {place: self._refusal(request.access, AwaitMessage(*place)) for place in places}
+        refused = {place: self._refusal(request, AwaitMessage(*place)) for place in places}
         return {place: RequestError(each.reason, each.detail) for place, each in refused.items() if each}
 
     def before(self, place: Place, given: Given, document: Callable[[], http.Awaited]) -> http.Awaited:

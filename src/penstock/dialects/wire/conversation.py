@@ -24,6 +24,11 @@ class Peer(Protocol):
     """What a conversation may ask of the shell it lives in."""
 
     access: Access  # Of the client. A conversation in which the client shows a token sets it.
+    dialect: str
+
+    @property
+    def address(self) -> str:
+        """Of the client."""
 
     def send(self, frame: bytes, *, binary: bool = False) -> None:
         """Send one frame, or one line without its end. Text is UTF-8."""

@@ -17,8 +17,11 @@ from penstock.errors import ErrorCode, EventsRemovedError, Fault, PenstockError,
 from penstock.limits import BATCH_MESSAGES_MAX, NAME_BYTES_MAX
 from penstock.model.access import EVERYTHING, Access, Need
 from penstock.model.answers import Answer, Refused
+from penstock.model.client import Client
 from penstock.model.commands import Command
 from penstock.model.permissions import denied
+
+_DIALECTS = {b"queues": "mqs", b"messages": "mqs", b"post": "nq", b"pull": "nq", b"status": "glovebox"}
 
 Headers = dict[bytes, bytes]  # Names in lower case; the last of several wins.
 
@@ -34,6 +37,16 @@ class Request(_Identified, gc=False):
     headers: Headers
     body: bytes = b""
     cut: bool = False  # The body was longer than it may be, and the rest was dropped.
+
+    @property
+    def address(self) -> str:
+        """Of the client, as far as the shell knows it."""
+        return ""
+
+    @property
+    def dialect(self) -> str:
+        first = self.target[1:].partition(b"?")[0].partition(b"/")[0]
+        return _DIALECTS.get(first, "native")
 
     @property
     def query(self) -> bytes:
@@ -116,7 +129,7 @@ class Awaited(Struct, gc=False):
 Later = Callable[[Coroutine[Any, Any, Response | Stream]], Awaited]
 """Answers with what a coroutine returns, however long that takes. An error that it raises is an answer too."""
 
-Refusal = Callable[[Access, Command], Refused | None]
+Refusal = Callable[[Client, Command], Refused | None]
 """Why a client may not send a command. For what services do for a client; other commands are checked anyway."""
 
 Steps = Generator[Command | None, Answer, Response]
@@ -186,10 +199,20 @@ def check(refused: Refused | None) -> None:
         raise RequestError(refused.reason, refused.detail)
 
 
+class NotAllowedError(RequestError):
+    """The identity of the client lacks something that no command says it needs."""
+
+    def __init__(self, need: Need) -> None:
+        refused = denied(need)
+        super().__init__(refused.reason, refused.detail)
+        self.need = need
+
+
 def require(access: Access, *needs: Need) -> None:
-    """Raises `RequestError` if one of these is not allowed."""
+    """Raises `NotAllowedError` if one of these is not allowed."""
     for need in needs:
-        check(None if access.allows(need) else denied(need))
+        if not access.allows(need):
+            raise NotAllowedError(need)
 
 
 def too_many_messages(count: int | None = None) -> ProtocolError:

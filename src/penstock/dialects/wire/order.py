@@ -30,6 +30,7 @@ from typing import Any, Protocol
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.model.access import EVERYTHING, Access
 from penstock.model.answers import Answer
+from penstock.model.client import Client
 from penstock.model.commands import Command, Fetch, Finish, Publish, PublishTopics, Settle
 from penstock.model.values import Stage
 
@@ -45,7 +46,7 @@ class Decider(Protocol):
 
 class Submitter(Decider, Protocol):
     def submit_as(
-        self, access: Access, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC
+        self, client: Client, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC
     ) -> Cancelable | None: ...
 
 
@@ -53,6 +54,12 @@ class CommandOrder:
     """Submits the commands of one conversation."""
 
     access: Access = EVERYTHING
+    dialect = ""
+
+    @property
+    def address(self) -> str:
+        """Of the client; empty if there is no socket."""
+        return ""
 
     def __init__(self, writer: Submitter) -> None:
         self._writer = writer
@@ -66,7 +73,7 @@ class CommandOrder:
         elif self._fetching and type(command) is Publish:
             self._writer.decide_collected()
             self._fetching = False
-        return self._writer.submit_as(self.access, command, reply, stage)
+        return self._writer.submit_as(self, command, reply, stage)
 
 
 class Gathering:

@@ -8,8 +8,10 @@ from msgspec.structs import replace
 
 from penstock.engine.decide.draft import Draft, RefusedError
 from penstock.engine.queue import Queue
+from penstock.engine.state import EngineState
 from penstock.errors import Reason
 from penstock.limits import QUEUE_NUMBER_MAX, QUEUES_MAX
+from penstock.model.access import OWN_QUEUES
 from penstock.model.answers import ObjectDescription, QueueDescription, QueueList, Refused
 from penstock.model.commands import CreateQueue, DeleteQueue, DescribeObject, DescribeQueue, ListQueues, UpdateQueue
 from penstock.model.events import QueueChanged, QueueRemoved
@@ -76,13 +78,21 @@ def describe_queue(draft: Draft, command: DescribeQueue) -> QueueDescription | R
 
 def list_queues(draft: Draft, command: ListQueues) -> QueueList:
     state = draft.state
-    numbers = state.routing.all_channels() if command.channels else list(state.numbers.values())
+    numbers = state.routing.all_channels() if command.channels else _all_queues(state)
     if not command.access.sees_all:
         numbers = [number for number in numbers if command.access.sees(state.queues[number].name)]
     start = bisect_right(numbers, command.after) + command.offset
     chosen = numbers[start:] if command.limit is None else numbers[start : start + command.limit]
     described = [_description(state.queues[number], draft.now) for number in chosen]
     return QueueList(len(numbers), described, chosen[-1] if chosen else 0)
+
+
+def _all_queues(state: EngineState) -> list[int]:
+    """Without the broker's own: those who may read them know their names."""
+    numbers = list(state.numbers.values())
+    for name in OWN_QUEUES & state.numbers.keys():
+        numbers.remove(state.numbers[name])
+    return numbers
 
 
 def describe_object(draft: Draft, command: DescribeObject) -> ObjectDescription | Refused:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.model.access import Access
 from penstock.model.answers import Answer, Refused
+from penstock.model.client import Client
 from penstock.model.commands import Command
 from penstock.server.quotas.account import Account
 from penstock.server.quotas.quotas import Quotas
@@ -72,21 +72,21 @@ class Meter:
 
     # ── Commands ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def submit(self, submit: Callable[..., Any], access: Access, command: Command, reply: Reply, *stage: Any) -> Any:
+    def submit(self, submit: Callable[..., Any], client: Client, command: Command, reply: Reply, *stage: Any) -> Any:
         """Carry out a command unless it is over a quota: then the answer is `Refused`."""
         kind = type(command)
         waits = getattr(command, "wait_ns", 0) > 0
         if not waits and kind not in COUNTED:
-            return submit(access, command, reply, *stage)
+            return submit(client, command, reply, *stage)
         if refused := self._admit(command, kind) or (self.wait_refused() if waits else None):
             reply(refused)
             return None
         if kind in RECEIVED and self.limits("received_per_second"):
             reply = _Receiving(self, command, reply).answer
         if not waits:
-            return submit(access, command, reply, *stage)
+            return submit(client, command, reply, *stage)
         poll = Poll(self, reply)
-        poll.pending = submit(access, command, poll.answer, *stage)
+        poll.pending = submit(client, command, poll.answer, *stage)
         return poll
 
     def _admit(self, command: Command, kind: type[Command]) -> Refused | None:

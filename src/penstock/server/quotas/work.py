@@ -12,8 +12,8 @@ from contextvars import ContextVar
 from typing import Any, Literal
 
 from penstock.errors import RequestError
-from penstock.model.access import Access
 from penstock.model.answers import Refused
+from penstock.model.client import Client
 from penstock.model.commands import Command
 from penstock.model.values import Stage
 from penstock.server.quotas.meter import Meter
@@ -59,16 +59,16 @@ def payer() -> Meter | None:
 def counted(submit: Callable[..., Any]) -> Callable[..., Any]:
     """Submit for the client whose request is handled, and also what its answers lead to."""
 
-    def submit_as(access: Access, command: Command, reply: Callable[[Any], None], *stage: Stage) -> Any:
+    def submit_as(client: Client, command: Command, reply: Callable[[Any], None], *stage: Stage) -> Any:
         meter = _payer.get()
         if meter is None:
-            return submit(access, command, reply, *stage)
+            return submit(client, command, reply, *stage)
 
         def go_on(answer: Any) -> None:
             with paying(meter):
                 reply(answer)
 
-        return meter.submit(submit, access, command, go_on, *stage)
+        return meter.submit(submit, client, command, go_on, *stage)
 
     return submit_as
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from penstock.ids import MessageIds
 from penstock.server.config import Config
+from penstock.server.services.audit import Audit
 from penstock.server.services.backups import Backups
 from penstock.server.services.connections import Connections
 from penstock.server.services.damage import DamagedMessages
@@ -32,6 +33,7 @@ from penstock.server.writer.port import ServicePort
 
 
 class Services(NamedTuple):
+    audit: Audit
     damaged_messages: DamagedMessages
     staged_batches: StagedBatches
     name_sweeps: NameSweeps
@@ -60,7 +62,9 @@ def assemble(
     searches = Searches(writer, reads, turns)
     traces = MessageTraces(writer, reads)
     push = PushChannels(writer, ids(), config.push, random.random)
+    audit = Audit(writer, ids(), config.audit)
     return Services(
+        audit=audit,
         damaged_messages=DamagedMessages(writer),
         staged_batches=StagedBatches(writer, config.topics.new_queue),
         name_sweeps=NameSweeps(writer),
@@ -68,8 +72,8 @@ def assemble(
         requests=Requests(writer),
         stats=StatsService(writer, push.error, config.events.readers_max),
         connections=Connections(writer),
-        redrives=Redrives(searches),
-        purges=Purges(searches),
+        redrives=Redrives(searches, audit),
+        purges=Purges(searches, audit),
         searches=searches,
         waits=Waits(writer, traces),
         traces=traces,

@@ -12,7 +12,9 @@ from typing import Any
 
 from penstock.errors import Reason, RequestError
 from penstock.limits import PURGE_PAUSE_SECONDS
+from penstock.model.client import Client
 from penstock.model.commands import Purge
+from penstock.server.services.audit import Audit
 from penstock.server.services.jobs import Job, Jobs
 from penstock.server.services.search import Searches
 
@@ -22,11 +24,13 @@ logger = logging.getLogger(__name__)
 class Purges(Jobs):
     """All purges of one broker."""
 
-    def __init__(self, searches: Searches) -> None:
+    def __init__(self, searches: Searches, audit: Audit) -> None:
         super().__init__(searches, "purges")
+        self._audit = audit
 
-    async def purge(self, queue: str) -> Job:
+    async def purge(self, client: Client, queue: str) -> Job:
         self.check_room()
+        await self._audit.begin(client, Purge(queue), {})
         return await self.begin(_Purge(self._searches, queue))
 
 

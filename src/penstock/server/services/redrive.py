@@ -13,8 +13,10 @@ from typing import Any
 from penstock.dialects.native.search import Order
 from penstock.limits import REDRIVE_AT_ONCE
 from penstock.model.answers import QueueDescription
+from penstock.model.client import Client
 from penstock.model.commands import DescribeQueue, Redrive
 from penstock.model.values import Place
+from penstock.server.services.audit import Audit
 from penstock.server.services.contract import accepted
 from penstock.server.services.jobs import Job, Jobs
 from penstock.server.services.search import Searches
@@ -27,12 +29,16 @@ _STEPS_PER_SECOND = 10  # If the rate is limited.
 class Redrives(Jobs):
     """All redrives of one broker."""
 
-    def __init__(self, searches: Searches) -> None:
+    def __init__(self, searches: Searches, audit: Audit) -> None:
         super().__init__(searches, "redrives")
+        self._audit = audit
 
-    async def redrive(self, order: Order) -> Job:
+    async def redrive(self, client: Client, order: Order) -> Job:
         self.check_room()
-        await accepted(self.writer, DescribeQueue(order.to or order.criteria.queue))
+        if order.dry_run:
+            await accepted(self.writer, DescribeQueue(order.to or order.criteria.queue))
+        else:
+            await self._audit.begin(client, Redrive(order.criteria.queue, (), order.to), {"to": order.to or None})
         source: QueueDescription = await accepted(self.writer, DescribeQueue(order.criteria.queue))
         return await self.begin(_Redrive(self._searches, order, source.last_sequence))
 

@@ -163,6 +163,12 @@ class Connection(Metered):
         self.opened_at = server.sweeps
         self._since = server.sweeps  # When the client was last active.
 
+    @property
+    def address(self) -> str:
+        """Of the client, without its port."""
+        peer = self.transport.get_extra_info("peername") if self.transport else None
+        return str(peer[0]) if peer else ""
+
     # ── The transport's side ────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -50,6 +50,10 @@ Route = Callable[[Request], Result]  # Gives the response, or what leads to it.
 class Drain(Protocol):
     """The connection of an exchange."""
 
+    @property
+    def address(self) -> str:
+        """Of the client."""
+
     def drain(self) -> None:
         """Send every answer that is ready and whose turn it is."""
 
@@ -69,6 +73,10 @@ class Exchange(Request, gc=False, kw_only=False):
     pending: Pending | None = None
     response: Response | Stream | None = None
     chunked: bool = True  # The client understands chunks, as every client of HTTP/1.1 does.
+
+    @property
+    def address(self) -> str:
+        return self.connection.address if self.connection else ""
 
     def answer(self, answer: Answer | Sequence[Answer]) -> None:
         assert self.render is not None

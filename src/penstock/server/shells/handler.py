@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.dialects.wire.http import BodyRule, Headers, Pending, Request, Response
-from penstock.model.access import Access
 from penstock.model.answers import Answer
+from penstock.model.client import Client
 from penstock.model.commands import Command
 from penstock.server.shells.exchanges import Route
 
@@ -24,7 +24,7 @@ class Handler(Protocol):
     def route(self, request: Request) -> Route:
         """What handles this request: a function of the request alone. Sets the access that its client has."""
 
-    def submit(self, access: Access, command: Command, reply: Callable[[Answer], None]) -> Pending | None:
+    def submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> Pending | None:
         """Carry out a command, and call `reply` with the answer once, now or later. What is returned is cancelled if
         the client goes away first, and given up if it may have gone."""
 

@@ -32,7 +32,8 @@ class WebSockets:
 
     def handshake(self, request: Request) -> Response | Upgrade | None:
         """The answer to a request for one of the paths; None if it is for another."""
-        converse = self._conversations.get(request.target.partition(b"?")[0])
+        path = request.target.partition(b"?")[0]
+        converse = self._conversations.get(path)
         if converse is None:
             return None
         if request.method != b"GET":
@@ -51,6 +52,7 @@ class WebSockets:
         def take_over(server: HttpServer, transport: asyncio.Transport, rest: bytes, meter: Meter | None) -> None:
             connection = WsConnection(server, self._writer, self._limits, transport)
             connection.access, connection.meter = access, meter
+            connection.dialect = "etzel" if path == b"/connect" else "glovebox"
             transport.set_protocol(connection)
             connection.open(converse(connection, headers), rest)
 

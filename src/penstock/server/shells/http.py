@@ -33,8 +33,8 @@ from penstock.limits import (
     PART_BYTES_CROWDED,
     PIPELINE_REQUESTS_MAX,
 )
-from penstock.model.access import Access
 from penstock.model.answers import Answer, Refused
+from penstock.model.client import Client
 from penstock.model.commands import Command
 from penstock.server.measures import Samples, one
 from penstock.server.quotas.quotas import Quotas
@@ -288,7 +288,7 @@ class HttpConnection(Connection):
                 exchange.call, exchange.render = result, result.render
                 if len(self._exchanges) > 1:
                     self._server.handler.decide_collected()
-                exchange.pending = self._submit(exchange.access, result.command, exchange.answer)
+                exchange.pending = self._submit(exchange, result.command, exchange.answer)
             elif type(result) is Response:
                 if result.status == _UNAUTHORIZED:
                     self._end_after(exchange)
@@ -297,12 +297,12 @@ class HttpConnection(Connection):
                 exchange.render = result.render
                 if len(self._exchanges) > 1:
                     self._server.handler.decide_collected()
-                several = Several(result, exchange.answer, partial(self._submit, exchange.access))
+                several = Several(result, exchange.answer, partial(self._submit, exchange))
                 exchange.pending = several if exchange.response is None else None
             elif type(result) is Work:  # Later requests wait: a connection has one long answer made at a time.
                 self._working = True
                 done = partial(self._end_work, exchange)
-                submit = partial(self._submit, exchange.access)
+                submit = partial(self._submit, exchange)
                 exchange.pending = Worker(result.steps, submit, self._turns, done)
             elif type(result) is Upgrade:
                 self._begin_upgrade(result, exchange)
@@ -316,9 +316,9 @@ class HttpConnection(Connection):
             logger.exception("request_failed")
             self._end_work(exchange, error_response(Fault.INTERNAL))
 
-    def _submit(self, access: Access, command: Command, reply: Callable[[Answer], None]) -> Pending | None:
+    def _submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> Pending | None:
         submit, meter = self._server.submit, self.meter
-        return submit(access, command, reply) if meter is None else meter.submit(submit, access, command, reply)
+        return submit(client, command, reply) if meter is None else meter.submit(submit, client, command, reply)
 
     def _refused_by_quota(self, exchange: Exchange) -> bool:
         """Count a request, and refuse it if the client is over its quota; later ones wait a while."""

@@ -138,6 +138,8 @@ class LineConnection(PeerConnection):
     _server: LineServer
     _backlog: deque[Line]
 
+    dialect = "etzel"
+
     def __init__(self, server: LineServer) -> None:
         super().__init__(server, server.writer)
         self._conversation: LineConversation | None = None  # None: not begun, or over.

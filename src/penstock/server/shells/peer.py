@@ -13,8 +13,8 @@ from typing import Any
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.dialects.wire.order import CommandOrder
 from penstock.limits import LIGHT_BYTES_MAX
-from penstock.model.access import Access
 from penstock.model.answers import Answer, Refused
+from penstock.model.client import Client
 from penstock.model.commands import Command
 from penstock.model.happening import Happening
 from penstock.model.values import Stage
@@ -29,7 +29,7 @@ class LoopPeer(CommandOrder):
     _writer: ClientPort
 
     def refusal(self, command: Command) -> Refused | None:
-        return self._writer.refusal(self.access, command)
+        return self._writer.refusal(self, command)
 
     def when(self, stage: Stage, callback: Callable[[], None]) -> None:
         self._writer.when(stage, callback)
@@ -100,10 +100,10 @@ class PeerConnection(Connection, LoopPeer):
         if self._over is not None:
             reply(self._over)
             return None
-        poll: Cancelable | None = self.meter.submit(self._submit_counted, self.access, command, reply, stage)
+        poll: Cancelable | None = self.meter.submit(self._submit_counted, self, command, reply, stage)
         return poll
 
-    def _submit_counted(self, _: Access, *rest: Any) -> Cancelable | None:
+    def _submit_counted(self, _: Client, *rest: Any) -> Cancelable | None:
         return LoopPeer.submit(self, *rest)
 
     def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:

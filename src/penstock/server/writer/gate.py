@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
-from penstock.model.access import EVERYTHING, Access
+from penstock.model.access import EVERYTHING
 from penstock.model.answers import Answer, Refused
+from penstock.model.audit import ACTS
+from penstock.model.client import Client
 from penstock.model.commands import Command, FinishMany, ListQueues, SettleMany
 from penstock.model.permissions import NameOf, forbidden
 from penstock.model.schedule_commands import ListSchedules
@@ -26,35 +28,55 @@ _SYNC = Stage.SYNC
 _LISTS = frozenset((ListQueues, ListSchedules))  # The engine leaves out what the identity does not see.
 
 
+class Auditor(Protocol):
+    """Records what clients do, and what they may not do."""
+
+    def submit(self, client: Client, command: Command, reply: Reply, stage: Stage) -> None:
+        """Carry out an administrative command, and record it."""
+
+    def forbid(self, client: Client, command: Command, refused: Refused) -> None:
+        """Record that a client may not send a command."""
+
+
 class Gate:
     def __init__(self, submit: Callable[[Command, Reply, Stage], Any], name_of: NameOf) -> None:
         self._submit = submit
         self._name_of = name_of
+        self.auditor: Auditor | None = None
 
-    def submit(self, access: Access, command: Command, reply: Reply, stage: Stage = _SYNC) -> Pending | None:
+    def submit(self, client: Client, command: Command, reply: Reply, stage: Stage = _SYNC) -> Pending | None:
+        access = client.access
         if access is not EVERYTHING:
             refused = forbidden(access, command, self._name_of)
             if refused is not None:
-                self._refuse(access, command, reply, stage, refused)
+                self._refuse(client, command, reply, stage, refused)
                 return None
             if type(command) in _LISTS:
                 command = replace(command, access=access)
+        if type(command) in ACTS and self.auditor:
+            self.auditor.submit(client, command, reply, stage)
+            return None
         waiting: Pending | None = self._submit(command, reply, stage)
         return waiting
 
-    def refusal(self, access: Access, command: Command) -> Refused | None:
-        return None if access is EVERYTHING else forbidden(access, command, self._name_of)
+    def refusal(self, client: Client, command: Command) -> Refused | None:
+        refused = None if client.access is EVERYTHING else forbidden(client.access, command, self._name_of)
+        if refused and self.auditor:
+            self.auditor.forbid(client, command, refused)
+        return refused
 
-    def _refuse(self, access: Access, command: Command, reply: Reply, stage: Stage, refused: Refused) -> None:
+    def _refuse(self, client: Client, command: Command, reply: Reply, stage: Stage, refused: Refused) -> None:
         """Commands of one conversation that came together stand for themselves: each is refused, or carried out."""
         if isinstance(command, FinishMany):
-            self._submit_each(access, command.finishes, reply, stage)
+            self._submit_each(client, command.finishes, reply, stage)
         elif isinstance(command, SettleMany):
-            self._submit_each(access, command.settles, reply, stage)
+            self._submit_each(client, command.settles, reply, stage)
         else:
+            if self.auditor:
+                self.auditor.forbid(client, command, refused)
             reply(refused)
 
-    def _submit_each(self, access: Access, commands: Sequence[Command], reply: Reply, stage: Stage) -> None:
+    def _submit_each(self, client: Client, commands: Sequence[Command], reply: Reply, stage: Stage) -> None:
         answers: dict[int, Answer] = {}
 
         def take(index: int, answer: Answer) -> None:
@@ -63,4 +85,4 @@ class Gate:
                 reply([answers[each] for each in range(len(commands))])
 
         for index, command in enumerate(commands):
-            self.submit(access, command, partial(take, index), stage)
+            self.submit(client, command, partial(take, index), stage)

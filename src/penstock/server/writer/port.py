@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.engine.engine import Engine
 from penstock.errors import DamagedExtentError
-from penstock.model.access import Access
 from penstock.model.answers import Refused
+from penstock.model.client import Client
 from penstock.model.commands import Command, Waiting
 from penstock.model.happening import Happening
 from penstock.model.values import Nanos, Position, Stage
@@ -42,10 +42,10 @@ class ClientPort(Protocol):
         """Decide and apply a command, and call `reply` once with the answer when it is as durable as asked. Returns
         the command if it may wait."""
 
-    def submit_as(self, access: Access, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
+    def submit_as(self, client: Client, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
         """Submit a command of a client; `Refused` if its identity does not allow it."""
 
-    def refusal(self, access: Access, command: Command) -> Refused | None:
+    def refusal(self, client: Client, command: Command) -> Refused | None:
         """Why a client may not send a command; None if it may."""
 
     def decide_collected(self) -> None:

@@ -83,7 +83,7 @@ class Staging:
         command = CommitBatch(query, batch, [(each.part, each.chunks) for each in parts])
         if len({part for part, _ in command.parts}) < len(parts):
             raise ProtocolError("a part is named twice")
-        http.check(self._refusal(request.access, command))
+        http.check(self._refusal(request, command))
         return self._later(self._committed(command))
 
     async def _committed(self, command: CommitBatch) -> http.Response:

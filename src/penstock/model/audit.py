@@ -1,0 +1,41 @@
+"""What the audit records: who acts, from where, and which commands are administrative acts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.model import commands, schedule_commands
+from penstock.model.client import Client
+from penstock.model.commands import Command
+
+AUDIT_QUEUE = "_audit"
+
+ACTS: dict[type[Command], str] = {
+    commands.CreateQueue: "queue.create",
+    commands.UpdateQueue: "queue.update",
+    commands.DeleteQueue: "queue.delete",
+    commands.Purge: "queue.purge",
+    commands.Redrive: "queue.redrive",
+    schedule_commands.SetSchedule: "schedule.set",
+    schedule_commands.DeleteSchedule: "schedule.delete",
+    schedule_commands.RunSchedule: "schedule.run",
+    commands.Delete: "message.delete",
+    commands.Cancel: "message.cancel",
+    commands.Reschedule: "message.reschedule",
+}
+"""The commands that are recorded. Purges and redrives, which are many commands each, are recorded when they begin;
+all other commands only if the client may not send them."""
+
+
+class Actor(NamedTuple):
+    """Who acts, and from where."""
+
+    who: str
+    identity: str  # What kind of identity that is.
+    address: str  # Without a port, which is another one for each connection.
+    dialect: str
+
+
+def actor_of(client: Client) -> Actor:
+    access = client.access
+    return Actor(access.name or "anonymous", access.kind, client.address, client.dialect)
