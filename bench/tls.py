@@ -1,7 +1,8 @@
-"""What TLS costs: messages a second with and without it, and handshakes a second: `python -m bench tls`.
+"""What TLS costs: messages with and without it, and handshakes: `python -m bench tls`.
 
 The bare server does the same work with the TLS of uvloop, so its figures show what the layer of Penstock costs
-(`penstock/server/shells/secure.py`) and what encryption costs anywhere. Servers take turns; medians are kept.
+(`penstock/server/shells/secure.py`) and what encryption costs anywhere. Servers take turns; medians are kept. Rates
+depend on what else runs on the machine; the server's processor time for one message or handshake depends on it less.
 """
 
 import contextlib
@@ -15,6 +16,7 @@ from pathlib import Path
 
 from rich.progress import Progress
 
+from bench import machine
 from bench.cores import on_load_core
 from bench.driver import Count, closed_loop, connect
 from bench.load import CONNECTIONS, QUEUE, Publish, post
@@ -27,10 +29,12 @@ WARM_SECONDS, SECONDS = 0.5, 2.0
 HANDSHAKE_SECONDS = 1.5
 
 Found = dict[str, float]
+Samples = dict[str, list[float]]
+Serving = contextlib.AbstractContextManager[tuple[int, int]]  # Its port and its process.
 
 
 def tls(progress: Progress, scratch: Path, rounds: int) -> Found:
-    samples: dict[str, list[float]] = defaultdict(list)
+    samples: Samples = defaultdict(list)
     task = progress.add_task("tls", total=rounds * 4)
     with scratch_directory(scratch) as directory:
         pair = directory / "penstock.pem", directory / "penstock.key"
@@ -43,52 +47,53 @@ def tls(progress: Progress, scratch: Path, rounds: int) -> Found:
     return {"rounds": rounds} | _summary({name: statistics.median(values) for name, values in samples.items()})
 
 
-def _measure(
-    samples: dict[str, list[float]],
-    name: str,
-    server: contextlib.AbstractContextManager[int],
-    files: tuple[Path, ...],
-) -> None:
+def _measure(samples: Samples, name: str, server: Serving, files: tuple[Path, ...]) -> None:
     ca = str(files[0]) if files else ""
-    with server as port:
+    with server as (port, pid):
+        before = machine.cpu_seconds(pid)
         count = on_load_core(publish_rate, port, ca)
+        used = machine.cpu_seconds(pid) - before
         assert not count.errors, count.complaint
         samples[f"{name}_messages_per_second"].append(count.per_second)
-        samples[f"{name}_load_cpu_share"].append(count.load_cpu_share)
+        samples[f"{name}_microseconds_per_message"].append(used / count.with_warm_up * 1e6)
         if ca:
-            samples[f"{name}_handshakes_per_second"].append(on_load_core(handshake_rate, port, ca))
+            before = machine.cpu_seconds(pid)
+            handshakes, seconds = on_load_core(handshakes_made, port, ca)
+            used = machine.cpu_seconds(pid) - before
+            samples[f"{name}_handshakes_per_second"].append(handshakes / seconds)
+            samples[f"{name}_microseconds_per_handshake"].append(used / handshakes * 1e6)
 
 
 def _summary(medians: Found) -> Found:
-    """The figures, and what they mean: a ratio of 1 is as fast as the other."""
+    """The figures, and what they mean: a ratio of 1 costs as much as the other."""
 
-    def ratio(one: str, other: str) -> float:
-        return medians[one] / medians[other]
+    def ratio(one: str, other: str, unit: str = "microseconds_per_message") -> float:
+        return medians[f"{one}_{unit}"] / medians[f"{other}_{unit}"]
 
     return medians | {
-        "tls_to_plain": ratio("penstock_tls_messages_per_second", "penstock_plain_messages_per_second"),
-        "bare_tls_to_plain": ratio("bare_tls_messages_per_second", "bare_plain_messages_per_second"),
-        "tls_to_bare_tls": ratio("penstock_tls_messages_per_second", "bare_tls_messages_per_second"),
-        "plain_to_bare_plain": ratio("penstock_plain_messages_per_second", "bare_plain_messages_per_second"),
-        "handshakes_to_bare": ratio("penstock_tls_handshakes_per_second", "bare_tls_handshakes_per_second"),
+        "cost_of_tls": ratio("penstock_tls", "penstock_plain"),
+        "cost_of_tls_in_bare": ratio("bare_tls", "bare_plain"),
+        "cost_to_bare_with_tls": ratio("penstock_tls", "bare_tls"),
+        "cost_to_bare_without_tls": ratio("penstock_plain", "bare_plain"),
+        "cost_of_handshakes_to_bare": ratio("penstock_tls", "bare_tls", "microseconds_per_handshake"),
     }
 
 
 @contextlib.contextmanager
-def _penstock(scratch: Path, files: tuple[Path, ...]) -> Iterator[int]:
+def _penstock(scratch: Path, files: tuple[Path, ...]) -> Iterator[tuple[int, int]]:
     options = [f"--tls-certificate={files[0]}", f"--tls-key={files[1]}"] if files else []
     with broker(scratch, *options, tls=trusting(str(files[0])) if files else None) as server:
         server.make_queue(QUEUE)
-        yield server.port
+        yield server.port, server.pid
 
 
 @contextlib.contextmanager
-def _bare(scratch: Path, files: tuple[Path, ...]) -> Iterator[int]:
+def _bare(scratch: Path, files: tuple[Path, ...]) -> Iterator[tuple[int, int]]:
     port = free_port()
     with scratch_directory(scratch) as directory:
         command = [sys.executable, "-m", "bench.bare", port, directory, *files]
-        with running(command, directory, lambda: accepts(port)):
-            yield port
+        with running(command, directory, lambda: accepts(port)) as process:
+            yield port, process.pid
 
 
 # On the core of the load
@@ -104,11 +109,11 @@ def publish_rate(port: int, ca: str) -> Count:
     return closed_loop(port, conversations, warm_seconds=WARM_SECONDS, seconds=SECONDS, tls=context)
 
 
-def handshake_rate(port: int, ca: str) -> float:
-    """One new connection after the other, each with a full handshake."""
+def handshakes_made(port: int, ca: str) -> tuple[int, float]:
+    """One new connection after the other, each with a full handshake: how many, and in how many seconds."""
     context, count = trusting(ca), 0
     began = time.perf_counter()
     while time.perf_counter() - began < HANDSHAKE_SECONDS:
         connect(port, tls=context).close()
         count += 1
-    return count / (time.perf_counter() - began)
+    return count, time.perf_counter() - began
