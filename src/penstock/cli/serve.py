@@ -20,7 +20,7 @@ def serve(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="The settings file [default: ./penstock.toml, if any]")] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow other machines to connect without authentication.")
+        bool, typer.Option("--insecure", help="Allow other machines to connect without tokens or TLS.")
     ] = False,
 ) -> None:
     """Start a broker. Stop it with SIGTERM or Ctrl-C."""

@@ -105,6 +105,7 @@ class Handshake(Connection):
         secure.read()  # The client's first request may have come with the end of the handshake.
 
     def _fail(self, reason: str) -> None:
+        self.begun_at = 0
         self._security.handshakes_failed += 1
         logger.debug("handshake_failed", extra={"reason": reason})
         self._send()  # What is wrong, in the form of TLS.
