@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -159,6 +160,7 @@ class MemoryLog:
         """Nothing to cut off: what is committed is durable at once."""
 
 
+@lru_cache(maxsize=1 << 12)  # Every read looks for its batch, and simulations read much.
 def _header_of(data: bytes) -> Header:
     header = read_header(data)
     assert header is not None

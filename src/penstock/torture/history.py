@@ -28,7 +28,7 @@ class Event(msgspec.Struct, frozen=True, tag_field="event", omit_defaults=True):
 class Sent(Event, frozen=True, tag="sent"):
     by: str
     queue: str
-    promise: str = ""  # More than that it is kept: "dedup", "idempotency" or "change".
+    promise: str = ""  # More than that it is kept: "dedup", "idempotency", "change" or "notices".
     lives: float = 0.0  # Seconds until it expires; 0: never.
 
 

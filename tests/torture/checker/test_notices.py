@@ -40,6 +40,12 @@ def test_notices_may_be_missing_after_a_cut_but_none_comes_after_the_last() -> N
     assert broken(*notices("sync", "assign", "finish"), cut, *notices("assign", at=3)) == ["notices-follow"]
 
 
+def test_the_first_notice_may_be_lost_in_a_cut_too() -> None:
+    sent = Sent(0, "p.1", "s", "work", promise="notices")
+    assert not broken(sent, SessionCut(0.5, "s"), *notices("assign"))
+    assert broken(sent, SessionCut(0.5, "another"), *notices("assign")) == ["notices-follow"]
+
+
 def test_the_notice_of_a_finish_comes() -> None:
     life = (Sent(0, "p.1", "p", "work"), Stored(0.1, "p.1", "p"), Taken(1, "p.1", "c", "work", 0.9, 5))
     finish = (Finishing(2, "p.1", "c"), Finished(2.1, "p.1", "c"))

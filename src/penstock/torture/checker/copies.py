@@ -29,7 +29,7 @@ class Copies:
     names: dict[str, Copy] = field(default_factory=dict)
 
     def observe(self, event: AnyEvent) -> Iterator[Violation]:
-        if isinstance(event, Sent) and event.promise:
+        if isinstance(event, Sent) and event.promise in RULE:
             self.names.setdefault(event.about, Copy(event.promise)).sends += 1
             if len(self.names) > NAMES_MAX:
                 del self.names[next(iter(self.names))]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from penstock.torture.checker.rules import Violation, violation
-from penstock.torture.history import AnyEvent, Finished, Noticed, SessionCut
+from penstock.torture.history import AnyEvent, Finished, Noticed, Sent, SessionCut
 
 LATE_SECONDS = 30.0  # A notice of a finish comes in this time.
 SWEEP_SECONDS = 5.0
@@ -38,6 +38,8 @@ class Notices:
 
     def observe(self, event: AnyEvent) -> Iterator[Violation]:
         match event:
+            case Sent(promise="notices"):
+                self.followed[event.about] = Followed(event.by)
             case Noticed():
                 yield from self._noticed(event)
             case SessionCut():

@@ -103,7 +103,8 @@ class Follower:
                 raise ConnectionError("cut on purpose")
 
     async def _post(self, socket: WebSocket, name: str) -> None:
-        self._record(Sent(self._stage.now, name, self._by, "work"))
+        session = f"session-{self._session}"
+        self._record(Sent(self._stage.now, name, session, "work", promise="notices"))
         label = int(name.rpartition(".")[2])
         about = {"type": "post", "queue": "work", "notify": STAGES, "label": label}
         await socket.send(about | {"message": body_of(name)})
