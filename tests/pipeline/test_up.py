@@ -24,6 +24,7 @@ from bench.machine import processes
 from penstock.pipeline.lake.directory import Lake
 from penstock.pipeline.lake.tables import TABLES, parts_table
 from tests.support.broker import Broker, address, structured
+from tests.support.certificates import Pair
 from tests.support.event_history import make_history, make_queue, publish, settle
 from tests.support.lakes import FilledLake, assert_same_tables, events_of
 
@@ -166,9 +167,15 @@ def test_a_broker_that_cannot_start_ends_everything(tmp_path: Path, start_up: Ca
     assert household.process.wait(LINE_SECONDS_MAX) == 1
 
 
-def test_a_terminal_gets_a_banner_with_a_first_command_that_works_and_logs_to_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "with TLS"])
+def test_a_terminal_gets_a_banner_with_a_first_command_that_works_and_logs_to_read(
+    tmp_path: Path, secure: bool
+) -> None:
     terminal, end = pty.openpty()
     command = [sys.executable, "-m", "penstock.cli", "up", "--http", "127.0.0.1:0", "--lines", "127.0.0.1:0"]
+    if secure:
+        pair = Pair(tmp_path, "broker")
+        command += ["--tls-certificate", str(pair.certificate), "--tls-key", str(pair.key)]
     own = os.environ | {"JAVA_HOME": "/nowhere"}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=end, env=own, cwd=tmp_path)
     os.close(end)
