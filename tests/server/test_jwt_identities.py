@@ -15,12 +15,17 @@ import pytest
 
 from penstock.errors import ConfigError
 from penstock.limits import JWT_BYTES_MAX, JWT_LEEWAY_SECONDS, JWT_SCOPES_MAX, JWTS_KNOWN_MAX, SECOND_NS
+from penstock.model.access import Access
 from penstock.server.jwt_identities import JwtIdentities, JwtRefusedError
 from tests.support.jwt_provider import AUDIENCE, ISSUER, Provider, unpadded
 
 
 def identities(provider: Provider, scopes_claim: str = "penstock") -> JwtIdentities:
     return JwtIdentities(provider.path, ISSUER, AUDIENCE, scopes_claim)
+
+
+def scopes(access: Access) -> list[str]:
+    return [scope.text for scope in access.scopes]
 
 
 def refusal(known: JwtIdentities, token: bytes, now: int | None = None) -> str:
@@ -42,15 +47,17 @@ def test_a_signed_token_has_a_name_scopes_and_an_end(tmp_path: Path, algorithm: 
     provider = Provider(tmp_path, algorithm)
     end = int(time.time()) + 60
     token = provider.token("ann", penstock=["publish:orders*", "read:jobs"], exp=end)
-    identity = identities(provider).identify(token, time.time_ns())
-    assert (identity.name, identity.scopes) == ("ann", ("publish:orders*", "read:jobs"))
-    assert identity.expires_at == (end + JWT_LEEWAY_SECONDS) * SECOND_NS
+    known = identities(provider)
+    access = known.identify(token, time.time_ns())
+    assert (access.name, access.kind, scopes(access)) == ("ann", "jwt", ["publish:orders*", "read:jobs"])
+    assert known.ended((end + JWT_LEEWAY_SECONDS) * SECOND_NS - 1) == []
+    assert known.ended((end + JWT_LEEWAY_SECONDS) * SECOND_NS) == [access]
 
 
 def test_scopes_may_be_words_of_another_claim(provider: Provider) -> None:
     token = provider.token(scope="openid publish:orders  read:jobs", penstock=["admin:*"])
     identity = identities(provider, "scope").identify(token, time.time_ns())
-    assert identity.scopes == ("openid", "publish:orders", "read:jobs")
+    assert scopes(identity) == ["publish:orders", "read:jobs"]
 
 
 def test_a_token_without_scopes_names_somebody_who_may_do_nothing(provider: Provider) -> None:
@@ -93,8 +100,9 @@ def test_clocks_may_differ_a_little(provider: Provider) -> None:
         ({"exp": 1e300}, "exp of the token is not a time"),
         ({"exp": float("nan")}, "exp of the token is not a time"),
         ({"nbf": []}, "nbf of the token is not a time"),
-        ({"penstock": {"publish": "orders"}}, "the scopes of the token are not a list of texts"),
-        ({"penstock": [1]}, "the scopes of the token are not a list of texts"),
+        ({"penstock": {"publish": "orders"}}, "the scopes of the token are not a list of scopes"),
+        ({"penstock": ["openid"]}, "the scopes of the token are not a list of scopes"),
+        ({"penstock": [1]}, "the scopes of the token are not a list of scopes"),
         ({"penstock": ["read:x"] * (JWT_SCOPES_MAX + 1)}, f"the token has more than {JWT_SCOPES_MAX} scopes"),
     ],
 )
@@ -205,10 +213,12 @@ def test_a_token_is_verified_once(provider: Provider, monkeypatch: pytest.Monkey
 
 def test_a_bounded_number_of_tokens_is_remembered(provider: Provider) -> None:
     known = identities(provider)
-    identity = known.identify(provider.token(), time.time_ns())
+    first = known.identify(provider.token(), time.time_ns())
+    (identity,) = known._known.values()
     for number in range(JWTS_KNOWN_MAX):
         known._remember(number.to_bytes(4, "big"), identity)
     assert len(known._known) == JWTS_KNOWN_MAX
+    assert known.ended(time.time_ns()) == [first], "nobody would end it otherwise"
 
 
 def test_no_refusal_shows_the_token(provider: Provider) -> None:
@@ -223,11 +233,11 @@ def test_no_refusal_shows_the_token(provider: Provider) -> None:
 def test_a_key_that_is_taken_away_ends_its_tokens(provider: Provider, tmp_path: Path) -> None:
     known, token = identities(provider), provider.token()
     assert known.identify(token, time.time_ns()).name == "ann"
-    assert not known.refresh()
+    assert known.ended(time.time_ns()) == []
     (tmp_path / "next").mkdir()
     second = Provider(tmp_path / "next", "EdDSA", key_id="second")
     provider.publish(second.public())
-    assert known.refresh()
+    assert [access.name for access in known.ended(time.time_ns())] == ["ann"]
     assert refusal(known, token) == "the token is signed with an unknown key"
     assert known.identify(second.token(), time.time_ns()).name == "ann"
 
@@ -235,12 +245,12 @@ def test_a_key_that_is_taken_away_ends_its_tokens(provider: Provider, tmp_path: 
 def test_a_file_that_becomes_wrong_changes_nothing(provider: Provider) -> None:
     known, token = identities(provider), provider.token()
     provider.path.write_text("half a fi")
-    assert not known.refresh()
+    assert known.ended(time.time_ns()) == []
     provider.path.unlink()
-    assert not known.refresh()
+    assert known.ended(time.time_ns()) == []
     assert known.identify(token, time.time_ns()).name == "ann"
     provider.publish(provider.public())
-    assert known.refresh()
+    assert len(known.ended(time.time_ns())) == 1
 
 
 def test_keys_for_other_purposes_are_passed_over(provider: Provider) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from penstock.errors import ConfigError, PenstockError
+from penstock.errors import ConfigError, PenstockError, ProtocolError
 from penstock.limits import (
     JWT_BYTES_MAX,
     JWT_LEEWAY_SECONDS,
@@ -23,6 +23,7 @@ from penstock.limits import (
     NAME_BYTES_MAX,
     SECOND_NS,
 )
+from penstock.model.access import Access, Scope, Verb, scope_of
 from penstock.model.values import Nanos
 from penstock.server.jwt_keys import JwtKeys
 
@@ -31,10 +32,9 @@ _REQUIRED = ("exp", "iss", "aud", "sub")
 
 
 class JwtIdentity(Struct, frozen=True):
-    """Who shows a token. `scopes` are texts as tokens of the broker have them."""
+    """Who shows a token, and how long it is valid."""
 
-    name: str
-    scopes: tuple[str, ...]
+    access: Access
     expires_at: Nanos
 
 
@@ -56,31 +56,32 @@ class JwtIdentities:
         _check_library()
         self.keys = JwtKeys(keys)
         self._issuer, self._audience, self._scopes_claim = issuer, audience, scopes_claim
-        self._known: dict[bytes, JwtIdentity] = {}
+        self._known: dict[bytes, JwtIdentity] = {}  # By the digest of the token.
+        self._forgotten: list[Access] = []  # Since `ended` was called.
 
-    def refresh(self) -> bool:
-        """Read the keys again if their file has changed. True: every identity of before has to be verified again."""
-        changed = self.keys.refresh()
-        if changed:
-            self._known.clear()
-        return changed
-
-    def identify(self, token: bytes, now: Nanos) -> JwtIdentity:
+    def identify(self, token: bytes, now: Nanos) -> Access:
         """Raises `JwtRefusedError` if the token is not valid now."""
         if len(token) > JWT_BYTES_MAX:
             raise JwtRefusedError(f"the token is longer than {JWT_BYTES_MAX} bytes")
         digest = sha256(token).digest()
         known = self._known.get(digest)
-        if known and now < known.expires_at:
-            return known
-        self._known.pop(digest, None)
-        identity = self._identity(self._verified(token), now)
-        self._remember(digest, identity)
-        return identity
+        if known is None or now >= known.expires_at:
+            known = self._identity(self._verified(token), now)
+            self._remember(digest, known)
+        return known.access
+
+    def ended(self, now: Nanos) -> list[Access]:
+        """The accesses that have ended since the last call: expired, forgotten, or all if there are other keys."""
+        if self.keys.refresh():
+            over = list(self._known)
+        else:
+            over = [digest for digest, identity in self._known.items() if now >= identity.expires_at]
+        ended, self._forgotten = self._forgotten, []
+        return ended + [self._known.pop(digest).access for digest in over]
 
     def _remember(self, digest: bytes, identity: JwtIdentity) -> None:
         if len(self._known) >= JWTS_KNOWN_MAX:
-            del self._known[next(iter(self._known))]
+            self._forgotten.append(self._known.pop(next(iter(self._known))).access)
         self._known[digest] = identity
 
     def _verified(self, token: bytes) -> dict[str, Any]:
@@ -121,7 +122,8 @@ class JwtIdentities:
             raise JwtRefusedError("the token has expired")
         if "nbf" in claims and now < _time(claims, "nbf") - leeway:
             raise JwtRefusedError("the token is not valid yet")
-        return JwtIdentity(_name(claims["sub"]), _scopes(claims.get(self._scopes_claim, ())), expires_at)
+        access = Access(_name(claims["sub"]), _scopes(claims.get(self._scopes_claim, ())), kind="jwt")
+        return JwtIdentity(access, expires_at)
 
 
 def _check_library() -> None:
@@ -158,12 +160,19 @@ def _name(subject: object) -> str:
     return subject
 
 
-def _scopes(claim: object) -> tuple[str, ...]:
-    """A list, or words with spaces between them."""
+def _scopes(claim: object) -> tuple[Scope, ...]:
+    """A list of scopes; or words with spaces between them, of which some are scopes."""
     try:
-        scopes = tuple(claim.split()) if isinstance(claim, str) else msgspec.convert(claim, tuple[str, ...])
-    except msgspec.ValidationError:
-        raise JwtRefusedError("the scopes of the token are not a list of texts") from None
-    if len(scopes) > JWT_SCOPES_MAX:
-        raise JwtRefusedError(f"the token has more than {JWT_SCOPES_MAX} scopes")
-    return scopes
+        if isinstance(claim, str):
+            return tuple(scope_of(word) for word in claim.split()[:JWT_SCOPES_MAX] if _is_scope(word))
+        texts = msgspec.convert(claim, tuple[str, ...])
+        if len(texts) > JWT_SCOPES_MAX:
+            raise JwtRefusedError(f"the token has more than {JWT_SCOPES_MAX} scopes")
+        return tuple(map(scope_of, texts))
+    except (msgspec.ValidationError, ProtocolError):
+        raise JwtRefusedError("the scopes of the token are not a list of scopes") from None
+
+
+def _is_scope(word: str) -> bool:
+    """Whether a word is meant for the broker. Others, such as `openid`, are for somebody else."""
+    return word.partition(":")[0].partition(",")[0] in frozenset(Verb)
