@@ -215,7 +215,13 @@ KNOWN_HEAD_BYTES_MAX = 1024  # For the target, and for the header fields, of eac
 # Lines and conversations
 LINE_ENVELOPE_BYTES_MAX = 4 << 10  # A command without its body.
 LINE_BYTES_MAX = 2 << 20
-REFUSED_LOGIN_SECONDS = 0.2  # The delay before a wrong token is answered.
+REFUSED_LOGIN_SECONDS = 0.2  # The delay before a wrong token is answered; it doubles after each few failures
+LOGIN_FAILURES_PER_DOUBLING = 8  # of the same address,
+LOGIN_SECONDS_MAX = 10.0  # up to this,
+LOGIN_FORGET_SECONDS = 600.0  # until there was none for this long.
+LOGIN_ADDRESSES_MAX = 16_384  # Whose failures are known.
+LOGINS_HELD_MAX = 1000  # Refusals that are delayed at once; clients beyond it are disconnected.
+GUEST_BYTES_MAX = 16 << 10  # Of a line or a message of a client that has not shown a token.
 LINES_PER_TURN_MAX = 128  # Of one connection, so that the disk begins with the first while the next are read.
 LINES_PER_TURN_CROWDED_MAX = 16  # The same, while others wait.
 LINES_REPLY_BYTES_MAX = 4 << 20  # Of one connection, encoded at once; approximate. The client may not read them.

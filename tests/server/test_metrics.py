@@ -128,6 +128,9 @@ class Echo:
     def refusal(self, headers: Headers) -> None:
         pass
 
+    def guest_refusal(self, request: Request) -> None:
+        pass
+
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         return BodyRule(1 << 20)
 

@@ -72,6 +72,9 @@ class Witness:
     def refusal(self, headers: Headers) -> Response | None:
         return None
 
+    def guest_refusal(self, request: Request) -> None:
+        pass
+
     def route(self, request: Request) -> Route:
         return self.handle
 

@@ -76,7 +76,7 @@ def test_a_client_that_waits_as_long_as_it_is_told_is_served_again(start_broker:
         many = json.dumps({"messages": {QUEUE: ["x"] * 10}}).encode()
         assert connection.request("POST", "/post", body=many).status == 200, "what has begun is carried out"
         refused = connection.request("POST", f"/messages/{QUEUE}", body=b"x")
-        assert (refused.status, refused.header("Retry-After")) == (429, "1")
+        assert (refused.status, refused.header("Retry-After")) == (429, "2")
         while connection.request("POST", f"/messages/{QUEUE}", body=b"x").status == 429:
             pass
     metrics = broker.request("GET", "/metrics").body.decode()
@@ -191,3 +191,75 @@ def test_a_client_that_floods_does_not_use_up_what_others_may_send(start_broker:
     metrics = broker.request("GET", "/metrics").body.decode()
     refused = next(line for line in metrics.splitlines() if 'quota="requests_per_second"' in line)
     assert 1 <= float(refused.split()[1]) <= 100
+
+
+# Identities
+
+
+def as_token(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def test_each_identity_has_a_quota_of_its_own_wherever_it_comes_from(start_broker: StartBroker) -> None:
+    broker = start_broker("auth.tokens=one,two", "quota.identity.queues_per_minute=2")
+    body = b'{"retention_timeout":60,"visibility_timeout":30,"message_deduplication":false}'
+
+    def create(token: str, name: str) -> Response:
+        return broker.request("PUT", f"/queues/{name}", as_token(token), body)
+
+    assert [create("one", f"one-{number}").status for number in range(3)] == [201, 201, 429]
+    assert "quota.identity.queues_per_minute = 2" in create("one", "one-4").json()["error"]
+    assert [create("two", f"two-{number}").status for number in range(3)] == [201, 201, 429]
+
+
+def test_the_connections_of_an_identity_are_counted_from_its_login_on(start_broker: StartBroker) -> None:
+    broker = start_broker("auth.tokens=one,two", "quota.identity.connections=1")
+    with LineClient(broker.lines) as guest, LineClient(broker.lines) as first, LineClient(broker.lines) as second:
+        assert first.ask(cmd="AUTH", token="one")["cmd"] == "okauth"
+        refused = second.ask(cmd="AUTH", token="one")
+        assert (refused["cmd"], refused["err"]) == ("nok", "QUOTA_EXCEEDED")
+        assert second.ended_within(5)
+        assert guest.ask(cmd="AUTH", token="two")["cmd"] == "okauth"
+    with broker.connect() as connection:
+        while connection.request("GET", "/queues", as_token("one")).status == 429:  # Until `first` is gone.
+            connection.close()
+            connection = broker.connect()
+        assert broker.request("GET", "/queues", as_token("one")).status == 429
+        assert connection.request("GET", "/queues", as_token("two")).status == 200
+        assert broker.request("GET", "/queues", as_token("one")).status == 200
+        connection.close()
+
+
+# Logins
+
+
+def test_failed_logins_are_counted_logged_and_answered_later_and_later(start_broker: StartBroker) -> None:
+    broker = start_broker("auth.tokens=right")
+    for _ in range(3):
+        assert broker.request("GET", "/queues", as_token("wrong-guess")).status == 401
+        with LineClient(broker.lines) as client:
+            assert client.ask(cmd="AUTH", token="wrong-guess") == {"cmd": "nok", "err": "DENIED"}
+            assert client.ended_within(5)
+    assert broker.request("GET", "/queues").status == 401, "without a token it is no guess"
+    metrics = broker.request("GET", "/metrics", as_token("right")).body.decode()
+    assert "penstock_logins_failed_total 6.0" in metrics
+    assert broker.times_logged("login_failed") == 1
+    assert "wrong-guess" not in broker.log()
+
+
+def test_nothing_is_kept_of_a_body_whose_head_has_no_valid_token(start_broker: StartBroker) -> None:
+    broker = start_broker("auth.tokens=right")
+    with broker.connect() as connection:
+        connection.send(b"POST /messages/q HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nfirst bytes")
+        assert connection.read_response().status == 401, "before the body is there"
+        assert connection.ended_within(5)
+
+
+def test_a_client_without_a_token_sends_short_lines_only(start_broker: StartBroker) -> None:
+    broker = start_broker("auth.tokens=right")
+    with LineClient(broker.lines) as guest:
+        guest.send(b"x" * 100_000)
+        assert guest.hear() == {"cmd": "nok", "err": "TOO_LARGE"}
+    with LineClient(broker.lines) as client:
+        assert client.ask(cmd="AUTH", token="right")["cmd"] == "okauth"
+        assert client.ask(cmd="PUB", qname="q", message="x" * 100_000)["cmd"] == "ok"

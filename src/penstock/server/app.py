@@ -129,16 +129,26 @@ class Application:
         refused = self._browsers.refusal(headers)
         return http.error_response(*refused) if refused else None
 
-    def route(self, request: http.Request) -> Route:
-        segments = http.segments_of(request.target)
+    def guest_refusal(self, request: http.Request) -> http.Response | None:
+        self._identify(request)
+        return self._refuse_login(request) if self._is_guest(request) else None
+
+    def _identify(self, request: http.Request) -> None:
         authorization = request.headers.get(b"authorization")
         if authorization is None:
             request.access = self._identities.of_certificate(request.certificate)
         else:
             request.access = self._identities.of_header(authorization)
-        if request.access is NOBODY and segments[0] not in _OPEN:
-            challenge = b"WWW-Authenticate: " + self._identities.challenge(authorization) + b"\r\n"
-            return partial(self._refuse_login, challenge)
+
+    @staticmethod
+    def _is_guest(request: http.Request) -> bool:
+        return request.access is NOBODY and http.segments_of(request.target)[0] not in _OPEN
+
+    def route(self, request: http.Request) -> Route:
+        segments = http.segments_of(request.target)
+        self._identify(request)
+        if self._is_guest(request):
+            return self._refuse_login
         methods = self._routes.get(_route_of(segments))
         if methods is None:
             return self._handle_unknown
@@ -147,8 +157,10 @@ class Application:
             return lambda _: http.method_not_allowed(list(methods))
         return partial(self._handle, handler, segments[-1])
 
-    def _refuse_login(self, challenge: bytes, request: http.Request) -> http.Response:
+    def _refuse_login(self, request: http.Request) -> http.Response:
         self._audit.refuse(request, "login", "", Fault.UNAUTHORIZED)
+        challenge = self._identities.challenge(request.headers.get(b"authorization"))
+        challenge = b"WWW-Authenticate: " + challenge + b"\r\n"
         return http.error_response(Fault.UNAUTHORIZED, headers=challenge)
 
     def _handle(

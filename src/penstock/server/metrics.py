@@ -77,6 +77,7 @@ FAMILIES = (
     Family("penstock_tls_handshakes_total", "counter", "TLS handshakes since the start."),
     Family("penstock_tls_handshakes_failed_total", "counter", "Handshakes that failed or were not complete in time."),
     Family("penstock_quota_refused_total", "counter", "Refusals since the start, by quota.", ("quota",)),
+    Family("penstock_logins_failed_total", "counter", "Clients that have shown an invalid token since the start."),
     Family("penstock_quota_accounts", "gauge", "Identities and addresses whose use is counted for quotas."),
     Family("penstock_event_readers", "gauge", "Readers of the Event Log, including downloads of raw ranges."),
     Family("penstock_event_bytes_total", "counter", "Bytes sent to readers of the Event Log since the start."),

@@ -17,7 +17,7 @@ def quotas_of(**limits: int) -> Quotas:
 
 
 def account_of(quotas: Quotas, host: str) -> Account:
-    account = quotas.of_address(host)
+    account = quotas.of_address(network_of(host))
     assert account is not None
     return account
 

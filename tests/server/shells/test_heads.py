@@ -33,6 +33,9 @@ class Witness:
     def refusal(self, headers: Headers) -> Response | None:
         return Response(403) if headers.get(b"host") == b"evil" else None
 
+    def guest_refusal(self, request: Request) -> None:
+        pass
+
     def body_rule(self, method: bytes, target: bytes, headers: Headers) -> BodyRule:
         return BodyRule(1 << 20)
 

@@ -32,7 +32,9 @@ class Account:
     def set_limits(self, limits: QuotaLimits, now: float) -> None:
         self.limits = limits
         self.buckets = {
-            name: Bucket(limit, seconds, now) for name, seconds in RATES.items() if (limit := getattr(limits, name))
+            name: Bucket(limit, seconds, now, least=isinstance(limit, int))
+            for name, seconds in RATES.items()
+            if (limit := getattr(limits, name))
         }
 
     def is_idle(self, now: float) -> bool:

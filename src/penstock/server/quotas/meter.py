@@ -30,20 +30,29 @@ class Meter:
         self._unread_bytes = 0
 
     def join(self, account: Account | None) -> Refused | None:
-        """Count the connection for this account too, unless it has too many."""
-        if account is None:
+        """Count the connection for this account, and for no other of its kind, unless it has too many. None: for no
+        identity."""
+        if account in self._accounts:
             return None
-        if _is_reached(account.connections, account.limits.connections):
+        scope = account.scope if account else "identity"
+        if account and _is_reached(account.connections, account.limits.connections):
             return self._quotas.refuse(account, "connections")
-        account.connections += 1
-        self._accounts.append(account)
+        for other in [each for each in self._accounts if each.scope == scope]:
+            self._leave(other)
+        if account:
+            account.connections += 1
+            account.unread_bytes += self._unread_bytes
+            self._accounts.append(account)
         return None
 
+    def _leave(self, account: Account) -> None:
+        account.connections -= 1
+        account.unread_bytes -= self._unread_bytes
+        self._accounts.remove(account)
+
     def close(self) -> None:
-        self.unread(0)
-        for account in self._accounts:
-            account.connections -= 1
-        self._accounts = []
+        for account in list(self._accounts):
+            self._leave(account)
 
     # ── Over time ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -16,6 +16,7 @@ from penstock.model.answers import Refused
 from penstock.server.config import QuotaConfig, QuotaLimits
 from penstock.server.measures import Samples, one
 from penstock.server.quotas.account import Account, Accounts
+from penstock.server.quotas.logins import Logins
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,7 @@ class Quotas:
     ) -> None:
         self.exists = exists
         self.clock = clock
+        self.logins = Logins(clock)
         self.refused = dict.fromkeys(NAMES, 0)
         self._config = config
         self._addresses = Accounts("address", clock)
@@ -40,14 +42,15 @@ class Quotas:
 
     def state(self) -> Iterator[tuple[str, Samples]]:
         yield "penstock_quota_refused_total", [((name,), count) for name, count in self.refused.items()]
+        yield "penstock_logins_failed_total", one(self.logins.failed_total)
         yield "penstock_quota_accounts", one(len(self._addresses) + len(self._identities))
 
     # ── Accounts ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def of_address(self, host: str) -> Account | None:
-        """None: addresses have no quotas."""
+    def of_address(self, address: str) -> Account | None:
+        """`address`: as from `network_of`. None: addresses have no quotas."""
         limits = self._config.address
-        return None if limits == _NONE else self._addresses.of(network_of(host), limits)
+        return None if limits == _NONE else self._addresses.of(address, limits)
 
     def of_identity(self, name: str, own: Mapping[str, float]) -> Account | None:
         """`own`: the limits that come with its token. None: it has no quotas."""

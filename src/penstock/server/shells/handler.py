@@ -1,4 +1,4 @@
-"""What the HTTP shell needs from the application that it serves."""
+"""What the HTTP shell needs from the application that it serves, and the limits that it keeps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from penstock.dialects.wire.http import BodyRule, Headers, Pending, Request, Res
 from penstock.model.answers import Answer
 from penstock.model.client import Client
 from penstock.model.commands import Command
+from penstock.server.shells.connection import Limits
 from penstock.server.shells.exchanges import Route
 
 
@@ -21,6 +22,9 @@ class Handler(Protocol):
     def refusal(self, headers: Headers) -> Response | None:
         """Why a request with these header fields is refused, or None: a function of the fields alone."""
 
+    def guest_refusal(self, request: Request) -> Response | None:
+        """Why the body of this request is not read: its head shows no valid token."""
+
     def route(self, request: Request) -> Route:
         """What handles this request: a function of the request alone. Sets the access that its client has."""
 
@@ -31,3 +35,8 @@ class Handler(Protocol):
     def decide_collected(self) -> None:
         """Decide the commands submitted so far. Called before those of a request that did not wait for the answer to
         the one before it: see `dialects.wire.order`."""
+
+
+class HttpLimits(Limits, Protocol):
+    @property
+    def header_bytes_max(self) -> int: ...

@@ -51,7 +51,7 @@ class WebSockets:
 
         def take_over(server: HttpServer, transport: asyncio.Transport, rest: bytes, meter: Meter | None) -> None:
             connection = WsConnection(server, self._writer, self._limits, transport)
-            connection.access, connection.meter = access, meter
+            connection.meter, connection.access = meter, access
             connection.dialect = "etzel" if path == b"/connect" else "glovebox"
             transport.set_protocol(connection)
             connection.open(converse(connection, headers), rest)

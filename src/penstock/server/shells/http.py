@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from functools import partial
 from http import HTTPStatus
-from typing import Protocol
 
 import httptools
 
@@ -20,6 +19,7 @@ from penstock.dialects.wire.http import (
     Awaited,
     Call,
     Calls,
+    Headers,
     Pending,
     Response,
     Stream,
@@ -40,9 +40,9 @@ from penstock.server.measures import Samples, one
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.quotas.work import paying
 from penstock.server.shells.client_certificate import certificate_name
-from penstock.server.shells.connection import Connection, Limits, Server
+from penstock.server.shells.connection import Connection, Server
 from penstock.server.shells.exchanges import Exchange, Several, Upgrade
-from penstock.server.shells.handler import Handler
+from penstock.server.shells.handler import Handler, HttpLimits
 from penstock.server.shells.heads import Head, KnownHeads
 from penstock.server.shells.misdirected import PLAIN_PORT, is_tls
 from penstock.server.shells.requests import RequestReader, RequestRefusedError, is_light
@@ -56,13 +56,9 @@ logger = logging.getLogger(__name__)
 _STATUS_LINES = {status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus}
 _NO_CONTENT = 204
 _UNAUTHORIZED = 401
+_INVALID_TOKEN = b'error="invalid_token"'  # In a challenge: a token was shown (RFC 6750, section 3.1).
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _UNREAD_BYTES_COUNTED = 64 << 10  # Less is not worth counting.
-
-
-class HttpLimits(Limits, Protocol):
-    @property
-    def header_bytes_max(self) -> int: ...
 
 
 class HttpServer(Server):
@@ -244,6 +240,9 @@ class HttpConnection(Connection):
         else:
             self._handle(exchange)
 
+    def guest_refusal(self, head: tuple[bytes, bytes, Headers]) -> Response | None:
+        return self._server.handler.guest_refusal(Exchange(*head, connection=self, certificate=self._certificate))
+
     def send_continue(self) -> None:
         if not self._exchanges and self.transport:  # Else it would be taken for the answer to an earlier request.
             self.transport.write(_CONTINUE)
@@ -259,6 +258,13 @@ class HttpConnection(Connection):
             self._is_last_taken = True
             exchange = Exchange(b"", b"", {}, connection=self)
             self._exchanges.append(exchange)
+            self._respond(exchange, response)
+
+    def _respond(self, exchange: Exchange, response: Response) -> None:
+        """At once, unless the client has shown an invalid token."""
+        if response.status == _UNAUTHORIZED and _INVALID_TOKEN in response.headers:
+            self._refuse_login(partial(exchange.respond, response))
+        else:
             exchange.respond(response)
 
     def eof_received(self) -> bool:
@@ -276,13 +282,17 @@ class HttpConnection(Connection):
     # ── Handling ────────────────────────────────────────────────────────────────────────────────────────────
 
     def _handle(self, exchange: Exchange) -> None:
-        if self.meter is not None and self._refused_by_quota(exchange):
-            return
         try:
             route = exchange.route
             if route is None:
                 exchange.certificate = self._certificate
                 route = exchange.route = self._server.handler.route(exchange)
+            if exchange.access is not self._identity and (refused := self.identify(exchange.access)):
+                self._end_after(exchange)
+                exchange.respond(refusal_response(refused))
+                return
+            if self.meter is not None and self._refused_by_quota(exchange):
+                return
             result = route(exchange)
             if type(result) is Call:
                 exchange.call, exchange.render = result, result.render
@@ -292,7 +302,7 @@ class HttpConnection(Connection):
             elif type(result) is Response:
                 if result.status == _UNAUTHORIZED:
                     self._end_after(exchange)
-                exchange.respond(result)
+                self._respond(exchange, result)
             elif type(result) is Calls:
                 exchange.render = result.render
                 if len(self._exchanges) > 1:
@@ -323,13 +333,12 @@ class HttpConnection(Connection):
     def _refused_by_quota(self, exchange: Exchange) -> bool:
         """Count a request, and refuse it if the client is over its quota; later ones wait a while."""
         assert self.meter is not None
-        refused = self._over or self.meter.overdrawn("requests_per_second")
-        if refused is None:
+        if refused := self._over or self.meter.overdrawn("requests_per_second"):
+            exchange.respond(refusal_response(refused))
+            self._rest(refused)
+        else:
             self.meter.take("requests_per_second", 1)
-            return False
-        exchange.respond(refusal_response(refused))
-        self._rest(refused)
-        return True
+        return refused is not None
 
     def _rest(self, refused: Refused) -> None:
         self._working = True

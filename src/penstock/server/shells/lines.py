@@ -20,20 +20,22 @@ from penstock.dialects.wire.conversation import Conversation, Peer
 from penstock.errors import Fault
 from penstock.limits import (
     BODY_BYTES_MAX,
+    GUEST_BYTES_MAX,
     LINES_PART_BYTES,
     LINES_PART_BYTES_CROWDED,
     LINES_PER_TURN_CROWDED_MAX,
     LINES_PER_TURN_MAX,
     LINES_REPLY_BYTES_MAX,
     LINES_UNSENT_BYTES_HIGH,
+    LOGIN_SECONDS_MAX,
     REFUSED_LOGIN_SECONDS,
 )
-from penstock.model.access import EVERYTHING, Access
+from penstock.model.access import EVERYTHING, NOBODY, Access
 from penstock.model.answers import Refused
 from penstock.server.measures import Samples, one
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.shells.client_certificate import certificate_name
-from penstock.server.shells.connection import Connection, Limits, Server
+from penstock.server.shells.connection import SWEEPS_PER_SECOND, Connection, Limits, Server
 from penstock.server.shells.misdirected import PLAIN_PORT, http_answer, is_misdirected, is_tls
 from penstock.server.shells.peer import PeerConnection
 from penstock.server.shells.turns import Turns
@@ -245,7 +247,7 @@ class LineConnection(PeerConnection):
                 lines[0] = bytes(self._begun) + cast("bytes", lines[0])
                 self._drop_line(skipping=False)
             self.begun_at = 0
-            largest = self._server.limits.line_bytes_max
+            largest = self._largest()
             if len(data) > largest or (lines and len(lines[0]) > largest):
                 lines = [_TOO_LARGE if len(line) > largest else line for line in lines]
         if rest and not self._skipping:
@@ -258,10 +260,14 @@ class LineConnection(PeerConnection):
         if not begun:
             self.begun_at = self._server.sweeps
         begun += rest
-        too_large = len(begun) > self._server.limits.line_bytes_max
+        too_large = len(begun) > self._largest()
         if too_large or not self.keep(len(begun)):
             lines.append(_TOO_LARGE if too_large else _BUSY)
             self._drop_line(skipping=True)
+
+    def _largest(self) -> int:
+        """How long a line may be: short, if no token was shown yet."""
+        return GUEST_BYTES_MAX if self.access is NOBODY else self._server.limits.line_bytes_max
 
     def _drop_line(self, *, skipping: bool) -> None:
         self._skipping = skipping
@@ -342,7 +348,12 @@ class LineConnection(PeerConnection):
         last, self._out = self._out, []
         self._leave()
         self._pause(True)
-        asyncio.get_running_loop().call_later(REFUSED_LOGIN_SECONDS, partial(self._finish, *last))
+        self._since = self._server.sweeps + int(LOGIN_SECONDS_MAX * SWEEPS_PER_SECOND)  # It is not idle until then.
+        finish = partial(self._finish, *last)
+        if self.access is NOBODY:
+            self._refuse_login(finish)
+        else:
+            asyncio.get_running_loop().call_later(REFUSED_LOGIN_SECONDS, finish)
 
     def stop(self) -> None:
         conversation = self._conversation

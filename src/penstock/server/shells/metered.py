@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Protocol
 
 from penstock.limits import QUOTA_REST_SECONDS_MAX
+from penstock.model.access import EVERYTHING, NOBODY, Access
 from penstock.model.answers import Refused
 from penstock.server.quotas.meter import Meter
-from penstock.server.quotas.quotas import Quotas
+from penstock.server.quotas.quotas import Quotas, network_of
 from penstock.server.shells.unread import Unread
 
 logger = logging.getLogger(__name__)
@@ -25,12 +27,13 @@ class Metering(Protocol):
 class Metered(asyncio.Protocol):
     """The part of a connection that knows of quotas. If there are none for its client, it has no meter."""
 
-    __slots__ = ("_over", "_resting", "begun_at", "meter", "transport")
+    __slots__ = ("_identity", "_over", "_resting", "begun_at", "meter", "transport")
 
     _server: Metering
 
     def __init__(self) -> None:
         self.meter: Meter | None = None
+        self._identity: Access | None = None  # Whose identity's quotas count.
         self.transport: asyncio.Transport | None = None
         self.begun_at = 0  # When the request began that is not complete. 0: there is none.
         self._over: Refused | None = None  # The client was over a quota when it began to send what is handled now.
@@ -39,12 +42,26 @@ class Metered(asyncio.Protocol):
     def _begin_meter(self) -> Refused | None:
         """Count what comes from this address, if there are quotas for addresses."""
         quotas = self._server.quotas
-        peer = self.transport.get_extra_info("peername") if quotas and self.transport else None
-        account = quotas.of_address(peer[0]) if quotas and peer else None
+        account = quotas.of_address(self._address()) if quotas else None
         if quotas is None or account is None:
             return None
         self.meter = Meter(quotas)
         return self.meter.join(account)
+
+    def _address(self) -> str:
+        """The address of the client, as it is counted."""
+        return network_of(self.address)
+
+    def identify(self, access: Access) -> Refused | None:
+        """The client has this identity from now on: count for it too, unless it has too many connections."""
+        quotas = self._server.quotas
+        is_known = quotas is not None and access is not EVERYTHING and access is not NOBODY
+        account = quotas.of_identity(access.name, access.limits) if quotas and is_known else None
+        if self.meter is None and quotas and account:
+            self.meter = Meter(quotas)
+        refused = self.meter.join(account) if self.meter is not None else None
+        self._identity = None if refused else access
+        return refused
 
     def end_meter(self) -> None:
         if self.meter is not None:
@@ -65,6 +82,14 @@ class Metered(asyncio.Protocol):
             logger.warning("unread_answers_dropped", extra={"bytes": size, "reason": refused.sentence})
             self.abort()
 
+    def _refuse_login(self, refuse: Callable[[], None]) -> None:
+        """Refuse a client with an invalid token after a while: the longer, the more often its address has failed."""
+        quotas = self._server.quotas
+        if quotas is None:
+            refuse()
+        elif not quotas.logins.hold(quotas.logins.failed(self._address()), refuse):
+            self.abort()
+
     # ── Rest ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _rest(self, refused: Refused) -> None:
@@ -81,6 +106,11 @@ class Metered(asyncio.Protocol):
             self._go_on()
 
     # ── The connection's side ───────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def address(self) -> str:
+        """Of the client."""
+        raise NotImplementedError
 
     def _pause(self, wanted: bool) -> None:
         """Stop or resume reading."""

@@ -13,6 +13,7 @@ from typing import Any
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.dialects.wire.order import CommandOrder
 from penstock.limits import LIGHT_BYTES_MAX
+from penstock.model.access import EVERYTHING, Access
 from penstock.model.answers import Answer, Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command
@@ -57,13 +58,14 @@ class LoopPeer(CommandOrder):
 class PeerConnection(Connection, LoopPeer):
     """A connection with a conversation."""
 
-    __slots__ = ("_backlog", "_fetching", "_flush_is_due", "_out", "_writer")
+    __slots__ = ("_access", "_backlog", "_fetching", "_flush_is_due", "_out", "_writer")
 
     _backlog: Collection[object]  # What came and has to wait for room; it is handled before what is parked.
 
     def __init__(self, server: Server, writer: ClientPort) -> None:
         Connection.__init__(self, server)
         LoopPeer.__init__(self, writer)
+        self._access: Access = EVERYTHING
         self._out: list[bytes] = []  # What this turn sends.
         self._flush_is_due = False
 
@@ -83,6 +85,17 @@ class PeerConnection(Connection, LoopPeer):
         raise NotImplementedError
 
     # ── Quotas ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def access(self) -> Access:
+        return self._access
+
+    @access.setter
+    def access(self, access: Access) -> None:
+        """The conversation knows who the client is. It ends if that identity has too many connections."""
+        self._access = access
+        if refused := self.identify(access):
+            self._refuse_connection(refused)
 
     def _count_requests(self, count: int) -> None:
         """This many lines or messages are about to be handled: their commands are refused if the client was over its

@@ -42,6 +42,7 @@ class Accepter(Drain, Protocol):
     def accept(self, exchange: Exchange) -> None: ...
     def keep(self, size: int) -> bool: ...
     def send_continue(self) -> None: ...
+    def guest_refusal(self, head: tuple[bytes, bytes, Headers]) -> Response | None: ...
 
 
 class RequestReader:
@@ -203,6 +204,10 @@ class RequestReader:
             self._refuse_head()
         if self._in_head:
             return
+        if not same_head:
+            head = (self._parser.get_method(), self._target, self._headers)
+            if refused := self._connection.guest_refusal(head):
+                raise RequestRefusedError(refused)
         if self._rule is None and self._headers.get(b"expect", b"").lower() == b"100-continue":
             self._ask_for_rule()
             self._connection.send_continue()

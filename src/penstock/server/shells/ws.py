@@ -44,7 +44,8 @@ from penstock.limits import (
     WS_TURN_MESSAGES_MAX,
     WS_UNSENT_BYTES_MAX,
 )
-from penstock.model.answers import Answer
+from penstock.model.access import NOBODY
+from penstock.model.answers import Answer, Refused
 from penstock.model.commands import Command, Fetch, FinishMany, Publish
 from penstock.model.values import Stage
 from penstock.server.shells.http import HttpServer
@@ -379,7 +380,15 @@ class WsConnection(PeerConnection):
     # ── The end ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def close(self, reason: str) -> None:
-        self._close(POLICY, reason)
+        if self.access is NOBODY:
+            self._leave()
+            self._pause(True)
+            self._refuse_login(partial(self._close, POLICY, reason))
+        else:
+            self._close(POLICY, reason)
+
+    def _refuse_connection(self, refused: Refused | None) -> None:
+        self._close(POLICY, refused.sentence if refused else "")
 
     def disconnect(self) -> None:
         if self._close_began:
