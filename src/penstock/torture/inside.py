@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -40,8 +41,9 @@ class Faults:
         vars(time).update(time_ns=self.time_ns, time=self.time)
 
     def listen(self) -> None:
-        for line in sys.stdin.buffer:
-            self.state = msgspec.json.decode(line, type=State)
+        with Path("/dev/stdin").open("rb", buffering=0) as commands:  # A buffer would have a lock at the end.
+            for line in commands:
+                self.state = msgspec.json.decode(line, type=State)
         os.kill(os.getpid(), signal.SIGKILL)  # The torture has ended: leave no broker behind.
 
     def pwrite(self, file: int, data: Any, at: int) -> int:

@@ -94,8 +94,12 @@ class Process:
                 pass  # It has just ended. The next one begins with the state.
 
     def signal(self, number: signal.Signals) -> None:
+        """Not through asyncio: it would take the exit code of a process that has just ended, and lose it."""
         if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(number)
+            try:
+                os.kill(self._process.pid, number)
+            except ProcessLookupError:
+                pass  # It has just ended.
 
     async def kill(self) -> None:
         self.signal(signal.SIGKILL)
