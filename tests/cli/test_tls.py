@@ -103,7 +103,7 @@ def test_the_doctor_looks_at_the_certificate(start_broker: StartBroker, tmp_path
     assert "good for 20 days" in trusted["certificate"]["found"]
     untrusted = found()
     assert untrusted["certificate"]["state"] == "warn"
-    assert (untrusted["broker"]["state"], "--ca FILE" in untrusted["broker"]["remedy"]) == ("fail", True)
+    assert (untrusted["broker"]["state"], "--ca FILE" in untrusted["broker"]["found"]) == ("fail", True)
 
 
 def test_a_file_is_shown_to_people_and_what_is_none_is_refused(made: Path) -> None:

@@ -29,7 +29,7 @@ def findings(target: Target) -> Iterator[Finding]:
             yield _access(connection, target)
     except (OSError, HTTPException, ValueError) as error:
         if explained := explain(error, target.url.text):
-            yield Finding("broker", State.FAIL, *explained.split(": ", 1))
+            yield Finding("broker", State.FAIL, explained, "docs/tls.md has the options of every client")
             return
         # Without an address of its own, the doctor looks where a broker would be: none may be running yet.
         state = State.WARN if target.url.source == "default" else State.FAIL
