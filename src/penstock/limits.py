@@ -194,6 +194,7 @@ PART_BYTES_CROWDED = 256  # Of a read, handled in one turn while others wait: so
 PART_BYTES = 8 << 10  # The same, if no others wait.
 PART_BODY_BYTES_CROWDED = 2 << 10  # Of a body, which is only stored.
 PART_BODY_BYTES = 256 << 10
+COMMANDS_PER_SAMPLE = 17  # One of so many commands is timed. A prime, so that no client's habit is missed.
 QUEUES_PER_PART = 10  # Described in one part of a list, or of a scrape.
 SAMPLES_PER_PART = 50  # Written in one part of a scrape.
 STATS_QUEUES_PER_TURN = 100  # Whose figures are taken in one turn.

@@ -23,7 +23,8 @@ from penstock.model.client import Client
 from penstock.model.commands import Command, CreateQueue, Fetch, Finish, NewMessage, Publish
 from penstock.model.settings import QueueSettings
 from penstock.server.config import Config, FileName, HttpConfig, LinesConfig, LogConfig, QuotaConfig, TlsConfig
-from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Histogram, Metrics, metrics_table
+from penstock.server.histogram import Histogram
+from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Metrics, metrics_table
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.services.assembly import assemble
 from penstock.server.services.backups import Backups
@@ -63,6 +64,30 @@ def scrape(metrics: Metrics) -> Scraped:
             assert labels not in values, f"{sample.name}{labels} is there twice"
             values[labels] = sample.value
     return scraped
+
+
+def test_a_queue_tells_its_traffic_its_oldest_message_and_its_idle_consumers(log: SegmentLog) -> None:
+    async def story() -> Scraped:
+        loop = a_loop(log)
+        metrics = Metrics(loop)
+        await ask(loop, CreateQueue("orders", QueueSettings()))
+        await ask(loop, CreateQueue("idle", QueueSettings()))
+        await ask(loop, Publish("orders", [NewMessage(b"x")] * 5))
+        delivered = await ask(loop, Fetch("orders", count=2))
+        await ask(loop, Finish(delivered[0].queue, delivered[0].sequence))
+        waiting = loop.submit(Fetch("idle", wait_ns=20_000_000_000), lambda _: None)
+        loop.decide_collected()
+        assert waiting is not None
+        scraped = scrape(metrics)
+        waiting.cancel()
+        return scraped
+
+    scraped = asyncio.run(story())
+    assert scraped["penstock_queue_entered_total"] == {("orders",): 5, ("idle",): 0}
+    assert scraped["penstock_queue_left_total"] == {("orders",): 1, ("idle",): 0}
+    assert scraped["penstock_queue_waiting_receives"] == {("orders",): 0, ("idle",): 1}
+    assert scraped["penstock_queue_oldest_seconds"][("orders",)] > 0
+    assert scraped["penstock_queue_oldest_seconds"][("idle",)] == 0
 
 
 def test_events_and_messages_are_counted_where_they_are(log: SegmentLog) -> None:

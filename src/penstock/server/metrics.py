@@ -1,23 +1,22 @@
 """The metrics of a broker in the format of Prometheus, read from its parts at each scrape.
 
-The parts count what they need anyway; metrics add nothing to the path of a message. Only the duration of a commit is
-recorded as it happens, once for all messages in it.
+The parts count what they need anyway; metrics add next to nothing to the path of a message. Only durations are
+recorded as they happen: of each commit, once for all messages in it, and of one command in some.
 """
 
 from __future__ import annotations
 
 import platform
-from bisect import bisect_left
 from collections.abc import Generator, Iterator, Sequence
-from itertools import accumulate
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
 from penstock import __version__
 from penstock.engine.queue import Queue
-from penstock.limits import QUEUES_PER_PART, SAMPLES_PER_PART
+from penstock.limits import COMMANDS_PER_SAMPLE, QUEUES_PER_PART, SAMPLES_PER_PART, SECOND_NS
 from penstock.model.access import EVERYTHING, Access
+from penstock.server.histogram import Histogram
 from penstock.server.measures import Measured, Samples
 from penstock.server.writer.loop import Loop
 
@@ -25,7 +24,6 @@ CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 QUEUES_SHOWN_MAX = 1000
 OTHER_QUEUES = "(other)"
 _STATES = ("ready", "leased", "delayed", "kept", "damaged")
-COMMIT_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 Part = TypeVar("Part")
 Counts = tuple[int, ...]  # Messages of a queue, by state.
@@ -46,6 +44,12 @@ FAMILIES = (
     Family("penstock_events_total", "counter", "Events since the start, by kind.", ("kind",)),
     Family("penstock_commits_total", "counter", "Commits since the start."),
     Family("penstock_commit_seconds", "histogram", "Time of a commit until it is fsynced."),
+    Family(
+        "penstock_command_seconds",
+        "histogram",
+        f"Time from a command to its answer; one command in {COMMANDS_PER_SAMPLE} is measured, unless it may wait.",
+        ("dialect",),
+    ),
     Family("penstock_queues", "gauge", "Existing queues."),
     Family("penstock_schedules", "gauge", "Recurring schedules."),
     Family("penstock_names", "gauge", "Names in use: content types, senders, objects, sets of topics, consumers."),
@@ -56,6 +60,30 @@ FAMILIES = (
         "Messages in a queue, by state: ready, leased, delayed, kept, damaged. "
         f"The oldest {QUEUES_SHOWN_MAX} queues have samples of their own; {OTHER_QUEUES} is the sum of the others.",
         ("queue", "state"),
+    ),
+    Family(
+        "penstock_queue_entered_total",
+        "counter",
+        "Messages that ever entered a queue, for the same queues. Not reset by a restart.",
+        ("queue",),
+    ),
+    Family(
+        "penstock_queue_left_total",
+        "counter",
+        "Messages that ever left a queue or are only kept for receivers. Not reset by a restart.",
+        ("queue",),
+    ),
+    Family(
+        "penstock_queue_oldest_seconds",
+        "gauge",
+        f"How long the ready message that waits longest has waited; 0 if none is ready. Without {OTHER_QUEUES}.",
+        ("queue",),
+    ),
+    Family(
+        "penstock_queue_waiting_receives",
+        "gauge",
+        f"Clients that wait for a message of a queue: idle consumers. Without {OTHER_QUEUES}.",
+        ("queue",),
     ),
     Family("penstock_waiting_receives", "gauge", "Clients that wait for a message or a result."),
     Family("penstock_http_connections", "gauge", "Open HTTP connections, including WebSockets."),
@@ -104,23 +132,6 @@ FAMILIES = (
 """Every metric of the broker, in the order of the scrape. Those of the process (`process_*`) follow."""
 
 
-class Histogram:
-    """Durations, counted by their length."""
-
-    def __init__(self) -> None:
-        self.sum = 0.0
-        self._counts = [0] * (len(COMMIT_SECONDS) + 1)
-
-    def observe(self, seconds: float) -> None:
-        self._counts[bisect_left(COMMIT_SECONDS, seconds)] += 1
-        self.sum += seconds
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """How many took at most this long: for each bound, and without a bound."""
-        bounds = [*map(str, COMMIT_SECONDS), "+Inf"]
-        return list(zip(bounds, accumulate(self._counts), strict=True))
-
-
 class Metrics:
     """The metrics of one broker. Its shells and services are added to `parts`."""
 
@@ -135,14 +146,18 @@ class Metrics:
         """The metrics as `CONTENT_TYPE`. In parts, because a thousand queues take some milliseconds."""
         found: dict[str, Samples] = {"penstock_build_info": [((__version__, platform.python_version()), 1)]}
         found |= dict(sample for part in self.parts for sample in part.state())
-        histogram = self._histogram_lines("penstock_commit_seconds")
+        histograms = {
+            "penstock_commit_seconds": [*_histogram_lines("penstock_commit_seconds", "", self.commit_seconds)],
+            "penstock_command_seconds": self._command_lines(),
+        }
         yield
         queues = [queue for queue in self._loop.engine.queues.values() if access.sees(queue.name)]
         found["penstock_queue_messages"] = yield from _queue_messages(queues)
+        found |= yield from self._queue_figures(queues[:QUEUES_SHOWN_MAX])
         written: list[str] = []
         for family in FAMILIES:
             if family.type == "histogram":
-                written += [*_head(family), *histogram]
+                written += [*_head(family), *histograms[family.name]]
             elif family.name in found:
                 written += _head(family)
                 for part in _parts(found[family.name], SAMPLES_PER_PART):
@@ -151,10 +166,41 @@ class Metrics:
         yield
         return "".join(written).encode() + generate_latest(self._process)
 
-    def _histogram_lines(self, name: str) -> list[str]:
-        buckets = self.commit_seconds.buckets()
-        lines = [f'{name}_bucket{{le="{bound}"}} {float(count)}\n' for bound, count in buckets]
-        return [*lines, f"{name}_count {float(buckets[-1][1])}\n", f"{name}_sum {self.commit_seconds.sum}\n"]
+    def _command_lines(self) -> list[str]:
+        latencies = sorted(self._loop.gate.latencies.by_dialect.items())
+        name = "penstock_command_seconds"
+        return [line for dialect, each in latencies for line in _histogram_lines(name, f'dialect="{dialect}"', each)]
+
+    def _queue_figures(self, queues: list[Queue]) -> Generator[None, Any, dict[str, Samples]]:
+        now = self._loop.now()
+        found: list[Samples] = [[] for _ in _FIGURES]
+        for part in _parts(queues, QUEUES_PER_PART):
+            for queue in part:
+                since = queue.ready_since
+                age = max(0, now - since) / SECOND_NS if since is not None else 0
+                left = queue.last_sequence - queue.rows.count + queue.kept
+                figures = (queue.last_sequence, left, age, self._loop.waiting(queue.name))
+                for samples, value in zip(found, figures, strict=True):
+                    samples.append(((queue.name,), value))
+            yield
+        return dict(zip(_FIGURES, found, strict=True))
+
+
+_FIGURES = (
+    "penstock_queue_entered_total",
+    "penstock_queue_left_total",
+    "penstock_queue_oldest_seconds",
+    "penstock_queue_waiting_receives",
+)
+
+
+def _histogram_lines(name: str, label: str, histogram: Histogram) -> Iterator[str]:
+    buckets = histogram.buckets()
+    labels = f"{{{label}}}" if label else ""
+    for bound, count in buckets:
+        yield f'{name}_bucket{{{label}{"," if label else ""}le="{bound}"}} {float(count)}\n'
+    yield f"{name}_count{labels} {float(buckets[-1][1])}\n"
+    yield f"{name}_sum{labels} {histogram.sum}\n"
 
 
 def _head(family: Family) -> list[str]:

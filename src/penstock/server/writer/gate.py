@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
+from penstock.limits import COMMANDS_PER_SAMPLE
 from penstock.model.access import EVERYTHING
 from penstock.model.answers import Answer, Refused
 from penstock.model.audit import ACTS
@@ -20,6 +21,7 @@ from penstock.model.commands import Command, FinishMany, ListQueues, SettleMany
 from penstock.model.permissions import NameOf, forbidden
 from penstock.model.schedule_commands import ListSchedules
 from penstock.model.values import Stage
+from penstock.server.histogram import Latencies
 
 if TYPE_CHECKING:
     from penstock.server.writer.port import Pending, Reply
@@ -43,6 +45,8 @@ class Gate:
         self._submit = submit
         self._name_of = name_of
         self.auditor: Auditor | None = None
+        self.latencies = Latencies()
+        self._until_sample = COMMANDS_PER_SAMPLE
 
     def submit(self, client: Client, command: Command, reply: Reply, stage: Stage = _SYNC) -> Pending | None:
         access = client.access
@@ -56,8 +60,18 @@ class Gate:
         if type(command) in ACTS and self.auditor:
             self.auditor.submit(client, command, reply, stage)
             return None
+        self._until_sample -= 1
+        if not self._until_sample:
+            reply = self._timed(client, command, reply)
         waiting: Pending | None = self._submit(command, reply, stage)
         return waiting
+
+    def _timed(self, client: Client, command: Command, reply: Reply) -> Reply:
+        """Measure one command in some: each would cost more than a good part of deciding it."""
+        self._until_sample = COMMANDS_PER_SAMPLE
+        if getattr(command, "wait_ns", 0):
+            return reply  # How long it takes is up to others.
+        return self.latencies.timed(client.dialect, reply)
 
     def refusal(self, client: Client, command: Command) -> Refused | None:
         refused = None if client.access is EVERYTHING else forbidden(client.access, command, self._name_of)
