@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
-from penstock.model.commands import (
-    NewMessage,
-    Publish,
-)
+from penstock.model.commands import DescribeQueue, NewMessage, Publish
 from penstock.model.values import Stage
 from penstock.server.writer.loop import Loop
 from tests.support.live_loop import live, settled
@@ -39,3 +37,14 @@ async def test_an_answer_at_ready_does_not_wait_for_a_commit_that_is_under_way(l
     loop.submit(Publish("work", [HELLO]), lambda _: order.append("second, at sync"))
     await settled(loop)
     assert order.index("ready") < order.index("second, at sync")
+
+
+@live
+async def test_an_answer_that_logs_nothing_waits_for_what_it_saw(loop: Loop) -> None:
+    answers: list[Any] = []
+    loop.submit(Publish("work", [HELLO]), answers.append)
+    loop.submit(DescribeQueue("work"), answers.append)
+    loop.decide_collected()
+    assert answers == []
+    await settled(loop)
+    assert (len(answers), answers[1].ready) == (2, 1)
