@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.audit_records import AUDIT
 from tests.support.broker import StartBroker
 from tests.support.documentation import PAGES, ROOT, Reader, blocks_of
 
@@ -18,7 +19,7 @@ MARKS = ("not run, ", "answers ", "background", "spark")
 def test_the_blocks_of_all_pages_work_on_one_broker_in_any_order(
     order: str, start_broker: StartBroker, tmp_path: Path
 ) -> None:
-    broker = start_broker("push.private_addresses=allow", data=tmp_path / "data")
+    broker = start_broker(AUDIT, "push.private_addresses=allow", data=tmp_path / "data")
     pages = {"as listed": PAGES, "backwards": PAGES[::-1], "shuffled": random.Random(7).sample(PAGES, len(PAGES))}
     for page in pages[order]:
         with Reader(broker, tmp_path) as reader:
