@@ -45,4 +45,4 @@ def test_no_promise_is_broken_by_kills_under_traffic_in_all_dialects(
         with capsys.disabled():
             print(f"\ntorture: seed {seed}, {kills} kills, {operations} operations, 0 violations", end="", flush=True)
         assert kills >= KILLS
-        assert found["operations"].keys() == {"mqs", "nq", "etzel", "glovebox", "native"}
+        assert found["operations"].keys() >= {"push", "mqs", "nq", "etzel", "glovebox", "native"}

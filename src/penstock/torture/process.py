@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.errors import PenstockError
 from penstock.torture.inside import State
 
 START_SECONDS_MAX = 120.0
@@ -20,7 +21,7 @@ LOG_LINES_MAX = 200
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
-class DidNotStartError(Exception):
+class DidNotStartError(PenstockError):
     """The broker ended before it listened; the end of its log says why."""
 
 

@@ -16,6 +16,7 @@ from penstock.torture.memory import Memory
 from penstock.torture.process import Process, rss_bytes
 from penstock.torture.traffic import DIALECTS
 from penstock.torture.traffic.mqs import Mqs
+from penstock.torture.traffic.push import CHANNEL, Endpoint
 from penstock.torture.traffic.stage import CHANNELS, DEAD_LETTERS, DRAINED, KEPT_SECONDS, SPECIAL, WORK, Stage
 from penstock.torture.traffic.wire import Http, UnexpectedAnswer
 from penstock.torture.traffic.work import take_and_finish
@@ -25,7 +26,14 @@ TICK_SECONDS = 0.5
 WARM_SECONDS = 3.0  # After its start a broker has what it needs in memory.
 
 # Small segments and a short Event Log, so that rolling, snapshots and reclaiming happen all the time.
-SETTINGS = {"log.segment_bytes": 256 << 10, "log.snapshot_bytes": 512 << 10, "log.retention_seconds": 30}
+SETTINGS = {
+    "log.segment_bytes": 256 << 10,
+    "log.snapshot_bytes": 512 << 10,
+    "log.retention_seconds": 30,
+    "push.private_addresses": "allow",  # Its endpoint is on this machine.
+}
+PUSHED = {"topics": ["things.*"], "retries": 9}
+PUSH_SECONDS = 5.0
 
 
 class Options(NamedTuple):
@@ -50,6 +58,7 @@ class Run:
         self.checker = Checker(DEAD_LETTERS, KEPT_SECONDS)
         self.history.listeners.append(self.checker.observe)
         self.memory = Memory()
+        self._endpoint = Endpoint(self.stage)
         self.phase = "starting"
         self._chance = self.stage.chance("run")
 
@@ -78,6 +87,7 @@ class Run:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.process.kill()
+            self._endpoint.close()
             self.history.close()
 
     def _clients(self) -> list[Awaitable[None]]:
@@ -87,7 +97,9 @@ class Run:
 
     async def _make_queues(self) -> None:
         http = await Http.open(self.process.http)
-        for kind, queues in (("queues", WORK | SPECIAL), ("channels", CHANNELS)):
+        push = {"url": await self._endpoint.start(), "timeout": PUSH_SECONDS}
+        channels = CHANNELS | {CHANNEL: PUSHED | {"push": push}}
+        for kind, queues in (("queues", WORK | SPECIAL), ("channels", channels)):
             for name, settings in queues.items():
                 answer = await http.ask("PUT", f"/v1/{kind}/{name}", settings)
                 assert answer.status in (200, 201), answer
@@ -124,7 +136,7 @@ class Run:
     async def _drain(self, left: dict[str, int]) -> None:
         client = await Mqs.open(self.process)
         try:
-            for queue in left.keys() - CHANNELS.keys():  # A channel's own consumer knows the names of copies.
+            for queue in left.keys() & DRAINED:  # The consumers of channels know the names of copies.
                 await take_and_finish(self.stage, "drain", client, queue, self._chance)
         except (OSError, UnexpectedAnswer):
             await asyncio.sleep(TICK_SECONDS)
@@ -134,7 +146,8 @@ class Run:
     async def _left(self) -> dict[str, int]:
         http = await Http.open(self.process.http)
         try:
-            asked = {name: (await http.ask("GET", f"/v1/queues/{name}")).json() for name in DRAINED}
+            names = (*DRAINED, *CHANNELS, CHANNEL)
+            asked = {name: (await http.ask("GET", f"/v1/queues/{name}")).json() for name in names}
         finally:
             http.close()
         counts = {name: document["status"]["messages"] for name, document in asked.items()}

@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.torture.history import Sent, Stored
 from penstock.torture.process import Process
+from penstock.torture.traffic import push
 from penstock.torture.traffic.stage import LEASE_SECONDS, SENT_TO, WORK, Stage, body_of, name_of, names
 from penstock.torture.traffic.wire import Http, Unavailable, UnexpectedAnswer
 from penstock.torture.traffic.work import Held, Worker, consume, produce
@@ -15,6 +16,7 @@ THINGS = 20
 AGAIN_SHARE = 0.3  # Of the answered publishes: repeated although they were answered.
 REFUSED = ("no_message", "lease_gone")
 COPY = "copy-"  # Before the name of a channel's copy, which is a message of its own.
+COPIES = {"": "things", COPY: "watch", push.COPY: push.CHANNEL}
 
 
 class Native:
@@ -105,15 +107,16 @@ class Things:
     async def _publish(self, client: Native, thing: int) -> None:
         stage, name = self._stage, f"{self._by}{thing}.{self._versions[thing]}"
         self._answered[thing] = False
-        for prefix, queue in (("", "things"), (COPY, "watch")):
+        for prefix, queue in COPIES.items():
             stage.history.record(Sent(stage.now, prefix + name, self._by, queue, promise="change"))
         key = f"{self._by}{thing}"
         document = {"topics": ["things.torture"], "object": "thing", "key": key, "message": body_of(name)}
         answer = await client.ask("POST", "/v1/publish", document)
         self._answered[thing] = True
         new = answer["state"] == "Q"
-        stage.history.record(Stored(stage.now, name, self._by, answer["id"], new))
-        stage.history.record(Stored(stage.now, COPY + name, self._by, "", new))
+        for prefix in COPIES:
+            message_id = "" if prefix else answer["id"]
+            stage.history.record(Stored(stage.now, prefix + name, self._by, message_id, new))
         stage.answered("native")
 
 

@@ -36,7 +36,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
 CHANNELS: dict[str, dict[str, Any]] = {"watch": _LEASE | {"topics": ["things.*"], "retries": 9}}
 DEAD_LETTERS = {"frail": "dead"}
 SENT_TO = [name for name in WORK if name != "dead"]
-DRAINED = [*WORK, "unique", "things", "watch"]
+DRAINED = [*WORK, "unique", "things"]
 
 
 class Closable(Protocol):
