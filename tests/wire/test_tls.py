@@ -58,6 +58,21 @@ def test_requests_may_arrive_in_any_pieces(secure: Broker) -> None:
         assert connection.read_response().body == b"green"
 
 
+def test_requests_may_arrive_in_very_many_records_at_once(secure: Broker, pair: Pair) -> None:
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    link = pair.trusting().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    count = 100
+    with socket.create_connection(secure.http, timeout=10) as raw:
+        shake_hands(link, raw, incoming, outgoing)
+        for number in encode_request("GET", "/health") * count:
+            link.write(bytes([number]))
+        raw.sendall(outgoing.read())
+        answers = b""
+        while answers.count(b"green") < count:
+            incoming.write(raw.recv(65536))
+            answers += decrypted(link)
+
+
 def test_a_client_that_does_not_read_is_not_read_from_and_gets_all_in_the_end(secure: Broker) -> None:
     secure.create_queue("pressure", visibility_timeout=0)
     with secure.connect() as connection:
@@ -109,13 +124,7 @@ def test_the_end_of_tls_is_the_end_of_what_a_client_sends(secure: Broker, pair: 
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     link = pair.trusting().wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
     with socket.create_connection(secure.http, timeout=10) as raw:
-        while True:
-            try:
-                link.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                raw.sendall(outgoing.read())
-                incoming.write(raw.recv(65536))
+        shake_hands(link, raw, incoming, outgoing)
         link.write(encode_request("GET", "/health") * 2)
         with pytest.raises(ssl.SSLWantReadError):
             link.unwrap()
@@ -123,17 +132,29 @@ def test_the_end_of_tls_is_the_end_of_what_a_client_sends(secure: Broker, pair: 
         while data := raw.recv(65536):
             incoming.write(data)
         # The answers came, and then the same alert.
-        answers = b""
-        while piece := _decrypted(link):
-            answers += piece
-        assert answers.count(b"green") == 2
+        assert decrypted(link).count(b"green") == 2
 
 
-def _decrypted(link: ssl.SSLObject) -> bytes:
+def shake_hands(link: ssl.SSLObject, raw: socket.socket, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO) -> None:
+    while True:
+        try:
+            link.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            raw.sendall(outgoing.read())
+            incoming.write(raw.recv(65536))
+    raw.sendall(outgoing.read())
+
+
+def decrypted(link: ssl.SSLObject) -> bytes:
+    """All that can be read for now."""
+    whole = b""
     try:
-        return link.read(65536)
-    except ssl.SSLZeroReturnError:
-        return b""
+        while piece := link.read(65536):
+            whole += piece
+    except (ssl.SSLZeroReturnError, ssl.SSLWantReadError):
+        pass
+    return whole
 
 
 def test_lines_end_with_the_last_reply_and_a_proper_end(secure: Broker, pair: Pair) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 
 import pytest
@@ -227,3 +228,29 @@ def test_pauses_and_sizes_are_those_of_the_socket(pair: Pair) -> None:
     transport.abort()
     assert scene.wire.aborted
     assert transport.get_extra_info("peercert") is None
+
+
+def test_many_small_records_are_read_in_turns_and_not_past_a_pause(pair: Pair) -> None:
+    async def story() -> list[int]:
+        scene = Scene(pair)
+        connection = scene.shake_hands()
+        transport = connection.transport
+        assert transport
+        for number in range(1000):
+            scene.client.write(b"%d" % (number % 10))
+        scene.to_server(1 << 20)
+        sizes = [len(connection.received)]
+        transport.pause_reading()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        sizes.append(len(connection.received))
+        transport.resume_reading()
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert len(connection.received) == 1000
+        assert scene.wire.reading
+        return sizes
+
+    first, paused = asyncio.run(story())
+    assert 0 < first < 100
+    assert paused == first

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 _HANDSHAKE = 0x16  # The kind of a client's first record.
 _RECORD_BYTES_MAX = 1 << 14
+_RECORDS_AT_ONCE = 64  # A read may hold ten thousand records of a byte each: others have their turn in between.
 
 
 class Security(Protocol):
@@ -132,7 +133,17 @@ class SecureTransport(asyncio.Transport, asyncio.Protocol):
     """The transport of a connection with TLS, and the protocol of the socket below it. It has many methods because it
     has those of both."""
 
-    __slots__ = ("_ended", "_incoming", "_link", "_outgoing", "_protocol", "_raw", "_shut")
+    __slots__ = (
+        "_ended",
+        "_incoming",
+        "_link",
+        "_outgoing",
+        "_paused",
+        "_protocol",
+        "_raw",
+        "_reads_later",
+        "_shut",
+    )
 
     def __init__(
         self, raw: asyncio.Transport, link: ssl.SSLObject, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO
@@ -145,6 +156,8 @@ class SecureTransport(asyncio.Transport, asyncio.Protocol):
         self._protocol: asyncio.Protocol = self
         self._ended = False  # The client sends nothing more.
         self._shut = False  # We send nothing more.
+        self._paused = False  # Nothing may be handed on.
+        self._reads_later = False  # What was read is not decrypted to its end.
 
     # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -154,12 +167,15 @@ class SecureTransport(asyncio.Transport, asyncio.Protocol):
             self.read()
 
     def read(self) -> None:
-        """Decrypt all that came, and hand it on in one piece."""
+        """Decrypt what came, and hand it on in one piece."""
         pieces: list[bytes] = []
         incoming, read = self._incoming, self._link.read
         ended = self._ended
         try:
             while incoming.pending and not ended:
+                if len(pieces) == _RECORDS_AT_ONCE:
+                    self._read_later()
+                    break
                 piece = read(_RECORD_BYTES_MAX)
                 if piece:
                     pieces.append(piece)
@@ -189,11 +205,32 @@ class SecureTransport(asyncio.Transport, asyncio.Protocol):
             if not self._protocol.eof_received():
                 self.close()
 
+    def _read_later(self) -> None:
+        if not self._reads_later:
+            self._reads_later = True
+            self._raw.pause_reading()
+            asyncio.get_running_loop().call_soon(self._read_on)
+
+    def _read_on(self) -> None:
+        self._reads_later = False
+        if self._may_read():
+            self.read()
+        if self._may_read() and not self._reads_later:
+            self._raw.resume_reading()
+
+    def _may_read(self) -> bool:
+        return not (self._paused or self._shut or self._raw.is_closing())
+
     def pause_reading(self) -> None:
+        self._paused = True
         self._raw.pause_reading()
 
     def resume_reading(self) -> None:
-        self._raw.resume_reading()
+        self._paused = False
+        if self._incoming.pending and not self._shut:
+            self._read_later()
+        elif not self._reads_later:
+            self._raw.resume_reading()
 
     def is_reading(self) -> bool:
         return self._raw.is_reading()
