@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup java run test check bench torture fuzz advisories sbom lock clean
+.PHONY: help setup java browser run test check bench torture fuzz advisories sbom lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -37,11 +37,24 @@ java: ## Install Java for Spark where it is missing; nothing else needs it
 		echo "Install one yourself, on Debian and Ubuntu: apt-get install default-jre-headless" >&2
 	fi
 
+browser: ## Install chromium for the tests of the console where it is missing; nothing else needs it
+	@for name in chromium chromium-browser google-chrome; do
+		if command -v "$$name" >/dev/null; then exit 0; fi
+	done
+	echo "The tests of the console need a browser. Installing chromium."
+	log=$$(mktemp)
+	if ! bench/install.sh chromium >"$$log" 2>&1; then
+		tail -n 3 "$$log" >&2
+		echo "No browser here: the tests of the console's pages are skipped." >&2
+		echo "Install one yourself, on Debian and Ubuntu: apt-get install chromium" >&2
+	fi
+	rm -f "$$log"
+
 run: java ## Start a broker on ./data, and the pipeline that fills ./lake
 	@PYTHON=$(PYTHON) scripts/setup run
 	exec $(BIN)/penstock up --data ./data --lake ./lake
 
-test: setup java ## Run every test; shows progress, and the output of a part only if it fails
+test: setup java browser ## Run every test; shows progress, and the output of a part only if it fails
 	@exec $(BIN)/python -m tests
 
 check: setup ## Format, lint, types, import contracts, and advisories about pinned packages

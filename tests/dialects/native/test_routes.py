@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from penstock.dialects import native
 from penstock.dialects.native.about import About
+from penstock.dialects.native.backup import Backup
 from penstock.dialects.native.channels import Channels
 from penstock.dialects.native.consume import Consuming
 from penstock.dialects.native.event_log import EventLog
@@ -34,7 +35,7 @@ ROOMS = (
         EventLog(ANY, ANY, IDS),
     ),
     *(Objects(IDS), Schedules(ANY, IDS, QueueSettings()), Claims(IDS)),
-    *(Stats(ANY, ANY), About(ANY, ANY)),
+    *(Stats(ANY, ANY), About(ANY, ANY), Backup(ANY, ANY)),
     Staging(ANY, ANY, ANY, bytes_max=1, lifetime_ns=1),
 )
 

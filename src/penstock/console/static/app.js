@@ -18,7 +18,8 @@ let turn = 0;
 async function open() {
   const { path, query } = route();
   const own = (turn += 1);
-  const page = PAGES.find((each) => each.name === (path[0] || "")) || PAGES[0];
+  const named = PAGES.find((each) => each.name === (path[0] || "")) || PAGES[0];
+  const page = named.name === "queues" && path[1] ? { ...named, file: "queue" } : named;
   markCurrent(page.under || page.name);
   dispose();
   document.title = `${page.label} · Penstock`;
@@ -46,8 +47,10 @@ function failure(error) {
 /** @param {string} name */
 function markCurrent(name) {
   for (const link of document.querySelectorAll("#nav a")) {
-    if (link.getAttribute("data-page") === name) link.setAttribute("aria-current", "page");
+    const current = link.getAttribute("data-page") === name;
+    if (current) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
+    if (current) link.scrollIntoView({ block: "nearest", inline: "nearest" });
   }
 }
 

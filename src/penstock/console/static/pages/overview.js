@@ -1,6 +1,7 @@
 /** Overview: is all well, and if not, where. */
 
-import { hasToken, send } from "../lib/api.js";
+import { send } from "../lib/api.js";
+import { curl, python } from "../lib/code.js";
 import { h } from "../lib/dom.js";
 import { age, count, plural, rate } from "../lib/format.js";
 import { chart, sparkline } from "../lib/chart.js";
@@ -71,10 +72,10 @@ function needy(rows, totals) {
   if (!rows.length) return fine;
   return table("Queues that need you", [
     { label: "Queue", cell: (row) => queueLink(row.queue) },
-    { label: "", cell: (row) => h("span", { class: `badge ${toneOf(row.reason)}` }, /** @type {any} */ (REASONS)[row.reason]) },
-    { label: "Why", cell: (row) => `${row.messages ? plural(row.messages, "message") : ""} ${row.messages ? "· " : ""}${row.text}` },
-    { label: "Waiting for", number: true, cell: (row) => age(row.ready_since) },
-    { label: "", cell: (row) => wayThere(row) },
+    { label: "Trouble", minor: true, cell: (row) => h("span", { class: `badge ${toneOf(row.reason)}` }, /** @type {any} */ (REASONS)[row.reason]) },
+    { label: "Why", cell: (row) => h("span", { class: "wrap" }, `${row.messages ? `${plural(row.messages, "message")} · ` : ""}${row.text}`) },
+    { label: "Waiting for", number: true, minor: true, cell: (row) => age(row.ready_since) },
+    { label: "Go to", cell: (row) => wayThere(row) },
   ], rows);
 }
 
@@ -100,9 +101,8 @@ function healthLine() {
 }
 
 function firstSteps() {
-  const token = hasToken() ? " -H \"Authorization: Bearer $PENSTOCK_TOKEN\"" : "";
   return h("section", {}, h("h2", {}, "Send a first message"),
-    copyable("curl", `curl${token} ${location.origin}/v1/publish -d '{"topics": ["orders.new"], "message": {"order": 1}}'`),
-    copyable("Python", `import penstock\n\nwith penstock.connect("${location.origin}") as client:\n    client.publish("orders.new", {"order": 1})`));
+    copyable("curl", curl("POST", "/v1/publish", { topics: ["orders.new"], message: { order: 1 } })),
+    copyable("Python", python('client.publish(None, {"order": 1}, topics=["orders.new"])')));
 }
 

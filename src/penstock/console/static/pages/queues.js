@@ -1,5 +1,6 @@
 /** Queues: all of them, filtered and sorted by the broker, with live figures for those on the screen. */
 
+import { curl } from "../lib/code.js";
 import { h, show } from "../lib/dom.js";
 import { age, count, rate } from "../lib/format.js";
 import { sparkline } from "../lib/chart.js";
@@ -74,5 +75,5 @@ function hourOf(hours, name) {
 /** @param {string} name */
 const emptyState = (name) => (name ? `No queue has “${name}” in its name.` : [
   h("p", {}, "There are no queues yet. The first message to a topic creates one:"),
-  copyable("curl", `curl ${location.origin}/v1/publish -d '{"topics": ["orders.new"], "message": "12 apples"}'`),
+  copyable("curl", curl("POST", "/v1/publish", { topics: ["orders.new"], message: "12 apples" })),
 ]);

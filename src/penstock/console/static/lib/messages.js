@@ -1,0 +1,86 @@
+/** Lists of messages, page after page, with what can be done to those that are selected. */
+
+import { api, facts, url } from "./api.js";
+import { preview } from "./body.js";
+import { h, show } from "./dom.js";
+import { plural, time } from "./format.js";
+import { action, ask, attempt, badge, button, messageLink, note, queueLink, table } from "./parts.js";
+
+const PAGE = 50;
+const TONES = { leased: "accent", delayed: "soon", damaged: "bad" };
+
+/** @param {string} status */
+export const statusBadge = (status) => badge(status, /** @type {Record<string, string>} */ (TONES)[status] || "");
+
+/**
+ * The messages that a search finds. More are loaded at the end of the list.
+ * @param {Record<string, any>} query of `/v1/search`
+ * @param {{path?: string, empty?: any, withQueue?: boolean}} [options]
+ */
+export function messageList(query, { path = "/v1/search", empty = "No message matches.", withQueue = true } = {}) {
+  const place = h("div", { class: "skeleton", "aria-busy": "true" });
+  /** @type {any[]} */
+  let rows = [];
+  /** @type {Set<string>} */
+  const chosen = new Set();
+  let next = "";
+
+  const load = async () => {
+    const found = await api(url(path, { ...query, limit: PAGE, cursor: next })).catch((error) => ({ error }));
+    place.removeAttribute("aria-busy");
+    place.className = "loaded";
+    if (found.error) return show(place, h("p", { class: "problem", role: "alert" }, found.error.message));
+    rows = [...rows, ...found.messages];
+    next = found.next;
+    return draw();
+  };
+  const again = () => {
+    rows = [];
+    next = "";
+    chosen.clear();
+    return load();
+  };
+  const draw = () => show(place, table("Messages", columns(withQueue, chosen, redraw), rows, { empty }), foot());
+  const bar = h("div", { class: "actions" });
+  const redraw = () => show(bar, chosen.size ? [plural(chosen.size, "message"), action(`Delete ${chosen.size}`, () => remove([...chosen]).then(again), { class: "danger" })] : plural(rows.length, "message") + (next ? ", and more" : ""));
+  const foot = () => {
+    redraw();
+    return h("div", { class: "heading foot" }, bar, next && button("Load more", load));
+  };
+  load();
+  return place;
+}
+
+/**
+ * @param {boolean} withQueue
+ * @param {Set<string>} chosen
+ * @param {() => void} changed
+ * @returns {import("./parts.js").Column[]}
+ */
+function columns(withQueue, chosen, changed) {
+  const toggle = (/** @type {any} */ event, /** @type {string} */ id) => {
+    if (event.target.checked) chosen.add(id);
+    else chosen.delete(id);
+    changed();
+  };
+  /** @type {import("./parts.js").Column[]} */
+  const all = [
+    { label: "Message", cell: (row) => messageLink(row.id) },
+    { label: "State", cell: (row) => statusBadge(row.status) },
+    { label: "Body", cell: (row) => h("span", { class: "preview mono" }, preview(row)) },
+    { label: "Created", minor: true, cell: (row) => time(row.created) },
+    { label: "Receives", number: true, minor: true, cell: (row) => row.receives },
+    { label: "Consumer", minor: true, cell: (row) => row.consumer || "–" },
+  ];
+  if (withQueue) all.splice(1, 0, { label: "Queue", minor: true, cell: (row) => queueLink(row.queue) });
+  if (!facts.readOnly) all.unshift({ label: "", cell: (row) => h("input", { type: "checkbox", "aria-label": `Select ${row.id}`, onchange: (/** @type {any} */ event) => toggle(event, row.id) }) });
+  return all;
+}
+
+/** Delete messages one by one, after a question. @param {string[]} ids */
+export async function remove(ids) {
+  if (!(await ask({ title: `Delete ${plural(ids.length, "message")}?`, text: "This cannot be undone. A message that a consumer holds is not deleted.", act: "Delete", danger: true }))) return;
+  let done = 0;
+  for (const id of ids) if (await attempt(() => api(`/v1/messages/${id}`, { method: "DELETE" }))) done += 1;
+  note(`${plural(done, "message")} deleted`);
+}

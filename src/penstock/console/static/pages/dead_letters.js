@@ -1,0 +1,122 @@
+/** Dead letters: what failed, in groups; and the way back, with a dry run first. */
+
+import { api, url } from "../lib/api.js";
+import { preview } from "../lib/body.js";
+import { curl, literal, python } from "../lib/code.js";
+import { h, show } from "../lib/dom.js";
+import { age, count, plural } from "../lib/format.js";
+import { figures } from "../lib/live.js";
+import { messageList } from "../lib/messages.js";
+import { action, asCode, ask, attempt, button, field, heading, loaded, note, table, valuesOf } from "../lib/parts.js";
+import { onLeave } from "../lib/reactive.js";
+import { navigate } from "../lib/route.js";
+
+const SAMPLE = 1000;
+const FILTERS = ["topic", "object", "key", "text", "since", "until"];
+
+/** @param {any} route */
+export const page = ({ path: [name], query }) => (name ? oneQueue(name, query) : allQueues());
+
+async function allQueues() {
+  const found = await figures({ dead_letters: true, sort: "ready", order: "descending", limit: 1000 });
+  return [heading("Dead letters"), table("Dead-letter queues", [
+    { label: "Queue", cell: (row) => h("a", { href: `#/dead-letters/${encodeURIComponent(row.name)}` }, row.name) },
+    { label: "Dead letters", number: true, cell: (row) => count(row.ready) },
+    { label: "Oldest", number: true, cell: (row) => age(row.ready_since) },
+  ], found.queues, { empty: [h("p", {}, "No queue is a dead-letter queue. Give a queue one:"), h("pre", {}, curl("PATCH", "/v1/queues/orders", { redrive_policy: { max_receives: 5, dead_letter_queue: "orders.failed" } }))] })];
+}
+
+/** @param {string} name @param {Record<string, string>} query */
+function oneQueue(name, query) {
+  const filter = Object.fromEntries(FILTERS.filter((each) => query[each]).map((each) => [each, query[each]]));
+  const apply = (/** @type {any} */ event) => {
+    event.preventDefault();
+    navigate(`/dead-letters/${encodeURIComponent(name)}`, valuesOf(event.target));
+  };
+  const form = h("form", { class: "form", role: "search", onsubmit: apply },
+    field("Text in the body", { name: "text", id: "filter", type: "search", value: query.text || "" }),
+    field("Topic", { name: "topic", value: query.topic || "" }), field("Object", { name: "object", value: query.object || "" }), field("Key", { name: "key", value: query.key || "" }),
+    field("Since", { name: "since", value: query.since || "", placeholder: "2026-01-31T12:00:00Z" }), field("Until", { name: "until", value: query.until || "", placeholder: "2026-01-31T13:00:00Z" }),
+    h("div", { class: "actions wide" }, h("button", { type: "submit" }, "Filter"), button("Clear", () => navigate(`/dead-letters/${encodeURIComponent(name)}`))));
+  const progress = h("div", { "aria-live": "polite" });
+  const order = { from: name, filter };
+  const code = asCode(() => ({ curl: curl("POST", "/v1/redrive", { ...order, dry_run: true }), python: python(`print(client.redrive(${literal(name)}, filter=${literal(filter)}, dry_run=True).matched)`) }));
+  return [
+    heading(name, code, h("a", { class: "button", href: `#/queues/${encodeURIComponent(name)}` }, "Queue"), action("Redrive …", () => redrive(order, progress), { class: "primary" })),
+    form, progress,
+    h("section", {}, h("h2", {}, "Groups"), loaded(() => api(url("/v1/search", { queue: name, ...filter, limit: SAMPLE })), (found) => groups(name, query, found))),
+    h("section", {}, h("h2", {}, "Messages"), messageList({ queue: name, ...filter }, { withQueue: false, empty: "No dead letter matches." })),
+  ];
+}
+
+/** Messages that are alike: same topics, same object, same type, same members. @param {string} name @param {Record<string, string>} query @param {any} found */
+function groups(name, query, found) {
+  /** @type {Map<string, {shape: string, about: any, messages: any[]}>} */
+  const known = new Map();
+  for (const message of found.messages) {
+    const shape = shapeOf(message);
+    const key = JSON.stringify([shape, message.topics, message.object]);
+    const group = known.get(key) || { shape, about: message, messages: [] };
+    group.messages.push(message);
+    known.set(key, group);
+  }
+  const rows = [...known.values()].sort((one, other) => other.messages.length - one.messages.length);
+  const narrow = (/** @type {any} */ row) => button("Only these", () => navigate(`/dead-letters/${encodeURIComponent(name)}`, { ...query, topic: row.about.topics[0] || "", object: row.about.topics.length ? "" : row.about.object || "" }));
+  return [
+    table("Groups", [
+      { label: "Messages", number: true, cell: (row) => count(row.messages.length) },
+      { label: "Shape", cell: (row) => h("span", { class: "mono" }, row.shape) },
+      { label: "Topics or object", cell: (row) => row.about.topics.join(", ") || row.about.object || "–" },
+      { label: "Example", minor: true, cell: (row) => h("span", { class: "preview mono" }, preview(row.about)) },
+      { label: "", cell: (row) => (row.about.topics.length || row.about.object ? narrow(row) : null) },
+    ], rows, { empty: "There are no dead letters." }),
+    found.next ? h("p", { class: "quiet" }, `Of the first ${plural(found.messages.length, "message")}.`) : null,
+  ];
+}
+
+/** @param {any} message */
+function shapeOf(message) {
+  const { message: body } = message;
+  if (body !== null && typeof body === "object" && !Array.isArray(body)) return `{${Object.keys(body).sort().join(", ")}}`;
+  return Array.isArray(body) ? "[…]" : message.mimeType || "bytes";
+}
+
+/** Count first, then ask, then move. @param {{from: string, filter: Record<string, string>}} order @param {Element} progress */
+async function redrive(order, progress) {
+  const to = field("To", { name: "to", placeholder: "where each came from" });
+  const speed = field("Messages a second, at most", { name: "rate", type: "number", min: 1, placeholder: "no limit" });
+  await attempt(async () => {
+    const dry = await finished(await api("/v1/redrive", { method: "POST", json: { ...order, dry_run: true } }), () => {});
+    if (!dry.matched) return note(`No message of ${order.from} matches`);
+    const title = `Move ${plural(dry.matched, "message")} out of ${order.from}?`;
+    if (!(await ask({ title, text: "Their receives count from 0 again.", fields: [to, speed], act: `Move ${count(dry.matched)}` }))) return undefined;
+    /** @type {Record<string, any>} */
+    const wanted = { ...order };
+    const [target, most] = [to, speed].map((each) => /** @type {HTMLInputElement} */ (each.querySelector("input")).value);
+    if (target) wanted.to = target;
+    if (most) wanted.rate = Number(most);
+    const job = await api("/v1/redrive", { method: "POST", json: wanted });
+    const done = await finished(job, (now) => drawProgress(progress, now, dry.matched));
+    note(`${plural(done.moved, "message")} moved out of ${order.from}`);
+    dispatchEvent(new HashChangeEvent("hashchange"));
+    return undefined;
+  });
+}
+
+/** @param {any} job @param {(job: any) => void} report */
+async function finished(job, report) {
+  let left = false;
+  onLeave(() => (left = true));
+  while (job.state === "running" && !left) {
+    report(job);
+    await new Promise((done) => setTimeout(done, 500));
+    job = await api(`/v1/redrive/${job.job}`);
+  }
+  return job;
+}
+
+/** @param {Element} progress @param {any} job @param {number} all */
+function drawProgress(progress, job, all) {
+  const stop = () => attempt(() => api(`/v1/redrive/${job.job}`, { method: "DELETE" }), "The redrive is stopped");
+  show(progress, h("div", { class: "panel" }, h("div", { class: "heading" }, `${count(job.moved)} of ${plural(all, "message")} moved`, button("Stop", stop)), h("progress", { value: job.moved, max: all, "aria-label": "Messages moved" })));
+}

@@ -1,0 +1,76 @@
+/** Events: everything that happens, as it happens, or from a time in the past. */
+
+import { ApiError, follow, url } from "../lib/api.js";
+import { curl, literal, python } from "../lib/code.js";
+import { h, show } from "../lib/dom.js";
+import { time } from "../lib/format.js";
+import { asCode, button, field, heading, messageLink, note, queueLink, tableRow, valuesOf, frame, classOf } from "../lib/parts.js";
+import { onLeave } from "../lib/reactive.js";
+import { navigate } from "../lib/route.js";
+import { letterOf } from "./message.js";
+
+const SHOWN_MAX = 300;
+const DRAW_MS = 250;
+
+/** @param {any} route */
+export function page({ query }) {
+  const asked = { queue: query.queue, topic: query.topic, state: query.state, since: query.since };
+  const path = url("/v1/events", { ...asked, bodies: "false", follow: "true", from: query.since ? "" : "latest" });
+  const body = h("tbody", {});
+  const head = h("tr", {}, COLUMNS.map((column) => h("th", classOf(column), column.label)));
+  const state = h("span", { class: "quiet", role: "status" }, "Waiting for events …");
+  const abort = new AbortController();
+  /** @type {any[]} */
+  let fresh = [];
+  let paused = false;
+  let seen = 0;
+  const draw = () => {
+    if (paused || !fresh.length) return;
+    seen += fresh.length;
+    body.prepend(...fresh.slice(-SHOWN_MAX).reverse().map((event) => tableRow(COLUMNS, event)));
+    while (body.children.length > SHOWN_MAX) body.lastElementChild?.remove();
+    fresh = [];
+    show(state, `${seen} events; the latest ${body.children.length} are shown`);
+  };
+  const timer = setInterval(draw, DRAW_MS);
+  onLeave(() => {
+    clearInterval(timer);
+    abort.abort();
+  });
+  follow(path, (event) => fresh.push(event) > 10 * SHOWN_MAX && fresh.splice(0, SHOWN_MAX), abort.signal).then(() => show(state, "The broker ended the stream. Open the page again."), (error) => abort.signal.aborted || (show(state, error.message), error instanceof ApiError || note(error, "failed")));
+  const toggle = (/** @type {any} */ event) => {
+    paused = !paused;
+    event.target.textContent = paused ? "Continue" : "Pause";
+    event.target.setAttribute("aria-pressed", String(paused));
+  };
+  const submit = (/** @type {any} */ event) => {
+    event.preventDefault();
+    navigate("/events", valuesOf(event.target));
+  };
+  const form = h("form", { class: "filters", role: "search", onsubmit: submit },
+    field("Queue", { name: "queue", id: "filter", value: query.queue || "" }), field("Topic", { name: "topic", value: query.topic || "" }),
+    field("Letters", { name: "state", value: query.state || "", placeholder: "REF", pattern: "[LUQFKSXREINZDB]+" }),
+    field("Since", { name: "since", value: query.since || "", placeholder: "2026-01-31T12:00:00Z" }),
+    h("button", { type: "submit", class: "primary" }, "Follow"));
+  const code = asCode(() => codeOf(asked));
+  return [heading("Events", code, button("Pause", toggle, { "aria-pressed": "false" })), form, state, frame("Events", head, body)];
+}
+
+/** @type {import("../lib/parts.js").Column[]} */
+const COLUMNS = [
+  { label: "Time", cell: (row) => time(row.time) },
+  { label: "", cell: (row) => letterOf(row.state) },
+  { label: "Event", cell: (row) => `${row.event}${row.reason ? `, ${row.reason}` : ""}` },
+  { label: "Queue", cell: (row) => (row.queue ? queueLink(row.queue) : "–") },
+  { label: "Message", minor: true, cell: (row) => (row.id ? messageLink(row.id) : "–") },
+  { label: "Consumer", minor: true, cell: (row) => row.consumer || "–" },
+  { label: "Offset", number: true, minor: true, cell: (row) => row.offset },
+];
+
+/** @param {Record<string, any>} asked */
+function codeOf(asked) {
+  const given = Object.entries(asked).filter(([name, value]) => value && name !== "since");
+  const options = [...(asked.since ? [] : [["from_", "now"]]), ...given].map(([name, value]) => `${name}=${literal(value)}`).join(", ");
+  const spark = `# Spark:\n# spark.readStream.format("penstock").option("url", ${JSON.stringify(location.origin)}).load()`;
+  return { curl: curl("GET", url("/v1/events", { ...asked, follow: "true" })).replace("curl", "curl -N"), python: `${python(`for event in client.events(${options}):`, "    print(event)")}\n\n${spark}` };
+}

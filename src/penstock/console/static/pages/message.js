@@ -1,0 +1,112 @@
+/** One message: its life over all queues and consumers, its body, and what can be done to it. */
+
+import { api } from "../lib/api.js";
+import { bodyView } from "../lib/body.js";
+import { curl, literal, python } from "../lib/code.js";
+import { h } from "../lib/dom.js";
+import { duration, seconds, time } from "../lib/format.js";
+import { remove, statusBadge } from "../lib/messages.js";
+import { action, asCode, ask, attempt, field, heading, messageLink, queueLink, table } from "../lib/parts.js";
+
+const TONES = { E: "bad", B: "bad", D: "bad", R: "soon", Z: "soon", I: "bad", N: "soon", S: "good", X: "good", K: "good" };
+const WORDS = {
+  logged: "Received and stored", queued: "Queued", fetched: "Delivered", kicked: "Handed over", success: "Confirmed", completed: "Completed", retry: "Given back",
+  exasperated: "Failed: its deliveries are used up", expired: "Expired", deleted: "Deleted", unchanged: "Unchanged", invalid: "Invalid", "not interested": "Not interested", broken: "Damaged on the disk",
+};
+
+/** @param {string} letter */
+export const letterOf = (letter) => h("span", { class: `letter ${/** @type {Record<string, string>} */ (TONES)[letter] || ""}` }, letter);
+
+/** @param {any} route */
+export async function page({ path: [id] }) {
+  if (!id) {
+    location.hash = "#/search";
+    return null;
+  }
+  const found = await api(`/v1/messages/${encodeURIComponent(id)}`);
+  const again = () => dispatchEvent(new HashChangeEvent("hashchange"));
+  const held = found.status === "leased";
+  const place = found.places.find((/** @type {any} */ each) => each.queued)?.id || id;
+  return [
+    heading("Message", statusBadge(found.status), asCode(() => codeOf(id)), h("a", { class: "button", href: `#/publish?from=${id}` }, "Send again …"),
+      held && action("Extend the lease", () => extendLease(place).then(again)),
+      held && action("Give back", () => giveBack(place).then(again)),
+      found.queued && !held && action("Delete", () => remove([place]).then(again), { class: "danger" })),
+    strip(found.events),
+    h("div", { class: "columns" }, [
+      h("section", {}, h("h2", {}, "Its life"), timeline(found.events), found.complete ? null : h("p", { class: "quiet" }, "Some events are missing: they are past retention, or there are more than 1,000.")),
+      h("section", {}, h("h2", {}, "Body"), bodyView(found), factList(found), results(found.events)),
+    ]),
+    h("section", {}, h("h2", {}, "Deliveries"), deliveries(found.consumed)),
+  ];
+}
+
+/** The letters of its life in one line, with the time between them. @param {any[]} events */
+function strip(events) {
+  const parts = [];
+  let before = null;
+  for (const event of events) {
+    const passed = before === null ? 0 : seconds(event.time) - before;
+    if (passed > 0) parts.push(h("span", { class: "span" }, duration(passed)));
+    parts.push(letterOf(event.state));
+    before = seconds(event.time);
+  }
+  return h("div", { class: "strip panel", tabindex: 0, role: "img", "aria-label": `Its life: ${events.map((event) => event.event).join(", ")}` }, parts);
+}
+
+/** @param {any[]} events */
+function timeline(events) {
+  const began = events.length ? seconds(events[0].time) : 0;
+  return h("ol", { class: "timeline" }, events.map((event) => h("li", {},
+    letterOf(event.state), h("b", {}, /** @type {Record<string, string>} */ (WORDS)[event.event] || event.event), event.reason ? ` (${event.reason})` : "",
+    event.consumer ? ` by ${event.consumer}` : "", " · ", event.queue ? queueLink(event.queue) : "a queue that is gone",
+    event.to_queue && event.state === "E" ? [" → ", queueLink(event.to_queue)] : null,
+    h("div", { class: "gap" }, `${time(event.time)} · after ${duration(seconds(event.time) - began)}`))));
+}
+
+/** @param {any} found */
+function factList(found) {
+  const rows = {
+    id: found.id, queue: queueLink(found.queue), created: time(found.created), priority: found.priority, receives: found.receives, "visible at": time(found.visible_at),
+    "expires at": found.expires_at && time(found.expires_at), sender: found.sender, topics: found.topics?.join(", "),
+    object: found.object && found.key ? h("a", { href: `#/objects/${encodeURIComponent(found.object)}/${encodeURIComponent(found.key)}` }, `${found.object} / ${found.key}, all versions`) : found.object,
+    headers: found.headers && JSON.stringify(found.headers),
+    "other places": found.places.filter((/** @type {any} */ each) => each.id !== found.id).map((/** @type {any} */ each) => [messageLink(each.id), " in ", each.queue, " "]),
+  };
+  return h("dl", { class: "facts panel" }, Object.entries(rows).filter(([, value]) => value !== null && value !== undefined && value !== "" && !(Array.isArray(value) && !value.length)).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+/** @param {any[]} events */
+function results(events) {
+  const found = events.filter((event) => event.result !== undefined || event.result_base64 !== undefined);
+  return found.map((event) => [h("h3", {}, `Result${event.consumer ? ` of ${event.consumer}` : ""}`), bodyView({ message: event.result, message_base64: event.result_base64, mimeType: "result" })]);
+}
+
+/** @param {any[]} consumed */
+const deliveries = (consumed) => table("Deliveries", [
+  { label: "Consumer", cell: (row) => row.consumerId || "(no name)" },
+  { label: "Queue", cell: (row) => queueLink(row.queue) },
+  { label: "Delivered", cell: (row) => time(row.fetchedTS) },
+  { label: "Settled", minor: true, cell: (row) => time(row.confirmedTS) },
+  { label: "Took", number: true, cell: (row) => (row.durationMS === null ? "–" : duration(row.durationMS / 1000)) },
+  { label: "Outcome", cell: (row) => letterOf(row.state) },
+], consumed, { empty: "It was not delivered yet." });
+
+/** @param {string} id */
+async function giveBack(id) {
+  if (await ask({ title: "Give the message back?", text: "Its consumer loses the lease, and another can receive it.", act: "Give back" })) {
+    await attempt(() => api("/v1/confirm", { method: "POST", json: { id, outcome: "retry" } }), "The message is given back");
+  }
+}
+
+/** @param {string} id */
+async function extendLease(id) {
+  const input = field("Seconds from now", { type: "number", min: 1, value: 60 });
+  if (await ask({ title: "Extend the lease?", fields: input, act: "Extend" })) {
+    const wanted = Number(/** @type {HTMLInputElement} */ (input.querySelector("input")).value);
+    await attempt(() => api("/v1/extend", { method: "POST", json: { id, seconds: wanted } }), "The lease is extended");
+  }
+}
+
+/** @param {string} id */
+const codeOf = (id) => ({ curl: curl("GET", `/v1/messages/${id}`), python: python(`print(client.message(${literal(id)}))`) });

@@ -1,0 +1,344 @@
+"""Every page in a real browser, on a broker with traffic: it shows what is true, and does what it says."""
+
+from __future__ import annotations
+
+import base64
+import re
+import secrets
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.console.conftest import call
+from tests.support.broker import Broker, StartBroker
+from tests.support.browser import PHONE, WIDE, faults, needs_browser, opened
+
+pytestmark = needs_browser
+
+PAGES = (
+    *(
+        "",
+        "queues",
+        "queues/orders.failed",
+        "search?all=true",
+        "publish",
+        "dead-letters",
+        "dead-letters/orders.failed",
+    ),
+    *("schedules", "topics", "objects/customer/ada", "events", "connections", "lake", "settings"),
+)
+
+
+def show(page: Page, broker: Broker, name: str) -> None:
+    page.goto(f"{broker.url}/#/{name}")
+    expect(page.locator("main h1")).to_be_visible()
+    expect(page.locator("main")).not_to_have_attribute("aria-busy", "true")
+    expect(page.locator(".skeleton")).to_have_count(0)
+
+
+def new_queue(broker: Broker, *messages: object) -> str:
+    name = f"q-{secrets.token_hex(4)}"
+    call(broker, "PUT", f"/v1/queues/{name}")
+    for message in messages:
+        call(broker, "POST", f"/v1/queues/{name}/messages", {"message": message})
+    return name
+
+
+@pytest.mark.parametrize(
+    ("size", "dark"), [(WIDE, False), (WIDE, True), (PHONE, False)], ids=["light", "dark", "phone"]
+)
+def test_every_page_can_be_used_by_everybody(
+    browser: Browser, shop: Broker, size: tuple[int, int], dark: bool
+) -> None:
+    with opened(browser, size, dark=dark) as page:
+        for name in PAGES:
+            show(page, shop, name)
+            assert faults(page) == [], name
+            wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
+            assert wide <= 0, f"{name} is {wide} pixels too wide"
+
+
+def test_the_overview_says_which_queues_need_a_person(browser: Browser, shop: Broker) -> None:
+    with opened(browser) as page:
+        show(page, shop, "")
+        expect(page.get_by_text("Healthy")).to_be_visible()
+        row = page.get_by_role("row").filter(has_text="orders.failed")
+        expect(row).to_contain_text("4 messages · waiting for a decision")
+        row.get_by_role("link", name="Look and redrive").click()
+        expect(page.locator("h1")).to_have_text("orders.failed")
+
+
+def test_figures_are_live(browser: Browser, shop: Broker) -> None:
+    name = new_queue(shop)
+    with opened(browser) as page:
+        show(page, shop, f"queues?name={name}")
+        row = page.get_by_role("row").filter(has_text=name)
+        expect(row.locator("td").nth(1)).to_have_text("0")
+        call(shop, "POST", f"/v1/queues/{name}/messages", [{"message": "x"}] * 7)
+        expect(row.locator("td").nth(1)).to_have_text("7")
+
+
+def test_queues_are_filtered_and_sorted_and_the_view_has_an_address(browser: Browser, shop: Broker) -> None:
+    with opened(browser) as page:
+        show(page, shop, "queues")
+        page.get_by_label("Filter by name").fill("FAILED")
+        expect(page.locator("tbody tr:not(.spacer)")).to_have_count(1)
+        assert "name=FAILED" in page.url
+        page.reload()
+        expect(page.locator("tbody tr:not(.spacer)")).to_have_count(1)
+        page.get_by_label("Filter by name").fill("")
+        page.get_by_role("button", name="Ready", exact=True).click()
+        expect(page.locator("th[aria-sort=ascending]")).to_have_text("Ready ↑")
+        page.go_back()
+        expect(page.locator("th[aria-sort=ascending]")).to_have_text("Queue ↑")
+
+
+def test_ten_thousand_queues_are_scrolled_in_a_window(browser: Browser, start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with broker.connect() as connection:
+        for number in range(1200):
+            assert connection.request("PUT", f"/v1/queues/many-{number:05}").status == 201
+    with opened(browser) as page:
+        show(page, broker, "queues")
+        expect(page.get_by_role("link", name="many-00000")).to_be_visible()
+        assert page.locator("tbody tr").count() < 100
+        page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        expect(page.get_by_role("link", name="many-01199")).to_be_visible()
+
+
+def test_a_queue_is_created_changed_purged_and_deleted_and_each_is_asked_first(
+    browser: Browser, shop: Broker
+) -> None:
+    name = f"made-{secrets.token_hex(3)}"
+    with opened(browser) as page:
+        show(page, shop, "queues")
+        page.get_by_role("button", name="Create a queue").click()
+        page.get_by_label("Name", exact=True).fill(name)
+        page.get_by_role("button", name="Create", exact=True).click()
+        expect(page.locator("h1")).to_have_text(name)
+        page.get_by_role("button", name="Edit").click()
+        page.get_by_label("visibility_timeout").fill("99")
+        page.get_by_role("button", name="Review").click()
+        expect(page.get_by_role("dialog")).to_contain_text("visibility_timeout: 30 → 99")
+        page.get_by_role("button", name="Change").click()
+        expect(page.locator("#notes")).to_contain_text("The settings are changed")
+        assert call(shop, "GET", f"/v1/queues/{name}")["visibility_timeout"] == 99
+        call(shop, "POST", f"/v1/queues/{name}/messages", [{"message": "x"}] * 3)
+        page.get_by_role("button", name="Purge").click()
+        remove = page.get_by_role("button", name="Delete messages")
+        expect(remove).to_be_disabled()
+        page.get_by_label(f"Type {name} to go on").fill(name)
+        remove.click()
+        expect(page.locator("#notes")).to_contain_text("3 messages deleted")
+        page.get_by_role("button", name="Delete", exact=True).click()
+        page.get_by_label(f"Type {name} to go on").fill(name)
+        page.get_by_role("button", name="Delete the queue").click()
+        expect(page.locator("h1")).to_have_text("Queues")
+        assert shop.request("GET", f"/v1/queues/{name}").status == 404
+
+
+def test_markup_in_a_body_is_text(browser: Browser, shop: Broker) -> None:
+    name = new_queue(shop, "<img src=x onerror=alert(1)><script>alert(2)</script>")
+    with opened(browser) as page:
+        page.on("dialog", lambda _: pytest.fail("a body was run"))
+        show(page, shop, f"queues/{name}")
+        expect(page.locator(".preview")).to_contain_text("<script>alert(2)</script>")
+        page.locator("td a.id").click()
+        expect(page.locator(".body pre")).to_contain_text("<script>alert(2)</script>")
+        expect(page.locator("main img")).to_have_count(0)
+
+
+def test_a_body_is_shown_as_a_tree_as_text_as_a_picture_and_in_hex(browser: Browser, shop: Broker) -> None:
+    picture = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
+    name = new_queue(shop, {"order": {"number": 17}})
+    sent = {"message_base64": base64.b64encode(picture).decode(), "mimeType": "image/gif"}
+    shown = call(shop, "POST", f"/v1/queues/{name}/messages", sent)["id"]
+    with opened(browser) as page:
+        show(page, shop, f"queues/{name}")
+        page.locator("td a.id").first.click()
+        expect(page.locator(".tree")).to_contain_text("number: 17")
+        page.get_by_role("tab", name="Text").click()
+        expect(page.locator(".body pre")).to_contain_text('"number": 17')
+        page.get_by_role("tab", name="Hex").click()
+        expect(page.locator(".body pre")).to_contain_text("7b 0a 20 20")
+        show(page, shop, f"messages/{shown}")
+        expect(page.locator(".body img")).to_have_attribute("src", re.compile("^blob:"))
+
+
+def test_the_life_of_a_message_is_a_timeline_and_it_can_be_given_back(browser: Browser, shop: Broker) -> None:
+    name = new_queue(shop, "once")
+    [taken] = call(shop, "GET", f"/v1/queues/{name}/messages?consumer=ada")
+    with opened(browser) as page:
+        show(page, shop, f"messages/{taken['id']}")
+        expect(page.locator(".timeline")).to_contain_text("Delivered by ada")
+        page.get_by_role("button", name="Extend the lease").click()
+        page.get_by_role("button", name="Extend", exact=True).click()
+        expect(page.locator("#notes")).to_contain_text("The lease is extended")
+        page.get_by_role("button", name="Give back").click()
+        page.get_by_role("dialog").get_by_role("button", name="Give back").click()
+        expect(page.locator(".timeline")).to_contain_text("Given back by ada")
+        page.get_by_role("button", name="Delete", exact=True).click()
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(page.locator(".timeline")).to_contain_text("Deleted")
+
+
+def test_a_message_is_found_by_its_text_and_by_its_id(browser: Browser, shop: Broker) -> None:
+    name = new_queue(shop, "a needle", "hay")
+    with opened(browser) as page:
+        show(page, shop, "search")
+        page.get_by_label("Text in the body").fill("needle")
+        page.get_by_label("Queue", exact=True).fill(name)
+        page.get_by_role("button", name="Search", exact=True).click()
+        expect(page.locator("td a.id")).to_have_count(1)
+        wanted = page.locator("td a.id").inner_text()
+        page.get_by_label("Text in the body").fill(wanted)
+        page.get_by_role("button", name="Search", exact=True).click()
+        expect(page.locator("h1")).to_have_text("Message")
+
+
+def test_selected_messages_are_deleted_after_a_question(browser: Browser, shop: Broker) -> None:
+    name = new_queue(shop, *range(3))
+    with opened(browser) as page:
+        show(page, shop, f"queues/{name}")
+        for box in page.get_by_role("checkbox").all()[:2]:
+            box.check()
+        page.get_by_role("button", name="Delete 2").click()
+        expect(page.get_by_role("dialog")).to_contain_text("Delete 2 messages?")
+        page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+        expect(page.locator("#notes")).to_contain_text("2 messages deleted")
+        expect(page.locator("td a.id")).to_have_count(1)
+
+
+def test_a_message_is_published_by_hand_and_sent_again(browser: Browser, shop: Broker) -> None:
+    name = new_queue(shop)
+    with opened(browser) as page:
+        show(page, shop, f"publish?queue={name}")
+        page.get_by_label("Body", exact=True).fill('{"by": "hand"}')
+        page.get_by_role("button", name="Copy as …").click()
+        expect(page.get_by_role("dialog")).to_contain_text(f'client.publish("{name}", {{"by": "hand"}})')
+        page.get_by_role("button", name="Close").click()
+        page.get_by_role("button", name="Publish").click()
+        page.get_by_role("dialog").get_by_role("button", name="Publish").click()
+        page.locator("#notes a").click()
+        expect(page.locator(".tree")).to_contain_text('by: "hand"')
+        page.get_by_role("link", name="Send again").click()
+        expect(page.get_by_label("Body", exact=True)).to_have_value(re.compile('"by": "hand"'))
+        page.get_by_role("button", name="Publish").click()
+        page.get_by_role("dialog").get_by_role("button", name="Publish").click()
+        expect(page.locator("#notes")).to_contain_text("Published")
+    assert call(shop, "GET", f"/v1/queues/{name}")["status"]["ready"] == 2
+
+
+def test_dead_letters_are_counted_before_they_are_moved(browser: Browser, shop: Broker) -> None:
+    lost, work = new_queue(shop), new_queue(shop)
+    policy = {"max_receives": 1, "dead_letter_queue": lost}
+    call(shop, "PATCH", f"/v1/queues/{work}", {"visibility_timeout": 0, "redrive_policy": policy})
+    call(shop, "POST", f"/v1/queues/{work}/messages", [{"message": {"order": n}} for n in range(5)])
+    call(shop, "GET", f"/v1/queues/{work}/messages?max=5")
+    with opened(browser) as page:
+        show(page, shop, f"dead-letters/{lost}")
+        expect(page.get_by_role("region", name="Groups")).to_contain_text("{order}")
+        page.get_by_role("button", name="Redrive …").click()
+        expect(page.get_by_role("dialog")).to_contain_text(f"Move 5 messages out of {lost}?")
+        page.get_by_label("Messages a second").fill("100")
+        page.get_by_role("button", name="Move 5").click()
+        expect(page.locator("#notes")).to_contain_text("5 messages moved")
+    assert call(shop, "GET", f"/v1/queues/{work}")["status"]["ready"] == 5
+
+
+def test_a_schedule_is_paused_and_run(browser: Browser, shop: Broker) -> None:
+    with opened(browser) as page:
+        show(page, shop, "schedules")
+        row = page.get_by_role("region", name="Recurring schedules").get_by_role("row").filter(has_text="nightly")
+        row.get_by_role("button", name="Pause").click()
+        page.get_by_role("dialog").get_by_role("button", name="Pause").click()
+        expect(row).to_contain_text("paused")
+        row.get_by_role("button", name="Run now").click()
+        page.get_by_role("dialog").get_by_role("button", name="Run now").click()
+        expect(page.locator("#notes")).to_contain_text("nightly has run")
+        expect(page.get_by_role("region", name="Delayed messages")).to_contain_text("report 1")
+
+
+def test_topics_show_where_messages_go_and_which_endpoint_fails(browser: Browser, shop: Broker) -> None:
+    call(shop, "POST", "/v1/publish", [{"topics": ["hooks.new"], "message": n} for n in range(8)])
+    with opened(browser) as page:
+        show(page, shop, "topics")
+        expect(page.locator(".flow").filter(has_text="customer.*")).to_contain_text("mail")
+        expect(page.locator(".flow").filter(has_text="http://127.0.0.1:9/x")).to_be_visible()
+
+
+def test_versions_of_an_object_are_compared(browser: Browser, shop: Broker) -> None:
+    with opened(browser) as page:
+        show(page, shop, "objects/customer/ada")
+        expect(page.locator(".diff .gone")).to_contain_text("London")
+        expect(page.locator(".diff .added")).to_contain_text("Paris")
+
+
+def test_events_arrive_as_they_happen_and_can_be_paused(browser: Browser, shop: Broker) -> None:
+    name = new_queue(shop)
+    with opened(browser) as page:
+        show(page, shop, f"events?queue={name}&state=L")
+        call(shop, "POST", f"/v1/queues/{name}/messages", {"message": "x"})
+        expect(page.locator("tbody tr")).to_have_count(1)
+        page.get_by_role("button", name="Pause").click()
+        expect(page.get_by_role("button", name="Continue")).to_be_visible()
+
+
+def test_connections_and_settings_are_shown(browser: Browser, shop: Broker) -> None:
+    with opened(browser) as page:
+        show(page, shop, "connections")
+        expect(page.get_by_role("region", name="Connections")).to_contain_text("127.0.0.1:")
+        show(page, shop, "settings")
+        page.get_by_label("Filter").fill("push.private")
+        expect(page.locator("tbody tr")).to_have_count(1)
+        expect(page.locator("tbody tr")).to_contain_text("--set")
+
+
+def test_the_keyboard_reaches_every_page(browser: Browser, shop: Broker) -> None:
+    with opened(browser) as page:
+        show(page, shop, "")
+        page.keyboard.press("g")
+        page.keyboard.press("q")
+        expect(page.locator("h1")).to_have_text("Queues")
+        page.keyboard.press("/")
+        expect(page.get_by_label("Filter by name")).to_be_focused()
+        page.get_by_label("Filter by name").press("Control+k")
+        page.get_by_role("combobox").fill("orders.fai")
+        expect(page.get_by_role("option").last).to_contain_text("orders.failed")
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("Enter")
+        expect(page.locator("h1")).to_have_text("orders.failed")
+        page.keyboard.press("?")
+        expect(page.get_by_role("dialog")).to_contain_text("find a queue, a message or a page")
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_a_broker_with_tokens_is_asked_for_one(browser: Browser, start_broker: StartBroker) -> None:
+    broker = start_broker("auth.tokens=sesame")
+    with opened(browser) as page:
+        page.goto(broker.url)
+        page.get_by_role("textbox", name="Token").fill("sesame")
+        page.get_by_role("button", name="Use it").click()
+        expect(page.get_by_text("There are no queues yet.")).to_be_visible()
+        assert page.evaluate("sessionStorage.getItem('penstock.token')") == "sesame"
+        assert page.evaluate("localStorage.length") == 0
+
+
+def test_a_console_that_only_reads_has_no_actions(browser: Browser, start_broker: StartBroker) -> None:
+    broker = start_broker("console.read_only=true")
+    call(broker, "PUT", "/v1/queues/work")
+    call(broker, "POST", "/v1/queues/work/messages", {"message": "x"})
+    with opened(browser) as page:
+        show(page, broker, "queues/work")
+        for name in ("Purge", "Delete", "Edit"):
+            expect(page.get_by_role("button", name=name)).to_have_count(0)
+        expect(page.get_by_role("checkbox")).to_have_count(0)
+
+
+def test_the_first_paint_comes_soon(browser: Browser, shop: Broker) -> None:
+    with opened(browser) as page:
+        page.goto(shop.url)
+        expect(page.locator("h1")).to_be_visible()
+        painted = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+        assert painted < 1500  # Loopback takes about 100 ms on a quiet machine.
