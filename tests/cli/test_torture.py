@@ -12,7 +12,7 @@ import pytest
 
 from penstock.torture.checker import RULES
 from penstock.torture.faults import KINDS
-from tests.support.command_line import COMMAND, environment, penstock
+from tests.support.command_line import COMMAND, Terminal, environment, penstock
 
 
 @pytest.mark.torture
@@ -72,3 +72,14 @@ def test_a_directory_of_an_earlier_run_is_not_overwritten(tmp_path: Path) -> Non
     again = penstock("torture", "--dir", str(tmp_path), "--seed", "7")
     assert again.returncode == 2
     assert "torture-7 exists" in again.stderr
+
+
+@pytest.mark.torture
+def test_a_terminal_shows_progress_and_tables(tmp_path: Path) -> None:
+    terminal = Terminal(
+        "torture", "--dir", str(tmp_path), "--minutes", "0.1", "--faults", "none", "--dialects", "etzel"
+    )
+    terminal.wait_for("operations, 0 faults, 0 violations")
+    terminal.wait_for("nothing-lost")
+    terminal.wait_for("Violations: 0")
+    assert terminal.end() == 0
