@@ -14,6 +14,7 @@ from penstock.server.config import HttpConfig
 from penstock.server.shells.connection import SWEEPS_PER_SECOND, Connection
 from penstock.server.shells.http import HttpServer
 from penstock.server.shells.secure import Handshake
+from penstock.server.shells.turns import Taker, Turns
 from tests.support.certificates import Pair
 from tests.support.shells import Wire, Witness
 
@@ -56,12 +57,19 @@ class NotingServer(HttpServer):
         return self.latest
 
 
+class AtOnce(Turns):
+    """Nobody waits for a turn."""
+
+    def join(self, taker: Taker) -> None:
+        taker.take_turn(crowded=False)
+
+
 class Scene:
     """A server's connection and a client, joined by hand: every byte passes through the test."""
 
     def __init__(self, pair: Pair, connections_max: int = 10) -> None:
         self.server = NotingServer(
-            Witness(), HttpConfig(slow_client_seconds=SLOW_SECONDS, connections_max=connections_max)
+            Witness(), HttpConfig(slow_client_seconds=SLOW_SECONDS, connections_max=connections_max), AtOnce()
         )
         self.security = Security(pair)
         self.wire = SwitchingWire()
@@ -84,9 +92,12 @@ class Scene:
         return self.server.latest
 
     def to_server(self, piece: int = 1 << 14) -> None:
-        data = self._outgoing.read()
+        data = self.said()
         for start in range(0, len(data), piece):
             self.wire.protocol.data_received(data[start : start + piece])
+
+    def said(self) -> bytes:
+        return self._outgoing.read()
 
     def to_client(self) -> None:
         data, self.wire.written = self.wire.written, b""
@@ -141,6 +152,27 @@ def test_a_handshake_may_come_byte_by_byte(pair: Pair) -> None:
     assert scene.shake_hands(1) in scene.server.connections
     assert len(scene.server.connections) == 1
     assert (scene.security.handshakes, scene.security.handshakes_failed) == (1, 0)
+
+
+def test_handshakes_that_come_at_once_wait_for_their_turns(pair: Pair) -> None:
+    async def story() -> int:
+        scene = Scene(pair)
+        scene.server.turns = Turns()
+        wires = []
+        for _ in range(50):
+            handshake, wire = Handshake(scene.server, scene.security), SwitchingWire()
+            handshake.connection_made(wire)
+            wires.append(wire)
+            with pytest.raises(ssl.SSLWantReadError):
+                (client := Scene(pair)).client.do_handshake()
+            handshake.data_received(client.said())
+        answered = sum(bool(wire.written) for wire in wires)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert sum(bool(wire.written) for wire in wires) > 0
+        return answered
+
+    assert asyncio.run(story()) == 0
 
 
 def test_a_handshake_that_is_slow_is_cut_off(pair: Pair) -> None:

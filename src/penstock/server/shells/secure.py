@@ -61,6 +61,18 @@ class Handshake(Connection):
         self.begun_at = self._server.sweeps
 
     def data_received(self, data: bytes) -> None:
+        """A handshake takes as long as many requests: a thousand that come at once wait for their turns."""
+        self._park(data)
+        self._pause(True)
+        self._turns.join(self)
+
+    def take_turn(self, *, crowded: bool) -> bool:  # noqa: ARG002 - It cannot be divided.
+        if self.transport is not None and self._parked:
+            self._pause(False)
+            self._receive(self._forget_parked())
+        return False
+
+    def _receive(self, data: bytes) -> None:
         if self._link is None:
             if data[0] != _HANDSHAKE:
                 self._answer_plain(data)
@@ -103,7 +115,8 @@ class Handshake(Connection):
         connection = self._server.connect()
         secure.set_protocol(connection)
         connection.connection_made(secure)
-        secure.read()  # The client's first request may have come with the end of the handshake.
+        if secure.may_read():
+            secure.read()  # The client's first request may have come with the end of the handshake.
 
     def _fail(self, reason: str) -> None:
         self.begun_at = 0
@@ -213,12 +226,12 @@ class SecureTransport(asyncio.Transport, asyncio.Protocol):
 
     def _read_on(self) -> None:
         self._reads_later = False
-        if self._may_read():
+        if self.may_read():
             self.read()
-        if self._may_read() and not self._reads_later:
+        if self.may_read() and not self._reads_later:
             self._raw.resume_reading()
 
-    def _may_read(self) -> bool:
+    def may_read(self) -> bool:
         return not (self._paused or self._shut or self._raw.is_closing())
 
     def pause_reading(self) -> None:
