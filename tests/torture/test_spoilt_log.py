@@ -9,6 +9,7 @@ was not written. A cut loses what it cuts off. A flipped bit costs the last batc
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import tempfile
@@ -97,6 +98,7 @@ class Spoiler:
 
 def spoil(sample: Sample, what: str, cases: range) -> int:
     """Try some cases, in memory, where syncing costs nothing."""
+    logging.disable()  # Each torn tail is a warning, and here there are thousands.
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as path:
         spoiler = Spoiler(sample, Path(path) / "data")
