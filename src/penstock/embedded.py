@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import tempfile
 import threading
 from concurrent.futures import Future
@@ -30,6 +31,7 @@ class LocalBroker:
     def __init__(self, directory: str | Path | None = None) -> None:
         self._temporary = None if directory else tempfile.TemporaryDirectory(prefix="penstock-")
         self.directory = Path(self._temporary.name if self._temporary else directory or "").resolve()
+        self.secret = secrets.token_urlsafe(32)  # The directory may have tokens: its owner needs none of them.
         self._started: Future[Address] = Future()
         _reserve(self.directory)
         self._thread = threading.Thread(target=self._run, name="penstock broker", daemon=True)
@@ -62,7 +64,7 @@ class LocalBroker:
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._broker = Broker(_config(self.directory), embedded=True)
+        self._broker = Broker(_config(self.directory), embedded=True, owner=self.secret)
         await self._broker.run(self._started.set_result)
 
 
@@ -70,7 +72,7 @@ class LocalClient(Client):
     """A client with a broker of its own, which is stopped with it."""
 
     def __init__(self, broker: LocalBroker, timeout: float) -> None:
-        super().__init__(broker.url, token="", timeout=timeout)
+        super().__init__(broker.url, token=broker.secret, timeout=timeout)
         self.broker = broker
 
     def close(self) -> None:

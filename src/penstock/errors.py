@@ -74,6 +74,15 @@ class Reason(ErrorCode):
     NO_TIME_ZONE = "no_time_zone", 400, "the time zone does not exist: {}; use a name such as Europe/Berlin"
     NEVER_RUNS = "never_runs", 400, "the schedule never runs: {}"
     TOO_MANY_SCHEDULES = "schedule_limit", 503, "schedule limit reached ({}); delete a schedule first"
+    NO_TOKEN = "no_token", 404, "the token does not exist: {}"
+    TOKEN_EXISTS = "token_exists", 409, "a token with this name already exists: {}; rotate it, or revoke it first"
+    NO_ADMIN = (
+        *("no_admin", 409),
+        "the broker would have tokens and no administrator: {}; create a token with the scope admin first",
+    )
+    NO_SECRET = "no_secret", 409, "this token has a certificate instead of a secret: {}"
+    EXPIRES_IN_THE_PAST = "expires_in_past", 400, "the token would expire in the past: {}"
+    TOO_MANY_TOKENS = "token_limit", 503, "token limit reached ({}); revoke a token first"
     FORBIDDEN = "forbidden", 403, "access denied: {}; the token needs a scope that allows it"
     QUOTA_EXCEEDED = "quota_exceeded", 429, "quota exceeded ({}); send less, or raise it", True
     NOT_STAGED = "not_staged", 409, "the batch is not fully staged: {}"
@@ -93,6 +102,10 @@ class Fault(ErrorCode):
     WRONG_PORT = "wrong_port", 400, "this port accepts JSON lines, not HTTP; use the address of http.address"
     TLS_REQUIRED = "tls_required", 400, "this port requires TLS; use https:// (or wss://) with the same address"
     UNAUTHORIZED = "unauthorized", 401, "a bearer token is required"
+    TOKEN_IN_URL = (
+        *("token_in_url", 400),
+        "a token must not be in the URL, where others can read it; send Authorization: Bearer TOKEN",
+    )
     FORBIDDEN_HOST = "forbidden_host", 403, "this Host is not allowed: {}; add it to http.hosts, or set auth.tokens"
     FORBIDDEN_ORIGIN = (
         "forbidden_origin",

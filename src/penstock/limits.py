@@ -9,6 +9,10 @@ UINT32_MAX = (1 << 32) - 1
 
 # Names and messages
 NAME_BYTES_MAX = 250
+TOKENS_MAX = 100_000
+TOKENS_PER_SECTION = 1000  # Of a snapshot.
+TOKEN_SCOPES_MAX = 100
+TOKEN_LIMITS_MAX = 100
 ACCESS_KNOWN_MAX = 4096  # Decisions of one identity that are remembered.
 BODY_BYTES_MAX = 1 << 20
 KEY_BYTES_MAX = 1024

@@ -50,11 +50,6 @@ def test_a_token_in_another_script_is_compared_as_utf_8() -> None:
     assert identities.of_header("Bearer schlüssel".encode("latin-1")) is NOBODY
 
 
-def test_the_challenge_says_whether_a_token_was_shown() -> None:
-    assert Identities.challenge(None) == b'Bearer realm="penstock"'
-    assert Identities.challenge(b"Bearer wrong") == b'Bearer realm="penstock", error="invalid_token"'
-
-
 def test_the_tokens_are_not_kept() -> None:
     assert "very-secret" not in str(vars(Identities(["very-secret"])))
 

@@ -24,6 +24,7 @@ from penstock.model.commands import Command, CreateQueue, Fetch, Finish, NewMess
 from penstock.model.settings import QueueSettings
 from penstock.server.config import Config, FileName, HttpConfig, LinesConfig, LogConfig, QuotaConfig, TlsConfig
 from penstock.server.histogram import Histogram
+from penstock.server.identities import Identities
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Metrics, metrics_table
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.services.assembly import assemble
@@ -31,7 +32,7 @@ from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
 from penstock.server.shells.exchanges import Route
-from penstock.server.shells.http import HttpServer
+from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.lines import LineServer
 from penstock.server.shells.turns import Turns
 from penstock.server.tls import Tls
@@ -315,7 +316,7 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
         identity = Identity(1, 0, bytes(ID_KEY_BYTES).hex())
         backups = partial(Backups, directory=log.directory, identity=identity, history=history)
         metrics.parts += [snapshots, history]
-        metrics.parts += assemble(loop, Config(), identity.message_ids, Turns(), backups)
+        metrics.parts += assemble(loop, Config(), identity.message_ids, Turns(), backups, Identities(()))
         await ask(loop, CreateQueue("orders", QueueSettings()))
         await snapshots.stop()
         return to_the_end(metrics.scrape()).decode()

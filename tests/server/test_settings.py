@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from penstock.errors import ConfigError
 from penstock.limits import REQUEST_BODY_BYTES_MAX, REQUEST_HEADERS_BYTES_MAX
-from penstock.server.config import Address, AuthConfig, Config, FileName, HttpConfig, LinesConfig, TlsConfig
-from penstock.server.settings import SETTINGS, check_exposure, load, parse_address, settings_table
+from penstock.server.config import Address, Config
+from penstock.server.settings import SETTINGS, load, parse_address, settings_table
 
 
 @pytest.fixture(autouse=True)
@@ -411,47 +411,6 @@ def test_tokens_are_not_shown_in_print() -> None:
     for shown in (repr(config), str(config), f"{config.auth}"):
         assert "hush" not in shown
         assert "2 hidden" in shown
-
-
-# Exposure
-
-
-def listening_on(
-    http: str, lines: str = "127.0.0.1:0", tokens: tuple[str, ...] = (), certificate: str = ""
-) -> Config:
-    return Config(
-        http=HttpConfig(address=parse_address(http)),
-        lines=LinesConfig(address=parse_address(lines)),
-        auth=AuthConfig(tokens=tokens),
-        tls=TlsConfig(certificate=FileName(certificate)),
-    )
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:0", "127.8.9.10:1", "[::1]:0", "localhost:0", "[::ffff:127.0.0.1]:0"])
-def test_this_machine_alone_needs_no_token(address: str) -> None:
-    check_exposure(listening_on(address, address), insecure=False)
-
-
-@pytest.mark.parametrize(
-    "address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:80", "[2001:db8::1]:80", "0:80", "[fe80::1]:1"]
-)
-def test_an_address_that_others_can_reach_needs_tokens_and_tls_or_a_clear_word(address: str) -> None:
-    for key, config in (
-        ("http.address", listening_on(address)),
-        ("lines.address", listening_on("127.0.0.1:0", address)),
-    ):
-        with pytest.raises(ConfigError, match=rf"^{key} = {re.escape(address)} .*auth\.tokens.*--insecure"):
-            check_exposure(config, insecure=False)
-        check_exposure(config, insecure=True)
-    with pytest.raises(ConfigError, match=r"tls\.certificate is empty.*--insecure"):
-        check_exposure(listening_on(address, tokens=("hush",)), insecure=False)
-    check_exposure(listening_on(address, tokens=("hush",)), insecure=True)
-    check_exposure(listening_on(address, address, tokens=("hush",), certificate="a.pem"), insecure=False)
-
-
-def test_a_name_that_stands_for_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"http\.address = nowhere\.invalid:80: the host cannot be resolved"):
-        check_exposure(listening_on("nowhere.invalid:80"), insecure=False)
 
 
 # Documentation

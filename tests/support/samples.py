@@ -57,6 +57,8 @@ from penstock.model.events import (
 from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
 from penstock.model.schedules import Schedule
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
+from penstock.model.token_events import TokenRevoked, TokenSet
+from penstock.model.tokens import Token
 from penstock.model.values import Position, Stage
 from penstock.storage.directory import DataDirectory
 from penstock.storage.log.batch import HEADER_BYTES, Header, read_header
@@ -84,6 +86,17 @@ settings_of_queues: st.SearchStrategy[QueueSettings] = st.builds(
     topics=st.lists(_texts, max_size=3).map(tuple),
     confirm=st.booleans(),
     push=st.none() | st.builds(Push, url=_texts, max_in_flight=_u32, timeout_ns=st.integers(0, NEVER_NS)),
+)
+_tokens: st.SearchStrategy[Token] = st.builds(
+    Token,
+    scopes=st.lists(_texts, min_size=1).map(tuple),
+    digest=_texts,
+    old_digest=_texts,
+    old_until=_i64,
+    created=_i64,
+    expires=_i64,
+    certificate=_texts,
+    limits=st.dictionaries(_texts, st.floats(min_value=0, max_value=1e9)),
 )
 _schedules: st.SearchStrategy[Schedule] = st.builds(
     Schedule,
@@ -208,6 +221,8 @@ every_kind: dict[type[Event], st.SearchStrategy[Event]] = {
         ScheduleSkipped, time=_i64, schedule=_texts, next=_i64, due_at=_i64, missed=_u32, error=_texts
     ),
     ScheduleRemoved: st.builds(ScheduleRemoved, time=_i64, schedule=_texts),
+    TokenSet: st.builds(TokenSet, time=_i64, token=_texts, definition=_tokens),
+    TokenRevoked: st.builds(TokenRevoked, time=_i64, token=_texts),
 }
 events: st.SearchStrategy[Event] = st.one_of(*every_kind.values())
 

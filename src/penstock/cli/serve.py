@@ -26,11 +26,10 @@ def serve(
     """Start a broker. Stop it with SIGTERM or Ctrl-C."""
     # Imported here, so that the other verbs do not wait for the server's libraries.
     from penstock.server import broker, logs
-    from penstock.server.settings import check_exposure, load
+    from penstock.server.settings import load
 
     own = {"data": data, "http.address": http, "lines.address": lines}
     own |= {"tls.certificate": tls_certificate, "tls.key": tls_key}
     loaded = load(config, os.environ, settings or [], {key: value for key, value in own.items() if value is not None})
-    check_exposure(loaded, insecure)
     logs.set_up(loaded.logging.level, loaded.logging.format)
-    raise typer.Exit(broker.serve(loaded))
+    raise typer.Exit(broker.serve(loaded, insecure=insecure))

@@ -31,12 +31,14 @@ from penstock.engine.decide import (
     settle,
     stage,
     tick,
+    tokens,
 )
 from penstock.engine.decide.draft import Draft, RefusedError
 from penstock.engine.evolve import arrivals, messages, queues, receivers, requests, staging
 from penstock.engine.evolve import schedules as scheduled
+from penstock.engine.evolve import tokens as credentials
 from penstock.engine.state import EngineState
-from penstock.model import commands, events, schedule_commands, schedule_events
+from penstock.model import commands, events, schedule_commands, schedule_events, token_commands, token_events
 from penstock.model.answers import Answer, Decision
 from penstock.model.values import Nanos, Position
 
@@ -88,6 +90,11 @@ DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
     schedule_commands.ListSchedules: schedules.list_schedules,
     schedule_commands.RunSchedule: schedules.run_schedule,
     schedule_commands.RunDue: schedules.run_due,
+    token_commands.SetToken: tokens.set_token,
+    token_commands.RotateToken: tokens.rotate_token,
+    token_commands.RevokeToken: tokens.revoke_token,
+    token_commands.DescribeToken: tokens.describe_token,
+    token_commands.ListTokens: tokens.list_tokens,
     commands.ForgetNames: names.forget_names,
 }
 
@@ -142,6 +149,8 @@ EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] =
     schedule_events.ScheduleRan: scheduled.schedule_ran,
     schedule_events.ScheduleSkipped: scheduled.schedule_skipped,
     schedule_events.ScheduleRemoved: scheduled.schedule_removed,
+    token_events.TokenSet: credentials.token_set,
+    token_events.TokenRevoked: credentials.token_revoked,
 }
 
 

@@ -45,6 +45,7 @@ def sections_of(state: EngineState) -> Iterator[Section]:
     yield from state.staging.sections()
     yield from state.answered.sections()
     yield from state.schedules.sections()
+    yield from state.tokens.sections()
 
 
 def _queue_sections(queue: Queue) -> Iterator[Section]:
@@ -71,6 +72,8 @@ def restore(state: EngineState, sections: Iterable[Section]) -> None:
             state.answered.restore(columns)
         elif kind == "schedules":
             state.schedules.restore(facts)
+        elif kind == "tokens":
+            state.tokens.restore(facts)
         elif kind == "queue":
             stored = msgspec.json.decode(facts, type=_QueueFacts)
             queue = Queue(stored.number, stored.name, stored.settings)

@@ -17,6 +17,7 @@ from penstock.engine.routing import Routing
 from penstock.engine.rows import Row
 from penstock.engine.schedules import Schedules
 from penstock.engine.staging import Staging
+from penstock.engine.tokens import Tokens
 from penstock.engine.topics import TopicNames
 from penstock.limits import NAMES_DEFAULT, NEVER_NS, TICK_EVENTS_MAX
 from penstock.model.events import MessageEvent
@@ -48,6 +49,7 @@ class EngineState:
         self.staging = Staging()
         self.answered = AnsweredRequests()
         self.schedules = Schedules()
+        self.tokens = Tokens()
         self.zones = zones  # For decisions; events say when.
         # When `decide(Tick())` and `advance` next have something to do. It may be early, but never late.
         self.next_deadline: Nanos = NEVER_NS

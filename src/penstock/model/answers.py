@@ -12,6 +12,7 @@ from penstock.limits import NEVER_NS
 from penstock.model.events import Event
 from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings
+from penstock.model.tokens import Token
 from penstock.model.values import Nanos, Place, Position, Version
 
 
@@ -266,6 +267,16 @@ class ScheduleList(Struct, frozen=True):
     schedules: Sequence[ScheduleDescription]
 
 
+class TokenDescription(Struct, frozen=True):
+    name: str
+    token: Token
+
+
+class TokenList(Struct, frozen=True):
+    total: int
+    tokens: Sequence[TokenDescription]
+
+
 class Done(Struct, frozen=True):
     """The command was carried out."""
 
@@ -317,6 +328,8 @@ Answer = (
     | Claimed
     | ScheduleDescription
     | ScheduleList
+    | TokenDescription
+    | TokenList
 )
 
 

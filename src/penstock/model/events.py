@@ -12,6 +12,7 @@ from penstock.model.event import Event as Event
 from penstock.model.kinds import MESSAGE_FIELDS, Kind
 from penstock.model.schedule_events import SCHEDULE_EVENTS
 from penstock.model.settings import QueueSettings
+from penstock.model.token_events import TOKEN_EVENTS
 from penstock.model.values import Nanos
 
 Numbers = TypeVar("Numbers", int, list[int])  # One for a single event, a column of them for a run.
@@ -459,7 +460,7 @@ def _concrete(base: type[Event]) -> Iterator[type[Event]]:
 
 
 EVENTS: tuple[type[Event], ...] = tuple(_concrete(Event))
-assert {*SCHEDULE_EVENTS} < {*EVENTS}, "every event is among them"
+assert {*SCHEDULE_EVENTS, *TOKEN_EVENTS} < {*EVENTS}, "every event is among them"
 RUNS = (LoggedRun, QueuedRun, UnchangedRun, MessageRun)
 _SINGLE = {event.kind: event for event in EVENTS if not issubclass(event, RUNS)}
 assert _SINGLE.keys() == set(Kind)

@@ -56,7 +56,7 @@ class Row(Struct, frozen=True):
     letters: str = ""  # What a reader of the Event Log sees: one letter, or several that happen together.
     stores: tuple[str, ...] = ()  # The fields of its event; for a message in a queue, those after `MESSAGE_FIELDS`.
     states: States = {}  # For each state that a message may be in before it: those that it may be in after it.
-    about: Literal["message", "receiver", "queue", "name", "batch", "request", "schedule"] = "message"
+    about: Literal["message", "receiver", "queue", "name", "batch", "request", "schedule", "token"] = "message"
     whose: Literal["workers", "receivers", "any"] = "workers"  # Whose deliveries `receives` and `consumer` are about.
     notice: Literal["assign", "finish", "retry", "drop"] | None = None  # For a sender that follows its message.
     reason: str = ""  # Why it happened, where the letter alone does not say it.
@@ -112,6 +112,8 @@ class Kind(IntEnum):
     SCHEDULE_RAN = Row(42, stores=_SCHEDULE_RAN, about="schedule")
     SCHEDULE_SKIPPED = Row(43, stores=_SCHEDULE_SKIPPED, about="schedule")
     SCHEDULE_REMOVED = Row(44, stores=("schedule",), about="schedule")
+    TOKEN_SET = Row(45, stores=("token", "definition"), about="token")
+    TOKEN_REVOKED = Row(46, stores=("token",), about="token")
     # The life of a message.
     LOGGED = Row(16, "LQ", _LOGGED, {_GONE: _WAITING}, begins=True, wakes=True)
     FETCHED = Row(17, "F", _LEASE, {_READY: (_LEASED,)}, notice="assign")

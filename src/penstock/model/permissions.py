@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from penstock.errors import Reason
-from penstock.model import commands, schedule_commands
+from penstock.model import commands, schedule_commands, token_commands
 from penstock.model.access import EVERY_NAME, SOME_NAME, Access, Need, Verb
 from penstock.model.answers import Refused
 from penstock.model.commands import Command
@@ -25,6 +25,7 @@ _READ = (Verb.READ,)
 _LOOK = (Verb.READ, Verb.CONSUME, Verb.MANAGE)
 _AWAIT = (Verb.PUBLISH, Verb.READ)
 READ_THE_LOG: Need = (_READ, EVERY_NAME)
+ADMINISTER: Need = ((Verb.ADMIN,), EVERY_NAME)
 
 
 def forbidden(access: Access, command: Command, name_of: NameOf) -> Refused | None:
@@ -170,6 +171,11 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     commands.CommitBatch: _somewhere,
     commands.DropStaged: _somewhere,
     commands.DescribeStaged: _somewhere,
+    token_commands.DescribeToken: lambda _, __: (ADMINISTER,),
+    token_commands.ListTokens: lambda _, __: (ADMINISTER,),
+    **dict.fromkeys(
+        (token_commands.SetToken, token_commands.RotateToken, token_commands.RevokeToken), lambda _, __: (ADMINISTER,)
+    ),
     # Only services of the broker send these.
     commands.AdmitRows: None,
     commands.Carry: None,

@@ -26,6 +26,7 @@ from penstock.dialects.native.search import Search
 from penstock.dialects.native.spark.claims import Claims
 from penstock.dialects.native.spark.staging import Staging
 from penstock.dialects.native.stats import Stats
+from penstock.dialects.native.tokens import Tokens
 from penstock.dialects.native.wait import Waiting
 from penstock.dialects.nq import Nq, PullDefaults
 from penstock.dialects.wire import http
@@ -36,7 +37,7 @@ from penstock.model.access import NOBODY, Access
 from penstock.model.settings import QueueSettings
 from penstock.server.config import Config
 from penstock.server.descriptions import asyncapi_document, openapi_document
-from penstock.server.identities import Identities
+from penstock.server.identities import Identities, digest_of
 from penstock.server.metrics import CONTENT_TYPE, Metrics
 from penstock.server.quotas.work import counted
 from penstock.server.services.assembly import Services
@@ -63,26 +64,22 @@ class Application:
         services: Services,
         identities: Identities,
     ) -> None:
-        self._writer, self._audit = writer, services.audit
-        self._metrics_of = metrics
+        self._writer, self._audit, self._metrics_of = writer, services.audit, metrics
         self._identities = identities
-        self._browsers = policy_of(config)
+        self._browsers = policy_of(config, lambda: identities.is_guarded)
         ids = ids_of(identity)
         mqs, nq = _mqs_of(config, ids), _nq_of(config)
         etzel = Etzel(ids, QueueSettings())
-        glovebox = Glovebox(config.glovebox, writer.waiting, lambda: secrets.randbelow(SESSION_ID_MAX + 1))
+        new_session = partial(secrets.randbelow, SESSION_ID_MAX + 1)
+        glovebox = Glovebox(config.glovebox, writer.waiting, new_session, identities.of_token)
         conversations: dict[bytes, Converse] = {
             b"/connect/": glovebox.connect,
-            b"/connect": lambda peer, _: etzel.converse(peer, lambda _: peer.access),
+            b"/connect": lambda peer, _: etzel.converse(
+                peer, identities.of_token if peer.access is NOBODY else lambda _: peer.access
+            ),
         }
         self._websockets = WebSockets(writer, config.ws, conversations)
-        staging = Staging(
-            services.staged_batches.commit,
-            services.requests.later,
-            writer.refusal,
-            bytes_max=config.staging.bytes_max,
-            lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
-        )
+        staging = _staging_of(config, services, writer)
         idempotency = Idempotency(config.publish.idempotency_seconds * SECOND_NS, config.publish.idempotency_keys_max)
         publishing = Publishing(ids, config.topics.new_queue, config.http.body_bytes_max, idempotency)
         consuming = Consuming(ids, self._settings_of, config.http.body_bytes_max, _soon)
@@ -106,6 +103,7 @@ class Application:
             **schedules.routes,
             **waiting.routes,
             **staging.routes,
+            **Tokens(writer.submit_as, identities, _new_secret).routes,
             **Claims(ids).routes,
             **Stats(services.stats, later).routes,
             **About(services.connections, partial(effective_settings, config)).routes,
@@ -142,11 +140,16 @@ class Application:
 
     @staticmethod
     def _is_guest(request: http.Request) -> bool:
-        return request.access is NOBODY and http.segments_of(request.target)[0] not in _OPEN
+        """Conversations may begin without a token, and then with a login."""
+        first = http.segments_of(request.target)[0]
+        is_login = first == b"connect" and b"authorization" not in request.headers
+        return request.access is NOBODY and first not in _OPEN and not is_login
 
     def route(self, request: http.Request) -> Route:
         segments = http.segments_of(request.target)
         self._identify(request)
+        if b"token=" in request.target and _has_token(request.target):
+            return lambda _: http.error_response(Fault.TOKEN_IN_URL)
         if self._is_guest(request):
             return self._refuse_login
         methods = self._routes.get(_route_of(segments))
@@ -159,9 +162,7 @@ class Application:
 
     def _refuse_login(self, request: http.Request) -> http.Response:
         self._audit.refuse(request, "login", "", Fault.UNAUTHORIZED)
-        challenge = self._identities.challenge(request.headers.get(b"authorization"))
-        challenge = b"WWW-Authenticate: " + challenge + b"\r\n"
-        return http.error_response(Fault.UNAUTHORIZED, headers=challenge)
+        return http.unauthorized(was_shown=bool(request.headers.get(b"authorization")))
 
     def _handle(
         self, handler: Callable[[http.Request, bytes], Result], segment: bytes, request: http.Request
@@ -212,12 +213,27 @@ class Application:
         return http.Response(200, asyncapi_document(), http.JSON)
 
 
+def _new_secret() -> tuple[str, str]:
+    secret = "pst_" + secrets.token_urlsafe(32)
+    return secret, digest_of(secret.encode())
+
+
 def _mqs_of(config: Config, ids: MessageIds) -> Mqs:
     return Mqs(
         ids,
         oversize=config.mqs.oversize,
         delete_status=config.mqs.delete_status,
         batch_bytes_max=config.http.body_bytes_max,
+    )
+
+
+def _staging_of(config: Config, services: Services, writer: ServicePort) -> Staging:
+    return Staging(
+        services.staged_batches.commit,
+        services.requests.later,
+        writer.refusal,
+        bytes_max=config.staging.bytes_max,
+        lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
     )
 
 
@@ -249,6 +265,11 @@ def _soon(callback: Callable[[], None]) -> None:
 
 def ids_of(identity: Identity) -> MessageIds:
     return identity.message_ids()
+
+
+def _has_token(target: bytes) -> bool:
+    names = [each.partition(b"=")[0] for each in target.partition(b"?")[2].split(b"&")]
+    return b"token" in names or b"access_token" in names
 
 
 def _route_of(segments: list[bytes]) -> tuple[bytes, int]:

@@ -22,6 +22,7 @@ from penstock.server.app import Application, ids_of
 from penstock.server.clock import Clock
 from penstock.server.config import Address, Config
 from penstock.server.descriptors import available, plan
+from penstock.server.exposure import check_exposure
 from penstock.server.identities import Identities
 from penstock.server.listening import listening_process
 from penstock.server.metrics import Metrics
@@ -31,7 +32,7 @@ from penstock.server.services.assembly import assemble
 from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
-from penstock.server.shells.http import HttpServer
+from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.lines import LineServer
 from penstock.server.shells.secure import listen as listen_securely
 from penstock.server.shells.turns import Turns
@@ -54,10 +55,13 @@ _AFTER_LOSS = (
 
 class Broker:
     """One broker from start to stop. One that is `embedded` leaves the signals and the garbage collector to the
-    program that it is part of."""
+    program that it is part of, which may do everything with the secret `owner`."""
 
-    def __init__(self, config: Config, *, embedded: bool = False) -> None:
+    def __init__(self, config: Config, *, embedded: bool = False, owner: str = "", insecure: bool = False) -> None:
+        """`insecure`: other machines may connect without a token."""
         self._embedded = embedded
+        self._insecure = insecure
+        self._owner = owner
         self.config, self._backlog = plan(config, available())
         self.directory = DataDirectory(config.data)
         self._clock = Clock()
@@ -75,6 +79,7 @@ class Broker:
         try:
             self._assemble(identity, recover(self.directory, self.config))
             if not self._embedded:
+                check_exposure(self.config, has_tokens=self.identities.is_guarded, insecure=self._insecure)
                 gc.freeze()  # What was recovered stays for long: the collector need not look at it.
             listeners = [
                 await self._listen(self.http, self.config.http.address),
@@ -111,16 +116,17 @@ class Broker:
         self.quotas = Quotas(config.quota, lambda name: self.loop.engine.queue(name) is not None)
         self.history_writes = HistoryWrites(self.loop, recovered.history)
         backups = partial(Backups, directory=self.directory, identity=identity, history=self.history_writes)
-        self.services = assemble(self.loop, config, partial(ids_of, identity), turns, backups)
+        self.identities = Identities(config.auth.tokens, self._clock, self._owner)
+        self.services = assemble(self.loop, config, partial(ids_of, identity), turns, backups, self.identities)
         self.loop.gate.auditor = self.services.audit
         self.snapshots = Snapshots(
             self.loop, config.log, self.history_writes, is_pinned=lambda: self.services.backups.pinned
         )
-        self.identities = Identities(config.auth.tokens)
         application = Application(config, identity, self.loop, self.metrics, self.services, self.identities)
         self.http = HttpServer(application, config.http, turns, unread, self.quotas)
         self.lines = self._line_server(identity, turns, unread)
         self.services.connections.servers += [self.http, self.lines]
+        self.identities.on_change += [self.http.expel, self.lines.expel]
         self.metrics.parts += [*self.services, self.history_writes, self.snapshots, self.http, self.lines]
         self.metrics.parts += [self.quotas, *([self._tls] if self._tls else [])]
 
@@ -254,11 +260,11 @@ class Broker:
             await asyncio.sleep(0.01)
 
 
-def serve(config: Config) -> int:
+def serve(config: Config, *, insecure: bool = False) -> int:
     sys.setswitchinterval(0.0005)  # The thread of the log needs the interpreter soon after each sync.
     gc.set_threshold(50_000, 20, 100)
 
     async def run() -> int:
-        return await Broker(config).run()
+        return await Broker(config, insecure=insecure).run()
 
     return uvloop.run(run())

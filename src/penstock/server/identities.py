@@ -2,51 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
 
+from penstock.limits import NEVER_NS
 from penstock.model.access import ADMIN, EVERYTHING, NOBODY, Access
+from penstock.model.tokens import Token, certificate_key
+from penstock.model.values import Nanos
+
+Ended = Callable[[Collection[Access]], None]
 
 
 class Identities:
-    """Keeps digests instead of tokens. One lookup finds the identity, however many there are."""
+    """Keeps digests instead of secrets. One lookup finds the identity, however many there are.
 
-    def __init__(self, tokens: Iterable[str]) -> None:
-        """`tokens`: those of the settings, which may do everything."""
-        self._by_digest = {
-            _digest(token.encode()): Access(f"auth.tokens[{index}]", (ADMIN,), kind="settings")
+    Each secret has an `Access` of its own. If a token is changed in any way, its accesses end and new ones begin:
+    `on_change` is called with those that have ended, so that connections forget them.
+    """
+
+    def __init__(self, tokens: Iterable[str], now: Callable[[], Nanos] = lambda: 0, owner: str = "") -> None:
+        """`tokens`: those of the settings, which may do everything. `owner`: a secret that may too, and is not asked
+        for as long as there are no tokens."""
+        self.on_change: list[Ended] = []
+        self._now = now
+        self._by_key = {
+            digest_of(token.encode()): Access(f"auth.tokens[{index}]", (ADMIN,), kind="settings")
             for index, token in enumerate(tokens)
         }
-        self._by_certificate: dict[str, Access] = {}
+        self.has_admins = bool(self._by_key)  # Those of the settings, so tokens need not have one.
+        if owner:
+            self._by_key[digest_of(owner.encode())] = Access("owner", (ADMIN,))
+        self._tokens: dict[str, Token] = {}  # Also those that have expired.
+        self._used: dict[str, Nanos] = {}
+
+    # ── Who it is ───────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def is_guarded(self) -> bool:
+        """Clients must show a token, because there is one, even if it has expired."""
+        return self.has_admins or bool(self._tokens)
 
     @property
     def anonymous(self) -> Access:
         """The access of a client that shows no token."""
-        return NOBODY if self._by_digest else EVERYTHING
+        return NOBODY if self.is_guarded else EVERYTHING
 
     def of_header(self, authorization: bytes | None) -> Access:
         """The access of a request with this `Authorization` field; `NOBODY` if it must be refused."""
-        if not self._by_digest:
+        if not self.is_guarded:
             return EVERYTHING
         scheme, _, token = (authorization or b"").strip().partition(b" ")
-        return self._of(token.strip()) if scheme.lower() == b"bearer" else NOBODY
-
-    def of_certificate(self, name: str) -> Access:
-        """The access of a client that shows no token, but a certificate with this name. Empty: it shows neither."""
-        return self._by_certificate.get(name, self.anonymous)
+        return self._of(digest_of(token.strip())) if scheme.lower() == b"bearer" else NOBODY
 
     def of_token(self, token: str) -> Access:
         """The access that a token grants, in whatever way the protocol carries it."""
-        return self._of(token.encode()) if self._by_digest else EVERYTHING
+        return self._of(digest_of(token.encode())) if self.is_guarded else EVERYTHING
 
-    def _of(self, token: bytes) -> Access:
-        return self._by_digest.get(_digest(token), NOBODY)
+    def of_certificate(self, name: str) -> Access:
+        """The access of a client that shows no token, but a certificate with this name. Empty: it shows neither."""
+        if not self.is_guarded:
+            return EVERYTHING
+        return self._of(certificate_key(name)) if name else NOBODY
 
-    @staticmethod
-    def challenge(authorization: bytes | None) -> bytes:
-        """The `WWW-Authenticate` field of the 401 response to a request without access."""
-        return b'Bearer realm="penstock"' + (b', error="invalid_token"' if authorization else b"")
+    def _of(self, key: str) -> Access:
+        access = self._by_key.get(key, NOBODY)
+        self._used[access.name] = self._now()
+        return access
+
+    def used(self, name: str) -> Nanos:
+        """When a client last identified itself with this token; 0 if it has not since the broker was started."""
+        return self._used.get(name, 0)
+
+    # ── What changes ────────────────────────────────────────────────────────────────────────────────────────
+
+    def load(self, tokens: Mapping[str, Token]) -> None:
+        """Have exactly these tokens."""
+        self.update({name: tokens.get(name) for name in (*self._tokens, *tokens)})
+
+    def update(self, changes: Mapping[str, Token | None]) -> None:
+        """Take note of tokens that were set, or revoked (None)."""
+        was_guarded = self.is_guarded
+        ended: list[Access] = []
+        for name, token in changes.items():
+            before = self._tokens.get(name)
+            if token == before:
+                continue
+            ended += self._end(before.keys if before else ())
+            if token is None:
+                del self._tokens[name]
+            else:
+                self._tokens[name] = token
+                self._by_key |= {key: token.access(name) for key in token.keys_at(self._now())}
+        if self.is_guarded != was_guarded:
+            ended.append(EVERYTHING)
+        self._tell(ended)
+
+    def expire(self) -> Nanos:
+        """Take note of secrets whose time is over. Returns when the next one ends."""
+        now = self._now()
+        over = [key for token in self._tokens.values() for key in token.keys if key not in token.keys_at(now)]
+        self._tell(self._end(over))
+        return min((token.next_end(now) for token in self._tokens.values()), default=NEVER_NS)
+
+    def _end(self, keys: Iterable[str]) -> list[Access]:
+        return [self._by_key.pop(key) for key in keys if key in self._by_key]
+
+    def _tell(self, ended: Collection[Access]) -> None:
+        for callback in self.on_change if ended else ():
+            callback(ended)
 
 
-def _digest(token: bytes) -> bytes:
-    return sha256(token).digest()
+def digest_of(secret: bytes) -> str:
+    return sha256(secret).hexdigest()

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import difflib
 import re
-import socket
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv6Address
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -56,20 +55,6 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Sequence[str], ov
     config = _build({**values, "sources": sources})
     _check(config)
     return config
-
-
-def check_exposure(config: Config, insecure: bool) -> None:
-    """Refuse to listen where other machines can reach the broker without a token, or read what is sent."""
-    for key, address in (("http.address", config.http.address), ("lines.address", config.lines.address)):
-        if insecure or (config.auth.tokens and config.tls.certificate) or _is_loopback(key, address):
-            continue
-        missing, danger = ("auth.tokens", "anyone could read and delete messages")
-        if config.auth.tokens:
-            missing, danger = ("tls.certificate", "others could read messages and tokens on their way")
-        raise ConfigError(
-            f"{key} = {address} can be reached from other machines, and {missing} is empty: {danger}. Set {missing},"
-            " listen on 127.0.0.1, or start with --insecure"
-        )
 
 
 class Setting(NamedTuple):
@@ -198,22 +183,6 @@ def _check_tls(tls: TlsConfig) -> None:
     ):
         if getattr(tls, key) and not getattr(tls, needed):
             raise ConfigError(f"tls.{key} has no effect without tls.{needed}: set both, or neither")
-
-
-def _is_loopback(key: str, address: Address) -> bool:
-    """Whether only this machine can reach it. A name must stand for loopback addresses only."""
-    try:
-        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise ConfigError(f"{key} = {address}: the host cannot be resolved: {error}") from None
-    return all(_is_loopback_ip(str(entry[4][0])) for entry in found)
-
-
-def _is_loopback_ip(text: str) -> bool:
-    ip: IPv4Address | IPv6Address = ip_address(text)
-    if isinstance(ip, IPv6Address) and ip.ipv4_mapped:
-        ip = ip.ipv4_mapped
-    return ip.is_loopback
 
 
 # ── Values ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -20,6 +20,7 @@ from penstock.dialects.native.search import Search
 from penstock.dialects.native.spark.claims import Claims
 from penstock.dialects.native.spark.staging import Staging
 from penstock.dialects.native.stats import Stats
+from penstock.dialects.native.tokens import Tokens
 from penstock.dialects.native.wait import Waiting
 from penstock.ids import MessageIds
 from penstock.model.settings import QueueSettings
@@ -34,7 +35,7 @@ ROOMS = (
         Waiting(ANY, IDS, ANY, ANY),
         EventLog(ANY, ANY, IDS),
     ),
-    *(Objects(IDS), Schedules(ANY, IDS, QueueSettings()), Claims(IDS)),
+    *(Objects(IDS), Schedules(ANY, IDS, QueueSettings()), Claims(IDS), Tokens(ANY, ANY, ANY)),
     *(Stats(ANY, ANY), About(ANY, ANY), Backup(ANY, ANY)),
     Staging(ANY, ANY, ANY, bytes_max=1, lifetime_ns=1),
 )

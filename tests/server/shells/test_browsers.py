@@ -10,7 +10,8 @@ from penstock.server.shells.browsers import BrowserPolicy, policy_of
 
 
 def a_policy(*settings: str) -> BrowserPolicy:
-    return policy_of(load(None, {}, settings, {}))
+    config = load(None, {}, settings, {})
+    return policy_of(config, lambda: bool(config.auth.tokens))
 
 
 def refusal(policy: BrowserPolicy, **fields: str) -> str | None:

@@ -18,7 +18,8 @@ from penstock.model.client import Client
 from penstock.model.commands import Command, DescribeQueue
 from penstock.server.config import HttpConfig
 from penstock.server.shells.exchanges import Route
-from penstock.server.shells.http import HttpConnection, HttpServer
+from penstock.server.shells.http import HttpConnection
+from penstock.server.shells.http_server import HttpServer
 from tests.support.effort import effort
 from tests.support.shells import Wire
 

@@ -13,7 +13,8 @@ from penstock.model.answers import Answer, Done
 from penstock.model.client import Client
 from penstock.model.commands import Command, DescribeQueue
 from penstock.server.config import HttpConfig
-from penstock.server.shells.http import HttpConnection, HttpServer
+from penstock.server.shells.http import HttpConnection
+from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.worker import Worker
 from tests.support.live_loop import until
 from tests.support.shells import Wire, Witness

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.limits import HANDSHAKE_BYTES_MAX
 from penstock.server.config import HttpConfig
 from penstock.server.shells.connection import SWEEPS_PER_SECOND, Connection
-from penstock.server.shells.http import HttpServer
+from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.secure import Handshake
 from penstock.server.shells.turns import Taker, Turns
 from tests.support.certificates import Pair

@@ -17,7 +17,7 @@ from penstock.model.client import Client
 from penstock.model.commands import Command
 from penstock.server.config import HttpConfig
 from penstock.server.shells.exchanges import Route
-from penstock.server.shells.http import HttpServer
+from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.streams import Flow
 
 PIECES = [b"one\n", b"", b"two\n", b"x" * 70_000]

@@ -6,7 +6,7 @@ import asyncio
 
 from penstock.dialects.wire.frames import PING
 from penstock.server.config import HttpConfig, WsConfig
-from penstock.server.shells.http import HttpServer
+from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.ws import WsConnection
 from penstock.storage.memory import MemoryLog
 from tests.support.live_loop import a_loop, until

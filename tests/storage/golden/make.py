@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.engine.engine import Engine
 from penstock.engine.history import MemoryHistory, Section
@@ -65,6 +66,8 @@ from penstock.model.kinds import Kind
 from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
 from penstock.model.schedules import Schedule
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
+from penstock.model.token_events import TokenRevoked, TokenSet
+from penstock.model.tokens import Token
 from penstock.model.values import Position, Stage
 from penstock.storage.directory import DIRECTORY_FORMAT, DataDirectory, Identity, write_durably
 from penstock.storage.log.decode import events_of
@@ -418,6 +421,22 @@ SCHEDULES_COMMITS: list[list[Event]] = [
     ],
 ]
 
+BOSS = Token(scopes=("admin:*",), digest="ab" * 32, created=at(1))
+TOKENS_COMMITS: list[list[Event]] = [
+    [QueueCreated(at(0), 1, "orders", QueueSettings()), TokenSet(at(1), "boss", BOSS)],
+    [
+        TokenSet(at(2), "händler", Token(scopes=("publish:orders*", "read:*"), certificate="CN=shop", created=at(2))),
+        TokenSet(
+            at(3), "gone", Token(scopes=("read:orders",), digest="ef" * 32, created=at(3), limits={"rate": 10.0})
+        ),
+    ],
+    [
+        TokenSet(at(4), "boss", replace(BOSS, digest="cd" * 32, old_digest=BOSS.digest, old_until=at(60_000))),
+        TokenRevoked(at(5), "gone"),
+    ],
+    [TokenSet(at(6), "boss", replace(BOSS, digest="cd" * 32, expires=at(3_600_000)))],
+]
+
 GOLDEN = {
     "format-1": COMMITS,
     "format-1-receivers": RECEIVERS_COMMITS,
@@ -429,6 +448,7 @@ GOLDEN = {
     "format-1-timed-out": TIMED_OUT_COMMITS,
     "format-1-answered": ANSWERED_COMMITS,
     "format-1-schedules": SCHEDULES_COMMITS,
+    "format-1-tokens": TOKENS_COMMITS,
 }
 """Each directory beside this file, and the events it was made of, commit by commit."""
 
@@ -541,6 +561,7 @@ def describe_state(engine: Engine) -> dict[str, Any]:
         **({"staging": msgspec.to_builtins(engine.staging.facts)} if engine.staging.committed else {}),
         **({"answered": describe_answered(engine)} if engine.answered.by_key else {}),
         **({"schedules": describe_schedules(engine)} if len(engine.schedules) else {}),
+        **({"tokens": msgspec.to_builtins(engine.tokens.by_name)} if len(engine.tokens) else {}),
         "queues": {
             queue.name: {
                 "number": queue.number,

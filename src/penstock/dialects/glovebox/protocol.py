@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from penstock.dialects.glovebox.codec import BINCODE, JSON, Code, Codec
+from penstock.dialects.glovebox.guest import Guest, Login
 from penstock.dialects.glovebox.replies import CODES, FramePeer
 from penstock.dialects.glovebox.session import Session
 from penstock.dialects.glovebox.sessions import Sessions, Settings
@@ -13,7 +15,7 @@ from penstock.dialects.wire.conversation import Conversation
 from penstock.dialects.wire.http import Call, Headers, Request, Response, Routes, json_response, queue_name
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import SESSION_ID_MAX
-from penstock.model.access import Access
+from penstock.model.access import EVERYTHING, NOBODY, Access
 from penstock.model.answers import Answer, QueueDescription, Refused
 from penstock.model.commands import DescribeQueue
 
@@ -21,15 +23,26 @@ from penstock.model.commands import DescribeQueue
 class Glovebox:
     """The dialect: conversations at `/connect/`, and one page of HTTP."""
 
-    def __init__(self, settings: Settings, waiting: Callable[[str], int], random: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        waiting: Callable[[str], int],
+        random: Callable[[], int],
+        login: Login = lambda _: EVERYTHING,
+    ) -> None:
         """`waiting`: how many clients wait for a message of a queue. `random`: a new number up to `SESSION_ID_MAX`
-        that cannot be guessed."""
+        that cannot be guessed. `login`: the access that a token grants."""
+        self._login = login
         self.routes: Routes = {(b"status", 2): {b"GET": self._status, b"HEAD": self._status}}
         self._waiting = waiting
         self._sessions = Sessions(settings, random)
 
     def connect(self, peer: FramePeer, headers: Headers) -> Conversation:
-        """Begin or continue the session that a new connection asks for in its headers."""
+        """Begin or continue the session that a new connection asks for in its headers, once its client is known."""
+        begin = partial(self._begin, peer, headers)
+        return Guest(peer, self._login, begin) if peer.access is NOBODY else begin()
+
+    def _begin(self, peer: FramePeer, headers: Headers) -> Conversation:
         codec = BINCODE if _is_true(headers, b"binary") else JSON
         session = self._session_of(headers.get(b"reconnect-as", b""), peer.access)
         if session is None:

@@ -23,6 +23,9 @@
 | /v1/schedules | GET | schedules |
 | /v1/schedules/<name> | GET PUT PATCH DELETE | schedules |
 | /v1/schedules/<name>/run | POST | schedules |
+| /v1/tokens | GET | tokens |
+| /v1/tokens/<name> | GET PUT PATCH DELETE | tokens |
+| /v1/tokens/<name>/rotate | POST | tokens |
 | /v1/redrive | GET POST | search |
 | /v1/redrive/<job> | GET DELETE | search |
 | /v1/events | GET | event_log |

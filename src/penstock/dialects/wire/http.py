@@ -193,6 +193,12 @@ def refusal(refused: Refused) -> Response:
     return _error(refused.reason, refused.sentence, retry_seconds=refused.retry_seconds)
 
 
+def unauthorized(*, was_shown: bool) -> Response:
+    """A request without a valid token. `was_shown`: it had one (RFC 6750, section 3)."""
+    error = b', error="invalid_token"' if was_shown else b""
+    return error_response(Fault.UNAUTHORIZED, headers=b'WWW-Authenticate: Bearer realm="penstock"' + error + b"\r\n")
+
+
 def check(refused: Refused | None) -> None:
     """Raises `RequestError` if this is a refusal."""
     if refused is not None:

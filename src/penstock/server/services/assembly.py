@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from penstock.ids import MessageIds
 from penstock.server.config import Config
+from penstock.server.identities import Identities
 from penstock.server.services.audit import Audit
 from penstock.server.services.backups import Backups
 from penstock.server.services.connections import Connections
@@ -27,6 +28,7 @@ from penstock.server.services.requests import Requests
 from penstock.server.services.search import Searches
 from penstock.server.services.staged_batches import StagedBatches
 from penstock.server.services.stats import StatsService
+from penstock.server.services.token_changes import TokenChanges
 from penstock.server.services.waits import Waits
 from penstock.server.shells.turns import Turns
 from penstock.server.writer.port import ServicePort
@@ -34,6 +36,7 @@ from penstock.server.writer.port import ServicePort
 
 class Services(NamedTuple):
     audit: Audit
+    token_changes: TokenChanges
     damaged_messages: DamagedMessages
     staged_batches: StagedBatches
     name_sweeps: NameSweeps
@@ -57,6 +60,7 @@ def assemble(
     ids: Callable[[], MessageIds],
     turns: Turns,
     backups: Callable[[ServicePort, LogReads], Backups],
+    identities: Identities,
 ) -> Services:
     reads = LogReads(writer)
     searches = Searches(writer, reads, turns)
@@ -65,6 +69,7 @@ def assemble(
     audit = Audit(writer, ids(), config.audit)
     return Services(
         audit=audit,
+        token_changes=TokenChanges(writer, identities),
         damaged_messages=DamagedMessages(writer),
         staged_batches=StagedBatches(writer, config.topics.new_queue),
         name_sweeps=NameSweeps(writer),

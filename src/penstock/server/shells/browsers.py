@@ -8,7 +8,7 @@ A browser sends requests to this machine for any page that asks it to. It says w
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -25,17 +25,24 @@ class BrowserPolicy:
     """Depends on the header fields alone, so it is asked once for fields that repeat."""
 
     def __init__(
-        self, hosts: Collection[str], origins: Collection[str], *, checks_host: bool, any_address: bool
+        self,
+        hosts: Collection[str],
+        origins: Collection[str],
+        *,
+        is_guarded: Callable[[], bool],
+        any_address: bool,
     ) -> None:
+        """`is_guarded`: clients must show a token, which a page that has no business here does not have."""
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origin.lower() for origin in origins)
-        self._checks_host = checks_host and "*" not in hosts
+        self._any_host = "*" in hosts
+        self._is_guarded = is_guarded
         self._any_address = any_address
 
     def refusal(self, headers: Headers) -> tuple[Fault, str] | None:
         """Why a request with these fields is refused; None if it is not."""
         host, origin = headers.get(b"host"), headers.get(b"origin")
-        if self._checks_host and host is not None and not self._is_known(host):
+        if host is not None and not (self._any_host or self._is_known(host) or self._is_guarded()):
             return Fault.FORBIDDEN_HOST, _shown(host)
         if "*" in self._origins or (origin is not None and _text(origin) in self._origins):
             return None
@@ -54,7 +61,7 @@ class BrowserPolicy:
         return address is not None and (self._any_address or _is_loopback(address))
 
 
-def policy_of(config: Config) -> BrowserPolicy:
+def policy_of(config: Config, is_guarded: Callable[[], bool]) -> BrowserPolicy:
     """A host name in http.address is a name of the broker. A broker that listens on all addresses accepts each of
     them as its name: no page can make its own name look like an address."""
     listens_on = config.http.address.host
@@ -62,7 +69,7 @@ def policy_of(config: Config) -> BrowserPolicy:
     return BrowserPolicy(
         (*config.http.hosts, listens_on),
         (*config.http.origins, *config.ws.origins),
-        checks_host=not config.auth.tokens,
+        is_guarded=is_guarded,
         any_address=address is not None and address.is_unspecified,
     )
 

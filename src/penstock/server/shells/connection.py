@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import ClassVar, Protocol, cast
 
 from penstock.dialects.native.about import ConnectionState
 from penstock.limits import BACKLOG_MAX, PART_BODY_BYTES, PART_BODY_BYTES_CROWDED, UNREAD_BYTES_DEFAULT
+from penstock.model.access import Access
 from penstock.model.answers import Refused
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.shells.metered import Metered
@@ -111,6 +112,11 @@ class Server:
         for connection in list(self.connections):
             connection.stop()
 
+    def expel(self, ended: Collection[Access]) -> None:
+        """End what clients with these identities have under way, and identify all others again."""
+        for connection in list(self.connections):
+            connection.expel(ended)
+
     def close(self) -> None:
         if self._sweeper:
             self._sweeper.cancel()
@@ -124,7 +130,7 @@ class Flushable(Protocol):
 
 
 class Connection(Metered):
-    """One client's connection."""
+    """One client's connection. It has more than 30 methods: those that all shells share, and those that each adds."""
 
     __slots__ = (
         "_parked",
@@ -336,6 +342,10 @@ class Connection(Metered):
 
     def stop(self) -> None:
         """The broker stops: accept nothing more, and disconnect when the current requests are answered."""
+        raise NotImplementedError
+
+    def expel(self, ended: Collection[Access]) -> None:
+        """End the connection, or what it waits for, if it is that of one of these identities."""
         raise NotImplementedError
 
     def disconnect(self) -> None:

@@ -27,7 +27,7 @@ from penstock.model.commands import Command
 from penstock.server.quotas.meter import Meter
 
 if TYPE_CHECKING:
-    from penstock.server.shells.http import HttpServer
+    from penstock.server.shells.http_server import HttpServer
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +105,13 @@ class Exchange(Request, gc=False, kw_only=False):
             pending.cancel()
         if type(self.response) is Stream:
             self.response.source.close()
+
+    def end_waiting(self, response: Response) -> None:
+        """Answer this, whatever it waits for; the connection ends with it."""
+        self.keep_alive = False
+        if self.pending:
+            self.pending.cancel()
+        self.respond(response)
 
     def give_up(self) -> None:
         """The client may be gone: answer with what there is."""

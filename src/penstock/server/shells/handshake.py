@@ -14,7 +14,7 @@ from penstock.dialects.wire.http import Headers, Request, Response, error_respon
 from penstock.errors import Fault
 from penstock.server.quotas.meter import Meter
 from penstock.server.shells.exchanges import Upgrade
-from penstock.server.shells.http import HttpServer
+from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.ws import WsConnection, WsLimits
 from penstock.server.writer.port import ClientPort
 

@@ -80,6 +80,11 @@ class KnownHeads:
             self._learn_head(data[:head_end], exchange)
         return True
 
+    def forget(self) -> None:
+        """What heads and fields were routed to may have changed: an identity has."""
+        self.fields.clear()
+        self.heads.clear()
+
     def learn_fields(self, data: bytes, exchange: Exchange) -> None:
         """Remember the header fields of a request that came whole in one read, if there is nothing special to it."""
         headers = exchange.headers

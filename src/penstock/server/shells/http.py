@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
-from email.utils import formatdate
+from collections.abc import Callable, Collection
 from functools import partial
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
 import httptools
 
@@ -25,6 +25,7 @@ from penstock.dialects.wire.http import (
     Stream,
     Work,
     error_response,
+    unauthorized,
 )
 from penstock.dialects.wire.http import refusal as refusal_response
 from penstock.errors import Fault
@@ -33,23 +34,22 @@ from penstock.limits import (
     PART_BYTES_CROWDED,
     PIPELINE_REQUESTS_MAX,
 )
+from penstock.model.access import Access
 from penstock.model.answers import Answer, Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command
-from penstock.server.measures import Samples, one
-from penstock.server.quotas.quotas import Quotas
 from penstock.server.quotas.work import paying
 from penstock.server.shells.client_certificate import certificate_name
-from penstock.server.shells.connection import Connection, Server
+from penstock.server.shells.connection import Connection
 from penstock.server.shells.exchanges import Exchange, Several, Upgrade
-from penstock.server.shells.handler import Handler, HttpLimits
 from penstock.server.shells.heads import Head, KnownHeads
 from penstock.server.shells.misdirected import PLAIN_PORT, is_tls
 from penstock.server.shells.requests import RequestReader, RequestRefusedError, is_light
 from penstock.server.shells.streams import Flow
-from penstock.server.shells.turns import Turns
-from penstock.server.shells.unread import Unread
 from penstock.server.shells.worker import Worker
+
+if TYPE_CHECKING:
+    from penstock.server.shells.http_server import HttpServer
 
 logger = logging.getLogger(__name__)
 
@@ -59,44 +59,6 @@ _UNAUTHORIZED = 401
 _INVALID_TOKEN = b'error="invalid_token"'  # In a challenge: a token was shown (RFC 6750, section 3.1).
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _UNREAD_BYTES_COUNTED = 64 << 10  # Less is not worth counting.
-
-
-class HttpServer(Server):
-    """All connections of one listening address, those that went on in WebSocket among them."""
-
-    limits: HttpLimits
-
-    def __init__(
-        self,
-        handler: Handler,
-        limits: HttpLimits,
-        turns: Turns | None = None,
-        unread: Unread | None = None,
-        quotas: Quotas | None = None,
-    ) -> None:
-        super().__init__(limits, turns, unread, quotas)
-        self.handler = handler
-        self.submit = handler.submit
-        self.known = KnownHeads(limits.header_bytes_max)
-        self.websockets = 0  # How many connections speak WebSocket.
-        self.responses_by_status = [0] * 600
-        self.date = b""
-
-    def state(self) -> Iterator[tuple[str, Samples]]:
-        responses = enumerate(self.responses_by_status)
-        yield "penstock_http_connections", one(len(self.connections))
-        yield "penstock_websocket_connections", one(self.websockets)
-        yield "penstock_http_buffered_bytes", one(self.buffered_bytes)
-        yield "penstock_http_responses_total", [((str(status),), count) for status, count in responses if count]
-        yield "penstock_unread_bytes", one(self.unread.bytes)
-        yield "penstock_unread_closed_total", one(self.unread.closed)
-
-    def connect(self) -> HttpConnection:
-        return HttpConnection(self)
-
-    def _sweep(self) -> None:
-        self.date = b"Date: " + formatdate(usegmt=True).encode() + b"\r\n"
-        super()._sweep()
 
 
 class HttpConnection(Connection):
@@ -490,6 +452,14 @@ class HttpConnection(Connection):
 
     def _end_incomplete(self, seconds: float) -> None:
         self._refuse(error_response(Fault.TIMEOUT, f"{seconds:g} s (http.slow_client_seconds)"))
+
+    def expel(self, ended: Collection[Access]) -> None:
+        """A stream is cut off, and requests that wait are answered with 401. Others are about to be answered."""
+        self.usual = None
+        if self._flow and self._exchanges[0].access in ended:
+            self.abort()
+        for exchange in [each for each in self._exchanges if each.access in ended and each.pending]:
+            exchange.end_waiting(unauthorized(was_shown=True))
 
     def stop(self) -> None:
         if self._exchanges:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import partial
 from math import inf
 from typing import Protocol, cast
@@ -354,6 +354,10 @@ class LineConnection(PeerConnection):
             self._refuse_login(finish)
         else:
             asyncio.get_running_loop().call_later(REFUSED_LOGIN_SECONDS, finish)
+
+    def expel(self, ended: Collection[Access]) -> None:
+        if self.access in ended:
+            self._finish(self._server.refusal("DENIED"))
 
     def stop(self) -> None:
         conversation = self._conversation

@@ -20,7 +20,7 @@ from penstock.server.shells.exchanges import Drain, Exchange
 from penstock.server.shells.heads import always
 
 if TYPE_CHECKING:
-    from penstock.server.shells.http import HttpServer
+    from penstock.server.shells.http_server import HttpServer
 
 logger = logging.getLogger(__name__)
 

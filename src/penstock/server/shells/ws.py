@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Protocol
 
@@ -44,11 +44,11 @@ from penstock.limits import (
     WS_TURN_MESSAGES_MAX,
     WS_UNSENT_BYTES_MAX,
 )
-from penstock.model.access import NOBODY
+from penstock.model.access import NOBODY, Access
 from penstock.model.answers import Answer, Refused
 from penstock.model.commands import Command, Fetch, FinishMany, Publish
 from penstock.model.values import Stage
-from penstock.server.shells.http import HttpServer
+from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.peer import PeerConnection
 from penstock.server.writer.port import ClientPort
 
@@ -148,6 +148,8 @@ class WsConnection(PeerConnection):
         self._flush_is_due = True  # In a moment, by us.
         conversation.opened()
         self.flush()
+        if self.access is NOBODY:
+            self.after(self._server.limits.slow_client_seconds, self._end_guest)
         if self._server.stopping:
             self.stop()
         elif rest:
@@ -389,6 +391,14 @@ class WsConnection(PeerConnection):
 
     def _refuse_connection(self, refused: Refused | None) -> None:
         self._close(POLICY, refused.sentence if refused else "")
+
+    def expel(self, ended: Collection[Access]) -> None:
+        if self.access in ended:
+            self.close("the token is not valid any more")
+
+    def _end_guest(self) -> None:
+        if self.access is NOBODY:
+            self.close("no token was shown in time")
 
     def disconnect(self) -> None:
         if self._close_began:

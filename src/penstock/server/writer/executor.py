@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from penstock.engine.engine import Engine
 from penstock.errors import HistoryError, Reason
@@ -22,7 +23,7 @@ from penstock.server.writer.waiters import Waiters
 
 logger = logging.getLogger(__name__)
 
-_ABOUT_QUEUES = kinds_where(lambda row: row.about == "queue")
+_OBSERVED = kinds_where(lambda row: row.about in ("queue", "token"))
 _READS = frozenset((Fetch, Pull, Receive, AwaitResult, ReadClaimed))  # Their answers hold what is in the log.
 
 
@@ -38,6 +39,7 @@ class Executor:
         self.damage = Damage(self, commit)
         self.events_by_kind = [0] * (max(Kind) + 1)
         self.on_queue: list[Callable[[int], None]] = []
+        self.on_token: list[Callable[[str], None]] = []
         self._commit = commit
         self._waiters = waiters
         self._clock = clock
@@ -81,13 +83,24 @@ class Executor:
                 tally.note(event)
             engine.evolve(event, append(event))
             counts[kind] += event.records
-            if kind in _ABOUT_QUEUES:
-                commit.held_for_sync.append((self._queue_is_durable, event.queue))  # type: ignore[attr-defined]
+            if kind in _OBSERVED:
+                self._observe(event)
         commit.collecting = True
         if commit.in_flight is None and not commit.flush_is_due:
             commit.flush_soon()
         if engine.next_deadline < self._deadline.at:
             self._deadline.set(engine.next_deadline)
+
+    def _observe(self, event: Any) -> None:
+        if event.kind.row.about == "queue":
+            self._commit.held_for_sync.append((self._queue_is_durable, event.queue))
+        else:
+            self._commit.held_for_sync.append((self._token_is_durable, event.token))
+
+    def _token_is_durable(self, name: str | Refused) -> None:
+        if not isinstance(name, Refused):
+            for callback in self.on_token:
+                callback(name)
 
     def _queue_is_durable(self, number: int | Refused) -> None:
         if not isinstance(number, Refused):

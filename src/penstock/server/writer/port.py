@@ -110,5 +110,9 @@ class ServicePort(ClientPort, Protocol):
         """Called with the number of a queue that was created, changed or removed, when that is durable."""
 
     @property
+    def on_token(self) -> list[Callable[[str], None]]:
+        """Called with the name of a token that was created, changed or revoked, when that is durable."""
+
+    @property
     def on_damage(self) -> list[Callable[[DamagedExtentError], None]]:
         """Called when part of the log cannot be read."""

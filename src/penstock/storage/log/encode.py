@@ -30,6 +30,7 @@ from penstock.model.events import (
     Unstaged,
 )
 from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
+from penstock.model.token_events import TOKEN_EVENTS
 from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import (
     COMPLETE,
@@ -222,6 +223,6 @@ _ENCODERS: dict[type[Event], _Encoder] = {
     ScheduleSet: _encode_schedule_set,
     ScheduleRan: _encode_schedule_ran,
     **dict.fromkeys((BatchCommitted, Admitted, Unstaged), _encode_as_json),
-    **dict.fromkeys((ScheduleSkipped, ScheduleRemoved), _encode_as_json),
+    **dict.fromkeys((ScheduleSkipped, ScheduleRemoved, *TOKEN_EVENTS), _encode_as_json),
 }
 _ENCODERS |= {event: _encoder_of(event) for event in EVENTS if event not in _ENCODERS}

@@ -1,0 +1,43 @@
+"""Keeps the identities of a broker up to date: tokens that are set and revoked, and secrets whose time is over."""
+
+from __future__ import annotations
+
+import asyncio
+
+from penstock.limits import SECOND_NS
+from penstock.server.identities import Identities
+from penstock.server.services.contract import Service
+from penstock.server.writer.port import ServicePort
+
+_LOOK_SECONDS_MAX = 3600.0  # The clock may be set meanwhile.
+
+
+class TokenChanges(Service):
+    """A change counts as soon as it is durable, after the client that asked for it was answered."""
+
+    def __init__(self, writer: ServicePort, identities: Identities) -> None:
+        super().__init__(writer)
+        self._identities = identities
+        self._changed: set[str] = set()
+        identities.load(writer.engine.tokens.by_name)
+        writer.on_token.append(self._changed.add)
+        writer.on_commit.append(self._after_commit)
+
+    def start(self) -> None:
+        """After a failure of the log, tokens that were not durable are gone."""
+        self._identities.load(self.writer.engine.tokens.by_name)
+        super().start()
+
+    async def run(self) -> None:
+        while True:
+            left = self._identities.expire() - self.writer.now()
+            await self.rest(min(max(left, 0) / SECOND_NS + 0.001, _LOOK_SECONDS_MAX))
+            await asyncio.sleep(0)
+
+    def _after_commit(self) -> None:
+        if self._changed:
+            tokens = self.writer.engine.tokens.by_name
+            changes = {name: tokens.get(name) for name in self._changed}
+            self._changed.clear()
+            self._identities.update(changes)
+            self.wake()
