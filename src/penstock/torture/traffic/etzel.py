@@ -9,7 +9,7 @@ from typing import Any
 from penstock.torture.process import Process
 from penstock.torture.traffic.stage import LEASE_SECONDS, Stage
 from penstock.torture.traffic.wire import Lines, Unavailable, UnexpectedAnswer
-from penstock.torture.traffic.work import Held, Worker, consume, produce
+from penstock.torture.traffic.work import Held, consume, produce
 
 SLEEP_SECONDS_MAX = 1.0
 
@@ -18,7 +18,6 @@ class Etzel:
     """Commands one after the other; answers come in their order, wake-ups in between."""
 
     dialect = "etzel"
-    can_give_back = False
 
     def __init__(self, lines: Lines) -> None:
         self._lines = lines
@@ -65,13 +64,6 @@ class Etzel:
             answer = await self._answer("okack")
             yield each, answer["uid"] == each.handle
 
-    async def give_back(self, held: Held) -> None:
-        raise NotImplementedError
-
-
-async def open_worker(process: Process) -> Worker:
-    return await Etzel.open(process)
-
 
 def clients(stage: Stage) -> list[Awaitable[None]]:
-    return [produce(stage, "etzel-p", open_worker), consume(stage, "etzel-c", open_worker)]
+    return [produce(stage, "etzel-p", Etzel.open), consume(stage, "etzel-c", Etzel.open)]

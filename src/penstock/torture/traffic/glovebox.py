@@ -9,7 +9,7 @@ from penstock.torture.history import Noticed, Sent, SessionCut, Stored
 from penstock.torture.process import Process
 from penstock.torture.traffic.stage import LEASE_SECONDS, Stage, body_of, names
 from penstock.torture.traffic.wire import Unavailable, UnexpectedAnswer, WebSocket
-from penstock.torture.traffic.work import Held, Worker, consume, produce
+from penstock.torture.traffic.work import Held, consume, produce
 
 BLOCK_SECONDS = 0.5
 PATH = "/connect/"
@@ -19,7 +19,6 @@ CUT_SHARE = 0.02  # Of the followed messages: the connection is cut after one.
 
 class Glovebox:
     dialect = "glovebox"
-    can_give_back = False
 
     def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
@@ -55,9 +54,6 @@ class Glovebox:
             if answer.get("code") != "NoObject":
                 _check(answer, "notice")
             yield held[answer["label"]], answer["type"] == "notice"
-
-    async def give_back(self, held: Held) -> None:
-        raise NotImplementedError
 
 
 def _check(answer: Any, *expected: str) -> Any:
@@ -122,13 +118,9 @@ class Follower:
         self._stage.history.record(event)
 
 
-async def open_worker(process: Process) -> Worker:
-    return await Glovebox.open(process)
-
-
 def clients(stage: Stage) -> list[Awaitable[None]]:
     return [
-        produce(stage, "glovebox-p", open_worker),
-        consume(stage, "glovebox-c", open_worker),
+        produce(stage, "glovebox-p", Glovebox.open),
+        consume(stage, "glovebox-c", Glovebox.open),
         Follower(stage, "glovebox-f").run(),
     ]

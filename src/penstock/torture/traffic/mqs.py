@@ -9,7 +9,7 @@ from penstock.torture.history import Sent, Stored
 from penstock.torture.process import Process
 from penstock.torture.traffic.stage import Stage, body_of
 from penstock.torture.traffic.wire import Http, Response, UnexpectedAnswer, expect
-from penstock.torture.traffic.work import Held, Worker, consume, produce
+from penstock.torture.traffic.work import Held, consume, produce
 
 UNIQUE = "unique"
 CONTENTS = 12
@@ -17,7 +17,6 @@ CONTENTS = 12
 
 class Mqs:
     dialect = "mqs"
-    can_give_back = False
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -51,9 +50,6 @@ class Mqs:
             if answer.status not in (204, 404):
                 raise UnexpectedAnswer(f"deleting from {queue}: {answer.status} {answer.body[:200]!r}")
             yield each, answer.status == 204
-
-    async def give_back(self, held: Held) -> None:
-        raise NotImplementedError
 
 
 def _held(headers: dict[str, str], body: bytes) -> Held:
@@ -93,14 +89,10 @@ async def publish_unique(stage: Stage, by: str) -> None:
     await stage.visit(by, Mqs.open, work)
 
 
-async def open_worker(process: Process) -> Worker:
-    return await Mqs.open(process)
-
-
 def clients(stage: Stage) -> list[Awaitable[None]]:
     return [
-        produce(stage, "mqs-p", open_worker),
-        consume(stage, "mqs-c", open_worker),
+        produce(stage, "mqs-p", Mqs.open),
+        consume(stage, "mqs-c", Mqs.open),
         publish_unique(stage, "mqs-unique"),
-        consume(stage, "mqs-unique-c", open_worker, [UNIQUE]),
+        consume(stage, "mqs-unique-c", Mqs.open, [UNIQUE]),
     ]

@@ -10,7 +10,7 @@ from penstock.torture.process import Process
 from penstock.torture.traffic import push
 from penstock.torture.traffic.stage import LEASE_SECONDS, SENT_TO, WORK, Stage, body_of, name_of, names
 from penstock.torture.traffic.wire import Http, Unavailable, UnexpectedAnswer
-from penstock.torture.traffic.work import Held, Worker, consume, produce
+from penstock.torture.traffic.work import Held, consume, produce
 
 THINGS = 20
 AGAIN_SHARE = 0.3  # Of the answered publishes: repeated although they were answered.
@@ -21,7 +21,6 @@ COPIES = {"": "things", COPY: "watch", push.COPY: push.CHANNEL}
 
 class Native:
     dialect = "native"
-    can_give_back = True
 
     def __init__(self, http: Http) -> None:
         self._http = http
@@ -134,20 +133,12 @@ def _copied(body: str) -> str:
     return body_of(COPY + name) if body == body_of(name) else COPY + body
 
 
-async def open_worker(process: Process) -> Worker:
-    return await Native.open(process)
-
-
-async def open_watcher(process: Process) -> Worker:
-    return await Watcher.open(process)
-
-
 def clients(stage: Stage) -> list[Awaitable[None]]:
     return [
-        produce(stage, "native-p", open_worker),
-        consume(stage, "native-c", open_worker),
+        produce(stage, "native-p", Native.open),
+        consume(stage, "native-c", Native.open),
         publish_once(stage, "native-once"),
         Things(stage, "native-thing").run(),
-        consume(stage, "native-thing-c", open_worker, ["things"]),
-        consume(stage, "native-watch-c", open_watcher, ["watch"]),
+        consume(stage, "native-thing-c", Native.open, ["things"]),
+        consume(stage, "native-watch-c", Watcher.open, ["watch"]),
     ]

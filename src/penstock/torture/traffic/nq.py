@@ -9,7 +9,7 @@ from penstock.torture.history import Pulled, Pulling, ResultRead, ResultSent, Re
 from penstock.torture.process import Process
 from penstock.torture.traffic.stage import BATCH_MAX, LEASE_SECONDS, Stage, body_of, name_of, names
 from penstock.torture.traffic.wire import Http, UnexpectedAnswer
-from penstock.torture.traffic.work import Held, Worker, consume, produce
+from penstock.torture.traffic.work import Held, consume, produce
 
 BLOCK_SECONDS = 0.5
 RETRIES = 1000  # More than any message needs.
@@ -20,7 +20,6 @@ LATER_SHARE = 0.1  # Of the deliveries: their result is not sent, so that they c
 
 class Nq:
     dialect = "nq"
-    can_give_back = False
 
     def __init__(self, http: Http) -> None:
         self.http = http
@@ -68,9 +67,6 @@ class Nq:
             raise UnexpectedAnswer(f"/pull with results: {answer}")
         for each in held:
             yield each, status == 200
-
-    async def give_back(self, held: Held) -> None:
-        raise NotImplementedError
 
 
 async def post_kept(stage: Stage, by: str) -> None:
@@ -144,14 +140,10 @@ def _sound_name(body: str) -> str:
     return name if body == body_of(name) else f"damaged: {body}"
 
 
-async def open_worker(process: Process) -> Worker:
-    return await Nq.open(process)
-
-
 def clients(stage: Stage) -> list[Awaitable[None]]:
     return [
-        produce(stage, "nq-p", open_worker),
-        consume(stage, "nq-c", open_worker),
+        produce(stage, "nq-p", Nq.open),
+        consume(stage, "nq-c", Nq.open),
         post_kept(stage, "nq-kept"),
         Receiver(stage, "once", owes=False).run(),
         Receiver(stage, "sure", owes=True).run(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from penstock.torture.history import Finished, Finishing, GivingBack, Sent, Stored, Taken
 from penstock.torture.process import Process
@@ -36,7 +36,6 @@ class Worker(Protocol):
     """A connection in one dialect."""
 
     dialect: str
-    can_give_back: bool
 
     def publish(self, queue: str, bodies: list[str]) -> AsyncIterator[tuple[str, str]]:
         """Each body once it is acknowledged, and its id or ""."""
@@ -47,9 +46,14 @@ class Worker(Protocol):
     def finish(self, queue: str, held: list[Held]) -> AsyncIterator[tuple[Held, bool]]:
         """Each message once its finish is answered, and whether it was granted."""
 
-    async def give_back(self, held: Held) -> None: ...
-
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class GivesBack(Protocol):
+    """A worker whose dialect can give a message back before its lease ends."""
+
+    async def give_back(self, held: Held) -> None: ...
 
 
 async def produce(stage: Stage, by: str, connect: Callable[[Process], Awaitable[Worker]]) -> None:
@@ -83,7 +87,7 @@ async def consume(
     await stage.visit(by, connect, work)
 
 
-async def take_and_finish(stage: Stage, by: str, client: Worker, queue: str, chance: random.Random) -> int:
+async def take_and_finish(stage: Stage, by: str, client: Worker, queue: str, chance: random.Random) -> None:
     asked_at = stage.now
     taken = await client.take(queue, chance.randint(1, TAKEN_MAX))
     stage.answered(client.dialect)
@@ -92,12 +96,17 @@ async def take_and_finish(stage: Stage, by: str, client: Worker, queue: str, cha
         sound = each.body == body_of(name)
         stage.history.record(Taken(stage.now, name, by, queue, asked_at, LEASE_SECONDS, id=each.id, sound=sound))
     done = [each for each in taken if chance.random() >= LEFT_SHARE or not stage.producing]
-    back = [each for each in done if client.can_give_back and chance.random() < BACK_SHARE and stage.producing]
-    await _finish(stage, by, client, queue, [each for each in done if each not in back])
+    if isinstance(client, GivesBack) and stage.producing:
+        back = [each for each in done if chance.random() < BACK_SHARE]
+        done = [each for each in done if each not in back]
+        await _give_back(stage, by, client, back)
+    await _finish(stage, by, client, queue, done)
+
+
+async def _give_back(stage: Stage, by: str, client: GivesBack, back: list[Held]) -> None:
     for each in back:
         stage.history.record(GivingBack(stage.now, name_of(each.body), by, each.id))
         await client.give_back(each)
-    return len(taken)
 
 
 async def _finish(stage: Stage, by: str, client: Worker, queue: str, done: list[Held]) -> None:
