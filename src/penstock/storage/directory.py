@@ -63,6 +63,10 @@ class Identity(msgspec.Struct, omit_defaults=True):
             raise ValueError(f"id_key is not {2 * ID_KEY_BYTES} hexadecimal digits")
 
 
+def new_identity() -> Identity:
+    return Identity(DIRECTORY_FORMAT, 0, secrets.token_hex(ID_KEY_BYTES))
+
+
 class DataDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -163,7 +167,7 @@ class DataDirectory:
     def _make_identity(self) -> Identity:
         if any(self.log.iterdir()):
             raise DataDirectoryError(f"{self.path} has a log, but penstock.json is missing; restore it from a backup")
-        identity = Identity(DIRECTORY_FORMAT, 0, secrets.token_hex(ID_KEY_BYTES))
+        identity = new_identity()
         write_durably(self.path / "penstock.json", msgspec.json.encode(identity) + b"\n")
         return identity
 

@@ -109,6 +109,26 @@ def _examine_with_progress(data: DataDirectory) -> Report:
 
 
 @app.command()
+def salvage(
+    directory: Directory,
+    out: Annotated[Path, typer.Argument(help="The directory to make: a new path, or an empty directory.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Make a directory that starts from a damaged one, and list what is lost by queue and sequence."""
+    from penstock.cli import output
+    from penstock.cli.log.losses import lines
+    from penstock.cli.log.salvage import salvage
+
+    with output.counting("reading") as progress:
+        losses = salvage(directory, out, progress.expect, progress.advance)
+    if as_json:
+        output.emit(losses)
+        return
+    for text in lines(losses):
+        print(text)
+
+
+@app.command()
 def rebuild_history(
     directory: Directory,
     progress: Annotated[bool, typer.Option(help="Show a progress bar, on a terminal.")] = True,

@@ -32,22 +32,26 @@ from penstock.storage.log.view import Cursor, View
 _UNFINISHED = "history.new"
 
 
+Forgotten = Callable[[Version], bool]
+
+
 def rebuild(data: DataDirectory, *, show: bool) -> list[str]:
     """Rebuild it while the directory is locked. Returns what to report."""
     data.read_identity()
     data.open()
     try:
-        return _rebuild(data, show=show)
+        return rebuild_history(data, show=show)
     finally:
         data.close()
 
 
-def _rebuild(data: DataDirectory, *, show: bool) -> list[str]:
+def rebuild_history(data: DataDirectory, *, show: bool, forgotten: Forgotten = lambda _: False) -> list[str]:
+    """`forgotten`: these versions count as never published."""
     view = LogFiles(data).view()
     old, trouble = _open_old(data)
     unfinished = data.path / _UNFINISHED
     shutil.rmtree(unfinished, ignore_errors=True)
-    kept = _keep(unfinished, old, view)
+    kept = _keep(unfinished, old, view, forgotten)
     history = ObjectHistory(unfinished)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not show) as bar:
@@ -76,12 +80,16 @@ def _open_old(data: DataDirectory) -> tuple[StoredVersions | None, str | None]:
         return None, str(error)
 
 
-def _keep(unfinished: Path, old: StoredVersions | None, view: View) -> int:
+def _keep(unfinished: Path, old: StoredVersions | None, view: View, forgotten: Forgotten) -> int:
     """Copy keys whose last change is no longer in the log from the old history. Returns how many."""
     unfinished.mkdir(mode=0o700)
     fresh = StoredVersions(unfinished, writable=True)
     if old:
-        fresh.load((name, version) for name, version in old.entries() if not holds(view.parts, version.position))
+        fresh.load(
+            (name, version)
+            for name, version in old.entries()
+            if not holds(view.parts, version.position) and not forgotten(version)
+        )
     kept = fresh.keys
     fresh.close()
     return kept
