@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import count, cycle
 from pathlib import Path
 from typing import Any
@@ -63,8 +63,8 @@ class Load:
             thread.join(SECONDS_MAX)
 
     def _produce(self, name: str) -> None:
-        with suppress(OSError, AssertionError):  # The broker is killed.
-            client = CLIENTS[name](self._broker)
+        # The broker is killed.
+        with suppress(OSError, AssertionError), closing(CLIENTS[name](self._broker)) as client:
             for batch in count():
                 bodies = [f"{self.number}-{name}-{batch}-{each}" + "x" * 200 for each in range(BATCH)]
                 with self.changed:
@@ -75,8 +75,8 @@ class Load:
                         self.changed.notify_all()
 
     def _consume(self) -> None:
-        with suppress(OSError, AssertionError):  # The broker is killed.
-            client = MqsClient(self._broker)
+        # The broker is killed.
+        with suppress(OSError, AssertionError), closing(MqsClient(self._broker)) as client:
             for queue in cycle(QUEUES):
                 taken = client.take(queue, BATCH // 2)
                 with self.changed:
