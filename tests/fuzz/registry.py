@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.fuzz.target import Target
-from tests.fuzz.targets import brokers, clients, documents, storage, wire
+from tests.fuzz.targets import brokers, clients, documents, storage, tls, wire
 
 TARGETS: dict[str, Target] = {
-    target.name: target for module in (wire, documents, storage, clients, brokers) for target in module.TARGETS
+    target.name: target for module in (wire, tls, documents, storage, clients, brokers) for target in module.TARGETS
 }

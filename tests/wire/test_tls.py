@@ -333,3 +333,39 @@ def test_a_certificate_that_no_token_names_gives_no_access(start_broker: StartBr
     assert broker.request("GET", "/v1/queues").status == 401
     with LineClient(broker.lines, tls=trust) as lines:
         assert lines.ask(cmd="FET", qname="x") == {"cmd": "nok", "err": "DENIED"}
+
+
+def test_a_client_with_a_certificate_has_the_access_of_its_token(start_broker: StartBroker, tmp_path: Path) -> None:
+    pair, authority = Pair(tmp_path, "broker"), Pair(tmp_path, "authority")
+    settings = (*pair.settings, f"tls.client_ca={authority.certificate}", "auth.tokens=secret")
+    broker = start_broker(*settings, trust=pair.trusting())
+    admin = {"Authorization": "Bearer secret"}
+
+    def showing(name: str) -> ssl.SSLContext:
+        own = Pair(tmp_path, name, issuer=authority, alternatives=())
+        context = pair.trusting()
+        context.load_cert_chain(own.certificate, own.key)
+        return context
+
+    def status(trust: ssl.SSLContext, method: str, target: str, body: bytes | None = None) -> list[int]:
+        """The same request twice on one connection: what is remembered of the first must not change the second."""
+        with Connection(broker.http, tls=trust) as connection:
+            return [connection.request(method, target, body=body).status for _ in range(2)]
+
+    document = json.dumps({"scopes": ["publish:orders"], "certificate": "reports"}).encode()
+    assert broker.request("PUT", "/v1/tokens/reports", admin, document).status == 201
+    assert broker.request("PUT", "/v1/queues/orders", admin, b"{}").status == 201
+    reports, other = showing("reports"), showing("other")
+    assert status(reports, "POST", "/messages/orders", b"x") == [201, 201]
+    assert status(reports, "GET", "/messages/orders") == [403, 403]
+    for stranger in (other, pair.trusting()):
+        with Connection(broker.http, tls=stranger) as connection:
+            assert connection.request("POST", "/messages/orders", body=b"x").status == 401
+    with LineClient(broker.lines, tls=reports) as lines:
+        assert lines.ask(cmd="PUB", qname="orders", msg="x")["cmd"] == "ok"
+        assert lines.ask(cmd="FET", qname="orders")["cmd"] == "nok"
+    with WsClient(broker.http, "/connect/", reports) as client:
+        assert client.hear()["type"] == "hello"
+    assert broker.request("DELETE", "/v1/tokens/reports", admin).status in (200, 204)
+    with Connection(broker.http, tls=reports) as connection:
+        assert connection.request("POST", "/messages/orders", body=b"x").status == 401

@@ -41,7 +41,7 @@ def from_der(data: bytes) -> Certificate:
     """Raises ValueError if these bytes are no certificate."""
     try:
         return _read(data)
-    except (IndexError, StopIteration) as error:
+    except IndexError as error:
         raise ValueError("not a certificate") from error
 
 
@@ -51,7 +51,7 @@ class _Value(NamedTuple):
 
 
 def _read(data: bytes) -> Certificate:
-    signed = next(_values(next(_values(data)).content))
+    signed = _first(_first(data).content)
     parts = [part for part in _values(signed.content) if part.tag != _VERSION]
     _serial, _algorithm, _issuer, validity, subject, *rest = parts
     begins, ends = (_time(value) for value in _values(validity.content))
@@ -76,6 +76,12 @@ def _values(data: bytes) -> Iterator[_Value]:
         at += size
 
 
+def _first(data: bytes) -> _Value:
+    for value in _values(data):
+        return value
+    raise ValueError("a value is missing")
+
+
 def _time(value: _Value) -> datetime:
     text = value.content.decode("ascii")
     if value.tag == _UTC_TIME:  # Two digits for the year, from 1950 to 2049.
@@ -85,17 +91,17 @@ def _time(value: _Value) -> datetime:
 
 def _common_name(subject: bytes) -> str:
     for part in _values(subject):
-        kind, text = _values(next(_values(part.content)).content)
+        kind, text = _values(_first(part.content).content)
         if kind.content == _COMMON_NAME:
             return text.content.decode("utf-8", "replace")
     return ""
 
 
 def _alternative_names(extensions: bytes) -> Iterator[str]:
-    for extension in _values(next(_values(extensions)).content):
+    for extension in _values(_first(extensions).content):
         kind, *_critical, value = _values(extension.content)
         if kind.content == _ALTERNATIVE_NAMES:
-            yield from filter(None, map(_name, _values(next(_values(value.content)).content)))
+            yield from filter(None, map(_name, _values(_first(value.content).content)))
 
 
 def _name(value: _Value) -> str:
