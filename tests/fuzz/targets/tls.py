@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from penstock.server.certificate import from_der, from_pem
 from penstock.server.config import HttpConfig
-from penstock.server.shells.http import HttpServer
+from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.secure import Handshake
 from penstock.server.shells.turns import Taker, Turns
 from tests.fuzz.target import Target
