@@ -63,8 +63,12 @@ class BrokerSource:
             response = self._ask(target)
             if response.status != 200:
                 raise _refusal(self._url, path, response)
+            left = int(response.getheader("Content-Length") or 0)
             while data := response.read(_READ_BYTES):
+                left -= len(data)
                 yield data
+            if left > 0:  # The library does not notice it.
+                raise http.client.IncompleteRead(b"", left)
         except (OSError, http.client.HTTPException) as error:
             self._close()
             raise _BrokenOffError(self._url, error) from error
