@@ -336,6 +336,17 @@ def test_a_console_that_only_reads_has_no_actions(browser: Browser, start_broker
         expect(page.get_by_role("checkbox")).to_have_count(0)
 
 
+def test_a_link_on_another_site_opens_the_page_it_names(browser: Browser, shop: Broker) -> None:
+    with opened(browser) as page:
+        page.route(
+            "http://elsewhere.example/",
+            lambda route: route.fulfill(body=f"<a href='{shop.url}/#/topics'>go</a>", content_type="text/html"),
+        )
+        page.goto("http://elsewhere.example/")
+        page.get_by_role("link").click()
+        expect(page.locator("h1")).to_have_text("Topics")
+
+
 def test_the_first_paint_comes_soon(browser: Browser, shop: Broker) -> None:
     with opened(browser) as page:
         page.goto(shop.url)

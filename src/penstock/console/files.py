@@ -52,11 +52,18 @@ class Console:
     def __init__(self, facts: dict[str, object]) -> None:
         """`facts`: what the page knows of the broker before it asks for anything."""
         self._page = _file("index.html", msgspec.json.encode(facts).replace(b'"', b"&quot;"))
+        self._door = _file("door.html")
         self.routes: http.Routes = {
             (b"", 1): {b"GET": self._get_page, b"HEAD": self._get_page},
             (b"console", 2): {b"GET": self._get_file, b"HEAD": self._get_file},
             (b"console", 3): {b"GET": self._get_file, b"HEAD": self._get_file},
         }
+
+    def door(self, headers: http.Headers) -> http.Response | None:
+        """For a browser that follows a link on another site: a page that leads to the console. None: it does not."""
+        if headers.get(b"sec-fetch-mode") != b"navigate" or headers.get(b"sec-fetch-dest") != b"document":
+            return None
+        return http.Response(403, self._door.body, self._door.headers)
 
     def _get_page(self, request: http.Request, _: bytes) -> http.Response:
         return _answer(request, self._page)
@@ -82,7 +89,7 @@ def _names() -> frozenset[str]:
     root = resources.files("penstock.console").joinpath("static")
     folders = {"": root, "lib/": root.joinpath("lib"), "pages/": root.joinpath("pages")}
     found = [prefix + file.name for prefix, folder in folders.items() for file in folder.iterdir() if file.is_file()]
-    return frozenset(found) - {"index.html"}
+    return frozenset(found) - {"index.html", "door.html"}
 
 
 @cache

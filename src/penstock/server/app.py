@@ -67,6 +67,7 @@ class Application:
         self._writer, self._audit, self._metrics_of = writer, services.audit, metrics
         self._identities = identities
         self._browsers = policy_of(config, lambda: identities.is_guarded)
+        self._console = _console(config) if config.console.enabled else None
         ids = ids_of(identity)
         mqs, nq = _mqs_of(config, ids), _nq_of(config)
         etzel = Etzel(ids, QueueSettings())
@@ -107,7 +108,7 @@ class Application:
             **Claims(ids).routes,
             **Stats(services.stats, later).routes,
             **About(services.connections, partial(effective_settings, config)).routes,
-            **(_console(config).routes if config.console.enabled else {}),
+            **(self._console.routes if self._console else {}),
             **Channels(counted(writer.submit_as), push.check, push.describe).routes,
             **_joined(publishing.routes, consuming.routes, Purges(services.purges, later, writer.refusal).routes),
             **self._pages(),
@@ -125,7 +126,10 @@ class Application:
 
     def refusal(self, headers: http.Headers) -> http.Response | None:
         refused = self._browsers.refusal(headers)
-        return http.error_response(*refused) if refused else None
+        if refused is None:
+            return None
+        door = self._console.door(headers) if self._console and refused[0] is Fault.FORBIDDEN_ORIGIN else None
+        return door or http.error_response(*refused)
 
     def guest_refusal(self, request: http.Request) -> http.Response | None:
         self._identify(request)

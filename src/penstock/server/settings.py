@@ -318,7 +318,7 @@ def effective_settings(config: Config) -> list[dict[str, Any]]:
             "key": setting.key,
             "value": "(hidden)" if setting.secret and value else _written(value),
             "default": _written(setting.default),
-            "source": config.sources.get(setting.key, "default" if value == setting.default else "program"),
+            "source": config.sources.get(setting.key, "default" if value == setting.default else "broker"),
             "description": setting.description,
         }
         for setting in SETTINGS.values()
