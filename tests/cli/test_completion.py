@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_line import environment, penstock
+from tests.support.command_line import Terminal, environment, penstock
+
+PATH = f"{Path(sys.executable).parent}:{environment()['PATH']}"
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -30,8 +32,30 @@ def test_bash_completes_verbs_and_options(words: str, completed: list[str]) -> N
         f"COMP_WORDS=(penstock {words}); COMP_CWORD={count}; _penstock_completion penstock; "
         'printf "%s\\n" "${COMPREPLY[@]}"'
     )
-    path = f"{Path(sys.executable).parent}:{environment()['PATH']}"
-    done = subprocess.run(
-        ["bash", "-c", line], capture_output=True, text=True, env=environment(PATH=path), check=True
-    )
-    assert [word for word in done.stdout.split() if word in completed] == completed
+    assert [word for word in said_by("bash", line).split() if word in completed] == completed
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize(
+    ("words", "completed"), [("conf", "config"), ("log ver", "verify"), ("log verify --he", "--help")]
+)
+def test_fish_completes_verbs_and_options(words: str, completed: str) -> None:
+    said = said_by("fish", f'penstock completion fish | source; complete -C "penstock {words}"')
+    assert said.split("\t")[0] == completed
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+@pytest.mark.parametrize(("words", "completed"), [("conf", "config"), ("log ver", "log verify")])
+def test_zsh_completes_what_is_typed_at_its_prompt(words: str, completed: str) -> None:
+    terminal = Terminal("-f", "-i", command=["zsh"], PATH=PATH, TERM="dumb")
+    terminal.press('autoload -Uz compinit; compinit -u -D; eval "$(penstock completion zsh)"; echo re""ady\n')
+    terminal.wait_for("ready")
+    terminal.press(f"penstock {words}\t")
+    terminal.wait_for(f"penstock {completed} ")
+    terminal.press("\x15exit\n")
+    assert terminal.end() == 0
+
+
+def said_by(shell: str, line: str) -> str:
+    done = subprocess.run([shell, "-c", line], capture_output=True, text=True, env=environment(PATH=PATH), check=True)
+    return done.stdout

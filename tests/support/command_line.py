@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.cli.verbs import VERBS, load
@@ -41,17 +41,17 @@ def penstock(*arguments: str, given: str | bytes | None = None, **variables: str
 
 
 class Terminal:
-    """A verb at a terminal of its own: what it shows, and keys to press."""
+    """A verb, or another program, at a terminal of its own: what it shows, and keys to press."""
 
-    def __init__(self, *arguments: str, **variables: str) -> None:
+    def __init__(self, *arguments: str, command: Sequence[str] = COMMAND, **variables: str) -> None:
         self._screen, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 200, 0, 0))
         self.process = subprocess.Popen(
-            [*COMMAND, *arguments],
+            [*command, *arguments],
             stdin=terminal,
             stdout=terminal,
             stderr=terminal,
-            env=environment(TERM="xterm-256color", **variables),
+            env=environment(**{"TERM": "xterm-256color"} | variables),
             start_new_session=True,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )
