@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from penstock.errors import Reason
 from penstock.limits import SECOND_NS
-from penstock.model.answers import Done, Refused
+from penstock.model.answers import Done, LeasedUntil, Refused
 from penstock.model.commands import (
     DeleteQueue,
+    Extend,
+    NewMessage,
     Release,
     Settle,
     UpdateQueue,
@@ -154,6 +158,32 @@ def test_a_message_given_back_during_its_last_lease_is_ready_in_the_dead_letters
     rig.wait(5)
     assert rig.bodies("dead") == [b"later"]
     assert state_of(rig.replayed()) == state_of(rig.engine)
+
+
+@pytest.mark.parametrize("command", [Release, Settle])
+def test_a_consumer_without_a_name_gives_its_last_delivery_back_by_naming_it(
+    rig: Rig, command: type[Release | Settle]
+) -> None:
+    rig.with_dead_letters()
+    options: dict[str, Any] = {} if command is Release else {"outcome": "retry"}
+    rig.publish("work", b"one")
+    [delivery] = rig.fetch("work")
+    place = (delivery.queue, delivery.sequence)
+    assert rig.do(command(*place, **options)) == Refused(Reason.LEASE_GONE)
+    assert rig.do(command(*place, delivery=7, consumer="me", **options)) == Refused(Reason.LEASE_GONE)
+    assert isinstance(rig.do(Extend(*place, 5 * SECOND_NS, delivery=1)), LeasedUntil)
+    assert rig.do(command(*place, delivery=1, **options)) == DONE
+    assert rig.do(command(*place, delivery=1, **options)) == Refused(Reason.LEASE_GONE)
+    assert rig.bodies("dead") == [b"one"]
+    assert state_of(rig.replayed()) == state_of(rig.engine)
+
+
+def test_a_message_that_nobody_has_had_is_not_given_back_whatever_delivery_is_named(rig: Rig) -> None:
+    rig.with_dead_letters()
+    [receipt] = rig.publish("work", NewMessage(b"later", delay_ns=5 * SECOND_NS))
+    place = (receipt.queue, receipt.sequence)
+    assert rig.do(Settle(*place, "retry", delivery=1)) == Refused(Reason.LEASE_GONE)
+    assert rig.do(Extend(*place, SECOND_NS, delivery=1)) == Refused(Reason.LEASE_GONE)
 
 
 def test_the_id_of_a_moved_message_finds_it_in_either_queue(rig: Rig) -> None:

@@ -15,6 +15,7 @@ from penstock.model.answers import Done, Refused
 from penstock.model.commands import Extend, Finish, FinishMany, Release, Settle
 from penstock.model.events import Succeeded, SucceededRun
 from penstock.model.lifecycle import DAMAGED, DELAYED, KEPT, LEASED
+from penstock.model.values import Place
 
 _DONE = Done()
 
@@ -71,7 +72,7 @@ def release(draft: Draft, command: Release) -> Done | Refused:
     if found is None or found[2].state == KEPT:
         return Refused(Reason.NO_MESSAGE)
     queue, sequence, row = found
-    if not is_held(row) or not may_settle(draft.state, row, command):
+    if not is_held_by(draft.state, row, command):
         return Refused(Reason.LEASE_GONE)
     give_back(draft, queue, sequence, row, command.delay_ns)
     return _DONE
@@ -87,11 +88,18 @@ def is_held(row: Row) -> bool:
     return row.state == LEASED or (row.state == DELAYED and row.consumer != 0)
 
 
+def is_held_by(state: EngineState, row: Row, command: Release | Settle | Extend) -> bool:
+    """Whether the command comes from the consumer that holds the message. A dead letter does not tell a consumer
+    without a name from none: there, the command has to name its delivery."""
+    held = is_held(row) or (row.state == DELAYED and command.delivery is not None)
+    return held and may_settle(state, row, command)
+
+
 def may_settle(state: EngineState, row: Row, command: Finish | Release | Settle | Extend) -> bool:
     """Whether the command may end the message. If it names a consumer or delivery, that must be the one that holds
     it."""
     consumer, delivery = command.consumer, command.delivery
-    if delivery is not None and not _is_running(state, row, command.queue, delivery):
+    if delivery is not None and not _is_running(state, row, (command.queue, command.sequence), delivery):
         return False
     if consumer is None:
         return True
@@ -99,11 +107,11 @@ def may_settle(state: EngineState, row: Row, command: Finish | Release | Settle 
     return has and state.names.texts[row.consumer] == consumer
 
 
-def _is_running(state: EngineState, row: Row, queue: int, delivery: int) -> bool:
+def _is_running(state: EngineState, row: Row, place: Place, delivery: int) -> bool:
     """Whether the lease of this delivery holds the message. A dead letter counts its receives from 0 again, and is
     held by the delivery that used up those of its origin."""
     if row.state == LEASED or row.state == DAMAGED:
         return row.receives == delivery
-    origin = state.queues.get(queue)
+    origin = state.queues.get(place[0]) if place in state.moved else None
     policy = origin.settings.redrive_policy if origin else None
     return row.state == DELAYED and row.receives == 0 and policy is not None and delivery >= policy.max_receives

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from penstock.engine.decide.draft import Draft
 from penstock.engine.decide.facts import Facts
-from penstock.engine.decide.finish import finish_run, is_done_with, is_held, may_settle
+from penstock.engine.decide.finish import finish_run, is_done_with, is_held_by, may_settle
 from penstock.engine.decide.retry import give_back
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
@@ -87,7 +87,8 @@ class _Settling:
         """Settle for the worker that holds the message, or for anyone if the command names no lease."""
         draft, outcome = self._draft, command.outcome
         retry = outcome == "retry"
-        if not may_settle(draft.state, row, command) or (retry and not is_held(row)):
+        allows = is_held_by if retry else may_settle
+        if not allows(draft.state, row, command):
             return Refused(Reason.LEASE_GONE)
         place = (queue.number, sequence)
         facts = (draft.now, *place, row.created, row.receives)
@@ -142,7 +143,7 @@ def extend(draft: Draft, command: Extend) -> LeasedUntil | Refused:
     slot = queue.groups.slot(consumer, sequence) if consumer else None
     if slot and _is_with(queue, slot, command):
         facts = (draft.now, queue.number, sequence, row.created, slot.size, consumer)
-    elif is_held(row) and may_settle(draft.state, row, command):
+    elif is_held_by(draft.state, row, command):
         facts = (draft.now, queue.number, sequence, row.created, row.receives, queue.worker(sequence, row))
     else:
         return Refused(Reason.LEASE_GONE)
