@@ -35,6 +35,7 @@ from penstock.model.lifecycle import ALLOWED, DELAYED, LEASED, READY
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos, Place, Position
 
+_UNFIT = (AssertionError, LookupError)  # What `evolve` raises if something that an event presupposes is missing.
 _NAME_FIELDS = ("content_type", "sender", "object", "topics", "consumer")
 
 
@@ -53,12 +54,14 @@ class Mender:
         self._names_lost = 0
         self._unfit: defaultdict[str, int] = defaultdict(int)  # Events that could not be applied, by kind.
         self._events_lost = 0
+        self._is_mending = False  # As long as nothing is missing, events are applied as they are.
 
     # ── Gaps ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def lose(self, events: int) -> None:
         """So many events are missing here."""
         self._events_lost += events
+        self._is_mending = True
         for number, queue in self.engine.queues.items():
             self._pending[number] = self._pending.get(number, 0) + events
             self._before[number] = queue.last_sequence
@@ -83,14 +86,17 @@ class Mender:
     # ── Events ──────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply(self, event: Event, position: Position) -> None:
-        if not self._events_lost:
-            self.engine.evolve(event, position)
-            return
+        if not self._is_mending:
+            try:
+                self.engine.evolve(event, position)
+                return
+            except _UNFIT:
+                self._is_mending = True
         event = self._renamed(event)
         try:
             if self._prepare(event):
                 self.engine.evolve(event, position)
-        except (AssertionError, LookupError):  # What it presupposes is lost.
+        except _UNFIT:
             self._unfit[event.kind.name.lower().replace("_", " ")] += 1
 
     def _prepare(self, event: Event) -> bool:
