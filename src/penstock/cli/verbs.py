@@ -41,6 +41,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "queues": Verb("queues", "Make, change, empty and remove queues."),
         "channels": Verb("channels", "Make, change, empty and remove channels."),
         "schedules": Verb("schedules", "Publish messages by the calendar or at an interval."),
+        "token": Verb("tokens", "Create, change, rotate and revoke tokens."),
         "audit": Verb("audit", "Show who has changed what, and what was refused."),
     },
     "Spark and tables": {

@@ -12,6 +12,7 @@ from penstock.client.core import Core
 from penstock.client.results import Confirmed, MessageFacts, Outcome, SentFacts
 from penstock.client.runner import Blocking, Runner, blocking, iterating
 from penstock.client.schedules import AsyncSchedules
+from penstock.client.tokens import AsyncTokens
 from penstock.client.trust import FilePath
 
 
@@ -88,6 +89,17 @@ class Schedules(Blocking[AsyncSchedules]):
     list = blocking(AsyncSchedules.list)
 
 
+class Tokens(Blocking[AsyncTokens]):
+    """`client.tokens`."""
+
+    create = blocking(AsyncTokens.create)
+    change = blocking(AsyncTokens.change)
+    rotate = blocking(AsyncTokens.rotate)
+    get = blocking(AsyncTokens.get)
+    revoke = blocking(AsyncTokens.revoke)
+    list = blocking(AsyncTokens.list)
+
+
 class Client(Blocking[Core[Sent, Message]]):
     """A client of one broker. It may be used by many threads at once.
 
@@ -133,6 +145,7 @@ class Client(Blocking[Core[Sent, Message]]):
         self.queues = Queues(core.queues, runner)
         self.channels = Channels(core.channels, runner)
         self.schedules = Schedules(core.schedules, runner)
+        self.tokens = Tokens(core.tokens, runner)
 
     publish = blocking(_Core.publish)
     publish_many = blocking(_Core.publish_many)

@@ -33,6 +33,7 @@ from penstock.client.schedules import AsyncSchedules
 from penstock.client.search import found_pages
 from penstock.client.session import Session
 from penstock.client.settling import Settling
+from penstock.client.tokens import AsyncTokens
 from penstock.client.transport import Request
 from penstock.client.trust import FilePath, Trust
 from penstock.client.waiting import Waits
@@ -75,6 +76,7 @@ class Core(Generic[S, M]):
         self.queues = AsyncQueues(self._session)
         self.channels = AsyncChannels(self._session)
         self.schedules = AsyncSchedules(self._session)
+        self.tokens = AsyncTokens(self._session)
 
     @property
     def url(self) -> str:

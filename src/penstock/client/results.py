@@ -256,6 +256,20 @@ class Schedule(Struct, frozen=True, kw_only=True):
     last_error: str = ""
 
 
+class Token(Struct, frozen=True, kw_only=True):
+    """A token, and what it is for (`docs/access.md`). `token`: its secret, if it is new."""
+
+    name: str
+    scopes: tuple[str, ...]
+    created: datetime
+    expires: datetime | None = None
+    last_used: datetime | None = None
+    old_secret_until: datetime | None = None
+    certificate: str | None = None
+    limits: dict[str, float] = {}
+    token: str = ""
+
+
 class ScheduleChanges(TypedDict, total=False):
     """What can be changed of a schedule. None takes a field away."""
 
