@@ -19,7 +19,7 @@ from tests.support.documentation import ROOT
 SOURCE = ROOT / "src/penstock"
 FILES = sorted(SOURCE.rglob("*.py"))
 DOCS = ROOT / "docs"
-GUIDES = [ROOT / "CONTRIBUTING.md", ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+GUIDES = [ROOT / "CONTRIBUTING.md", ROOT / "README.md", ROOT / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
