@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.broker import Broker, StartBroker, refused_start
 from tests.support.certificates import Pair
+from tests.support.command_line import penstock
 from tests.support.http_client import Connection, encode_request
 from tests.support.line_client import LineClient
 from tests.support.ws_client import WsClient
@@ -352,8 +353,9 @@ def test_a_client_with_a_certificate_has_the_access_of_its_token(start_broker: S
         with Connection(broker.http, tls=trust) as connection:
             return [connection.request(method, target, body=body).status for _ in range(2)]
 
-    document = json.dumps({"scopes": ["publish:orders"], "certificate": "reports"}).encode()
-    assert broker.request("PUT", "/v1/tokens/reports", admin, document).status == 201
+    create = ("token", "create", "reports", "--scope", "publish:orders", "--subject", "reports")
+    made = penstock(*create, "--url", broker.url, "--token", "secret", "--ca", str(pair.certificate))
+    assert made.returncode == 0, made
     assert broker.request("PUT", "/v1/queues/orders", admin, b"{}").status == 201
     reports, other = showing("reports"), showing("other")
     assert status(reports, "POST", "/messages/orders", b"x") == [201, 201]
