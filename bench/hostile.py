@@ -173,7 +173,7 @@ def measure(broker: Broker, name: str, bar: Bar, alone: float, seconds: float) -
     with under(name, ports, bar.connections):
         latency = on_load_core(honest, ports.http, seconds)
     grown = resident_bytes(broker.pid, "VmHWM") - before
-    return Found(latency, latency.per_second / alone, grown)
+    return Found(latency, latency.per_second / max(alone, 1.0), grown)
 
 
 def options(*, quotas: bool) -> tuple[str, ...]:

@@ -314,16 +314,19 @@ def test_a_request_after_the_one_that_ends_the_connection_is_not_carried_out() -
 
 
 def test_requests_that_wait_are_answered_before_the_garbage_behind_them_is_refused() -> None:
-    server = a_server(Witness())
-    connection, wire = a_connection(server)
-    later = b"GET /later HTTP/1.1\r\nHost: here\r\n\r\n"
-    connection.data_received(later * 40 + b"\0")
-    while b"HTTP/1.1 400" not in wire.written:
-        before = wire.written
-        server.handler.release()  # type: ignore[attr-defined]
-        assert wire.written != before
-    assert wire.written.count(b"HTTP/1.1 200") == 40
-    assert wire.closed
+    async def story() -> None:
+        server = a_server(Witness())
+        connection, wire = a_connection(server)
+        later = b"GET /later HTTP/1.1\r\nHost: here\r\n\r\n"
+        connection.data_received(later * 40 + b"\0")
+        while b"HTTP/1.1 400" not in wire.written:
+            before = wire.written
+            server.handler.release()  # type: ignore[attr-defined]
+            assert wire.written != before
+        assert wire.written.count(b"HTTP/1.1 200") == 40
+        assert wire.closed
+
+    asyncio.run(story())
 
 
 def test_fields_that_are_refused_are_refused_again_whatever_came_before_them() -> None:

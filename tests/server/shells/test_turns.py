@@ -87,3 +87,23 @@ def test_a_defect_in_one_turn_is_logged_and_the_others_go_on(caplog: pytest.LogC
 
     assert asyncio.run(story()) == ["a", "a"]
     assert [record.message for record in caplog.records] == ["turn_failed"]
+
+
+@pytest.mark.parametrize("light", [0, 1])
+def test_only_a_few_of_many_that_come_together_begin_at_once(light: int) -> None:
+    async def story() -> tuple[list[bool], int]:
+        clock = Clock()
+        turns, done = Turns(clock=clock), list[str]()
+        turns.light += light
+        began = []
+        for _ in range(1000):
+            began.append(turns.begin(Digger("a", 1, done)))
+            clock.now += 1 / 2048  # What the first part has taken.
+        await until(lambda: len(done) == 1000)
+        again = turns.begin(Digger("a", 1, done))
+        return [*began, again], len(done)
+
+    began, done = asyncio.run(story())
+    assert began.count(True) == (3 if light else 21) + 1
+    assert began[-1], "the next turn of the event loop is another one"
+    assert done == 1001, "those that had to wait had their turn"

@@ -155,7 +155,8 @@ class HttpConnection(Connection):
             self._parse(data)
         else:
             self._park(data)
-            self._turns.begin(self)
+            if not self._turns.begin(self):
+                self._pause(True)
         is_one = at_start and reader.heads == heads + 1 and not (self.begun_at or self._parked)
         if is_one and reader.latest and self._known is not None:
             self._known.learn_fields(data, reader.latest)

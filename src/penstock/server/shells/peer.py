@@ -78,7 +78,8 @@ class PeerConnection(Connection, LoopPeer):
                 self._turns.join(self)
         else:
             self._park(data)
-            self._turns.begin(self)
+            if not self._turns.begin(self):
+                self._pause(True)
 
     def _handle(self, data: bytes) -> bool:
         """Handle a small read at once. True: there is more to do now."""

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.limits import (
+    TURN_BEGIN_CROWDED_SECONDS,
+    TURN_BEGIN_SECONDS,
     TURN_CROWDED_PARTS_MAX,
     TURN_CROWDED_SECONDS,
     TURN_REMEMBER_SECONDS,
@@ -50,6 +52,7 @@ class Turns:
         self._crowded_until = 0.0
         self._waiting: deque[Taker] = deque()
         self._members: set[Taker] = set()  # Those in `_waiting`.
+        self._began_at: float | None = None  # When the first in this turn of the event loop began.
         self._run_is_due = False
         self._ran_at = 0.0
         self._timer: asyncio.TimerHandle | None = None  # Set while the rotation pauses.
@@ -62,10 +65,22 @@ class Turns:
             return True
         return self._crowded_until > 0 and self._clock() < self._crowded_until
 
-    def begin(self, taker: Taker) -> None:
-        """Do a first part now, and the rest in the rotation."""
-        if taker.take_turn(crowded=self.crowded()):
+    def begin(self, taker: Taker) -> bool:
+        """Do a first part now, and the rest in the rotation. False: all of it has to wait for the rotation, because
+        in this turn of the event loop many others have begun: a thousand first parts would take a second."""
+        now, crowded = self._clock(), self.crowded()
+        if self._began_at is None:
+            self._began_at = now
+            asyncio.get_running_loop().call_soon(self._end_beginning)
+        elif now - self._began_at >= (TURN_BEGIN_CROWDED_SECONDS if crowded else TURN_BEGIN_SECONDS):
             self.join(taker)
+            return False
+        if taker.take_turn(crowded=crowded):
+            self.join(taker)
+        return True
+
+    def _end_beginning(self) -> None:
+        self._began_at = None
 
     def join(self, taker: Taker) -> None:
         """Take part in the rotation until nothing is left to do. A taker that is already in it keeps its place."""
