@@ -78,6 +78,13 @@ def test_figures_are_live(browser: Browser, shop: Broker) -> None:
         expect(row.locator("td").nth(1)).to_have_text("7")
 
 
+def test_a_page_that_is_left_asks_for_nothing_more(browser: Browser, shop: Broker) -> None:
+    with opened(browser) as page:
+        show(page, shop, "")
+        with page.expect_event("requestfailed", lambda request: "/v1/stats/stream" in request.url):
+            show(page, shop, "settings")
+
+
 def test_queues_are_filtered_and_sorted_and_the_view_has_an_address(browser: Browser, shop: Broker) -> None:
     with opened(browser) as page:
         show(page, shop, "queues")

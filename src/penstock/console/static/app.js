@@ -6,13 +6,15 @@ import { listenToKeys } from "./lib/keys.js";
 import { connection } from "./lib/live.js";
 import { openPalette } from "./lib/palette.js";
 import { PAGES } from "./lib/pages.js";
-import { ask, button, field } from "./lib/parts.js";
+import { ask, button, field, heading } from "./lib/parts.js";
 import { effect, scoped } from "./lib/reactive.js";
 import { route } from "./lib/route.js";
 
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 let dispose = () => {};
 let turn = 0;
+
+const PATIENCE_MS = 150; // A page that takes longer shows where its content will be.
 
 /** Show the page that the address names. */
 async function open() {
@@ -24,18 +26,29 @@ async function open() {
   dispose();
   document.title = `${page.label} · Penstock`;
   main.setAttribute("aria-busy", "true");
-  const module = await import(`/console/pages/${page.file}.js`);
-  if (own !== turn) return;
-  const { value, dispose: end } = scoped(() => module.page({ path: path.slice(1), query }));
-  dispose = end;
+  dispose = () => {};
+  const slow = setTimeout(() => own === turn && show(main, waitingPage(page.label)), PATIENCE_MS);
   try {
-    const content = await value;
-    if (own === turn) show(main, content);
+    const module = await import(`/console/pages/${page.file}.js`);
+    const asked = { path: path.slice(1), query };
+    const data = await module.load?.(asked);
+    if (own === turn) draw(module, asked, data);
   } catch (error) {
     if (own === turn) show(main, failure(/** @type {any} */ (error)));
   }
+  clearTimeout(slow);
   if (own === turn) main.removeAttribute("aria-busy");
 }
+
+/** @param {any} module @param {any} asked @param {any} data */
+function draw(module, asked, data) {
+  const drawn = scoped(() => h("div", { class: "page" }, module.page(asked, data)));
+  dispose = drawn.dispose;
+  show(main, drawn.value);
+}
+
+/** What is shown while the broker looks. @param {string} label */
+const waitingPage = (label) => [heading(label), h("div", { class: "skeleton" }), h("div", { class: "skeleton" })];
 
 /** @param {Error & {status?: number}} error */
 function failure(error) {

@@ -2,7 +2,6 @@
 
 import { h, show } from "./dom.js";
 import { bytes as sizeOf } from "./format.js";
-import { onLeave } from "./reactive.js";
 
 const PICTURES = {
   "image/png": [0x89, 0x50, 0x4e, 0x47],
@@ -65,8 +64,7 @@ function pictureType(body, data) {
 /** @param {Uint8Array} data @param {string} type */
 function pictureView(data, type) {
   const address = URL.createObjectURL(new Blob([/** @type {any} */ (data)], { type }));
-  onLeave(() => URL.revokeObjectURL(address));
-  return h("img", { src: address, alt: "The body of the message as a picture" });
+  return h("img", { src: address, onload: () => URL.revokeObjectURL(address), alt: "The body of the message as a picture" });
 }
 
 /** @param {any} value @param {string} [name] @returns {Element} */

@@ -2,7 +2,8 @@
  * Values that change, and functions that run again when they do.
  *
  * An effect runs once, remembers which signals it read, and runs again after one of them was set. Effects belong to
- * the scope in which they were made: when a page is left, `dispose` ends all of them.
+ * the page, or to the effect, that made them, and end with it. What is made after an `await` belongs to nobody: so a
+ * page awaits its data in `load`, and is drawn in one go.
  */
 
 /** @type {Effect|null} */
@@ -18,20 +19,23 @@ class Effect {
     this.work = work;
     /** @type {Set<Set<Effect>>} */
     this.sources = new Set();
+    /** @type {Array<() => void>} What it began when it ran last. */
+    this.begun = [];
   }
 
   run() {
     this.forget();
-    const before = running;
-    running = this;
+    const before = [running, scope];
+    [running, scope] = [this, this.begun];
     try {
       this.work();
     } finally {
-      running = before;
+      [running, scope] = /** @type {any} */ (before);
     }
   }
 
   forget() {
+    this.begun.splice(0).forEach((end) => end());
     for (const readers of this.sources) readers.delete(this);
     this.sources.clear();
   }

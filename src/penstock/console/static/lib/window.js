@@ -2,7 +2,7 @@
 
 import { h, show } from "./dom.js";
 import { classOf, frame, tableRow } from "./parts.js";
-import { onLeave } from "./reactive.js";
+import { onLeave, scoped } from "./reactive.js";
 
 const ROW_PIXELS = 40;
 const PAGE = 50;
@@ -23,6 +23,7 @@ export function windowed({ caption, columns, sort, onsort, load, onshown, empty 
   const pages = new Map();
   let total = -1;
   let shownRange = "";
+  let endRows = () => {};
 
   const fetchPage = async (/** @type {number} */ page) => {
     if (pages.has(page)) return;
@@ -47,7 +48,10 @@ export function windowed({ caption, columns, sort, onsort, load, onshown, empty 
     for (let at = first; at < last; at += 1) rows.push(pages.get(Math.floor(at / PAGE))?.[at % PAGE]);
     above.style.height = `${first * ROW_PIXELS}px`;
     below.style.height = `${Math.max(0, total - last) * ROW_PIXELS}px`;
-    body.replaceChildren(above, ...rows.map((row) => (row ? tableRow(columns, row) : waitingRow(columns))), below);
+    endRows();
+    const drawn = scoped(() => rows.map((row) => (row ? tableRow(columns, row) : waitingRow(columns))));
+    endRows = drawn.dispose;
+    body.replaceChildren(above, ...drawn.value, below);
     onshown(rows.filter(Boolean));
     return undefined;
   };
@@ -58,6 +62,7 @@ export function windowed({ caption, columns, sort, onsort, load, onshown, empty 
   onLeave(() => {
     removeEventListener("scroll", onscroll);
     removeEventListener("resize", onscroll);
+    endRows();
   });
   fetchPage(0);
   return place;

@@ -6,11 +6,12 @@ import { bytes, count, duration, plural } from "../lib/format.js";
 import { badge, heading, queueLink, table } from "../lib/parts.js";
 import { every } from "../lib/reactive.js";
 
-export async function page() {
-  const place = h("div", { class: "columns" });
-  const draw = async () => show(place, sections(await api("/v1/connections?limit=1000")));
-  await draw();
-  every(5, () => draw().catch(() => {}));
+export const load = () => api("/v1/connections?limit=1000");
+
+/** @param {any} _ @param {any} found */
+export function page(_, found) {
+  const place = h("div", { class: "columns" }, sections(found));
+  every(5, () => load().then((now) => show(place, sections(now)), () => {}));
   return [heading("Connections"), place];
 }
 

@@ -15,10 +15,13 @@ const SAMPLE = 1000;
 const FILTERS = ["topic", "object", "key", "text", "since", "until"];
 
 /** @param {any} route */
-export const page = ({ path: [name], query }) => (name ? oneQueue(name, query) : allQueues());
+export const load = async ({ path: [name] }) => (name ? null : figures({ dead_letters: true, sort: "ready", order: "descending", limit: 1000 }));
 
-async function allQueues() {
-  const found = await figures({ dead_letters: true, sort: "ready", order: "descending", limit: 1000 });
+/** @param {any} route @param {any} found */
+export const page = ({ path: [name], query }, found) => (name ? oneQueue(name, query) : allQueues(found));
+
+/** @param {any} found */
+function allQueues(found) {
   return [heading("Dead letters"), table("Dead-letter queues", [
     { label: "Queue", cell: (row) => h("a", { href: `#/dead-letters/${encodeURIComponent(row.name)}` }, row.name) },
     { label: "Dead letters", number: true, cell: (row) => count(row.ready) },

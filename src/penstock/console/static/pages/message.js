@@ -18,12 +18,10 @@ const WORDS = {
 export const letterOf = (letter) => h("span", { class: `letter ${/** @type {Record<string, string>} */ (TONES)[letter] || ""}` }, letter);
 
 /** @param {any} route */
-export async function page({ path: [id] }) {
-  if (!id) {
-    location.hash = "#/search";
-    return null;
-  }
-  const found = await api(`/v1/messages/${encodeURIComponent(id)}`);
+export const load = ({ path: [id] }) => api(`/v1/messages/${encodeURIComponent(id || "")}`);
+
+/** @param {any} route @param {any} found */
+export function page({ path: [id] }, found) {
   const again = () => dispatchEvent(new HashChangeEvent("hashchange"));
   const held = found.status === "leased";
   const place = found.places.find((/** @type {any} */ each) => each.queued)?.id || id;

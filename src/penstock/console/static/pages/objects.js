@@ -10,15 +10,17 @@ import { navigate } from "../lib/route.js";
 const LINES_MAX = 2000;
 
 /** @param {any} route */
-export async function page({ path: [object, key] }) {
+export const load = async ({ path: [object, key] }) => (object && key ? api(`/v1/objects/${encodeURIComponent(object)}/${encodeURIComponent(key)}?limit=100`) : null);
+
+/** @param {any} route @param {any} found */
+export function page({ path: [object, key] }, found) {
   const open = (/** @type {any} */ event) => {
     event.preventDefault();
     const given = /** @type {Record<string, string>} */ (valuesOf(event.target));
     if (given.object && given.key) navigate(`/objects/${encodeURIComponent(given.object)}/${encodeURIComponent(given.key)}`);
   };
   const form = h("form", { class: "filters", role: "search", onsubmit: open }, field("Object", { name: "object", id: "filter", value: object || "", required: true }), field("Key", { name: "key", value: key || "", required: true }), h("button", { type: "submit", class: "primary" }, "Show versions"));
-  if (!object || !key) return [heading("Objects"), form, h("p", { class: "quiet" }, "A message with an object and a key is compared with the last one with the same two. Each change is a version.")];
-  const found = await api(`/v1/objects/${encodeURIComponent(object)}/${encodeURIComponent(key)}?limit=100`);
+  if (!found) return [heading("Objects"), form, h("p", { class: "quiet" }, "A message with an object and a key is compared with the last one with the same two. Each change is a version.")];
   const place = h("div", {});
   const compare = (/** @type {any} */ version) => {
     const before = found.history.find((/** @type {any} */ each) => each.version === version.version - 1);

@@ -27,9 +27,11 @@ const REASONS = {
   old: "Old",
 };
 
-export async function page() {
+export const load = () => figures({ history: true, limit: 1 });
+
+/** @param {any} _ @param {any} document */
+export function page(_, document) {
   const live = watchFigures();
-  const document = await figures({ history: true, limit: 1 });
   const series = seriesOf(document);
   live.totals.set(document.totals);
   live.attention.set(document.attention);

@@ -7,8 +7,10 @@ import { h } from "../lib/dom.js";
 import { action, asCode, ask, attempt, field, heading, messageLink, note, valuesOf } from "../lib/parts.js";
 
 /** @param {any} route */
-export async function page({ query }) {
-  const like = query.from ? await api(`/v1/messages/${query.from}`) : {};
+export const load = async ({ query }) => (query.from ? api(`/v1/messages/${query.from}`) : {});
+
+/** @param {any} route @param {any} like */
+export function page({ query }, like) {
   const binary = like.message_base64 !== undefined;
   const form = /** @type {HTMLFormElement} */ (h("form", { class: "form", onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
     field("Queue", { name: "queue", value: query.queue || (like.topics?.length ? "" : like.queue) || "" }, "A queue that exists; or leave it empty and name topics."),

@@ -14,11 +14,16 @@ import { editSettings, written } from "./queue_settings.js";
 const STATES = ["all", "ready", "leased", "delayed", "kept", "damaged"];
 const TILES = [["Ready", "ready"], ["Leased", "leased"], ["Delayed", "delayed"], ["Kept", "kept"], ["Waiting", "waiting"]];
 
+/** @param {string} name */
+const addressOf = (name) => `/v1/queues/${encodeURIComponent(name)}`;
+
 /** @param {any} route */
-export async function page({ path: [name], query }) {
-  const at = `/v1/queues/${encodeURIComponent(name)}`;
+export const load = ({ path: [name] }) => Promise.all([api(addressOf(name)), figures({ queue: name, history: true })]);
+
+/** @param {any} route @param {any} data */
+export function page({ path: [name], query }, [queue, found]) {
+  const at = addressOf(name);
   const live = watchFigures();
-  const [queue, found] = await Promise.all([api(at), figures({ queue: name, history: true })]);
   const now = () => (live.tick(), live.queues.get(name) || found.queues[0] || {});
   const series = seriesOf(found, name);
   live.listen((time) => live.queues.has(name) && extend(series, time, /** @type {any} */ (live.queues.get(name))));

@@ -11,7 +11,7 @@ import { windowed } from "../lib/window.js";
 import { createQueue } from "./queue_settings.js";
 
 /** @param {any} route */
-export async function page({ query }) {
+export function page({ query }) {
   const live = watchFigures();
   /** @type {Map<string, any>} */
   const hours = new Map();

@@ -10,8 +10,10 @@ import { action, ask, attempt, badge, field, heading, loaded, messageLink, queue
 const DAY = 86_400;
 const again = () => dispatchEvent(new HashChangeEvent("hashchange"));
 
-export async function page() {
-  const { schedules } = await api("/v1/schedules?limit=1000");
+export const load = () => api("/v1/schedules?limit=1000");
+
+/** @param {any} _ @param {any} data */
+export function page(_, { schedules }) {
   return [
     heading("Schedules"),
     h("section", {}, h("h2", {}, "The next day"), nextDay(schedules)),

@@ -5,9 +5,10 @@ import { h, show } from "../lib/dom.js";
 import { badge, field, heading, loaded, table } from "../lib/parts.js";
 import { navigate } from "../lib/route.js";
 
-/** @param {any} route */
-export async function page({ query }) {
-  const { settings } = await api("/v1/settings");
+export const load = () => api("/v1/settings");
+
+/** @param {any} route @param {any} data */
+export function page({ query }, { settings }) {
   const place = h("div", {});
   const draw = (/** @type {string} */ text) => show(place, rowsOf(settings.filter((/** @type {any} */ row) => row.key.includes(text) || row.description.toLowerCase().includes(text))));
   const typed = (/** @type {any} */ event) => {

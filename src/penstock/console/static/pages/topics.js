@@ -8,8 +8,10 @@ import { badge, copyable, heading, queueLink } from "../lib/parts.js";
 
 const TONES = { closed: "good", "half-open": "soon", open: "bad" };
 
-export async function page() {
-  const { channels, total } = await api("/v1/channels?limit=1000");
+export const load = () => api("/v1/channels?limit=1000");
+
+/** @param {any} _ @param {any} data */
+export function page(_, { channels, total }) {
   const flows = channels.map((/** @type {any} */ channel) => h("li", { class: "flow panel" },
     h("span", { class: "patterns" }, channel.topics.map((/** @type {string} */ pattern) => badge(pattern, "accent"))),
     h("span", { class: "arrow", "aria-hidden": "true" }, "→"),
