@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,6 +118,27 @@ def test_a_loop_that_is_cancelled_gives_everything_back(broker: Broker) -> None:
             return len(first), len(second)
 
     assert asyncio.run(run()) == (1, 1)
+
+
+def test_a_loop_that_is_cancelled_while_it_waits_for_a_message_ends_as_cancelled(broker: Broker) -> None:
+    async def run() -> bool:
+        async with AsyncClient(broker.url) as client:
+            await client.queues.create("consume-idle")
+
+            async def work() -> None:
+                async for _ in client.consume("consume-idle"):
+                    pass
+
+            task = asyncio.create_task(work())
+            waiting = 0.0
+            while not waiting:
+                metrics = await client.metrics()
+                waiting = float(re.findall(r"^penstock_waiting_receives (.*)", metrics, re.M)[0])
+            task.cancel()
+            await asyncio.wait([task])
+            return task.cancelled()
+
+    assert asyncio.run(run())
 
 
 def test_a_receive_that_is_cancelled_loses_no_message(broker: Broker) -> None:

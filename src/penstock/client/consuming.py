@@ -107,7 +107,7 @@ class _Consumer(Generic[M]):
                 message, since = self._ahead.popleft()
                 if message.settled or self._loop.time() < since + self._lease:  # Else another consumer may have it.
                     return message
-            await asyncio.shield(self._fetched())
+            await self._fetched()
             if end is not None and not self._ahead and self._loop.time() >= end:
                 return None
 
@@ -123,13 +123,10 @@ class _Consumer(Generic[M]):
 
     async def _fetched(self) -> None:
         assert self._fetching is not None
-        task = self._fetching
-        try:
-            messages = await task
-        finally:
-            self._fetching = None
+        await asyncio.wait([self._fetching])  # If this is cancelled, the task goes on, and `_leave` ends it.
+        task, self._fetching = self._fetching, None
         now = self._loop.time()
-        self._ahead.extend([(message, now) for message in messages])
+        self._ahead.extend([(message, now) for message in task.result()])
 
     async def _keep_leases(self) -> None:
         while True:
