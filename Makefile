@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser run test check bench torture fuzz advisories sbom lock clean
+.PHONY: help setup java browser run demo test check docs bench torture fuzz advisories sbom lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -50,6 +50,10 @@ browser: ## Install chromium for the tests of the console where it is missing; n
 	fi
 	rm -f "$$log"
 
+demo: java ## Run a small web shop on a broker with console and tables; Ctrl-C removes it
+	@PYTHON=$(PYTHON) scripts/setup run
+	exec $(BIN)/penstock demo
+
 run: java ## Start a broker on ./data, and the pipeline that fills ./lake
 	@PYTHON=$(PYTHON) scripts/setup run
 	exec $(BIN)/penstock up --data ./data --lake ./lake
@@ -63,6 +67,10 @@ check: setup ## Format, lint, types, import contracts, and advisories about pinn
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python scripts/audit.py
+
+docs: setup ## Build the documentation as a site in ./site
+	@PYTHONPATH=. NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	echo "open site/index.html"
 
 bench: setup ## Run the benchmarks
 	@$(BIN)/python -m bench
@@ -99,5 +107,5 @@ lock: ## Pin every dependency anew in requirements.lock and requirements-dev.loc
 	compile --extra dev --extra bench --extra jwt --constraint requirements.lock --output-file requirements-dev.lock
 
 clean: ## Remove caches and build output; .venv and data stay
-	@rm -rf build dist bench/scratch .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf build dist site bench/scratch .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

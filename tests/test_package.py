@@ -45,7 +45,7 @@ def test_the_demo_works_from_the_wheel(installed: dict[str, str], tmp_path: Path
     where = [sys.executable, "-c", "import penstock; print(penstock.__file__)"]
     found = subprocess.run(where, env=installed, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert found.stdout.startswith(installed["PYTHONPATH"])
-    demo = [sys.executable, "-m", "penstock.cli", "demo"]
+    demo = [sys.executable, "-m", "penstock.cli", "demo", "--brief"]
     shown = subprocess.run(demo, env=installed, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "to Oslo: done" in shown.stdout

@@ -22,7 +22,10 @@ from typing import NamedTuple, Self
 from tests.support.broker import Broker
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "adr"),
+]
 BLOCK_SECONDS_MAX = 60
 
 _BLOCK = re.compile(

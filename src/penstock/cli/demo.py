@@ -1,67 +1,135 @@
-"""`penstock demo`: see a broker at work, and leave nothing behind."""
+"""`penstock demo`: a small web shop on a broker of its own, until Ctrl-C. It leaves nothing behind."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import signal
+import socket
+import subprocess
 import tempfile
-import time
+import threading
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, Annotated
 
-from penstock.cli import output
-from penstock.cli.child_broker import running
-from penstock.cli.tail import line
+import typer
 
-if TYPE_CHECKING:
-    from penstock.client import Client
+from penstock.cli.child_broker import listening
+from penstock.cli.exits import CommandError
+from penstock.cli.processes import start, stop
 
-_NEXT = """
-The demo is over; its broker and its data are gone. Start one that stays, in another terminal:
+_PORTS = (7843, 7844)
+_GREETING = """
+  The shop is open: {rate:g} orders a second, a bank that fails now and then, parcels that wait, expired cards.
+  Ctrl-C closes it, and removes its data.
 
-  penstock serve                                   # a broker on 127.0.0.1:7843, data in ./data
-  penstock queues add jobs
-  seq 1000 | penstock publish jobs --lines         # every line is a message
-  penstock consume jobs --follow --exec 'cat'      # exit status 0 confirms, others give back
-  penstock top                                     # watch the queues
-  penstock --help                                  # all verbs
-"""
+  Console   {url}/
+  Tables    {tables}
 
+  In another terminal:
 
-def demo() -> None:
-    """Start a broker in a temporary directory, send and take messages, and show what happened to them."""
-    from penstock.client import Client
-
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory, running(Path(directory) / "data") as url:
-        _say(f"A broker listens at {url}, {time.monotonic() - began:.1f} s after its start.")
-        with Client(url) as client:
-            _play(client)
-    print(_NEXT)
+    export PENSTOCK_URL={url}
+    penstock top                                     # all queues, live
+    penstock tail --state RE                         # what fails
+    penstock peek payments-failed                    # the dead letters
+    penstock queues redrive payments-failed --dry-run
+    penstock schedules ls
+{sql}"""
+_SQL = '    penstock sql --lake {lake} "select queue, state, count(*) from messages group by all"\n'
 
 
-def _play(client: Client) -> None:
-    _say("A queue for parcels. What fails twice goes to another queue:", "penstock queues add parcels …")
-    client.queues.create("parcels-lost")
-    policy = {"max_receives": 2, "dead_letter_queue": "parcels-lost"}
-    client.queues.create("parcels", redrive_policy=policy)  # type: ignore[arg-type]
-    _say("Three messages, each on disk before its id is printed:", "penstock publish parcels 'to Oslo'")
-    for town in ("Oslo", "Lima", "nowhere"):
-        print(f"  {client.publish('parcels', f'to {town}').id}  to {town}")
-    _say("A worker takes them. It confirms what it can deliver:", "penstock consume parcels --all")
-    for _ in range(2):
-        for message in client.receive("parcels", 10, wait=0, consumer="worker"):
-            delivered = message.text != "to nowhere"
-            message.confirm() if delivered else message.retry(delay=0)
-            print(f"  {message.text}: {'done' if delivered else 'given back'}")
-    _say("Everything that happened is in the Event Log:", "penstock tail --from earliest")
-    for event in client.events(follow=False):
-        output.styled(("  ", ""), *line(event))
-    _say("The parcel to nowhere waits for somebody to look at it:", "penstock peek parcels-lost")
-    for found in client.search(queue="parcels-lost"):
-        print(f"  {found.id}  {found.body.decode()}")
+def demo(
+    brief: Annotated[bool, typer.Option("--brief", help="Two seconds, told step by step, and then the end.")] = False,
+    rate: Annotated[float, typer.Option(help="Orders a second.", min=0.1, max=500)] = 10,
+    seconds: Annotated[float | None, typer.Option(help="Close after so long.", min=1)] = None,
+    tables: Annotated[bool, typer.Option(help="Fill tables as well, if Spark is there.")] = True,
+) -> None:
+    """Open a small web shop on a broker of its own: orders, failures, retries, dead letters, recurring jobs."""
+    if brief:
+        from penstock.cli.demo_brief import tell
+
+        tell()
+        return
+    with tempfile.TemporaryDirectory(prefix="penstock-demo-") as directory, _broker(Path(directory), tables) as url:
+        lake = f"{directory}/lake"
+        print(
+            _GREETING.format(
+                url=url,
+                rate=rate,
+                tables=f"{lake} (the first rows take about a minute)" if tables else "none",
+                sql=_SQL.format(lake=lake) if tables else "",
+            )
+        )
+        with _worker(url):
+            asyncio.run(_run(url, rate, seconds))
 
 
-def _say(sentence: str, command: str = "") -> None:
-    print()
-    output.styled((sentence, "bold"))
-    if command:
-        output.styled((f"  $ {command}", "cyan"))
+async def _run(url: str, rate: float, seconds: float | None) -> None:
+    from penstock.client import AsyncClient
+    from penstock.demo import shop
+    from penstock.demo.street import Street
+
+    shop.app.connect_to(url)
+    async with AsyncClient(url, name="street") as client:
+        street = Street(client, rate)
+        life = asyncio.create_task(street.run())
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, life.cancel)
+        await asyncio.wait({life}, timeout=seconds)
+        life.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await life  # Its error, if it has failed.
+    shop.app.close()
+    print(f"\n{street.orders:,} orders were placed. The shop is closed.")
+
+
+# ── Its processes ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextlib.contextmanager
+def _broker(directory: Path, tables: bool) -> Iterator[str]:
+    """On the usual ports if they are free, so that every example works."""
+    http, lines = (f"127.0.0.1:{port if _is_free(port) else 0}" for port in _PORTS)
+    flags = ["--data", str(directory / "data"), "--http", http, "--lines", lines, "--set", "logging.format=json"]
+    verb = ["up", "--lake", str(directory / "lake")] if tables else ["serve"]
+    broker = start(*verb, *flags, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    assert broker.stderr is not None
+    try:
+        yield _address(broker.stderr)
+    finally:
+        stop(broker)
+
+
+def _address(log: IO[str]) -> str:
+    said = []
+    for line in log:
+        if found := listening(line):
+            threading.Thread(target=_drain, args=(log,), daemon=True).start()
+            return f"http://{found['http']}"
+        said.append(line)
+    raise CommandError(f"the broker did not start:\n{''.join(said)}")
+
+
+def _drain(log: IO[str]) -> None:
+    for _ in log:
+        pass
+
+
+@contextlib.contextmanager
+def _worker(url: str) -> Iterator[None]:
+    worker = start("worker", "penstock.demo.shop:app", "--url", url, "--grace", "1", stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        stop(worker)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -22,6 +22,7 @@ import typer
 from penstock import __version__
 from penstock.cli.child_broker import listening
 from penstock.cli.extras import how_to_install
+from penstock.cli.processes import start, stop
 from penstock.errors import PenstockError
 from penstock.limits import PIPELINE_PAUSE_SECONDS_MAX
 
@@ -31,6 +32,7 @@ _NICENESS = 10  # Of the pipeline: clients of the broker come first.
 _BANNER = """
   Penstock {version} is running. Press Ctrl-C to stop it.
 
+  Console              {url}/
   HTTP and WebSocket   {url}
   JSON lines           {lines}
   Data                 {data}
@@ -107,7 +109,7 @@ class _Supervisor:
         """Returns the exit code of the broker."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: self._stopping.set())
-        broker = _start("serve", *self._broker_flags, stderr=subprocess.PIPE)
+        broker = start("serve", *self._broker_flags, stderr=subprocess.PIPE)
         threading.Thread(target=self._pass_on_log, args=(broker.stderr,), daemon=True).start()
         keeper = threading.Thread(target=self._keep_pipeline, name="pipeline", daemon=True)
         keeper.start()
@@ -115,9 +117,9 @@ class _Supervisor:
             pass
         self._stopping.set()
         self._listening.set()
-        _stop(self._pipeline)
+        stop(self._pipeline)
         keeper.join(_STOP_SECONDS)
-        return _stop(broker)
+        return stop(broker)
 
     def _pass_on_log(self, log: IO[str]) -> None:
         for line in log:
@@ -155,7 +157,7 @@ class _Supervisor:
 
     def _run_pipeline(self) -> int:
         assert self._url is not None
-        child = self._pipeline = _start(
+        child = self._pipeline = start(
             *("pipeline", "run", "--url", self._url, "--lake", str(self._lake), *self._spark_flags),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -164,40 +166,10 @@ class _Supervisor:
         with contextlib.suppress(ProcessLookupError):  # It may have ended at once.
             os.setpriority(os.PRIO_PROCESS, child.pid, os.getpriority(os.PRIO_PROCESS, 0) + _NICENESS)
         if self._stopping.is_set():
-            _stop(child)  # The signal came while the process was started.
+            stop(child)  # The signal came while the process was started.
         assert child.stdout is not None
         for line in child.stdout:
             _print(line.rstrip("\n"))
-        return child.wait()
-
-
-def _start(
-    *command: str,
-    variables: dict[str, str] | None = None,
-    stdout: int | None = None,
-    stderr: int | None = None,
-) -> subprocess.Popen[str]:
-    # In a session of its own, so that Ctrl-C reaches only this process, which stops the others in order.
-    return subprocess.Popen(
-        [sys.executable, "-m", "penstock.cli", *command],
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=stderr,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        env=os.environ | {name: value for name, value in (variables or {}).items() if value},
-    )
-
-
-def _stop(child: subprocess.Popen[str] | None) -> int:
-    if child is None:
-        return 0
-    child.terminate()
-    try:
-        return child.wait(_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        child.kill()
         return child.wait()
 
 

@@ -24,7 +24,7 @@ class Verb(NamedTuple):
 SECTIONS: dict[str, dict[str, Verb]] = {
     "Run a broker": {
         "serve": Verb("serve", "Start a broker."),
-        "demo": Verb("demo", "See a broker at work for a second, and leave nothing behind."),
+        "demo": Verb("demo", "Run a small web shop, to see everything at work."),
         "up": Verb("up", "Start a broker and the pipeline that fills its tables."),
         "worker": Verb("worker", "Run the tasks of an app."),
     },
