@@ -96,6 +96,10 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "push.private_addresses": "allow",
         "topics.dead_letter_queue": "failed",
         "auth.tokens": "secret",
+        "auth.jwt_keys": "keys.json",
+        "auth.jwt_issuer": "https://provider.example",
+        "auth.jwt_audience": "penstock",
+        "auth.jwt_scopes_claim": "scope",
         "tls.certificate": "broker.pem",
         "tls.key": "broker.key",
         "tls.client_ca": "clients.pem",
@@ -116,6 +120,8 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
     pair = ["tls.certificate=x", "tls.key=x"]
     needed |= {"tls.certificate": pair[1:], "tls.key": pair[:1], "tls.client_ca": pair}
     needed |= {"tls.client_required": [*pair, "tls.client_ca=x"]}
+    jwt = {f"auth.jwt_{name}": f"auth.jwt_{name}=x" for name in ("keys", "issuer", "audience")}
+    needed |= {key: [setting for other, setting in jwt.items() if other != key] for key in jwt}
     numbers |= {f"lines.{name}_bytes_max": 4 << 20 for name in ("line", "buffered", "unsent")}
     for key, setting in SETTINGS.items():
         number = numbers.get(key, 70_000 if key.endswith(("bytes", "bytes_max")) else 7)
@@ -132,7 +138,7 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         ]
         values_set = [replace(config, sources={}) for config in loaded]
         assert all(each == values_set[0] for each in values_set), key
-        bare = load(None, {}, [each for each in others if not each.startswith("tls.")], {})
+        bare = load(None, {}, [each for each in others if not each.startswith(("tls.", "auth."))], {})
         assert values_set[0] != replace(bare, sources={}), key
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 import pytest
@@ -186,3 +187,24 @@ def test_records_end_with_their_retention_also_if_it_is_changed(start_broker: St
     again.create_queue("more")
     settings = again.request("GET", "/v1/queues/_audit").json()
     assert (settings["keep"], settings["retention_timeout"]) == ("all", 86400)
+
+
+def test_tokens_are_recorded_without_their_secrets(start_broker: StartBroker) -> None:
+    broker = start_broker(AUDIT, "auth.tokens=root")
+    root = bearer("root")
+    made = broker.request("PUT", "/v1/tokens/ann", root, b'{"scopes": ["publish:orders"]}')
+    changed = broker.request("PATCH", "/v1/tokens/ann", root, b'{"scopes": ["read:orders"]}')
+    rotated = broker.request("POST", "/v1/tokens/ann/rotate", root, b'{"grace": 60}')
+    assert (made.status, changed.status, rotated.status) == (201, 200, 200)
+    assert ask(broker, "GET", "/v1/tokens", token=rotated.json()["token"]) == 403
+    assert ask(broker, "DELETE", "/v1/tokens/ann", token="root") == 204
+    found = audited(broker, "ann", "root")
+    assert [each["act"] for each in found] == ["token.set", "token.set", "token.rotate", "token.revoke"]
+    assert found[0]["after"] == {"scopes": ["publish:orders"]}
+    assert (found[1]["before"], found[1]["after"]) == ({"scopes": ["publish:orders"]}, {"scopes": ["read:orders"]})
+    assert {each["who"] for each in found} == {"auth.tokens[0]"}
+    (forbidden,) = audited_soon(broker, token="root", code="forbidden")
+    assert (forbidden["who"], forbidden["identity"], forbidden["act"]) == ("ann", "token", "admin")
+    written = json.dumps(audited(broker, token="root"))
+    secrets = [made.json()["token"], rotated.json()["token"]]
+    assert not any(each in written or sha256(each.encode()).hexdigest() in written for each in secrets)

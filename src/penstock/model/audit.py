@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from penstock.model import commands, schedule_commands
+from penstock.model import commands, schedule_commands, token_commands
 from penstock.model.client import Client
 from penstock.model.commands import Command
 
@@ -19,6 +19,9 @@ ACTS: dict[type[Command], str] = {
     schedule_commands.SetSchedule: "schedule.set",
     schedule_commands.DeleteSchedule: "schedule.delete",
     schedule_commands.RunSchedule: "schedule.run",
+    token_commands.SetToken: "token.set",
+    token_commands.RotateToken: "token.rotate",
+    token_commands.RevokeToken: "token.revoke",
     commands.Delete: "message.delete",
     commands.Cancel: "message.cancel",
     commands.Reschedule: "message.reschedule",

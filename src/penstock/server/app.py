@@ -34,6 +34,7 @@ from penstock.errors import Fault, ProtocolError, Reason, RequestError
 from penstock.ids import MessageIds
 from penstock.limits import SECOND_NS, SESSION_ID_MAX
 from penstock.model.access import NOBODY, Access
+from penstock.model.client import Client
 from penstock.model.settings import QueueSettings
 from penstock.server.config import Config
 from penstock.server.descriptions import asyncapi_document, openapi_document
@@ -72,11 +73,11 @@ class Application:
         mqs, nq = _mqs_of(config, ids), _nq_of(config)
         etzel = Etzel(ids, QueueSettings())
         new_session = partial(secrets.randbelow, SESSION_ID_MAX + 1)
-        glovebox = Glovebox(config.glovebox, writer.waiting, new_session, identities.of_token)
+        glovebox = Glovebox(config.glovebox, writer.waiting, new_session, self._login)
         conversations: dict[bytes, Converse] = {
             b"/connect/": glovebox.connect,
             b"/connect": lambda peer, _: etzel.converse(
-                peer, identities.of_token if peer.access is NOBODY else lambda _: peer.access
+                peer, partial(self._login, peer) if peer.access is NOBODY else lambda _: peer.access
             ),
         }
         self._websockets = WebSockets(writer, config.ws, conversations)
@@ -166,7 +167,11 @@ class Application:
 
     def _refuse_login(self, request: http.Request) -> http.Response:
         self._audit.refuse(request, "login", "", Fault.UNAUTHORIZED)
-        return http.unauthorized(was_shown=bool(request.headers.get(b"authorization")))
+        shown = request.headers.get(b"authorization")
+        return http.unauthorized(was_shown=bool(shown), reason=self._identities.reason if shown else "")
+
+    def _login(self, client: Client, token: str) -> Access:
+        return self._audit.login(client, self._identities.of_token, token)
 
     def _handle(
         self, handler: Callable[[http.Request, bytes], Result], segment: bytes, request: http.Request

@@ -24,6 +24,7 @@ from penstock.server.config import Address, Config
 from penstock.server.descriptors import available, plan
 from penstock.server.exposure import check_exposure
 from penstock.server.identities import Identities
+from penstock.server.jwt_identities import jwts_of
 from penstock.server.listening import listening_process
 from penstock.server.metrics import Metrics
 from penstock.server.quotas.quotas import Quotas
@@ -116,7 +117,7 @@ class Broker:
         self.quotas = Quotas(config.quota, lambda name: self.loop.engine.queue(name) is not None)
         self.history_writes = HistoryWrites(self.loop, recovered.history)
         backups = partial(Backups, directory=self.directory, identity=identity, history=self.history_writes)
-        self.identities = Identities(config.auth.tokens, self._clock, self._owner)
+        self.identities = Identities(config.auth.tokens, self._clock, self._owner, jwts_of(config.auth))
         self.services = assemble(self.loop, config, partial(ids_of, identity), turns, backups, self.identities)
         self.loop.gate.auditor = self.services.audit
         self.snapshots = Snapshots(

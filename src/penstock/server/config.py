@@ -48,6 +48,10 @@ class FileName(str):
     """The path of a file, or empty."""
 
 
+class Text(str):
+    """Visible characters; none if it is not set."""
+
+
 class HttpConfig(Struct, frozen=True, kw_only=True):
     address: Annotated[Address, _is("Address of the HTTP server.")] = Address("127.0.0.1", 7843)
     hosts: Annotated[
@@ -392,9 +396,21 @@ class AuthConfig(Struct, frozen=True, kw_only=True):
     tokens: Annotated[
         tuple[str, ...], _is("Bearer tokens: any listed token grants access; empty disables authentication.")
     ] = ()
+    jwt_keys: Annotated[
+        FileName,
+        _is(
+            "File with the public keys of an identity provider (JWKS). With it, JWTs that such a key has signed are"
+            " bearer tokens too. Read again when it changes. Needs the extra `penstock[jwt]`."
+        ),
+    ] = FileName()
+    jwt_issuer: Annotated[Text, _is("The issuer (`iss`) that a JWT must name.")] = Text()
+    jwt_audience: Annotated[Text, _is("The audience (`aud`) that a JWT must be for.")] = Text()
+    jwt_scopes_claim: Annotated[
+        Text, _is("The claim of a JWT that holds its scopes: a list, or text with spaces between them.")
+    ] = Text("penstock")
 
     def __repr__(self) -> str:
-        return f"AuthConfig(tokens=<{len(self.tokens)} hidden>)"
+        return f"AuthConfig(tokens=<{len(self.tokens)} hidden>, jwt_keys={self.jwt_keys!r})"
 
 
 class TlsConfig(Struct, frozen=True, kw_only=True):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
 
-from penstock.limits import NEVER_NS
+from penstock.limits import NEVER_NS, SECOND_NS
 from penstock.model.access import ADMIN, EVERYTHING, NOBODY, Access
 from penstock.model.tokens import Token, certificate_key
 from penstock.model.values import Nanos
+from penstock.server.jwt_identities import JwtIdentities, JwtRefusedError
 
 Ended = Callable[[Collection[Access]], None]
 
@@ -20,11 +21,19 @@ class Identities:
     `on_change` is called with those that have ended, so that connections forget them.
     """
 
-    def __init__(self, tokens: Iterable[str], now: Callable[[], Nanos] = lambda: 0, owner: str = "") -> None:
+    def __init__(
+        self,
+        tokens: Iterable[str],
+        now: Callable[[], Nanos] = lambda: 0,
+        owner: str = "",
+        jwts: JwtIdentities | None = None,
+    ) -> None:
         """`tokens`: those of the settings, which may do everything. `owner`: a secret that may too, and is not asked
         for as long as there are no tokens."""
         self.on_change: list[Ended] = []
+        self.reason = ""  # Why the last token was refused, if there is more to say than that it is unknown.
         self._now = now
+        self._jwts = jwts
         self._by_key = {
             digest_of(token.encode()): Access(f"auth.tokens[{index}]", (ADMIN,), kind="settings")
             for index, token in enumerate(tokens)
@@ -40,7 +49,7 @@ class Identities:
     @property
     def is_guarded(self) -> bool:
         """Clients must show a token, because there is one, even if it has expired."""
-        return self.has_admins or bool(self._tokens)
+        return self.has_admins or bool(self._tokens) or self._jwts is not None
 
     @property
     def anonymous(self) -> Access:
@@ -52,17 +61,28 @@ class Identities:
         if not self.is_guarded:
             return EVERYTHING
         scheme, _, token = (authorization or b"").strip().partition(b" ")
-        return self._of(digest_of(token.strip())) if scheme.lower() == b"bearer" else NOBODY
+        return self._of_bearer(token.strip()) if scheme.lower() == b"bearer" else NOBODY
 
     def of_token(self, token: str) -> Access:
         """The access that a token grants, in whatever way the protocol carries it."""
-        return self._of(digest_of(token.encode())) if self.is_guarded else EVERYTHING
+        return self._of_bearer(token.encode()) if self.is_guarded else EVERYTHING
 
     def of_certificate(self, name: str) -> Access:
         """The access of a client that shows no token, but a certificate with this name. Empty: it shows neither."""
         if not self.is_guarded:
             return EVERYTHING
         return self._of(certificate_key(name)) if name else NOBODY
+
+    def _of_bearer(self, token: bytes) -> Access:
+        self.reason = ""
+        access = self._of(digest_of(token))
+        if access is not NOBODY or self._jwts is None:
+            return access
+        try:
+            return self._jwts.identify(token, self._now())
+        except JwtRefusedError as error:
+            self.reason = str(error)
+            return NOBODY
 
     def _of(self, key: str) -> Access:
         access = self._by_key.get(key, NOBODY)
@@ -101,8 +121,9 @@ class Identities:
         """Take note of secrets whose time is over. Returns when the next one ends."""
         now = self._now()
         over = [key for token in self._tokens.values() for key in token.keys if key not in token.keys_at(now)]
-        self._tell(self._end(over))
-        return min((token.next_end(now) for token in self._tokens.values()), default=NEVER_NS)
+        self._tell(self._end(over) + (self._jwts.ended(now) if self._jwts else []))
+        look_again = now + SECOND_NS if self._jwts else NEVER_NS  # At the file of their keys.
+        return min((look_again, *(token.next_end(now) for token in self._tokens.values())))
 
     def _end(self, keys: Iterable[str]) -> list[Access]:
         return [self._by_key.pop(key) for key in keys if key in self._by_key]

@@ -25,6 +25,7 @@ from penstock.limits import (
 )
 from penstock.model.access import Access, Scope, Verb, scope_of
 from penstock.model.values import Nanos
+from penstock.server.config import AuthConfig
 from penstock.server.jwt_keys import JwtKeys
 
 _NOT_A_JWT = "the token is not a JWT"
@@ -124,6 +125,13 @@ class JwtIdentities:
             raise JwtRefusedError("the token is not valid yet")
         access = Access(_name(claims["sub"]), _scopes(claims.get(self._scopes_claim, ())), kind="jwt")
         return JwtIdentity(access, expires_at)
+
+
+def jwts_of(config: AuthConfig) -> JwtIdentities | None:
+    """What the settings ask for. Raises `ConfigError`."""
+    if not config.jwt_keys:
+        return None
+    return JwtIdentities(Path(config.jwt_keys), config.jwt_issuer, config.jwt_audience, config.jwt_scopes_claim)
 
 
 def _check_library() -> None:

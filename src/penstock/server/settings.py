@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from penstock.dialects.wire.http import has_control_characters
 from penstock.errors import ConfigError
 from penstock.limits import NAME_BYTES_MAX
-from penstock.server.config import Address, Config, FileName, HostName, Origin, TlsConfig
+from penstock.server.config import Address, Config, FileName, HostName, Origin, Text, TlsConfig
 
 FILE_NAME = "penstock.toml"
 VARIABLE_PREFIX = "PENSTOCK_"
@@ -69,7 +69,7 @@ class Setting(NamedTuple):
 
     @property
     def secret(self) -> bool:
-        return self.key.startswith("auth.")
+        return self.key == "auth.tokens"
 
 
 # ── Sources ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -167,6 +167,9 @@ def _check(config: Config) -> None:
                 " raise the first or lower the second"
             )
     _check_tls(config.tls)
+    given = [bool(each) for each in (config.auth.jwt_keys, config.auth.jwt_issuer, config.auth.jwt_audience)]
+    if any(given) and not all(given):
+        raise ConfigError("auth.jwt_keys, auth.jwt_issuer and auth.jwt_audience belong together: set all three")
     if topics.dead_letter_queue and not topics.retries:
         raise ConfigError(
             f"topics.dead_letter_queue = {topics.dead_letter_queue} has no effect with topics.retries = 0: set"
@@ -235,6 +238,12 @@ def _parse_hosts(given: object) -> tuple[HostName, ...]:
     return tuple(hosts)
 
 
+def _parse_text(given: object) -> Text:
+    if not isinstance(given, str) or not re.fullmatch(r"[!-~]{0,1024}", given):
+        raise ValueError("not as expected")
+    return Text(given)
+
+
 def _parse_queue_name(text: object) -> str:
     if not isinstance(text, str) or len(text.encode()) > NAME_BYTES_MAX or has_control_characters(text):
         raise ValueError("not a name")
@@ -247,6 +256,7 @@ def _setting(key: str, hint: Any, default: Any) -> Setting:
     known: dict[Any, tuple[str, Callable[[Any], Any]]] = {
         Address: ("HOST:PORT, the port from 0 to 65535, an IPv6 host in brackets", parse_address),
         Path: ("a path", _parse_path),
+        Text: ("up to 1024 visible ASCII characters, or nothing", _parse_text),
         FileName: ("the path of a file, or nothing", _parse_file_name),
         tuple[str, ...]: ("tokens of 1 to 1024 visible ASCII characters, separated by commas", _parse_tokens),
         tuple[HostName, ...]: ("names or addresses without a port, or *, separated by commas", _parse_hosts),

@@ -15,6 +15,7 @@ _LIBRARIES = ("msgspec", "uvloop", "httptools", "websockets", "lmdb", "crc32c", 
 _OPTIONAL = {
     "pyarrow": "answers in Arrow form and Spark need it: pip install 'penstock[arrow]'",
     "pyspark": "the pipeline needs it: pip install 'penstock[spark]'",
+    "pyjwt": "auth.jwt_keys needs it: pip install 'penstock[jwt]'",
     "duckdb": "penstock sql needs it: pip install 'penstock[spark]'",
 }
 

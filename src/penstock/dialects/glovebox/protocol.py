@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from penstock.dialects.glovebox.codec import BINCODE, JSON, Code, Codec
-from penstock.dialects.glovebox.guest import Guest, Login
+from penstock.dialects.glovebox.guest import Guest
 from penstock.dialects.glovebox.replies import CODES, FramePeer
 from penstock.dialects.glovebox.session import Session
 from penstock.dialects.glovebox.sessions import Sessions, Settings
@@ -28,7 +28,7 @@ class Glovebox:
         settings: Settings,
         waiting: Callable[[str], int],
         random: Callable[[], int],
-        login: Login = lambda _: EVERYTHING,
+        login: Callable[[FramePeer, str], Access] = lambda _, __: EVERYTHING,
     ) -> None:
         """`waiting`: how many clients wait for a message of a queue. `random`: a new number up to `SESSION_ID_MAX`
         that cannot be guessed. `login`: the access that a token grants."""
@@ -40,7 +40,7 @@ class Glovebox:
     def connect(self, peer: FramePeer, headers: Headers) -> Conversation:
         """Begin or continue the session that a new connection asks for in its headers, once its client is known."""
         begin = partial(self._begin, peer, headers)
-        return Guest(peer, self._login, begin) if peer.access is NOBODY else begin()
+        return Guest(peer, partial(self._login, peer), begin) if peer.access is NOBODY else begin()
 
     def _begin(self, peer: FramePeer, headers: Headers) -> Conversation:
         codec = BINCODE if _is_true(headers, b"binary") else JSON

@@ -193,9 +193,10 @@ def refusal(refused: Refused) -> Response:
     return _error(refused.reason, refused.sentence, retry_seconds=refused.retry_seconds)
 
 
-def unauthorized(*, was_shown: bool) -> Response:
-    """A request without a valid token. `was_shown`: it had one (RFC 6750, section 3)."""
+def unauthorized(*, was_shown: bool, reason: str = "") -> Response:
+    """A request without a valid token. `was_shown`: it had one (RFC 6750, section 3), and for this `reason`."""
     error = b', error="invalid_token"' if was_shown else b""
+    error += b', error_description="%b"' % reason.encode() if reason else b""
     return error_response(Fault.UNAUTHORIZED, headers=b'WWW-Authenticate: Bearer realm="penstock"' + error + b"\r\n")
 
 

@@ -1,6 +1,7 @@
 """What administrative commands change: the name of the act, what it is about, and the settings before and after.
 
-Nothing secret is shown: of an address for pushes only what leads to it, of a message only its size.
+Nothing secret is shown: of an address for pushes only what leads to it, of a message only its size, of a token only
+what it may do.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from urllib.parse import urlsplit
 from penstock.dialects.wire.setting_documents import as_written, seconds
 from penstock.dialects.wire.times import rfc3339
 from penstock.engine.engine import Engine
+from penstock.limits import NEVER_NS
 from penstock.model import commands
 from penstock.model.audit import ACTS
 from penstock.model.commands import Command
 from penstock.model.schedule_commands import DeleteSchedule, SetSchedule
 from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings
+from penstock.model.token_commands import RevokeToken, RotateToken, SetToken
+from penstock.model.tokens import Token
 from penstock.model.values import Place
 
 Settings = dict[str, Any]
@@ -25,6 +29,7 @@ _PUSH_SHOWN = frozenset(("url", "max_in_flight", "timeout"))
 _HIDDEN = "(hidden)"
 _OF_QUEUES = (commands.CreateQueue, commands.UpdateQueue, commands.DeleteQueue)
 _OF_SCHEDULES = (SetSchedule, DeleteSchedule)
+_OF_TOKENS = (SetToken, RotateToken, RevokeToken)
 
 
 def act_of(command: Command, engine: Engine) -> str:
@@ -62,13 +67,17 @@ def settings_of(command: Command, engine: Engine) -> Settings | None:
     if isinstance(command, _OF_SCHEDULES):
         planned = engine.schedules.by_name.get(command.name)
         return _schedule(planned.definition) if planned else None
+    if isinstance(command, _OF_TOKENS):
+        token = engine.tokens.by_name.get(command.name)
+        return _token(token) if token else None
     return None
 
 
 def changes(command: Command, before: Settings | None, after: Settings | None) -> tuple[Settings, Settings]:
     """The settings that an act has changed, as they were and as they are. Of something new, or gone, those that were
     not left at their defaults."""
-    defaults = _DEFAULTS if isinstance(command, _OF_QUEUES) else _SCHEDULE_DEFAULTS
+    kind = next((kind for kind in _DEFAULTS if isinstance(command, kind)), ())
+    defaults = _DEFAULTS.get(kind, {})
     old, new = before or defaults, after or defaults
     names = [name for name in old | new if old.get(name) != new.get(name)]
     return _shown(before or {}, names), _shown(after or {}, names)
@@ -84,6 +93,17 @@ def _schedule(definition: Schedule) -> Settings:
         "catch_up": definition.catch_up,
         "paused": definition.paused,
         "message_bytes": len(definition.body),
+    }
+
+
+def _token(token: Token) -> Settings:
+    """Without its secrets, nor the digests of them."""
+    return {
+        "scopes": token.scopes,
+        "expires": None if token.expires == NEVER_NS else rfc3339(token.expires).decode(),
+        "old_secret_until": rfc3339(token.old_until).decode() if token.old_until else None,
+        "certificate": token.certificate,
+        "limits": token.limits,
     }
 
 
@@ -107,5 +127,8 @@ def _without_secrets(url: str) -> str:
     return f"{parts.scheme}://{host}{parts.path}{query}"
 
 
-_DEFAULTS = as_written(QueueSettings())
-_SCHEDULE_DEFAULTS = _schedule(Schedule())
+_DEFAULTS = {
+    _OF_QUEUES: as_written(QueueSettings()),
+    _OF_SCHEDULES: _schedule(Schedule()),
+    _OF_TOKENS: _token(Token(scopes=())),
+}

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from penstock.dialects.wire.http import Headers, Request
 from penstock.limits import BODY_BYTES_UNASKED, KNOWN_HEAD_BYTES_MAX, KNOWN_HEADS_MAX
-from penstock.model.access import Access
+from penstock.model.access import NOBODY, Access
 from penstock.server.shells.exchanges import Drain, Exchange, Result, Route
 
 _METHODS = frozenset((b"GET", b"POST", b"DELETE", b"PUT", b"HEAD"))
@@ -104,7 +104,7 @@ class KnownHeads:
         route = exchange.route
         if exchange.call is not None and not exchange.body:
             route = partial(always, exchange.call)
-        if route is not None:
+        if route is not None and exchange.access is not NOBODY:  # A token may become valid.
             text = head + b"\r\n\r\n"
             facts = (exchange.method, exchange.target, exchange.headers)
             self._remember(
