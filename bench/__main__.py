@@ -7,6 +7,7 @@ python -m bench topics                                    what a message for man
 python -m bench spectator                                 what a reader of the Event Log costs the publishers
 python -m bench history                                   what it costs to detect unchanged messages
 python -m bench push                                      how fast messages are pushed, also next to dead endpoints
+python -m bench access                                    what authorisation costs, with 10,000 tokens
 python -m bench tls                                       what TLS costs, next to a bare server with the TLS of uvloop
 """
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import client, deep, history, idle, machine, push, report, spectator, tls, topics, wake, worker
+from bench import access, client, deep, history, idle, machine, push, report, spectator, tls, topics, wake, worker
 
 Found = dict[str, float]
 
@@ -27,6 +27,7 @@ RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
     "history": (history.history, history.KEYS),
     "client": (client.client, client.MESSAGES),
     "worker": (worker.worker, worker.JOBS),
+    "access": (access.access, access.ROUNDS),
     "tls": (tls.tls, tls.ROUNDS),
 }
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from penstock.model.access import EVERYTHING, NOBODY, Verb
-from penstock.server.identities import Identities
+from penstock.model.access import EVERYTHING, NOBODY, Access, Verb
+from penstock.model.tokens import Token
+from penstock.server.identities import Identities, digest_of
 
 
 @pytest.mark.parametrize("shown", [None, b"", b"Bearer anything", b"Basic eDp5"])
@@ -60,3 +62,26 @@ def test_a_token_alone_is_judged_as_one_in_a_header() -> None:
     assert identities.of_token("second") is not NOBODY
     assert {identities.of_token(text) for text in ["", "Bearer first", " first", "firs", "FIRST", "ü"]} == {NOBODY}
     assert Identities(()).of_token("anything") is EVERYTHING
+
+
+def test_changed_expired_and_revoked_tokens_end_their_access_and_no_other() -> None:
+    now, ended = [0], list[Access]()
+    identities = Identities((), lambda: now[0])
+    identities.on_change.append(ended.extend)
+    shop = Token(scopes=("read:a",), digest=digest_of(b"shop"), expires=50)
+    old = Token(scopes=("read:b",), digest=digest_of(b"new"), old_digest=digest_of(b"old"), old_until=30)
+    identities.update({"shop": shop, "turned": old})
+    assert ended == [EVERYTHING]
+    seen = {name: identities.of_token(name) for name in ("shop", "old", "new")}
+    assert [access.name for access in seen.values()] == ["shop", "turned", "turned"]
+    assert identities.expire() == 30
+    for time, gone in ((30, "old"), (50, "shop")):
+        now[0] = time
+        ended.clear()
+        identities.expire()
+        assert ended == [seen[gone]]
+        assert identities.of_token(gone) is NOBODY
+    identities.update({"turned": replace(old, scopes=("read:c",))})
+    assert identities.of_token("new") is not seen["new"]
+    identities.load({})
+    assert identities.of_token("new") is EVERYTHING

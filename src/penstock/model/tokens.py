@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from penstock.limits import NEVER_NS
-from penstock.model.access import EVERY_NAME, Access, Verb, scope_of
+from penstock.model.access import EVERY_NAME, Access, Kind, Verb, scope_of
 from penstock.model.values import Nanos
 
 
@@ -39,7 +39,8 @@ class Token(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return min((time for time in (self.expires, self.old_until) if time > now), default=NEVER_NS)
 
     def access(self, name: str) -> Access:
-        return Access(name, map(scope_of, self.scopes), self.limits)
+        kind: Kind = "certificate" if self.certificate else "token"
+        return Access(name, map(scope_of, self.scopes), self.limits, kind)
 
     @property
     def is_admin(self) -> bool:
