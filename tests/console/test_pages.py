@@ -297,8 +297,10 @@ def test_connections_and_settings_are_shown(browser: Browser, shop: Broker) -> N
         expect(page.get_by_role("region", name="Connections")).to_contain_text("127.0.0.1:")
         show(page, shop, "settings")
         page.get_by_label("Filter").fill("push.private")
-        expect(page.locator("tbody tr")).to_have_count(1)
-        expect(page.locator("tbody tr")).to_contain_text("--set")
+        rows = page.get_by_role("region", name="Settings").locator("tbody tr")
+        expect(rows).to_have_count(1)
+        expect(rows).to_contain_text("--set")
+        expect(page.get_by_text("There are none: create one")).to_be_visible()
 
 
 def test_the_keyboard_reaches_every_page(browser: Browser, shop: Broker) -> None:

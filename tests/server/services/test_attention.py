@@ -15,8 +15,13 @@ QUIET = Figures("q", False, False, 0, 0, 0, 0, 0, None, 0, 0.0, 0.0, None, None,
 WAITING = replace(QUIET, ready=5, ready_since=NOW - 40)
 
 
-def reasons(*queues: Figures, push: dict[str, str] | None = None, before: float | None = None) -> list[Any]:
-    return [row["reason"] for row in attention(list(queues), push or {}, lambda _: before, NOW)]
+def reasons(
+    *queues: Figures,
+    push: dict[str, str] | None = None,
+    before: float | None = None,
+    lasting: set[str] | None = None,
+) -> list[Any]:
+    return [row["reason"] for row in attention(list(queues), lasting or set(), push or {}, lambda _: before, NOW)]
 
 
 @pytest.mark.parametrize(
@@ -40,6 +45,11 @@ def test_each_trouble_has_its_reason(figures: Figures, expected: list[str]) -> N
     assert reasons(figures) == expected
 
 
+def test_a_queue_whose_messages_stay_needs_no_consumer() -> None:
+    assert reasons(replace(WAITING, ready_since=0.1), lasting={"q"}) == []
+    assert reasons(replace(WAITING, damaged=1), lasting={"q"}) == ["damaged"]
+
+
 def test_a_queue_that_grows_is_found() -> None:
     growing = replace(WAITING, ready=500, left=1.0)
     assert reasons(growing, before=200.0) == ["growing"]
@@ -48,7 +58,7 @@ def test_a_queue_that_grows_is_found() -> None:
 
 
 def test_an_endpoint_that_fails_is_named() -> None:
-    [row] = attention([replace(WAITING, channel=True)], {"q": "connection refused"}, lambda _: None, NOW)
+    [row] = attention([replace(WAITING, channel=True)], set(), {"q": "connection refused"}, lambda _: None, NOW)
     assert row["reason"] == "push"
     assert "connection refused" in row["text"]
 

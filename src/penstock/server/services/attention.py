@@ -20,24 +20,39 @@ _ORDER = ("damaged", "push", "dead_letters", "unconsumed", "failing", "growing",
 
 
 def attention(
-    all_figures: list[Figures], push_errors: dict[str, str], ready_before: ReadyBefore, now: float
+    all_figures: list[Figures],
+    lasting: set[str],
+    push_errors: dict[str, str],
+    ready_before: ReadyBefore,
+    now: float,
 ) -> list[dict[str, Any]]:
-    """The queues that need a person, the most urgent first. `push_errors`: of channels whose endpoint fails."""
-    found = [each for figures in all_figures if (each := _reason(figures, push_errors, ready_before, now))]
+    """The queues that need a person, the most urgent first. `lasting`: queues whose messages stay, consumed or not.
+    `push_errors`: of channels whose endpoint fails."""
+    found = [
+        row
+        for figures in all_figures
+        if (row := _reason(figures, push_errors))
+        or (figures.name not in lasting and (row := _delay(figures, ready_before, now)))
+    ]
     found.sort(key=lambda each: (_ORDER.index(each["reason"]), -each["messages"], each["queue"]))
     return found[:SHOWN_MAX]
 
 
-def _reason(
-    figures: Figures, push_errors: dict[str, str], ready_before: ReadyBefore, now: float
-) -> dict[str, Any] | None:
-    """The most urgent reason for a queue."""
+def _reason(figures: Figures, push_errors: dict[str, str]) -> dict[str, Any] | None:
+    """The most urgent reason that messages cannot be consumed."""
     if figures.damaged:
         return _row(figures, "damaged", figures.damaged, "cannot be read from the disk")
     if figures.name in push_errors:
         return _row(figures, "push", figures.ready, f"the push endpoint fails: {push_errors[figures.name]}")
     if figures.dead_letters:
         return _row(figures, "dead_letters", figures.ready, "waiting for a decision") if figures.ready else None
+    return None
+
+
+def _delay(figures: Figures, ready_before: ReadyBefore, now: float) -> dict[str, Any] | None:
+    """The most urgent reason that messages are not consumed in time."""
+    if figures.dead_letters:
+        return None
     waited = now - figures.ready_since if figures.ready_since else 0.0
     taken = figures.waiting or figures.leased or figures.left
     if waited > IDLE_SECONDS and not taken:

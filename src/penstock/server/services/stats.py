@@ -42,6 +42,13 @@ class _Counters(NamedTuple):
 _NEW = _Counters(0, 0, 0, None)
 
 
+class _Roles(NamedTuple):
+    """What queues are for, as far as their settings and names say it."""
+
+    dead_letters: set[str]
+    lasting: set[str]  # Messages stay until their retention ends: receivers have cursors, or it is a record.
+
+
 class Sample:
     """All queues at one moment."""
 
@@ -66,11 +73,11 @@ class StatsService(Service):
         self._hour = Hour()
         self._hourly = self._base = self._latest = Sample(0)
         self._watchers: set[Watcher] = set()
-        self._dead_letter_queues: set[str] | None = None
+        self._known_roles: _Roles | None = None
         writer.on_queue.append(self._queue_changed)
 
     def _queue_changed(self, _: int) -> None:
-        self._dead_letter_queues = None
+        self._known_roles = None
 
     # ── The dialect's side ──────────────────────────────────────────────────────────────────────────────────
 
@@ -107,7 +114,7 @@ class StatsService(Service):
         return {
             "time": round(sample.seconds, 3),
             "totals": totals(seen),
-            "attention": attention(seen, failing, self._hour.ready_before, sample.seconds),
+            "attention": attention(seen, self._roles().lasting, failing, self._hour.ready_before, sample.seconds),
         }
 
     async def watch(self, query: StatsQuery) -> Watcher:
@@ -169,7 +176,7 @@ class StatsService(Service):
     async def _sampled(self, before: Sample, now: Nanos) -> Sample:
         engine, sample = self.writer.engine, Sample(now)
         tally = self.writer.tally
-        dead_letters = self._dead_letters()
+        dead_letters = self._roles().dead_letters
         passed = (now - before.taken) / SECOND_NS if before.taken else 0.0
         queues = list(engine.queues.values())
         for start in range(0, len(queues), STATS_QUEUES_PER_TURN):
@@ -182,11 +189,15 @@ class StatsService(Service):
             await asyncio.sleep(0)
         return sample
 
-    def _dead_letters(self) -> set[str]:
-        if self._dead_letter_queues is None:
-            policies = [queue.settings.redrive_policy for queue in self.writer.engine.queues.values()]
-            self._dead_letter_queues = {policy.dead_letter_queue for policy in policies if policy}
-        return self._dead_letter_queues
+    def _roles(self) -> _Roles:
+        if self._known_roles is None:
+            queues = self.writer.engine.queues.values()
+            policies = [queue.settings.redrive_policy for queue in queues]
+            self._known_roles = _Roles(
+                {policy.dead_letter_queue for policy in policies if policy},
+                {queue.name for queue in queues if queue.settings.keep == "all" or queue.name.startswith("_")},
+            )
+        return self._known_roles
 
 
 _Rates = tuple[float, float, float | None, float | None, float | None]
