@@ -207,6 +207,7 @@ TURN_CROWDED_SECONDS = 0.0001
 TURN_BEGIN_SECONDS = 0.01  # Of one turn of the event loop, for the first parts of what was just read,
 TURN_BEGIN_CROWDED_SECONDS = 0.001  # and while others wait.
 TURN_CROWDED_PARTS_MAX = 24  # The same, in parts.
+TURN_MANY = 100  # If so many connections take turns, their parts are small: who comes next would wait for all.
 TURN_REST_SECONDS_MAX = 0.001  # How long all of them pause for a light request.
 TURN_REMEMBER_SECONDS = 0.05  # How long they leave time for further light requests after one.
 

@@ -89,6 +89,24 @@ def test_a_defect_in_one_turn_is_logged_and_the_others_go_on(caplog: pytest.LogC
     assert [record.message for record in caplog.records] == ["turn_failed"]
 
 
+def test_the_parts_of_very_many_are_small() -> None:
+    class Measured(Digger):
+        def take_turn(self, *, crowded: bool) -> bool:
+            self.crowded = crowded
+            return super().take_turn(crowded=crowded)
+
+    async def story(count: int) -> bool:
+        turns, done = Turns(), list[str]()
+        diggers = [Measured("a", 1, done) for _ in range(count)]
+        for digger in diggers:
+            turns.join(digger)
+        await until(lambda: len(done) == count)
+        return diggers[0].crowded
+
+    assert not asyncio.run(story(10))
+    assert asyncio.run(story(1000))
+
+
 @pytest.mark.parametrize("light", [0, 1])
 def test_only_a_few_of_many_that_come_together_begin_at_once(light: int) -> None:
     async def story() -> tuple[list[bool], int]:

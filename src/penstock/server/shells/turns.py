@@ -24,6 +24,7 @@ from penstock.limits import (
     TURN_BEGIN_SECONDS,
     TURN_CROWDED_PARTS_MAX,
     TURN_CROWDED_SECONDS,
+    TURN_MANY,
     TURN_REMEMBER_SECONDS,
     TURN_REST_SECONDS_MAX,
     TURN_SECONDS,
@@ -75,7 +76,7 @@ class Turns:
         elif now - self._began_at >= (TURN_BEGIN_CROWDED_SECONDS if crowded else TURN_BEGIN_SECONDS):
             self.join(taker)
             return False
-        if taker.take_turn(crowded=crowded):
+        if taker.take_turn(crowded=crowded or len(self._waiting) >= TURN_MANY):
             self.join(taker)
         return True
 
@@ -111,7 +112,7 @@ class Turns:
         until = now + (TURN_CROWDED_SECONDS if crowded else TURN_SECONDS)
         left = TURN_CROWDED_PARTS_MAX if crowded else 0
         while self._waiting:
-            self._hand_out(crowded)
+            self._hand_out(crowded or len(self._waiting) >= TURN_MANY)
             left -= 1
             if left == 0 or self._clock() >= until:
                 break
