@@ -43,13 +43,13 @@ LIMITS = ("http.buffered_bytes_max", "lines.buffered_bytes_max", "unread_bytes_m
 QUOTAS = {  # For every address; the honest client keeps within them.
     "connections": 2000,
     "bytes_per_second": 5_000_000,
-    "requests_per_second": 6000,
-    "published_per_second": 6000,
+    "requests_per_second": 4500,
+    "published_per_second": 4500,
     "received_per_second": 1000,
     "waiting": 100,
     "unread_bytes": 8 << 20,
-    "search_seconds_per_minute": 1,
-    "replay_seconds_per_minute": 1,
+    "search_seconds_per_minute": 0.2,
+    "replay_seconds_per_minute": 0.2,
 }
 
 

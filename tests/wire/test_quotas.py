@@ -212,6 +212,20 @@ def test_each_identity_has_a_quota_of_its_own_wherever_it_comes_from(start_broke
     assert [create("two", f"two-{number}").status for number in range(3)] == [201, 201, 429]
 
 
+def test_the_limits_of_a_token_hold_for_its_identity(start_broker: StartBroker) -> None:
+    broker = start_broker("auth.tokens=admin")
+    document = b'{"scopes": ["manage"], "limits": {"queues_per_minute": 1}}'
+    created = broker.request("PUT", "/v1/tokens/limited", as_token("admin"), document)
+    assert created.status == 201, created
+    token = as_token(created.json()["token"])
+    answers = [broker.request("PUT", f"/v1/queues/own-{number}", token, b"{}") for number in range(2)]
+    assert [answer.status for answer in answers] == [201, 429]
+    assert "queues_per_minute = 1 in the limits of token limited" in answers[1].json()["error"]
+    changed = broker.request("PATCH", "/v1/tokens/limited", as_token("admin"), b'{"limits": {}}')
+    assert changed.status == 200, changed
+    assert broker.request("PUT", "/v1/queues/own-2", token, b"{}").status == 201
+
+
 def test_the_connections_of_an_identity_are_counted_from_its_login_on(start_broker: StartBroker) -> None:
     broker = start_broker("auth.tokens=one,two", "quota.identity.connections=1")
     with LineClient(broker.lines) as guest, LineClient(broker.lines) as first, LineClient(broker.lines) as second:

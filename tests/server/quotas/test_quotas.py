@@ -45,7 +45,7 @@ def test_without_quotas_nobody_has_an_account() -> None:
 
 def test_the_limits_of_a_token_replace_those_of_the_settings_one_by_one() -> None:
     config = QuotaConfig(identity=QuotaLimits(connections=5, waiting=7))
-    own = Quotas(config, lambda _: True).of_identity("worker", {"connections": 50})
+    own = Quotas(config, lambda _: True).of_identity("worker", {"connections": 50.0, "unknown": 1})
     assert own is not None
     assert (own.limits.connections, own.limits.waiting) == (50, 7)
 

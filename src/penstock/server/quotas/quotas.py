@@ -53,8 +53,10 @@ class Quotas:
         return None if limits == _NONE else self._addresses.of(address, limits)
 
     def of_identity(self, name: str, own: Mapping[str, float]) -> Account | None:
-        """`own`: the limits that come with its token. None: it has no quotas."""
-        limits = replace(self._config.identity, **own) if own else self._config.identity
+        """`own`: the limits that come with its token; names that are not those of quotas are ignored. None: it has no
+        quotas."""
+        known = {quota: type(getattr(_NONE, quota))(own[quota]) for quota in NAMES if quota in own}
+        limits = replace(self._config.identity, **known) if known else self._config.identity
         return None if limits == _NONE else self._identities.of(name, limits)
 
     # ── Over quota ──────────────────────────────────────────────────────────────────────────────────────────
