@@ -12,7 +12,9 @@ import pytest
 from tests.support.audit_records import AUDIT, audited, audited_soon, bearer
 from tests.support.broker import Broker, StartBroker, refused_start
 from tests.support.http_client import Response
+from tests.support.jwt_provider import Provider
 from tests.support.line_client import LineClient
+from tests.support.ws_client import WsClient
 
 SECRET = "very-secret-7f3a91"
 ROOT = f"{SECRET}-root"
@@ -108,3 +110,34 @@ def test_a_settings_file_that_cannot_be_read_is_not_shown(tmp_path: Path) -> Non
     code, errors = refused_start(tmp_path / "data", flags=("--config", str(file)))
     assert code != 0
     assert SECRET not in errors
+
+
+def test_a_wrong_token_in_a_first_frame_is_repeated_nowhere(witness: Witness) -> None:
+    with WsClient(witness.broker.http) as client:
+        client.say({"type": "authenticate", "token": SECRET})
+        witness.heard.append(json.dumps(client.hear()).encode())
+    (record,) = audited_soon(witness.broker, token=ROOT, act="login")
+    assert (record["dialect"], record["code"]) == ("glovebox", "unauthorized")
+    witness.check()
+
+
+def test_a_bad_jwt_is_repeated_nowhere(start_broker: StartBroker, tmp_path: Path) -> None:
+    provider = Provider(tmp_path)
+    witness = Witness(start_broker(AUDIT, f"auth.tokens={ROOT}", *provider.settings))
+    for token in (
+        provider.token(SECRET, aud=SECRET),
+        provider.token(SECRET, iss=SECRET),
+        provider.token(headers={"kid": SECRET}),
+        provider.token(penstock=[SECRET]),
+        SECRET.encode() + b"." + provider.token(SECRET).partition(b".")[2],
+    ):
+        assert witness.ask("GET", "/v1/queues", authorization=f"Bearer {token.decode()}").status == 401
+        assert not any(token in heard for heard in witness.heard)
+    witness.check()
+
+
+def test_a_key_file_with_a_private_key_is_not_shown(tmp_path: Path) -> None:
+    provider = Provider(tmp_path)
+    provider.publish(provider.public() | {"d": SECRET})
+    code, errors = refused_start(tmp_path / "data", *provider.settings)
+    assert (code, "key 1 is secret" in errors, SECRET in errors) == (2, True, False)
