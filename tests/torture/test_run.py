@@ -6,6 +6,7 @@ TORTURE_SEED=n    the choices of an earlier run (the kernel's scheduling is not 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import secrets
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.torture.run import end
 from tests.support.command_line import COMMAND, environment
 from tests.support.effort import LONG
 
@@ -46,3 +48,19 @@ def test_no_promise_is_broken_by_kills_under_traffic_in_all_dialects(
             print(f"\ntorture: seed {seed}, {kills} kills, {operations} operations, 0 violations", end="", flush=True)
         assert kills >= KILLS
         assert found["operations"].keys() >= {"push", "mqs", "nq", "etzel", "glovebox", "native"}
+
+
+def test_a_run_ends_though_a_client_loses_a_cancellation() -> None:
+    async def stubborn() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await asyncio.Event().wait()
+
+    async def run() -> bool:
+        task = asyncio.create_task(stubborn())
+        await asyncio.sleep(0)
+        await asyncio.wait_for(end([task]), 30)
+        return task.cancelled()
+
+    assert asyncio.run(run())

@@ -82,10 +82,8 @@ class Run:
             if not self.violations:
                 await self._balance()
         finally:
-            self.stage.over = True
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            self.stage.producing, self.stage.over = False, True
+            await end(tasks)
             await self.process.kill()
             self._endpoint.close()
             self.history.close()
@@ -159,6 +157,15 @@ class Run:
             self.memory.sample(self.stage.now, self.process.rss_bytes() if warm else 0, rss_bytes(os.getpid()))
             show(self)
             await asyncio.sleep(TICK_SECONDS)
+
+
+async def end(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel again and again: a cancellation that comes together with an answer can be lost."""
+    while open_tasks := [task for task in tasks if not task.done()]:
+        for task in open_tasks:
+            task.cancel()
+        await asyncio.wait(open_tasks, timeout=TICK_SECONDS)
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _coroutine(client: Awaitable[None]) -> None:
