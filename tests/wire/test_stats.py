@@ -30,10 +30,10 @@ def publish(broker: Broker, name: str, count: int = 1, **fields: Any) -> None:
     assert broker.request("POST", f"/v1/queues/{name}/messages", body=json.dumps(messages).encode()).status == 201
 
 
-def watch(broker: Broker, query: str = "") -> Iterator[Row]:
+def watch(broker: Broker, query: str = "", head: str = "") -> Iterator[Row]:
     """The events of the stream, as they come."""
     with closing(socket.create_connection(broker.http, timeout=10)) as link:
-        link.sendall(f"GET /v1/stats/stream?{query} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        link.sendall(f"GET /v1/stats/stream?{query} HTTP/1.1\r\nHost: localhost\r\n{head}\r\n".encode())
         data = b""
         while True:
             data += link.recv(65536)
@@ -173,3 +173,22 @@ def test_settings_show_where_they_come_from_and_no_secrets(start_broker: StartBr
     assert (rows["stop_seconds"]["value"], rows["stop_seconds"]["source"]) == (7.0, "--set")
     assert (rows["http.idle_seconds"]["source"], rows["auth.tokens"]["value"]) == ("default", "(hidden)")
     assert rows["data"]["source"] == "command line"
+
+
+def test_a_token_shows_only_the_queues_that_it_may_see(start_broker: StartBroker) -> None:
+    broker = start_broker("auth.tokens=sesame")
+    admin = {"Authorization": "Bearer sesame"}
+    for name in ("orders", "secrets"):
+        assert broker.request("PUT", f"/v1/queues/{name}", admin, b"{}").status == 201
+        assert broker.request("POST", f"/v1/queues/{name}/messages", admin, b'{"message": "m"}').status == 201
+    made = broker.request("PUT", "/v1/tokens/reader", admin, b'{"scopes": ["read:orders*"]}').json()["token"]
+    reader = {"Authorization": f"Bearer {made}"}
+    page = broker.request("GET", "/v1/stats?history=true", reader)
+    assert b"secrets" not in page.body
+    assert (page.json()["totals"]["queues"], page.json()["totals"]["ready"]) == (1, 1)
+    events = watch(broker, head=f"Authorization: Bearer {made}\r\n")
+    assert [row["name"] for row in next(events)["queues"]] == ["orders"]
+    assert next(events)["totals"]["queues"] == 1
+    events.close()  # type: ignore[attr-defined]
+    assert broker.request("GET", "/v1/connections", reader).json()["connections"] == []
+    assert broker.request("GET", "/v1/settings", reader).status == 403

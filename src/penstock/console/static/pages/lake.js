@@ -10,6 +10,6 @@ export function page() {
     copyable("A broker with a pipeline that fills a lake", "penstock up --data ./data --lake ./lake"),
     copyable("Messages a minute, by queue", 'penstock sql "select queue, minute, messages_in, messages_out, depth from queue_minutes order by minute" --plot'),
     copyable("How messages ended", 'penstock sql "select state, count(*) from messages group by state" --plot'),
-    copyable("Python", 'import penstock\n\nlake = penstock.lake("./lake")\nprint(lake.sql("select * from queue_minutes order by minute desc limit 60"))'),
+    copyable("Python", 'import penstock\n\nlake = penstock.lake("./lake")\nprint(lake.sql("select * from queue_minutes order by minute desc limit 60").to_pandas())'),
   ].map((each) => (each instanceof Element ? each : h("div", {}, each)));
 }

@@ -41,7 +41,7 @@ const rowsOf = (rows) => table("Settings", [
   { label: "Value", cell: (row) => h("span", { class: "mono value" }, shown(row.value)) },
   { label: "From", cell: (row) => (row.source === "default" ? h("span", { class: "quiet" }, "default") : badge(row.source, "accent")) },
   { label: "Default", minor: true, cell: (row) => h("span", { class: "mono quiet value" }, shown(row.default)) },
-  { label: "What it is", minor: true, cell: (row) => h("span", { class: "about" }, row.description) },
+  { label: "What it is", minor: true, cell: (row) => h("span", { class: "about" }, row.description.replaceAll("`", "")) },
 ], rows, { empty: "No setting matches." });
 
 /** @param {any} value */
