@@ -199,7 +199,7 @@ def _steps() -> list[tuple[str, Step]]:
 
 def _content(value: Any) -> bytes:
     """What a transcript calls content, with the names of its variables in place of them."""
-    if isinstance(value, dict) and value.keys() <= CONTENT_KEYS:
+    if isinstance(value, dict) and value and value.keys() <= CONTENT_KEYS:
         if "hex" in value:
             return bytes.fromhex(re.sub(r"\$\{\w+\}|\s", "", value["hex"]))
         value = "\r\n".join(value["lines"]) if "lines" in value else str(value["repeat"]) * min(value["times"], 2000)
