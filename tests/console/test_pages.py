@@ -334,6 +334,16 @@ def test_a_broker_with_tokens_is_asked_for_one(browser: Browser, start_broker: S
         assert page.evaluate("localStorage.length") == 0
 
 
+def test_a_broker_that_does_not_answer_is_noticed(browser: Browser, start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with opened(browser) as page:
+        show(page, broker, "")
+        expect(page.locator(".connection")).to_have_text("Live")
+        broker.kill()
+        expect(page.locator(".connection")).to_have_text("The broker does not answer. Is it running?")
+        expect(page.locator(".health")).to_contain_text("The broker does not answer")
+
+
 def test_a_console_that_only_reads_has_no_actions(browser: Browser, start_broker: StartBroker) -> None:
     broker = start_broker("console.read_only=true")
     call(broker, "PUT", "/v1/queues/work")

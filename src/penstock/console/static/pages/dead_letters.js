@@ -8,7 +8,6 @@ import { age, count, plural } from "../lib/format.js";
 import { figures } from "../lib/live.js";
 import { messageList } from "../lib/messages.js";
 import { action, asCode, ask, attempt, button, field, heading, loaded, note, table, valuesOf } from "../lib/parts.js";
-import { onLeave } from "../lib/reactive.js";
 import { navigate } from "../lib/route.js";
 
 const SAMPLE = 1000;
@@ -88,6 +87,7 @@ function shapeOf(message) {
 async function redrive(order, progress) {
   const to = field("To", { name: "to", placeholder: "where each came from" });
   const speed = field("Messages a second, at most", { name: "rate", type: "number", min: 1, placeholder: "no limit" });
+  const here = location.hash;
   await attempt(async () => {
     const dry = await finished(await api("/v1/redrive", { method: "POST", json: { ...order, dry_run: true } }), () => {});
     if (!dry.matched) return note(`No message of ${order.from} matches`);
@@ -101,16 +101,14 @@ async function redrive(order, progress) {
     const job = await api("/v1/redrive", { method: "POST", json: wanted });
     const done = await finished(job, (now) => drawProgress(progress, now, dry.matched));
     note(`${plural(done.moved, "message")} moved out of ${order.from}`);
-    dispatchEvent(new HashChangeEvent("hashchange"));
+    if (location.hash === here) dispatchEvent(new HashChangeEvent("hashchange"));
     return undefined;
   });
 }
 
 /** @param {any} job @param {(job: any) => void} report */
 async function finished(job, report) {
-  let left = false;
-  onLeave(() => (left = true));
-  while (job.state === "running" && !left) {
+  while (job.state === "running") {
     report(job);
     await new Promise((done) => setTimeout(done, 500));
     job = await api(`/v1/redrive/${job.job}`);

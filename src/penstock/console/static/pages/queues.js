@@ -1,14 +1,17 @@
 /** Queues: all of them, filtered and sorted by the broker, with live figures for those on the screen. */
 
 import { curl } from "../lib/code.js";
-import { h, show } from "../lib/dom.js";
+import { h } from "../lib/dom.js";
 import { age, count, rate } from "../lib/format.js";
 import { sparkline } from "../lib/chart.js";
 import { extend, figures, seriesOf, watchFigures } from "../lib/live.js";
 import { action, badge, copyable, field, heading, queueLink } from "../lib/parts.js";
+import { signal } from "../lib/reactive.js";
 import { navigate } from "../lib/route.js";
 import { windowed } from "../lib/window.js";
 import { createQueue } from "./queue_settings.js";
+
+const TYPING_MS = 200; // Nobody asks for what is still being typed.
 
 /** @param {any} route */
 export function page({ query }) {
@@ -19,14 +22,14 @@ export function page({ query }) {
     for (const [name, series] of hours) if (live.queues.has(name)) extend(series, time, /** @type {any} */ (live.queues.get(name)));
   });
   const sort = { by: query.sort || "name", descending: query.order === "descending" };
-  const list = h("div", {});
-  const draw = (/** @type {string} */ name) => show(list, windowed({
+  const name = signal(query.name || "");
+  const list = (/** @type {string} */ wanted) => windowed({
     caption: "Queues",
     columns: columns(live, hours),
     sort,
-    onsort: (by) => navigate("/queues", { ...query, sort: by, order: sort.by === by && !sort.descending ? "descending" : "" }),
+    onsort: (by) => navigate("/queues", { ...query, name: name.peek(), sort: by, order: sort.by === by && !sort.descending ? "descending" : "" }),
     load: async (offset, limit) => {
-      const found = await figures({ name, sort: sort.by, order: sort.descending && "descending", offset, limit, history: true });
+      const found = await figures({ name: wanted, sort: sort.by, order: sort.descending && "descending", offset, limit, history: true });
       for (const row of found.queues) {
         live.queues.set(row.name, row);
         hours.set(row.name, seriesOf(found, row.name));
@@ -34,16 +37,18 @@ export function page({ query }) {
       return { total: found.total, rows: found.queues };
     },
     onshown: (rows) => live.watch(rows.map((row) => row.name)),
-    empty: () => emptyState(name),
-  }));
-  draw(query.name || "");
+    empty: () => emptyState(wanted),
+  });
   let timer = 0;
   const typed = (/** @type {any} */ event) => {
     clearTimeout(timer);
-    timer = setTimeout(() => navigate("/queues", { ...query, name: event.target.value }, { quiet: true }) || draw(event.target.value), 200);
+    timer = setTimeout(() => {
+      navigate("/queues", { ...query, name: event.target.value }, { quiet: true });
+      name.set(event.target.value);
+    }, TYPING_MS);
   };
   const filter = field("Filter by name", { type: "search", id: "filter", value: query.name || "", oninput: typed });
-  return [heading("Queues", action("Create a queue", createQueue, { class: "primary" })), h("div", { class: "filters" }, filter), list];
+  return [heading("Queues", action("Create a queue", createQueue, { class: "primary" })), h("div", { class: "filters" }, filter), h("div", {}, () => list(name()))];
 }
 
 /** @param {any} live @param {Map<string, any>} hours @returns {import("../lib/parts.js").Column[]} */
