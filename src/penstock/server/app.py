@@ -134,7 +134,7 @@ class Application:
 
     def guest_refusal(self, request: http.Request) -> http.Response | None:
         self._identify(request)
-        return self._refuse_login(request) if self._is_guest(request) else None
+        return self._refuse_login(request) if request.access is NOBODY and self._is_guest(request) else None
 
     def _identify(self, request: http.Request) -> None:
         authorization = request.headers.get(b"authorization")
@@ -145,17 +145,19 @@ class Application:
 
     @staticmethod
     def _is_guest(request: http.Request) -> bool:
-        """Conversations may begin without a token, and then with a login."""
+        """Whether a client without an identity is refused. Conversations may begin without one, and then with a
+        login."""
         first = http.segments_of(request.target)[0]
         is_login = first == b"connect" and b"authorization" not in request.headers
-        return request.access is NOBODY and first not in _OPEN and not is_login
+        return first not in _OPEN and not is_login
 
     def route(self, request: http.Request) -> Route:
         segments = http.segments_of(request.target)
-        self._identify(request)
+        if not request.is_identified:
+            self._identify(request)
         if b"token=" in request.target and _has_token(request.target):
             return lambda _: http.error_response(Fault.TOKEN_IN_URL)
-        if self._is_guest(request):
+        if request.access is NOBODY and self._is_guest(request):
             return self._refuse_login
         methods = self._routes.get(_route_of(segments))
         if methods is None:

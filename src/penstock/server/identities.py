@@ -39,6 +39,8 @@ class Identities:
             for index, token in enumerate(tokens)
         }
         self.has_admins = bool(self._by_key)  # Those of the settings, so tokens need not have one.
+        # Clients must show a token, because there is one, even if it has expired.
+        self.is_guarded = self._is_guarded(())
         if owner:
             self._by_key[digest_of(owner.encode())] = Access("owner", (ADMIN,))
         self._tokens: dict[str, Token] = {}  # Also those that have expired.
@@ -46,10 +48,8 @@ class Identities:
 
     # ── Who it is ───────────────────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def is_guarded(self) -> bool:
-        """Clients must show a token, because there is one, even if it has expired."""
-        return self.has_admins or bool(self._tokens) or self._jwts is not None
+    def _is_guarded(self, tokens: Collection[str]) -> bool:
+        return self.has_admins or bool(tokens) or self._jwts is not None
 
     @property
     def anonymous(self) -> Access:
@@ -113,6 +113,7 @@ class Identities:
             else:
                 self._tokens[name] = token
                 self._by_key |= {key: token.access(name) for key in token.keys_at(self._now())}
+        self.is_guarded = self._is_guarded(self._tokens)
         if self.is_guarded != was_guarded:
             ended.append(EVERYTHING)
         self._tell(ended)

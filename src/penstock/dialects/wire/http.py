@@ -29,6 +29,7 @@ Headers = dict[bytes, bytes]  # Names in lower case; the last of several wins.
 class _Identified(Struct, gc=False, kw_only=True):
     access: Access = EVERYTHING  # Of the client.
     certificate: str = ""  # The name in the certificate that the client shows; empty if it shows none.
+    is_identified: bool = False  # Who the client is was decided before, for the same header fields.
 
 
 class Request(_Identified, gc=False):

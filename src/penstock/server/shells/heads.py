@@ -27,6 +27,7 @@ class Fields(Struct, gc=False):
 
     headers: Headers
     body_bytes: int
+    access: Access  # Of the client, which the fields show.
 
 
 class Head(Struct, gc=False):
@@ -75,6 +76,7 @@ class KnownHeads:
             return False
         body = data[head_end + 4 :]
         exchange = Exchange(words[0], words[1], fields.headers, body, False, connection, keep_alive)
+        exchange.access, exchange.is_identified = fields.access, True
         connection.accept(exchange)
         if words[0] in _REPEATED:
             self._learn_head(data[:head_end], exchange)
@@ -90,13 +92,15 @@ class KnownHeads:
         headers = exchange.headers
         length = headers.get(b"content-length", b"0")
         plain = exchange.keep_alive and b"host" in headers and not _SPECIAL & headers.keys() and length.isdigit()
+        if exchange.access is NOBODY:
+            return  # A token may become valid.
         line = b"%b %b HTTP/1.1\r\n" % (exchange.method, exchange.target)
         if not plain or not data.startswith(line):  # An empty line may come before the request line.
             return
         line_end, head_end = len(line) - 2, data.find(b"\r\n\r\n")
         small = head_end - line_end <= KNOWN_HEAD_BYTES_MAX <= self._header_bytes_max // 2
         if small and len(data) == head_end + 4 + int(length) and int(length) <= BODY_BYTES_UNASKED:
-            self._remember(self.fields, data[line_end:head_end], Fields(headers, int(length)))
+            self._remember(self.fields, data[line_end:head_end], Fields(headers, int(length), exchange.access))
 
     def _learn_head(self, head: bytes, exchange: Exchange) -> None:
         """Remember the head of a request with known fields: its route and, if it has no body, its call. Handlers are

@@ -144,8 +144,9 @@ class HttpConnection(Connection):
 
     def accept_known(self, head: Head, data: bytes) -> None:
         body, keep_alive = data[len(head.text) :], not self._server.stopping
-        known = (head.method, head.target, head.headers, body, False, self, keep_alive, head.route)
-        self.accept(Exchange(*known, access=head.access))
+        exchange = Exchange(head.method, head.target, head.headers, body, False, self, keep_alive, head.route)
+        exchange.access = head.access  # Twice as fast as by keyword.
+        self.accept(exchange)
 
     def _receive_unknown(self, data: bytes) -> None:
         reader = self._reader
@@ -261,7 +262,10 @@ class HttpConnection(Connection):
                 exchange.call, exchange.render = result, result.render
                 if len(self._exchanges) > 1:
                     self._server.handler.decide_collected()
-                exchange.pending = self._submit(exchange, result.command, exchange.answer)
+                if self.meter is None:  # As `_submit` does, without a call for each request.
+                    exchange.pending = self._server.submit(exchange, result.command, exchange.answer)
+                else:
+                    exchange.pending = self._submit(exchange, result.command, exchange.answer)
             elif type(result) is Response:
                 if result.status == _UNAUTHORIZED:
                     self._end_after(exchange)
