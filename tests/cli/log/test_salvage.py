@@ -32,7 +32,7 @@ from tests.support.command_line import penstock
 from tests.support.effort import LONG
 from tests.support.spoilt_logs import flipped, work
 
-STRIDE = 7 if LONG else 61  # Bytes between two places of damage; no divisor of the sizes of headers and records.
+STRIDE = 7 if LONG else 811  # Bytes between two places of damage; no divisor of the sizes of headers and records.
 
 
 @pytest.fixture
