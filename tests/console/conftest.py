@@ -13,8 +13,9 @@ from tests.support.broker import Broker
 from tests.support.browser import started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """For one module: playwright runs an event loop in this thread, and later tests run loops of their own."""
     with started() as browser:
         yield browser
 
@@ -26,7 +27,7 @@ def call(broker: Broker, method: str, path: str, document: Any = None) -> Any:
     return answer.json() if answer.body else None
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Orders that are consumed, some that have failed, delayed reports, a channel, schedules and versions."""
     broker = Broker(tmp_path_factory.mktemp("shop"), "push.private_addresses=allow").start()
