@@ -1,4 +1,6 @@
-"""`python -m tests`: every test there is, in four parts side by side, as `make test` runs them.
+"""`python -m tests`: every test there is, in six parts side by side, as `make test` runs them.
+
+There are more parts than processors, because most of them wait most of the time: for brokers, disks and clocks.
 
 Progress is one line on a terminal, and a line now and then elsewhere. What a part printed is shown only if it failed.
 """
@@ -18,7 +20,9 @@ from tests.support import spark
 _PYTEST = [sys.executable, "-m", "pytest", "-v", "--no-header", "-o", "console_output_style=count"]
 _SPARK_FOLDER = "tests/pipeline"
 _SPARK_PROCESSES = [f"{_SPARK_FOLDER}/test_cluster.py", f"{_SPARK_FOLDER}/test_up.py", "tests/torture/test_spark.py"]
-_WHOLE_BROKER = ["tests/wire", "tests/across", "tests/torture", "tests/test_documentation.py"]
+_WIRE = ["tests/wire"]
+_PROGRAMS = ["tests/cli", "tests/client", "tests/worker"]
+_WHOLE = ["tests/across", "tests/torture", "tests/console", "tests/test_documentation.py", "tests/test_examples.py"]
 _NICE = 10  # They mostly wait for brokers: Spark needs the processors more.
 _NO_CACHE = ["-p", "no:cacheprovider"]  # One cache, one writer.
 _REFRESH_SECONDS = 0.5
@@ -102,14 +106,18 @@ class Progress:
 
 
 def main() -> int:
-    broker = Part("broker", [*_WHOLE_BROKER, *_without(_SPARK_PROCESSES)], _NICE)
-    rooms = Part("rooms", [*_NO_CACHE, "tests", *_without([_SPARK_FOLDER, *_WHOLE_BROKER])], _NICE)
+    wire = Part("wire", _WIRE, _NICE)
+    programs = Part("programs", [*_NO_CACHE, *_PROGRAMS], _NICE)
+    whole = Part("whole", [*_NO_CACHE, *_WHOLE, *_without(_SPARK_PROCESSES)], _NICE)
+    others = [_SPARK_FOLDER, *_WIRE, *_PROGRAMS, *_WHOLE]
+    rooms = Part("rooms", [*_NO_CACHE, "tests", *_without(others)], _NICE)
     spark_session = Part("spark", [*_NO_CACHE, _SPARK_FOLDER, *_without(_SPARK_PROCESSES)])
     spark_processes = Part("spark processes", [*_NO_CACHE, *_SPARK_PROCESSES])
-    parts = [broker, rooms, spark_session, spark_processes]
+    brokers = [wire, programs, whole, rooms]
+    parts = [*brokers, spark_session, spark_processes]
     try:
-        broker.start()
-        rooms.start()
+        for part in brokers:
+            part.start()
         threading.Thread(target=_start_spark, args=(spark_session, spark_processes), daemon=True).start()
         _wait(parts)
     finally:
