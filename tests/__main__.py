@@ -1,4 +1,4 @@
-"""`python -m tests`: every test there is, in six parts side by side, as `make test` runs them.
+"""`python -m tests`: every test there is, in seven parts side by side, as `make test` runs them.
 
 There are more parts than processors, because most of them wait most of the time: for brokers, disks and clocks.
 
@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 from typing import IO
 
 from tests.support import spark
@@ -20,7 +21,7 @@ from tests.support import spark
 _PYTEST = [sys.executable, "-m", "pytest", "-v", "--no-header", "-o", "console_output_style=count"]
 _SPARK_FOLDER = "tests/pipeline"
 _SPARK_PROCESSES = [f"{_SPARK_FOLDER}/test_cluster.py", f"{_SPARK_FOLDER}/test_up.py", "tests/torture/test_spark.py"]
-_WIRE = ["tests/wire"]
+_WIRE = sorted(str(path) for path in Path("tests/wire").glob("test_*.py"))
 _PROGRAMS = ["tests/cli", "tests/client", "tests/worker"]
 _WHOLE = ["tests/across", "tests/torture", "tests/console", "tests/test_documentation.py", "tests/test_examples.py"]
 _NICE = 10  # They mostly wait for brokers: Spark needs the processors more.
@@ -106,14 +107,15 @@ class Progress:
 
 
 def main() -> int:
-    wire = Part("wire", _WIRE, _NICE)
+    half = len(_WIRE) // 2
+    wire = [Part("wire", _WIRE[:half], _NICE), Part("more wire", [*_NO_CACHE, *_WIRE[half:]], _NICE)]
     programs = Part("programs", [*_NO_CACHE, *_PROGRAMS], _NICE)
     whole = Part("whole", [*_NO_CACHE, *_WHOLE, *_without(_SPARK_PROCESSES)], _NICE)
-    others = [_SPARK_FOLDER, *_WIRE, *_PROGRAMS, *_WHOLE]
+    others = [_SPARK_FOLDER, "tests/wire", *_PROGRAMS, *_WHOLE]
     rooms = Part("rooms", [*_NO_CACHE, "tests", *_without(others)], _NICE)
     spark_session = Part("spark", [*_NO_CACHE, _SPARK_FOLDER, *_without(_SPARK_PROCESSES)])
     spark_processes = Part("spark processes", [*_NO_CACHE, *_SPARK_PROCESSES])
-    brokers = [wire, programs, whole, rooms]
+    brokers = [*wire, programs, whole, rooms]
     parts = [*brokers, spark_session, spark_processes]
     try:
         for part in brokers:

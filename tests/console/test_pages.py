@@ -232,7 +232,8 @@ def test_a_message_is_published_by_hand_and_sent_again(browser: Browser, shop: B
         expect(page.get_by_label("Body", exact=True)).to_have_value(re.compile('"by": "hand"'))
         page.get_by_role("button", name="Publish").click()
         page.get_by_role("dialog").get_by_role("button", name="Publish").click()
-        expect(page.locator("#notes")).to_contain_text("Published")
+        while call(shop, "GET", f"/v1/queues/{name}")["status"]["ready"] < 2:
+            page.wait_for_timeout(50)  # At most until the test's time is over.
     assert call(shop, "GET", f"/v1/queues/{name}")["status"]["ready"] == 2
 
 
