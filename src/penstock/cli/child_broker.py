@@ -25,7 +25,7 @@ def running(data: Path) -> Iterator[str]:
     broker = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     assert broker.stderr is not None
     try:
-        yield f"http://{_address(broker.stderr)}"
+        yield url_of(broker.stderr)
     finally:
         broker.terminate()
         try:
@@ -35,11 +35,12 @@ def running(data: Path) -> Iterator[str]:
             broker.communicate()
 
 
-def _address(log: IO[str]) -> str:
+def url_of(log: IO[str]) -> str:
+    """Read the log of a broker until it listens. Raises `CommandError` if it ends before."""
     said = []
     for line in log:
         if found := listening(line):
-            return found["http"]
+            return f"http://{found['http']}"
         said.append(line)
     raise CommandError(f"the broker did not start:\n{''.join(said)}")
 

@@ -15,8 +15,7 @@ from typing import IO, Annotated
 
 import typer
 
-from penstock.cli.child_broker import listening
-from penstock.cli.exits import CommandError
+from penstock.cli.child_broker import url_of
 from penstock.cli.processes import start, stop
 
 _PORTS = (7843, 7844)
@@ -96,19 +95,11 @@ def _broker(directory: Path, tables: bool) -> Iterator[str]:
     broker = start(*verb, *flags, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert broker.stderr is not None
     try:
-        yield _address(broker.stderr)
+        url = url_of(broker.stderr)
+        threading.Thread(target=_drain, args=(broker.stderr,), daemon=True).start()
+        yield url
     finally:
         stop(broker)
-
-
-def _address(log: IO[str]) -> str:
-    said = []
-    for line in log:
-        if found := listening(line):
-            threading.Thread(target=_drain, args=(log,), daemon=True).start()
-            return f"http://{found['http']}"
-        said.append(line)
-    raise CommandError(f"the broker did not start:\n{''.join(said)}")
 
 
 def _drain(log: IO[str]) -> None:

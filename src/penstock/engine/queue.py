@@ -70,6 +70,11 @@ class Queue:
         return self.rows.count - self.leases.live - self.delayed.live - self.kept - self.damaged
 
     @property
+    def left(self) -> int:
+        """How many messages have ever left it, or are only kept for receivers."""
+        return self.last_sequence - self.rows.count + self.kept
+
+    @property
     def ready_since(self) -> Nanos | None:
         """When the ready message that waits longest became ready."""
         heads = [head for line in self._ready.values() if (head := line.first())]

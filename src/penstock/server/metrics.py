@@ -178,8 +178,7 @@ class Metrics:
             for queue in part:
                 since = queue.ready_since
                 age = max(0, now - since) / SECOND_NS if since is not None else 0
-                left = queue.last_sequence - queue.rows.count + queue.kept
-                figures = (queue.last_sequence, left, age, self._loop.waiting(queue.name))
+                figures = (queue.last_sequence, queue.left, age, self._loop.waiting(queue.name))
                 for samples, value in zip(found, figures, strict=True):
                     samples.append(((queue.name,), value))
             yield

@@ -204,9 +204,8 @@ _Rates = tuple[float, float, float | None, float | None, float | None]
 
 
 def _counters(queue: Queue, tally: Tally) -> _Counters:
-    left = queue.last_sequence - queue.rows.count + queue.kept
     tallied = tally.of(queue.number) if tally.is_wanted else None
-    return _Counters(queue.number, queue.last_sequence, left, tallied)
+    return _Counters(queue.number, queue.last_sequence, queue.left, tallied)
 
 
 def _rates(before: _Counters, now: _Counters, seconds: float) -> _Rates:
