@@ -78,6 +78,8 @@ class MqsClient:
 class NqClient:
     """Many messages a request. The receivers of a queue that keeps only what is not finished are workers."""
 
+    lease_seconds = LEASE_SECONDS
+
     def __init__(self, broker: Broker) -> None:
         self._connection = broker.connect(READ_SECONDS_MAX)
         self.close = self._connection.close
@@ -93,7 +95,7 @@ class NqClient:
         yield from bodies
 
     def take(self, queue: str, count: int) -> list[Taken]:
-        options = {"max": count, "retry_num": RETRIES, "fail_timeout": LEASE_SECONDS}
+        options = {"max": count, "retry_num": RETRIES, "fail_timeout": self.lease_seconds}
         status, answer = self._ask("/pull", receiver="workers", timeout=BLOCK_SECONDS, queues={queue: options})
         if status == 404:
             return []

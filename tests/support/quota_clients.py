@@ -14,6 +14,7 @@ from tests.support.ws_client import WsClient
 
 QUEUE = "limited"  # It exists, and has messages.
 EMPTY = "empty"
+BODY = "x" * 1000  # So long that few of them are many bytes a second.
 _names = (f"new-{number}" for number in itertools.count())
 
 
@@ -45,7 +46,7 @@ class HttpClient:
 
 class Mqs(HttpClient):
     def publish(self) -> str:
-        return self.ask("POST", f"/messages/{QUEUE}", b"x")
+        return self.ask("POST", f"/messages/{QUEUE}", BODY.encode())
 
     def receive(self) -> str:
         return self.ask("GET", f"/messages/{QUEUE}")
@@ -60,7 +61,12 @@ class Mqs(HttpClient):
 
 class Native(HttpClient):
     def publish(self) -> str:
-        return self.ask("POST", f"/v1/queues/{QUEUE}/messages", b'{"message":"x"}', Content_Type="application/json")
+        return self.ask(
+            "POST",
+            f"/v1/queues/{QUEUE}/messages",
+            json.dumps({"message": BODY}).encode(),
+            Content_Type="application/json",
+        )
 
     def receive(self) -> str:
         return self.ask("GET", f"/v1/queues/{QUEUE}/messages")
@@ -81,7 +87,7 @@ class NativeDocuments(Native):
 
 class Nq(HttpClient):
     def publish(self) -> str:
-        return self.ask("POST", "/post", json.dumps({"messages": {QUEUE: ["x"]}}).encode())
+        return self.ask("POST", "/post", json.dumps({"messages": {QUEUE: [BODY]}}).encode())
 
     def receive(self) -> str:
         pull = {"receiver": next(_names), "timeout": 0, "queues": {"kept": {}}}
@@ -108,13 +114,13 @@ class Etzel:
         return json.dumps(self.link.hear())
 
     def publish(self) -> str:
-        return json.dumps(self.link.ask(cmd="PUB", qname=QUEUE, message="x"))
+        return json.dumps(self.link.ask(cmd="PUB", qname=QUEUE, message=BODY))
 
     def receive(self) -> str:
         return json.dumps(self.link.ask(cmd="FET", qname=QUEUE))
 
     def create(self) -> str:
-        return json.dumps(self.link.ask(cmd="PUB", qname=next(_names), message="x"))
+        return json.dumps(self.link.ask(cmd="PUB", qname=next(_names), message=BODY))
 
     def wait(self) -> None:
         self.link.say({"cmd": "ISLP", "qname": EMPTY})
@@ -131,7 +137,7 @@ class Glovebox(Etzel):
         assert self.link.hear()["type"] == "hello"
 
     def publish(self) -> str:
-        return json.dumps(self.link.ask(type="post", queue=QUEUE, message="x", notify=["sync"], label=1))
+        return json.dumps(self.link.ask(type="post", queue=QUEUE, message=BODY, notify=["sync"], label=1))
 
     def receive(self) -> str:
         return json.dumps(self.link.ask(type="fetch", queue=QUEUE, label=1))

@@ -20,10 +20,10 @@ from tests.support.ws_client import WsClient
 
 TRIES = 60
 LIMITS = {
-    "bytes_per_second": (2000, "publish"),
-    "requests_per_second": (4, "receive"),
-    "published_per_second": (2, "publish"),
-    "received_per_second": (2, "receive"),
+    "bytes_per_second": (1000, "publish"),
+    "requests_per_second": (1, "receive"),
+    "published_per_second": (1, "publish"),
+    "received_per_second": (1, "receive"),
     "queues_per_minute": (3, "create"),
 }
 

@@ -162,6 +162,7 @@ class Wait:
         """What happened before is reported even to a client that does not wait, unless it takes too long to find."""
         if self._unseen and more_seconds:
             self._is_late = True
+            self._stop_gathering()
             self._timer = self._loop.call_later(more_seconds, self._time_is_over, 0.0)
         else:
             self.give_up()
@@ -178,10 +179,16 @@ class Wait:
         """Answer when this turn is over, so that all that one commit brings is in one answer."""
         self._reached.update(found)
         self._see(found)
-        if self._reply and (self._answering is None or not self._unseen):
-            if self._answering:
-                self._answering.cancel()
+        if self._unseen and (self._is_late or self._answering):
+            return
+        self._stop_gathering()
+        if self._reply:
             self._answering = self._loop.call_later(WAIT_GATHER_SECONDS if self._unseen else 0, self.give_up)
+
+    def _stop_gathering(self) -> None:
+        if self._answering:
+            self._answering.cancel()
+            self._answering = None
 
     def _ended(self, ended: Mapping[Place, Outcome], answer: Answer) -> None:
         if isinstance(answer, Refused):
