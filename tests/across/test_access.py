@@ -148,6 +148,25 @@ def test_a_wait_is_for_those_who_publish_or_read(house: House) -> None:
         assert [each.get("code") for each in found] == ([code] if code else []), name
 
 
+def test_an_idempotency_key_of_one_identity_is_not_that_of_another(house: House) -> None:
+    twin = token(house.broker, "twin", "publish:orders*")
+    mine, others, changed = (
+        _publish_once(house, secret, text)
+        for secret, text in ((house.tokens["publish"], "x"), (twin, "x"), (ADMIN, "another"))
+    )
+    assert (mine.status, others.status, changed.status) == (201, 201, 201)
+    assert len({each.json()["id"] for each in (mine, others, changed)}) == 3
+    rotated = house.admin("POST", "/v1/tokens/twin/rotate").json()["token"]
+    assert _publish_once(house, rotated, "x").json() == others.json()
+    assert _publish_once(house, house.tokens["publish"], "another").json()["code"] == "idempotency_key_reused"
+
+
+def _publish_once(house: House, secret: str, text: str) -> Response:
+    headers = {"Authorization": f"Bearer {secret}", "Idempotency-Key": "shared"}
+    body = json.dumps(document(text)).encode()
+    return house.broker.request("POST", "/v1/queues/orders/messages", headers, body)
+
+
 def test_a_channel_needs_reading_and_a_dead_letter_queue_publishing(house: House) -> None:
     feed, dead = {"topics": ["orders.*"]}, {"redrive_policy": {"max_receives": 1, "dead_letter_queue": "other"}}
     refused = house.ask(house.tokens["manage"], "PUT", "/v1/channels/orders-new", feed)

@@ -166,7 +166,8 @@ class Publishing:
         key = request.headers.get(b"idempotency-key")
         if key is None:
             return Call(publish, self._render(request.access, alone=alone))
-        once = PublishOnce(publish, _checked_key(key), _digest_of(request), *self._idempotency)
+        own_key = _key_of(request.access, _checked_key(key))
+        once = PublishOnce(publish, own_key, _digest_of(request), *self._idempotency)
         return Call(once, self._render(request.access, alone=alone))
 
     def _render(self, access: Access, *, alone: bool) -> Callable[[Answer], Response]:
@@ -177,6 +178,11 @@ def _checked_key(key: bytes) -> bytes:
     if not 1 <= len(key) <= IDEMPOTENCY_KEY_BYTES_MAX or not all(0x20 <= byte <= 0x7E for byte in key):
         raise ProtocolError(f"Idempotency-Key must be 1 to {IDEMPOTENCY_KEY_BYTES_MAX} characters of printable ASCII")
     return key
+
+
+def _key_of(access: Access, key: bytes) -> bytes:
+    """The key as the broker knows it: keys of different identities are different, and no key contains a NUL."""
+    return b"%b\0%b\0%b" % (access.kind.encode(), access.name.encode(), key) if access.name else key
 
 
 def _digest_of(request: Request) -> bytes:
