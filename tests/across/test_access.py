@@ -14,6 +14,7 @@ from tests.support.broker import Broker, StartBroker
 from tests.support.http_client import Response
 from tests.support.line_client import LineClient
 from tests.support.ws_client import WsClient
+from tests.wire.test_staging import arrow
 
 MQS = {"retention_timeout": 600, "visibility_timeout": 30, "message_deduplication": False}
 ADMIN = "settings-secret"
@@ -159,6 +160,21 @@ def test_an_idempotency_key_of_one_identity_is_not_that_of_another(house: House)
     rotated = house.admin("POST", "/v1/tokens/twin/rotate").json()["token"]
     assert _publish_once(house, rotated, "x").json() == others.json()
     assert _publish_once(house, house.tokens["publish"], "another").json()["code"] == "idempotency_key_reused"
+
+
+def test_staged_rows_need_whole_topics_as_a_publish_does(house: House) -> None:
+    by_topic = token(house.broker, "by-topic", "publish:orders.eu,orders.us")
+    bearer = {"Authorization": f"Bearer {by_topic}"}
+    for topics, needed in (
+        (["orders.eu", "orders.us"], ""),
+        (["orders.eu", "orders.asia"], "publish on orders.asia"),
+    ):
+        rows = arrow({"body": [b"x"] * 2, "topics": topics, "key": [b"1"] * 2, "object": ["orders"] * 2})
+        answer = house.broker.request("POST", "/v1/stage/by-topic/1/a", bearer, rows)
+        assert (answer.status, needed in answer.json().get("error", "")) == (403 if needed else 201, True)
+    rows = arrow({"body": [b"x"], "topics": ["orders.eu"], "key": [b"1"], "object": ["secret"]})
+    answer = house.broker.request("POST", "/v1/stage/by-topic/1/b", bearer, rows)
+    assert (answer.status, "publish on secret" in answer.json()["error"]) == (403, True)
 
 
 def _publish_once(house: House, secret: str, text: str) -> Response:

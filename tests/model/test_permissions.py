@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from penstock.errors import Reason
@@ -46,6 +48,10 @@ def refused(command: Command, *scopes: str) -> str | None:
     return answer.detail if answer else None
 
 
+def staged(*queues: str, topics: Iterable[str] = (), objects: Iterable[str] = ()) -> StageRows:
+    return StageRows("q", 1, "p", 0, 1, b"", frozenset(queues), 1, 1, frozenset(topics), frozenset(objects))
+
+
 def test_every_command_has_a_row() -> None:
     declared = set(Command.__subclasses__())
     assert declared == PERMISSIONS.keys()
@@ -87,7 +93,11 @@ def test_every_command_has_a_row() -> None:
         (SetSchedule("daily", Schedule(queue="jobs")), ("manage:daily", "publish:jobs"), None),
         (SetSchedule("daily", Schedule(queue="jobs")), ("manage:*",), "publish on jobs"),
         (SetSchedule("daily", Schedule(topics=("a.b",))), ("publish:*",), "manage on daily"),
-        (StageRows("q", 1, "p", 0, 1, b"", frozenset(["a"]), 1, 1), ("publish:b",), "publish on a"),
+        (staged("a"), ("publish:b",), "publish on a"),
+        (staged(topics={"a.b", "a.c"}), ("publish:a.*",), None),
+        (staged(topics={"a.b", "a.c"}), ("publish:a", "publish:a.b"), "publish on a.c"),
+        (staged("q", topics={"a.b"}, objects={"a", "q"}), ("publish:q", "publish:a.b"), None),
+        (staged("q", topics={"a.b"}, objects={"a", "x"}), ("publish:q", "publish:a.b"), "publish on x"),
         (commands.CommitBatch("q", 1, ()), ("publish:b",), None),
         (commands.CommitBatch("q", 1, ()), ("read:*",), "publish on any queue"),
         (Tick(), ("admin",), "Tick"),

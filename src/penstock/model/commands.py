@@ -406,7 +406,8 @@ class StageRows(Command, frozen=True, gc=False):
     queues: frozenset[str]  # These must exist.
     lifetime_ns: Nanos
     bytes_max: int  # The limit for all staged rows together.
-    roots: frozenset[str] = frozenset()  # The first words of the topics: none may name a channel.
+    topics: frozenset[str] = frozenset()
+    objects: frozenset[str] = frozenset()  # Of rows with a key, which are versions of them.
 
 
 class CommitBatch(Command, frozen=True, gc=False):

@@ -92,6 +92,12 @@ def _topics(command: commands.PublishTopics, _: NameOf) -> Iterator[Need]:
             yield _PUBLISH, message.object  # It decides what counts as changed there.
 
 
+def _staged(command: commands.StageRows, _: NameOf) -> Iterator[Need]:
+    names = sorted(command.queues | command.topics)
+    for name in (*names, *(about for about in sorted(command.objects) if not _is_root(about, names))):
+        yield _PUBLISH, name
+
+
 def _is_root(about: str, names: Iterable[str]) -> bool:
     return any(name.partition(".")[0] == about for name in names)
 
@@ -167,7 +173,7 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     schedule_commands.RunSchedule: _name(_MANAGE),
     schedule_commands.DescribeSchedule: _name(_LOOK),
     schedule_commands.ListSchedules: _nothing,
-    commands.StageRows: lambda command, _: [(_PUBLISH, name) for name in (*command.queues, *command.roots)],
+    commands.StageRows: _staged,
     commands.CommitBatch: _somewhere,
     commands.DropStaged: _somewhere,
     commands.DescribeStaged: _somewhere,

@@ -38,7 +38,8 @@ def stage_rows(draft: Draft, command: StageRows) -> Done | Refused:
     missing = command.queues.difference(draft.state.numbers)
     if missing:
         return Refused(Reason.NO_QUEUE, min(missing))
-    channels = [root for root in command.roots if draft.state.is_channel(root)]
+    roots = {topic.partition(".")[0] for topic in command.topics}
+    channels = [root for root in roots if draft.state.is_channel(root)]
     if channels:
         return Refused(Reason.IS_CHANNEL, min(channels))
     what = (command.query, command.batch, command.part, command.chunk, command.rows)

@@ -52,10 +52,17 @@ class StagedRows:
         return frozenset(name for name in names if name is not None)
 
     @cached_property
-    def roots(self) -> frozenset[str]:
-        """The roots of all topics."""
+    def topics(self) -> frozenset[str]:
         texts = self._columns["topics"].unique().to_pylist() if "topics" in self._columns else ()
-        return frozenset(topic.partition(".")[0] for text in texts if text is not None for topic in _split(text))
+        return frozenset(topic for text in texts if text is not None for topic in _split(text))
+
+    @cached_property
+    def objects(self) -> frozenset[str]:
+        """The objects of rows with a key."""
+        if "object" not in self._columns or "key" not in self._columns:
+            return frozenset()
+        has_key = pc.greater(pc.binary_length(self._columns["key"]), 0)
+        return frozenset(filter(None, self._columns["object"].filter(has_key).unique().to_pylist()))
 
     def check(self) -> None:
         """Raises `ProtocolError` for rows that cannot become messages."""

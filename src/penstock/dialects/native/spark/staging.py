@@ -73,7 +73,7 @@ class Staging:
         return http.Call(
             StageRows(
                 *(query, batch, part, chunk, rows.count, request.body),
-                *(rows.queues, self._lifetime_ns, self._bytes_max, rows.roots),
+                *(rows.queues, self._lifetime_ns, self._bytes_max, rows.topics, rows.objects),
             ),
             lambda answer: _render(answer, 201, {"rows": rows.count}),
         )
