@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,10 @@ _SPARK_SECONDS_MAX = 600
 # Timing never decides a test: a machine may be busy.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+# Brokers start hundreds of times: none compiles its sources again, whatever the environment says.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell that starts the tests in the background lets them ignore Ctrl-C, and so all processes that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -172,6 +172,8 @@ def test_what_is_not_arrow_or_not_asked_for_right_is_refused(own: Broker) -> Non
     }
     assert stage(own, messages(1), chunk=1).status == 409
     assert commit(own, a=1).status == 409
+    too_many = {"parts": [{"part": str(number), "chunks": 1} for number in range(10_001)]}
+    assert own.request("POST", "/v1/stage/q/0/commit", body=json.dumps(too_many).encode()).status == 400
     assert own.request("GET", "/health").status == 200
 
 
