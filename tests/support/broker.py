@@ -18,7 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.support.http_client import READ_SECONDS_MAX, Connection, Response
+from tests.support.http_client import Connection, Response
+from tests.support.raw_client import READ_SECONDS_MAX
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 30.0

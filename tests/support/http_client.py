@@ -1,19 +1,13 @@
-"""HTTP/1.1 over a raw socket: every byte that is sent is the test's choice, every byte that comes is kept."""
+"""HTTP/1.1 over a raw socket."""
 
 from __future__ import annotations
 
 import json
 import re
-import socket
-import ssl
-import struct
-import time
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-READ_SECONDS_MAX = 30.0
-READ_BYTES = 1 << 16
+from tests.support.raw_client import RawClient
 
 Headers = list[tuple[str, str]]
 
@@ -58,44 +52,8 @@ class Response:
         return [Part(self.headers, self.body)]
 
 
-class Connection:
+class Connection(RawClient):
     """A client connection that is read response by response, so that pipelining can be seen."""
-
-    def __init__(
-        self,
-        address: tuple[str, int],
-        read_seconds_max: float = READ_SECONDS_MAX,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        self._read_seconds_max = read_seconds_max
-        self._socket = socket.create_connection(address, timeout=read_seconds_max)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if tls:
-            self._socket = encrypted(self._socket, tls, address[0])
-        self._buffer = bytearray()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def send(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
-    def reset(self) -> None:
-        """Breaks the connection off, as a client does that has crashed."""
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._socket.close()
-
-    def shut_down_sending(self) -> None:
-        """Says that nothing more will be sent; answers can still come."""
-        socket.socket.shutdown(self._socket, socket.SHUT_WR)  # With TLS, so that answers are still decrypted.
 
     def send_request(
         self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes | None = None
@@ -136,30 +94,6 @@ class Connection:
         """The status of a 1xx response that should come next."""
         return self._read_head()[0]
 
-    def read_to_end(self) -> bytes:
-        """Everything until the peer closes."""
-        while self._receive():
-            pass
-        rest = bytes(self._buffer)
-        self._buffer.clear()
-        return rest
-
-    def ended_within(self, seconds: float) -> bool:
-        """Waits for the peer to close: True as soon as it has, False when the time is up."""
-        deadline = time.monotonic() + seconds
-        try:
-            while (left := deadline - time.monotonic()) > 0:
-                self._socket.settimeout(left)
-                if not self._receive():
-                    return True
-        except TimeoutError:
-            pass
-        except ConnectionResetError:
-            return True
-        finally:
-            self._socket.settimeout(self._read_seconds_max)
-        return False
-
     def _read_head(self) -> tuple[int, str, Headers]:
         head = self._read_until(b"\r\n\r\n").decode("latin-1")
         first, *lines = head.split("\r\n")
@@ -183,38 +117,6 @@ class Connection:
         while self._read_until(b"\r\n"):
             pass
         return bytes(whole)
-
-    def _read_until(self, mark: bytes) -> bytes:
-        while (end := self._buffer.find(mark)) < 0:
-            self._receive_or_fail()
-        found = bytes(self._buffer[:end])
-        del self._buffer[: end + len(mark)]
-        return found
-
-    def _read_exactly(self, size: int) -> bytes:
-        while len(self._buffer) < size:
-            self._receive_or_fail()
-        found = bytes(self._buffer[:size])
-        del self._buffer[:size]
-        return found
-
-    def _receive_or_fail(self) -> None:
-        if not self._receive():
-            raise ConnectionError(f"closed by the peer in the middle of a response: {bytes(self._buffer[:200])!r}")
-
-    def _receive(self) -> bool:
-        data = self._socket.recv(READ_BYTES)
-        self._buffer += data
-        return bool(data)
-
-
-def encrypted(connected: socket.socket, tls: ssl.SSLContext, host: str) -> ssl.SSLSocket:
-    """The same connection with TLS. Closed if the handshake fails."""
-    try:
-        return tls.wrap_socket(connected, server_hostname=host, suppress_ragged_eofs=False)
-    except OSError:
-        connected.close()
-        raise
 
 
 def encode_request(

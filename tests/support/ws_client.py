@@ -13,7 +13,8 @@ from websockets.exceptions import ConnectionClosed
 from websockets.frames import Close, Frame, Opcode
 from websockets.sync.client import ClientConnection, connect
 
-from tests.support.http_client import READ_SECONDS_MAX, Connection
+from tests.support.http_client import Connection
+from tests.support.raw_client import READ_SECONDS_MAX
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="  # Both are the example of RFC 6455, section 1.3.
