@@ -37,6 +37,10 @@ def test_a_stopped_broker_gets_its_first_token_from_the_command_line(data: Path)
         assert shop not in token("list", *at)
         assert "publish:orders*" in token("list", *at)
         assert json.loads(token("set", "shop", "--never", "--json", *at))["expires"] is None
+        token("set", "shop", "--limit", "waiting=5", "--limit", "published_per_second=50", *at)
+        limits = json.loads(token("set", "shop", "--limit", "waiting=7", "--json", *at))["limits"]
+        assert limits == {"waiting": 7, "published_per_second": 50}
+        assert "the limits are connections, " in token("set", "shop", "--limit", "wait=5", *at, code=2)
         newer = token("rotate", "shop", "--grace", "60", *at)
         assert newer != shop
         for secret in (shop, newer):

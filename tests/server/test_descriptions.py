@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from penstock import __version__
+from penstock.server.config import QuotaLimits
 from penstock.server.descriptions import _parts, asyncapi, asyncapi_document, openapi, openapi_document
 
 
@@ -32,3 +33,8 @@ def test_every_channel_and_operation_of_every_dialect_is_described_once() -> Non
     whole = asyncapi()
     names = all_parts("asyncapi", "servers", "channels", "operations")
     assert sorted(names) == sorted([*whole["servers"], *whole["channels"], *whole["operations"]])
+
+
+def test_the_limits_of_a_token_are_described_by_the_names_of_quotas() -> None:
+    described = openapi()["components"]["schemas"]["TokenLimits"]["propertyNames"]["enum"]
+    assert described == [*QuotaLimits.__struct_fields__]

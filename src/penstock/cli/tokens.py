@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from penstock.cli import output
+from penstock.cli import assignments, output
 from penstock.cli.exits import CommandError, Exit
 from penstock.cli.session import Session, Yes, verb
 
@@ -24,6 +24,12 @@ Data = Annotated[
 ]
 Scopes = Annotated[list[str] | None, typer.Option("--scope", help="publish,consume:orders*,jobs. May be repeated.")]
 Days = Annotated[float | None, typer.Option("--days", min=0.001, help="It expires after so many days.")]
+Limits = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit", metavar="NAME=VALUE", help="A quota of its own, 0 for no limit: docs/quotas.md lists them."
+    ),
+]
 _TIME = "%Y-%m-%d %H:%M:%S"
 
 
@@ -34,6 +40,7 @@ def create(
     name: Name,
     scope: Scopes = None,
     days: Days = None,
+    limit: Limits = None,
     subject: Annotated[str, typer.Option("--subject", help="Of a client certificate, instead of a secret.")] = "",
     data: Data = None,
 ) -> None:
@@ -41,7 +48,8 @@ def create(
     if not scope:
         raise CommandError("say what the token is for: --scope publish:orders*", Exit.USAGE)
     with _client(session, data) as client:
-        made = client.tokens.create(name, scope, expires=_expires(days), certificate=subject)
+        limits = assignments.parsed(limit)
+        made = client.tokens.create(name, scope, expires=_expires(days), certificate=subject, limits=limits)
     _show_secret(session, made)
 
 
@@ -87,13 +95,16 @@ def set_(
     name: Name,
     scope: Scopes = None,
     days: Days = None,
+    limit: Limits = None,
     never: Annotated[bool, typer.Option("--never", help="It does not expire.")] = False,
     data: Data = None,
 ) -> None:
-    """Change the scopes or the expiry of a token; what is not named stays. Its connections are closed."""
+    """Change the scopes, the expiry or limits of a token; what is not named stays. Its connections are closed."""
     changes: dict[str, Any] = {"scopes": scope} if scope else {}
     changes |= {"expires": _expires(days)} if days or never else {}
     with _client(session, data) as client:
+        if limit:
+            changes["limits"] = {**client.tokens.get(name).limits, **assignments.parsed(limit)}
         _show(session, client.tokens.change(name, **changes))
 
 

@@ -40,6 +40,7 @@ from penstock.server.config import Config
 from penstock.server.descriptions import asyncapi_document, openapi_document
 from penstock.server.identities import Identities, digest_of
 from penstock.server.metrics import CONTENT_TYPE, Metrics
+from penstock.server.quotas.quotas import checked_limits
 from penstock.server.quotas.work import counted
 from penstock.server.services.assembly import Services
 from penstock.server.settings import effective_settings
@@ -105,7 +106,7 @@ class Application:
             **schedules.routes,
             **waiting.routes,
             **staging.routes,
-            **Tokens(writer.submit_as, identities, _new_secret).routes,
+            **Tokens(writer.submit_as, identities, _new_secret, checked_limits).routes,
             **Claims(ids).routes,
             **Stats(services.stats, later).routes,
             **About(services.connections, partial(effective_settings, config)).routes,

@@ -35,7 +35,7 @@ ROOMS = (
         Waiting(ANY, IDS, ANY, ANY),
         EventLog(ANY, ANY, IDS),
     ),
-    *(Objects(IDS), Schedules(ANY, IDS, QueueSettings()), Claims(IDS), Tokens(ANY, ANY, ANY)),
+    *(Objects(IDS), Schedules(ANY, IDS, QueueSettings()), Claims(IDS), Tokens(ANY, ANY, ANY, ANY)),
     *(Stats(ANY, ANY), About(ANY, ANY), Backup(ANY, ANY)),
     Staging(ANY, ANY, ANY, bytes_max=1, lifetime_ns=1),
 )

@@ -6,10 +6,11 @@ import logging
 
 import pytest
 
+from penstock.errors import ProtocolError
 from penstock.limits import OFFENDERS_LOG_SECONDS, OFFENDERS_MAX
 from penstock.server.config import QuotaConfig, QuotaLimits
 from penstock.server.quotas.account import Account
-from penstock.server.quotas.quotas import NAMES, Quotas, network_of
+from penstock.server.quotas.quotas import NAMES, Quotas, checked_limits, network_of
 
 
 def quotas_of(**limits: int) -> Quotas:
@@ -41,6 +42,21 @@ def test_without_quotas_nobody_has_an_account() -> None:
     quotas = quotas_of()
     assert quotas.of_address("192.0.2.7") is None
     assert quotas.of_identity("worker", {}) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"wait": 1}, "unknown limit 'wait'; the limits are connections, bytes_per_second, "),
+        ({"waiting": 0.5}, "limits: Expected `int`, got `float` - at `$.waiting`"),
+        ({"connections": 1e9}, "limits: Expected `int` <= 1000000 - at `$.connections`"),
+    ],
+)
+def test_limits_that_no_quota_has_are_refused(given: dict[str, float], sentence: str) -> None:
+    with pytest.raises(ProtocolError) as error:
+        checked_limits(given)
+    assert str(error.value).startswith(sentence)
+    assert checked_limits(dict.fromkeys(NAMES, 1.0)) == dict.fromkeys(NAMES, 1.0)
 
 
 def test_the_limits_of_a_token_replace_those_of_the_settings_one_by_one() -> None:

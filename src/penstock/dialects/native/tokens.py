@@ -19,7 +19,6 @@ from penstock.limits import (
     NEVER_NS,
     SEARCH_PAGE_DEFAULT,
     SEARCH_PAGE_MAX,
-    TOKEN_LIMITS_MAX,
     TOKEN_SCOPES_MAX,
 )
 from penstock.model.access import scope_of
@@ -30,7 +29,7 @@ from penstock.model.values import Nanos, Stage
 
 _Scopes = Annotated[list[str], Meta(min_length=1, max_length=TOKEN_SCOPES_MAX)]
 _Limit = Annotated[float, Meta(ge=0)]
-_Limits = Annotated[dict[str, _Limit], Meta(max_length=TOKEN_LIMITS_MAX)]
+_Limits = dict[str, _Limit]
 
 
 class _New(Struct, forbid_unknown_fields=True):
@@ -55,6 +54,7 @@ _decode_changes = msgspec.json.Decoder(_Changes).decode
 _decode_rotation = msgspec.json.Decoder(_Rotation).decode
 
 Secrets = Callable[[], tuple[str, str]]  # A new secret that cannot be guessed, and its digest.
+CheckedLimits = Callable[[dict[str, float]], dict[str, float]]  # Raises `ProtocolError` for limits that are none.
 
 
 class Known(Protocol):
@@ -70,10 +70,11 @@ class Known(Protocol):
 class Tokens:
     """Requests in, commands out; answers in, responses out."""
 
-    def __init__(self, submit: Submit, known: Known, secrets: Secrets) -> None:
+    def __init__(self, submit: Submit, known: Known, secrets: Secrets, checked_limits: CheckedLimits) -> None:
         self._submit = submit
         self._known = known
         self._secrets = secrets
+        self._checked_limits = checked_limits
         self.routes: http.Routes = {
             (b"v1/tokens", 2): {b"GET": self._list, b"HEAD": self._list},
             (b"v1/tokens", 3): {
@@ -97,14 +98,14 @@ class Tokens:
             digest=digest,
             expires=_time(new.expires),
             certificate=new.certificate and http.checked_text(new.certificate, "certificate"),
-            limits=new.limits,
+            limits=self._checked_limits(new.limits),
         )
         command = SetToken(_name(segment), token, is_new=True, has_admins=self._known.has_admins)
         return http.Call(command, lambda answer: self._render(answer, 201, secret))
 
     def _patch(self, request: http.Request, segment: bytes) -> http.Awaited:
         """Change some fields. The token is read and changed in one turn, so that no other change is undone."""
-        name, changes = _name(segment), _changes(http.decoded(_decode_changes, request.body))
+        name, changes = _name(segment), self._changes(http.decoded(_decode_changes, request.body))
 
         def look(respond: Callable[[http.Response], None]) -> None:
             def act(found: Answer) -> None:
@@ -117,6 +118,16 @@ class Tokens:
             self._submit(request, DescribeToken(name), act, Stage.READY)
 
         return http.Awaited(look)
+
+    def _changes(self, given: _Changes) -> dict[str, Any]:
+        changes: dict[str, Any] = {}
+        if given.scopes is not UNSET:
+            changes["scopes"] = _scopes(given.scopes)
+        if given.expires is not UNSET:
+            changes["expires"] = _time(given.expires)
+        if given.limits is not UNSET:
+            changes["limits"] = self._checked_limits(given.limits)
+        return changes
 
     def _revoke(self, _: http.Request, segment: bytes) -> http.Call:
         return http.Call(
@@ -187,17 +198,6 @@ def _time(given: str | float | None) -> Nanos:
     if not 0 < time < NEVER_NS:
         raise ProtocolError("expires must be a time before the year 2262, or null")
     return time // 1000 * 1000
-
-
-def _changes(given: _Changes) -> dict[str, Any]:
-    changes: dict[str, Any] = {}
-    if given.scopes is not UNSET:
-        changes["scopes"] = _scopes(given.scopes)
-    if given.expires is not UNSET:
-        changes["expires"] = _time(given.expires)
-    if given.limits is not UNSET:
-        changes["limits"] = given.limits
-    return changes
 
 
 def _shown(time: Nanos) -> str | None:

@@ -8,9 +8,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from ipaddress import IPv6Address, IPv6Network, ip_address
 
+import msgspec
 from msgspec.structs import replace
 
-from penstock.errors import Reason
+from penstock.errors import ProtocolError, Reason
 from penstock.limits import ADDRESS_PREFIX_BITS, OFFENDERS_LOG_SECONDS, OFFENDERS_LOGGED_MAX, OFFENDERS_MAX
 from penstock.model.answers import Refused
 from penstock.server.config import QuotaConfig, QuotaLimits
@@ -83,6 +84,19 @@ class Quotas:
             totals = {quota: count for quota, count in self.refused.items() if count}
             logger.warning("quota_exceeded", extra={"refused_total": totals, "most": most})
             self._offenders.clear()
+
+
+def checked_limits(given: dict[str, float]) -> dict[str, float]:
+    """The limits for a token. Raises `ProtocolError` for names that are not those of quotas, and for other values."""
+    unknown = [name for name in given if name not in NAMES]
+    if unknown:
+        raise ProtocolError(f"unknown limit {unknown[0]!r}; the limits are {', '.join(NAMES)}")
+    whole = {name: int(value) if value.is_integer() else value for name, value in given.items()}
+    try:
+        msgspec.convert(whole, QuotaLimits)
+    except msgspec.ValidationError as error:
+        raise ProtocolError(f"limits: {error}") from None
+    return given
 
 
 def network_of(host: str) -> str:
