@@ -16,9 +16,9 @@ def start(
     stderr: int | None = None,
 ) -> subprocess.Popen[str]:
     """Start a verb of the command line. It has a session of its own, so that Ctrl-C reaches only this process, which
-    stops the others in order."""
+    stops the others in order. It stops when the thread that started it has ended."""
     return subprocess.Popen(
-        [sys.executable, "-m", "penstock.cli", *command],
+        [sys.executable, "-m", "penstock.cli.child", str(os.getpid()), *command],
         stdin=subprocess.DEVNULL,
         stdout=stdout,
         stderr=stderr,
