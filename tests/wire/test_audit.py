@@ -6,12 +6,14 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.audit_records import AUDIT, audited, audited_soon, bearer
 from tests.support.broker import Broker, StartBroker
+from tests.support.command_line import penstock
 from tests.support.event_history import publish
 
 HERE = {"who": "anonymous", "identity": "anonymous", "address": "127.0.0.1"}
@@ -103,6 +105,21 @@ def test_purges_and_redrives_are_recorded_when_they_begin(broker: Broker) -> Non
     assert ask(broker, "DELETE", "/v1/queues/audit-p/messages") == 200
     assert acts(broker, "audit-p") == ["queue.create", "queue.redrive", "queue.purge"]
     assert audited(broker, "audit-p")[1]["after"]["to"] == "audit-p-to"
+
+
+def test_a_backup_is_recorded_once_whatever_it_reads_first(broker: Broker, tmp_path: Path) -> None:
+    assert ask(broker, "GET", "/v1/backup/log?from=0&to=0") == 200
+    (begun,) = audited(broker, act="backup")
+    assert begun == {
+        **HERE,
+        "time": begun["time"],
+        "dialect": "native",
+        "act": "backup",
+        "target": "",
+        "outcome": "done",
+    }
+    assert penstock("backup", str(tmp_path / "copy"), "--url", broker.url).returncode == 0
+    assert audited(broker, act="backup") == [begun]
 
 
 def test_what_the_broker_refuses_is_recorded_with_its_code(broker: Broker) -> None:

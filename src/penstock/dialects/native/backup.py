@@ -5,20 +5,26 @@ The service behind `BackupReader` reads them.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, TypeVar
 
 from penstock.dialects.native.parameters import Given, number, parameters
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
 from penstock.model.access import EVERY_NAME, Need, Verb
+from penstock.model.client import Client
 
 _EVERYTHING: Need = ((Verb.ADMIN,), EVERY_NAME)
 _NUMBER_MAX = (1 << 63) - 1
 _BYTES = b"Content-Type: application/octet-stream\r\nCache-Control: no-store\r\n"
+_Answer = TypeVar("_Answer")
 
 
 class BackupReader(Protocol):
     """What reads the files. Raises `RequestError` and `EventsRemovedError`."""
+
+    async def begin(self, client: Client) -> None:
+        """Take note of a client, before it gets anything."""
 
     async def describe(self) -> Any:
         """What there is now, as a value for JSON. Its files stay for a while."""
@@ -42,19 +48,24 @@ class Backup:
     def _state(self, request: http.Request, _: bytes) -> http.Awaited:
         http.require(request.access, _EVERYTHING)
         parameters(request)
-        return self._later(self._described())
+        return self._later(self._begun(request, self._described))
 
     def _part(self, request: http.Request, segment: bytes) -> http.Response | http.Awaited:
         http.require(request.access, _EVERYTHING)
         if segment == b"log":
             given = parameters(request, "from", "to")
-            return self._later(self._log(_needed(given, "from"), _needed(given, "to")))
+            return self._later(self._begun(request, self._log, _needed(given, "from"), _needed(given, "to")))
         if segment == b"snapshot":
-            return self._later(self._snapshot(_needed(parameters(request, "offset"), "offset")))
+            given = parameters(request, "offset")
+            return self._later(self._begun(request, self._snapshot, _needed(given, "offset")))
         if segment == b"history":
             parameters(request)
-            return self._later(self._history())
+            return self._later(self._begun(request, self._history))
         return http.not_found(request)
+
+    async def _begun(self, client: Client, read: Callable[..., Awaitable[_Answer]], *wanted: int) -> _Answer:
+        await self._reader.begin(client)
+        return await read(*wanted)
 
     async def _described(self) -> http.Response:
         return http.json_response(200, await self._reader.describe(), b"Cache-Control: no-store\r\n")

@@ -59,7 +59,7 @@ def assemble(
     config: Config,
     ids: Callable[[], MessageIds],
     turns: Turns,
-    backups: Callable[[ServicePort, LogReads], Backups],
+    backups: Callable[[ServicePort, LogReads, Audit], Backups],
     identities: Identities,
 ) -> Services:
     reads = LogReads(writer)
@@ -83,6 +83,6 @@ def assemble(
         waits=Waits(writer, traces),
         traces=traces,
         event_streams=EventStreams(writer, reads, ids(), config.events),
-        backups=backups(writer, reads),
+        backups=backups(writer, reads, audit),
         log_reads=reads,
     )

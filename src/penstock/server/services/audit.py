@@ -116,8 +116,12 @@ class Audit(Service):
             if name and engine.queue(name) is None:
                 self.refuse(client, act, command.queue, Reason.NO_QUEUE)
                 raise RequestError(Reason.NO_QUEUE, name)
+        await self.note(client, act, command.queue, after)
+
+    async def note(self, client: Client, act: str, target: str = "", after: Settings | None = None) -> None:
+        """Returns when the record of an act is durable. Raises `RequestError` if it cannot be written."""
         if self._enabled:
-            record = self._record(actor_of(client), act, command.queue)
+            record = self._record(actor_of(client), act, target)
             record.after = after or UNSET
             recorded = asyncio.get_running_loop().create_future()
             self._publish(record, partial(resolve, recorded))

@@ -18,8 +18,11 @@ from typing import IO, BinaryIO
 
 from penstock.errors import EventsRemovedError, Fault, HistoryError, RequestError
 from penstock.limits import BACKUP_PINNED_SECONDS, PIECE_BYTES
+from penstock.model.audit import Actor, actor_of
+from penstock.model.client import Client
 from penstock.model.values import Position
 from penstock.server.measures import Samples, one
+from penstock.server.services.audit import Audit
 from penstock.server.services.contract import Service
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.log_reads import LogReads
@@ -40,6 +43,7 @@ class Backups(Service):
         self,
         writer: ServicePort,
         reads: LogReads,
+        audit: Audit,
         directory: DataDirectory,
         identity: Identity,
         history: HistoryWrites,
@@ -51,6 +55,8 @@ class Backups(Service):
         self._directory = directory
         self._identity = identity
         self._history = history
+        self._audit = audit
+        self._recorded: set[Actor] = set()  # Clients of the backups that are being made.
         self._pinned_until = 0.0
 
     def state(self) -> Iterable[tuple[str, Samples]]:
@@ -65,6 +71,15 @@ class Backups(Service):
         self._pinned_until = asyncio.get_running_loop().time() + BACKUP_PINNED_SECONDS
 
     # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def begin(self, client: Client) -> None:
+        """Record that a client makes a backup, with its first request. No files are kept once a backup is over."""
+        if not self.pinned:
+            self._recorded.clear()
+        actor = actor_of(client)
+        if actor not in self._recorded:
+            await self._audit.note(client, "backup")
+            self._recorded.add(actor)
 
     async def describe(self) -> SourceState:
         self._pin()
