@@ -13,7 +13,7 @@ import pytest
 from tests.support.broker import Broker, StartBroker
 from tests.support.http_client import Response
 from tests.support.line_client import LineClient
-from tests.support.ws_client import WsClient
+from tests.support.ws_client import RawWs, WsClient, client_frame
 from tests.wire.test_staging import arrow
 
 MQS = {"retention_timeout": 600, "visibility_timeout": 30, "message_deduplication": False}
@@ -287,6 +287,20 @@ def test_glovebox_carries_nothing_out_for_a_guest(house: House, first: Any) -> N
         assert client.hear()["code"] == "PermissionDenied"
         assert client.closed()[0] == 1008
     assert house.admin("GET", "/v1/queues/orders").json()["status"]["last_sequence"] == before
+
+
+@pytest.mark.parametrize("path", ["/connect", "/connect/"])
+def test_a_guest_sends_only_small_messages_and_larger_ones_as_soon_as_it_is_known(house: House, path: str) -> None:
+    posted = {"cmd": "PUB", "type": "post", "queue": "orders", "qname": "orders", "message": "x" * 20_000}
+    large = json.dumps(posted | {"notify": ["sync"], "label": 1})
+    with WsClient(house.broker.http, path) as client:
+        client.say(large.encode())
+        assert client.closed() == (1009, "the message is over 16384 bytes")
+    login = {"cmd": "AUTH", "type": "authenticate", "token": house.tokens["publish"]}
+    with RawWs(house.broker.http, path) as raw:
+        raw.send(client_frame(json.dumps(login).encode()) + client_frame(large.encode()))
+        answers = [json.loads(raw.read_frame()[1]) for _ in range(2)]
+        assert [each.get("cmd") or each["type"] for each in answers] in (["okauth", "ok"], ["hello", "notice"])
 
 
 def test_a_session_is_continued_only_by_the_identity_that_began_it(house: House) -> None:

@@ -170,6 +170,24 @@ def test_the_largest_message_is_read_and_what_is_not_whole_is_counted() -> None:
     assert reader.buffered_bytes == 5
 
 
+@pytest.mark.parametrize("cut", [0, 1, 7, 8, 20, 105])
+@pytest.mark.parametrize("second", [written((TEXT, b"y" * 101, True)), raw(0x02, b"y" * 60) + raw(0x80, b"y" * 41)])
+def test_a_message_that_is_too_large_is_read_once_it_is_allowed(cut: int, second: bytes) -> None:
+    reader, messages = FrameReader(), Messages()
+    reader.bytes_max = 100
+    reader.receive(written((TEXT, b"x" * 100, True)), messages)
+    errors = []
+    for piece in (second[:cut], second[cut:]):
+        try:
+            reader.receive(piece, messages)
+        except FrameError as error:
+            errors.append((error.code, error.size, len(messages)))
+            reader.bytes_max = error.size
+            reader.receive(b"", messages)
+    assert errors == [(TOO_BIG, 101, 1)]
+    assert (len(messages[1][1]), reader.buffered_bytes) == (101, 0)
+
+
 @given(st.lists(st.tuples(st.sampled_from([TEXT, BINARY, PING, PONG]), PAYLOADS), max_size=5))
 def test_what_we_write_the_other_implementation_reads(frames: Messages) -> None:
     client = ClientProtocol(parse_uri("ws://penstock.test/"), state=State.OPEN, max_size=None)

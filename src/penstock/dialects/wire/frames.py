@@ -31,20 +31,22 @@ SHORT_HEADS = [[bytes((_FINAL | opcode, size)) for size in range(_TWO_BYTES)] fo
 
 
 class FrameError(Exception):
-    """The peer's fault: the connection fails with this close code."""
+    """The peer's fault: the connection fails with this close code. `size`: of a message that is too large."""
 
-    def __init__(self, code: int, reason: str) -> None:
+    def __init__(self, code: int, reason: str, size: int = 0) -> None:
         super().__init__(reason)
         self.code = code
         self.reason = reason
+        self.size = size
 
 
 class FrameReader:
     """What a client sends: bytes in, whole messages and control frames out, however the bytes are split."""
 
-    __slots__ = ("_begun", "_needed", "_opcode", "_partial")
+    __slots__ = ("_begun", "_needed", "_opcode", "_partial", "bytes_max")
 
     def __init__(self) -> None:
+        self.bytes_max = WS_MESSAGE_BYTES_MAX  # Of a message.
         self._partial: bytearray | None = None  # A frame that is not whole yet.
         self._needed = 0  # Bytes it has when it is whole; 0: not known yet.
         self._begun: bytearray | None = None  # A message of which more frames must come.
@@ -68,14 +70,14 @@ class FrameReader:
 
     def receive(self, data: bytes, messages: list[tuple[int, bytes]]) -> None:
         """Append what is whole now, as opcode and payload. `FrameError` is raised after what came before the fault
-        has been appended; nothing can be received after it."""
+        has been appended. Nothing can be received after it, but a message that was too large once it is allowed."""
         if self._partial is not None:
             self._partial += data
             if len(self._partial) < self._needed:
                 return
             data = bytes(self._partial)
             self._partial = None
-        at, size = 0, len(data)
+        at, size, most = 0, len(data), self.bytes_max
         self._needed = 0
         while size - at >= 6:  # The shortest frame: two bytes and the mask.
             length = data[at + 1] - _MASKED
@@ -86,13 +88,17 @@ class FrameReader:
                     break
                 length = int.from_bytes(data[at + 2 : start - 4], "big")
             end = start + length
-            if data[at] == _WHOLE_TEXT and self._begun is None and length >= 0 and end <= size:
+            if data[at] == _WHOLE_TEXT and self._begun is None and 0 <= length <= most and end <= size:
                 payload = apply_mask(data[start:end], data[start - 4 : start])
                 if not payload.isascii():
                     _check_text(payload)
                 messages.append((TEXT, payload))
             else:
-                self._check(data[at], data[at + 1], length)
+                try:
+                    self._check(data[at], data[at + 1], length)
+                except FrameError:
+                    self._partial = bytearray(data[at:])
+                    raise
                 if end > size:
                     self._needed = end - at
                     break
@@ -119,8 +125,9 @@ class FrameReader:
             raise FrameError(PROTOCOL_ERROR, "the opcode is reserved")
         if (opcode == CONTINUATION) != (self._begun is not None):
             raise FrameError(PROTOCOL_ERROR, "the frame does not follow the one before it")
-        if length + len(self._begun or b"") > WS_MESSAGE_BYTES_MAX:
-            raise FrameError(TOO_BIG, f"the message is over {WS_MESSAGE_BYTES_MAX} bytes")
+        size = length + len(self._begun or b"")
+        if size > self.bytes_max:
+            raise FrameError(TOO_BIG, f"the message is over {self.bytes_max} bytes", size)
 
     def _take(self, first: int, payload: bytes, messages: list[tuple[int, bytes]]) -> None:
         """A correct frame that is not a whole text."""

@@ -35,7 +35,9 @@ from penstock.dialects.wire.frames import (
     head,
 )
 from penstock.limits import (
+    GUEST_BYTES_MAX,
     WS_CLOSE_SECONDS_MAX,
+    WS_MESSAGE_BYTES_MAX,
     WS_PART_BYTES,
     WS_PART_BYTES_CROWDED,
     WS_REQUEST_BYTES_MAX,
@@ -160,6 +162,10 @@ class WsConnection(PeerConnection):
         self._out = []
         super().connection_lost(error)
 
+    def identify(self, access: Access) -> Refused | None:
+        self._reader.bytes_max = GUEST_BYTES_MAX if access is NOBODY else WS_MESSAGE_BYTES_MAX
+        return super().identify(access)
+
     # ── Reading ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _handle(self, data: bytes) -> bool:
@@ -208,7 +214,9 @@ class WsConnection(PeerConnection):
             self._pause(True)
         else:
             self._take(messages, most)
-        if failure:
+        if failure and failure.size and failure.size <= self._reader.bytes_max:
+            self._receive(b"", most)  # A token came with the message, which is not too large any more.
+        elif failure:
             self._fail(failure.code, failure.reason)
 
     def _note_incomplete(self, messages: list[tuple[int, bytes]]) -> None:
