@@ -10,7 +10,7 @@ import typer
 from penstock.cli.exits import CommandError, Exit
 
 Settings = Annotated[
-    list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Settings: docs/native.md lists them.")
+    list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Settings: docs/native/queues.md lists them.")
 ]
 
 

@@ -163,7 +163,7 @@ class Push(TypedDict):
 
 
 class QueueSettings(TypedDict, total=False):
-    """The settings of a queue (`docs/native.md`). Those left out have the broker's defaults."""
+    """The settings of a queue (`docs/native/queues.md`). Those left out have the broker's defaults."""
 
     redrive_policy: RedrivePolicy | None
     retention_timeout: float | None
@@ -303,7 +303,7 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 class Event(Struct, frozen=True, kw_only=True, gc=False):
-    """One event of the Event Log (`docs/native.md`). `next` is where to go on after it."""
+    """One event of the Event Log (`docs/native/events.md`). `next` is where to go on after it."""
 
     offset: int
     next: str

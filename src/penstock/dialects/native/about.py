@@ -1,4 +1,4 @@
-"""The broker itself in the native API: its connections, and its settings. `docs/native.md` has it in prose."""
+"""Connections and settings of the broker in the native API. `docs/native/administration.md` has it in prose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Event Log in the native API: what a reader asks for, and the form of the answers (`docs/native.md`).
+"""The Event Log in the native API: what a reader asks for, and the form of the answers (`docs/native/events.md`).
 
 The log itself is read by the service behind `EventLogReader`.
 """

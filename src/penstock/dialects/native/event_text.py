@@ -1,4 +1,4 @@
-"""The Event Log as text: JSON lines, and Server-Sent Events. `docs/native.md` has it in prose."""
+"""The Event Log as text: JSON lines, and Server-Sent Events. `docs/native/events.md` has it in prose."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Object History in the native API: the versions of an object and key. `docs/native.md` has it in prose."""
+"""The Object History in the native API: the versions of an object and key (`docs/native/objects.md`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queues with all their settings, in the native API. `docs/native.md` has it in prose."""
+"""Queues with all their settings, in the native API. `docs/native/queues.md` has it in prose."""
 
 from __future__ import annotations
 

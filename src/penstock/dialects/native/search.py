@@ -1,4 +1,4 @@
-"""Search, messages, schedules and redrives in the native API. `docs/native.md` has them in prose.
+"""Search, messages, schedules and redrives in the native API. `docs/native/messages.md` has them in prose.
 
 What is asked for is understood here. Services look through the queues and the log.
 """

@@ -1,4 +1,4 @@
-"""Figures of queues in the native API: now, over the last hour, and live. `docs/native.md` has it in prose.
+"""Figures of queues in the native API: now, over the last hour, and live (`docs/native/administration.md`).
 
 The figures are made by the service that `StatsReader` describes.
 """
