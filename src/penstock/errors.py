@@ -176,6 +176,16 @@ class ConfigError(PenstockError):
     """The operator's fault: a setting is wrong. The broker does not start."""
 
 
+class SecretInUrlError(ConfigError):
+    """The address of a broker has a user or a password. It is not repeated, because errors are shown and logged."""
+
+    def __init__(self, where: str = "") -> None:
+        super().__init__(
+            f"{where}the address of a broker must not contain a user or a password (@). Pass a token instead:"
+            " --token or PENSTOCK_TOKEN, token= in Python, the option token in Spark"
+        )
+
+
 class DataDirectoryError(PenstockError):
     """The data directory cannot be used: it cannot be read or written, or is not ours. The broker does not start."""
 

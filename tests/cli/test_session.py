@@ -18,6 +18,20 @@ def test_a_broker_that_cannot_be_reached_has_its_exit_code_and_a_remedy() -> Non
     assert penstock("queues", "ls", "--url", "nonsense").returncode == 6
 
 
+def test_an_address_with_a_password_is_refused_and_the_password_is_not_repeated(tmp_path: Path) -> None:
+    address = "http://ann:hush-hush@127.0.0.1:1"
+    (tmp_path / "penstock").mkdir()
+    (tmp_path / "penstock/config.toml").write_text(f'[profiles.mine]\nurl = "{address}"\n')
+    for ended, where in (
+        (penstock("queues", "ls", "--url", address), "--url"),
+        (penstock("doctor", PENSTOCK_URL=address), "PENSTOCK_URL"),
+        (penstock("config", "show", XDG_CONFIG_HOME=str(tmp_path)), "profile mine"),
+    ):
+        assert (ended.returncode, ended.stdout) == (2, "")
+        assert f"{where}: the address of a broker must not contain a user or a password" in ended.stderr
+        assert "hush" not in ended.stderr
+
+
 def test_a_token_comes_from_the_profile_and_a_wrong_one_is_refused(start_broker: StartBroker, tmp_path: Path) -> None:
     url = "http://{}:{}".format(*start_broker("auth.tokens=secret").http)
     (tmp_path / "penstock").mkdir()

@@ -12,6 +12,7 @@ import pytest
 
 from penstock import AsyncClient, Client
 from penstock.client import errors
+from penstock.errors import SecretInUrlError
 from tests.support.broker import Broker
 from tests.support.certificates import self_signed
 from tests.support.endpoint import Endpoint, HangUp, Pushed, answer
@@ -46,6 +47,13 @@ def to(broker: Broker, *, losing: int) -> Forward:
         return answer(response.status, "", response.body)
 
     return forward
+
+
+@pytest.mark.parametrize("url", ["http://ann:hush@host", "http://hush@host:7843/x", "ann:hush@host", "//ann:hush@h"])
+def test_an_address_with_a_password_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(SecretInUrlError) as refused:
+        Client(url)
+    assert "hush" not in str(refused.value)
 
 
 def test_a_publish_whose_answer_is_lost_is_stored_once(broker: Broker, endpoint: Endpoint) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, SecretInUrlError
 
 DEFAULT_URL = "http://127.0.0.1:7843"
 TRUST = ("ca", "certificate", "certificate_key")
@@ -66,6 +66,8 @@ def target(
     profile = _profile(document, chosen, path) if chosen.text else {}
     named = f"profile {chosen.text}"
     url = _first(*_given("url", flags, environ), Value(profile.get("url", ""), named), Value(DEFAULT_URL, "default"))
+    if "@" in url.text:
+        raise SecretInUrlError(f"{url.source}: ")
 
     def found(key: str) -> Value:
         # The token of a profile is for the broker of that profile, and for no other.
@@ -111,6 +113,8 @@ def _check(profile: Any, where: str) -> None:
     for key, value in profile.items():
         if key not in KEYS or not isinstance(value, str):
             raise ConfigError(f'{where}: "{key}" is not a setting with text; there are {", ".join(KEYS)}')
+    if "@" in profile.get("url", ""):
+        raise SecretInUrlError(f"{where}: ")
 
 
 def _profile(document: dict[str, Any], chosen: Value, path: Path) -> dict[str, str]:

@@ -20,6 +20,7 @@ from penstock.backoff import backoff_ns
 from penstock.client import errors
 from penstock.client.connection import Answer, Connection, LostError, Stream
 from penstock.client.trust import Trust, explain
+from penstock.errors import SecretInUrlError
 from penstock.limits import SECOND_NS
 
 logger = logging.getLogger("penstock.client")
@@ -53,6 +54,8 @@ class _Url:
     """Where the broker is."""
 
     def __init__(self, url: str) -> None:
+        if "@" in url:
+            raise SecretInUrlError
         parts = urlsplit(url)
         if parts.scheme not in _PORTS or not parts.hostname:
             raise errors.BadRequest(
@@ -61,7 +64,7 @@ class _Url:
         self.text = url.rstrip("/")
         self.host = parts.hostname
         self.port = parts.port or _PORTS[parts.scheme]
-        self.netloc = parts.netloc.rpartition("@")[2]
+        self.netloc = parts.netloc
         self.prefix = parts.path.rstrip("/")
         self.secure = parts.scheme == "https"
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from penstock.client.trust import Trust
-from penstock.errors import OptionError
+from penstock.errors import OptionError, SecretInUrlError
 
 # Maps the name of each option, as documented, to the field that it sets and the function that reads its text.
 Spelled = dict[str, tuple[str | None, Callable[[str], Any]]]
@@ -53,6 +53,8 @@ def parse_values(given: Mapping[str, str], spelled: Spelled) -> dict[str, Any]:
 
 
 def read_url(text: str) -> str:
+    if "@" in text:
+        raise SecretInUrlError
     if not text.startswith(("http://", "https://")):
         raise ValueError("it must begin with http:// or https://")
     return text.rstrip("/")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from penstock.errors import OptionError
+from penstock.errors import OptionError, SecretInUrlError
+from penstock.pipeline.sink.options import parse_sink_options
 from penstock.pipeline.source.columns import COLUMNS
 from penstock.pipeline.source.options import Options, Since, parse_options
 
@@ -82,3 +85,12 @@ def test_everything_can_be_said() -> None:
 def test_a_wrong_option_is_refused_by_name(given: dict[str, str], said: str) -> None:
     with pytest.raises(OptionError, match=said):
         parse_options(given)
+
+
+@pytest.mark.parametrize("parse", [parse_options, parse_sink_options])
+def test_an_address_with_a_password_is_refused_without_repeating_it(
+    parse: Callable[[dict[str, str]], object],
+) -> None:
+    with pytest.raises(SecretInUrlError, match="must not contain a user or a password") as refused:
+        parse({"url": "http://ann:hush@host:7843"})
+    assert "hush" not in str(refused.value)
