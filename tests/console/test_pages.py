@@ -144,6 +144,22 @@ def test_a_queue_is_created_changed_purged_and_deleted_and_each_is_asked_first(
         assert shop.request("GET", f"/v1/queues/{name}").status == 404
 
 
+def test_a_queue_shows_who_takes_its_messages_how_long_they_waited_and_which_channels_get_copies(
+    browser: Browser, shop: Broker
+) -> None:
+    name = new_queue(shop, *range(3))
+    call(shop, "PUT", f"/v1/channels/copies-{name}", {"topics": [f"{name}.*"]})
+    with opened(browser) as page:
+        show(page, shop, f"queues/{name}")
+        expect(page.get_by_role("region", name="Consumers")).to_contain_text("Nobody has taken a message")
+        call(shop, "GET", f"/v1/queues/{name}/messages?max=2&consumer=ada")
+        row = page.get_by_role("region", name="Consumers").get_by_role("row").filter(has_text="ada")
+        expect(row.locator("td").nth(2)).to_have_text("2")
+        waits = page.locator(".chart").filter(has_text="Wait before delivery")
+        expect(waits.locator("b").first).to_have_text(re.compile("s$"))
+        expect(page.get_by_role("region", name="Channels")).to_contain_text(f"copies-{name}")
+
+
 def test_markup_in_a_body_is_text(browser: Browser, shop: Broker) -> None:
     name = new_queue(shop, "<img src=x onerror=alert(1)><script>alert(2)</script>")
     with opened(browser) as page:

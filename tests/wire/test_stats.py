@@ -124,6 +124,23 @@ def test_deliveries_and_retries_are_counted_while_somebody_watches(start_broker:
     events.close()  # type: ignore[attr-defined]
 
 
+def test_the_consumers_of_a_queue_are_shown_to_those_who_look_closely(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    queue(broker, "work", visibility_timeout=600)
+    publish(broker, "work", 3)
+    events = watch(broker, "queue=work&consumers=true")
+    assert next(events)["consumers"]["work"]["consumers"] == []
+    broker.request("GET", "/v1/queues/work/messages?max=2&consumer=ada")
+    found = next(each for event in events if (each := event["consumers"]["work"])["consumers"])
+    [ada] = found["consumers"]
+    assert (ada["consumer"], ada["leases"], ada["taken_per_minute"] > 0) == ("ada", 2, True)
+    assert found["wait_p99"] >= found["wait_p50"] >= 0
+    broker.request("DELETE", "/v1/queues/work")
+    assert next(event for event in events if event["removed"])["consumers"] == {}
+    events.close()  # type: ignore[attr-defined]
+    assert broker.request("GET", "/v1/stats/stream?consumers=true").status == 400
+
+
 def test_a_watcher_may_want_the_totals_only(start_broker: StartBroker) -> None:
     broker = start_broker()
     queue(broker, "work")

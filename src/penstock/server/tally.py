@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from penstock.model.kinds import Kind, kinds_where
+from penstock.server.close_up import TAKEN, CloseUp
 
 
 class Tallied(NamedTuple):
@@ -28,6 +29,7 @@ COUNTED: dict[Kind, int] = {
 class Tally:
     def __init__(self) -> None:
         self.is_wanted = False
+        self.close_ups: dict[int, CloseUp] = {}  # By the number of the queue.
         self._by_queue: dict[int, list[int]] = {}
 
     def note(self, event: Any) -> None:
@@ -36,12 +38,15 @@ class Tally:
         if counts is None:
             counts = self._by_queue[event.queue] = [0, 0, 0]
         counts[COUNTED[event.kind]] += event.records
+        if self.close_ups and event.kind in TAKEN and event.queue in self.close_ups:
+            self.close_ups[event.queue].note(event)
 
     def begin(self) -> None:
         self.is_wanted = True
 
     def end(self) -> None:
         self.is_wanted = False
+        self.close_ups = {}
         self._by_queue.clear()
 
     def of(self, queue: int) -> Tallied:

@@ -23,6 +23,9 @@ _STREAM = (
     b"X-Accel-Buffering: no\r\n"  # Asks a proxy in front to pass events on as they come.
 )
 
+CLOSE_UPS_MAX = 10
+"""So many queues may be watched with their consumers in one stream."""
+
 SORTED_BY = ("name", "ready", "leased", "delayed", "dead", "ready_since", "waiting", "in", "out", "retried", "failed")
 
 
@@ -61,6 +64,7 @@ class StatsQuery(Struct, frozen=True):
     offset: int = 0
     limit: int = _PAGE_DEFAULT
     history: bool = False
+    consumers: bool = False  # With the waits and the consumers of the queues, which are named.
     access: Access = EVERYTHING  # Only queues that it sees.
 
     def wants(self, figures: Figures) -> bool:
@@ -99,8 +103,10 @@ class Stats:
     def _stream(self, request: http.Request, segment: bytes) -> http.Response | http.Awaited:
         if segment != b"stream":
             return http.not_found(request)
-        given = parameters(request, "queue", "queues")
+        given = parameters(request, "queue", "queues", "consumers")
         query = _query(given, request.access)
+        if query.consumers and not 1 <= len(query.queues or ()) <= CLOSE_UPS_MAX:
+            raise ProtocolError(f"consumers needs the names of 1 to {CLOSE_UPS_MAX} queues, as queue")
         if not flag(given, "queues", default=True):
             query = msgspec.structs.replace(query, queues=frozenset())
         return self._later(self._watched(query))
@@ -119,6 +125,7 @@ def _query(given: Given, access: Access) -> StatsQuery:
         offset=number(given, "offset", 0, INT32_MAX, 0),
         limit=number(given, "limit", 1, _PAGE_MAX, _PAGE_DEFAULT),
         history=flag(given, "history", default=False),
+        consumers=flag(given, "consumers", default=False),
         access=access,
     )
 

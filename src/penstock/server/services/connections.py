@@ -23,11 +23,12 @@ class Connections(Service):
         return sorted(found, key=lambda each: (-each.seconds, each.address))
 
     def waiting(self) -> list[WaitingClient]:
-        found = [client for command in self.writer.waiting_commands() for client in _clients(command)]
+        found = [client for command in self.writer.waiting_commands() for client in clients_of(command)]
         return sorted(found, key=lambda client: (client.queue, client.kind, client.consumer or ""))
 
 
-def _clients(command: Waiting) -> Iterator[WaitingClient]:
+def clients_of(command: Waiting) -> Iterator[WaitingClient]:
+    """What a client that waits is waiting for."""
     if isinstance(command, Fetch):
         yield WaitingClient("worker", command.queue, command.consumer or None)
     elif isinstance(command, Receive):

@@ -19,7 +19,9 @@ from penstock.errors import Fault, RequestError
 from penstock.limits import SECOND_NS, STATS_QUEUES_PER_TURN
 from penstock.model.access import Access
 from penstock.model.values import Nanos
+from penstock.server.close_up import CloseUp
 from penstock.server.services.attention import attention
+from penstock.server.services.connections import clients_of
 from penstock.server.services.contract import Service
 from penstock.server.services.hour import SAMPLE_SECONDS, Hour
 from penstock.server.tally import Tallied, Tally
@@ -124,8 +126,8 @@ class StatsService(Service):
         self.writer.tally.begin()
         sample = await self._now()
         seen = sample.seen_by(query.access)
-        watcher.show(sample, seen, self._head(sample, seen))
         self._watchers.add(watcher)
+        watcher.show(sample, seen, self._head(sample, seen), self._close_ups(sample))
         self.wake()
         return watcher
 
@@ -133,6 +135,37 @@ class StatsService(Service):
         self._watchers.discard(watcher)
         if not self._watchers:
             self.writer.tally.end()
+
+    def _close_ups(self, sample: Sample) -> dict[str, Any]:
+        """The waits and the consumers of the queues that somebody looks at closely. Other queues are not counted."""
+        engine, tally = self.writer.engine, self.writer.tally
+        names = {name for watcher in self._watchers for name in watcher.close_ups}
+        if not names:
+            tally.close_ups = {}
+            return {}
+        queues = [queue for name in names if (queue := engine.queue(name))]
+        known, texts = tally.close_ups, engine.names.texts
+        tally.close_ups = {
+            queue.number: each
+            if (each := known.get(queue.number)) and each.queue is queue
+            else CloseUp(queue, sample.taken)
+            for queue in queues
+        }
+        waiting = self._waiting_consumers()
+        return {
+            queue.name: tally.close_ups[queue.number].describe(
+                sample.taken, lambda number: texts.get(number, ""), waiting.get(queue.name, ())
+            )
+            for queue in queues
+        }
+
+    def _waiting_consumers(self) -> dict[str, list[str | None]]:
+        """By queue."""
+        waiting: dict[str, list[str | None]] = {}
+        for command in self.writer.waiting_commands():
+            for client in clients_of(command):
+                waiting.setdefault(client.queue, []).append(client.consumer)
+        return waiting
 
     # ── Samples ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -150,11 +183,12 @@ class StatsService(Service):
         watchers_of: dict[Access, list[Watcher]] = {}
         for watcher in self._watchers:
             watchers_of.setdefault(watcher.query.access, []).append(watcher)
+        close_ups = self._close_ups(sample)
         for access, watchers in watchers_of.items():
             seen = sample.seen_by(access)
             head = self._head(sample, seen)
             for watcher in watchers:
-                watcher.show(sample, seen, head)
+                watcher.show(sample, seen, head, close_ups)
 
     async def _now(self) -> Sample:
         """What is true now, with the rates since the last sample that is old enough for them."""
@@ -251,6 +285,7 @@ class Watcher:
         self._seen: Nanos = 0  # When the sample was taken that was shown last.
         self._sent: dict[str, Figures] = {}
         self._ending = False
+        self.close_ups = query.queues or frozenset() if query.consumers else frozenset()
 
     def pull(self, sink: Sink) -> None:
         self._sink = sink
@@ -263,10 +298,10 @@ class Watcher:
     def close(self) -> None:
         self._service.leave(self)
 
-    def show(self, sample: Sample, seen: list[Figures], head: dict[str, Any]) -> None:
+    def show(self, sample: Sample, seen: list[Figures], head: dict[str, Any], close_ups: dict[str, Any]) -> None:
         if not self._unsent and sample.taken > self._seen:
             self._seen = sample.taken
-            self._unsent = b"data: %b\n\n" % _encode(head | self._changes(seen))
+            self._unsent = b"data: %b\n\n" % _encode(head | self._changes(seen) | self._closely(seen, close_ups))
             self._give()
 
     def _give(self) -> None:
@@ -277,6 +312,12 @@ class Watcher:
             sink, self._sink = self._sink, None
             data, self._unsent = self._unsent, b""
             sink.give(data)
+
+    def _closely(self, seen: list[Figures], close_ups: dict[str, Any]) -> dict[str, Any]:
+        if not self.close_ups:
+            return {}
+        names = [figures.name for figures in seen if figures.name in self.close_ups]
+        return {"consumers": {name: close_ups[name] for name in names if name in close_ups}}
 
     def _changes(self, seen: list[Figures]) -> dict[str, Any]:
         shown = {figures.name: figures for figures in seen if self.query.wants(figures)}

@@ -30,9 +30,9 @@ function pathOf(times, values, { from, top, width, height }) {
   return path;
 }
 
-/** A round number at or above the highest value. @param {number} highest */
-function roundUp(highest) {
-  if (highest <= 1) return 1;
+/** A round number at or above the highest value. @param {number} highest @param {number} least */
+function roundUp(highest, least) {
+  if (highest <= least) return least;
   const power = 10 ** Math.floor(Math.log10(highest));
   return [1, 2, 5, 10].map((step) => step * power).find((step) => step >= highest) || highest;
 }
@@ -61,9 +61,9 @@ export function sparkline(read, label) {
 /**
  * A chart with a scale, a legend and the values of the moment that is pointed at.
  * @param {{title: string, lines: {field: string, label: string, class: string}[], format: (value: any) => string,
- *          read: () => import("./live.js").Series}} options
+ *          read: () => import("./live.js").Series, least?: number}} options `least`: the scale goes at least so far
  */
-export function chart({ title, lines, format, read }) {
+export function chart({ title, lines, format, read, least = 1 }) {
   const [width, height] = [600, 120];
   const paths = lines.map((line) => svg("path", { class: `line ${line.class}` }));
   const rule = svg("line", { class: "rule", y1: 0, y2: height });
@@ -74,7 +74,7 @@ export function chart({ title, lines, format, read }) {
   effect(() => {
     const { times, values } = read();
     const columns = lines.map((line) => values[line.field] || []);
-    const top = roundUp(highestOf(columns));
+    const top = roundUp(highestOf(columns), least);
     from = (times.at(-1) || Date.now() / 1000) - HOUR;
     columns.forEach((column, at) => paths[at].setAttribute("d", pathOf(times, column, { from, top, width, height })));
     highest.textContent = format(top);

@@ -6,6 +6,7 @@ import { onLeave, signal } from "./reactive.js";
 const TARGET_BYTES = 6000; // The broker accepts 8 KiB in a request line.
 const AGAIN_SECONDS = 2;
 const KEPT_SECONDS = 3600;
+const FIELDS = ["ready", "in", "out", "delivered", "retried", "failed", "wait_p50", "wait_p99"];
 
 /** Whether figures arrive: "waiting", "live", or a sentence that says why not. */
 export const connection = signal("waiting");
@@ -22,6 +23,8 @@ export function watchFigures() {
   const tick = signal(0);
   /** @type {Map<string, Figures>} */
   const queues = new Map();
+  /** @type {Map<string, any>} What queues that are watched closely have: waits and consumers. */
+  const closely = new Map();
   /** @type {Set<(time: number, totals: Figures) => void>} */
   const listeners = new Set();
   let watched = "";
@@ -32,6 +35,7 @@ export function watchFigures() {
     connection.set("live");
     for (const figures of event.queues) queues.set(figures.name, figures);
     for (const name of event.removed) queues.delete(name);
+    for (const [name, found] of Object.entries(event.consumers || {})) closely.set(name, found);
     totals.set(event.totals);
     attention.set(event.attention);
     for (const listen of listeners) listen(event.time, event.totals);
@@ -50,9 +54,9 @@ export function watchFigures() {
     }
   };
 
-  /** @param {string[]} names */
-  const watch = (names) => {
-    const path = pathOf(names);
+  /** @param {string[]} names @param {{consumers?: boolean}} [options] */
+  const watch = (names, { consumers = false } = {}) => {
+    const path = pathOf(names, consumers);
     if (path === watched || left) return;
     watched = path;
     abort.abort();
@@ -69,13 +73,14 @@ export function watchFigures() {
     attention,
     tick,
     queues,
+    closely,
     watch,
     listen: (/** @type {(time: number, totals: Figures) => void} */ listener) => listeners.add(listener),
   };
 }
 
-/** @param {string[]} names */
-function pathOf(names) {
+/** @param {string[]} names @param {boolean} consumers */
+function pathOf(names, consumers) {
   if (!names.length) return "/v1/stats/stream?queues=false";
   const chosen = [];
   let size = 0;
@@ -84,7 +89,7 @@ function pathOf(names) {
     if (size > TARGET_BYTES) break;
     chosen.push(name);
   }
-  return url("/v1/stats/stream", { queue: chosen });
+  return url("/v1/stats/stream", { queue: chosen, consumers });
 }
 
 /**
@@ -107,7 +112,7 @@ export function seriesOf(document, queue) {
 export function extend(series, time, figures) {
   const before = series.times.length;
   series.times.push(time);
-  for (const field of ["ready", "in", "out", "delivered", "retried", "failed"]) {
+  for (const field of FIELDS) {
     const values = (series.values[field] ??= Array(before).fill(null));
     values.push(figures[field] ?? null);
   }

@@ -1,13 +1,13 @@
 /** One queue: its figures, its messages, who consumes it, and its settings. */
 
-import { api, url } from "../lib/api.js";
+import { api } from "../lib/api.js";
 import { chart } from "../lib/chart.js";
 import { curl, literal, python } from "../lib/code.js";
 import { h, show } from "../lib/dom.js";
 import { age, count, duration, plural, rate } from "../lib/format.js";
 import { extend, figures, seriesOf, watchFigures } from "../lib/live.js";
 import { messageList } from "../lib/messages.js";
-import { action, asCode, ask, attempt, badge, copyable, heading, loaded, queueLink, table } from "../lib/parts.js";
+import { action, asCode, ask, attempt, badge, classOf, copyable, frame, heading, loaded, queueLink, table, tableRow } from "../lib/parts.js";
 import { navigate } from "../lib/route.js";
 import { editSettings, written } from "./queue_settings.js";
 
@@ -26,8 +26,8 @@ export function page({ path: [name], query }, [queue, found]) {
   const live = watchFigures();
   const now = () => (live.tick(), live.queues.get(name) || found.queues[0] || {});
   const series = seriesOf(found, name);
-  live.listen((time) => live.queues.has(name) && extend(series, time, /** @type {any} */ (live.queues.get(name))));
-  live.watch([name]);
+  live.listen((time) => live.queues.has(name) && extend(series, time, { ...live.queues.get(name), ...live.closely.get(name) }));
+  live.watch([name], { consumers: true });
   const read = () => (live.tick(), series);
   const kind = queue.topics ? badge("channel") : found.queues[0]?.dead_letters ? badge("dead letters", "bad") : null;
   return [
@@ -37,10 +37,12 @@ export function page({ path: [name], query }, [queue, found]) {
     h("div", { class: "charts" }, [
       chart({ title: "Ready", format: count, read, lines: [{ field: "ready", label: "ready", class: "one" }] }),
       chart({ title: "Messages a second", format: rate, read, lines: [{ field: "in", label: "in", class: "one" }, { field: "out", label: "out", class: "two" }] }),
+      chart({ title: "Wait before delivery, last minute", format: duration, read, least: 0.01, lines: [{ field: "wait_p50", label: "half within", class: "one" }, { field: "wait_p99", label: "99 % within", class: "two" }] }),
       chart({ title: "Trouble, messages a second", format: rate, read, lines: [{ field: "retried", label: "retried", class: "soon" }, { field: "failed", label: "failed", class: "bad" }] }),
     ]),
     messagesSection(name, query),
-    h("div", { class: "columns" }, consumersSection(name), settingsSection(queue)),
+    consumersSection(name, live),
+    h("div", { class: "columns" }, channelsSection(name, queue), settingsSection(queue)),
   ];
 }
 
@@ -58,23 +60,59 @@ function messagesSection(name, query) {
   return h("section", {}, h("h2", {}, "Messages"), h("div", { class: "tabs", role: "tablist", "aria-label": "Messages by state" }, tabs), place);
 }
 
-/** Who waits for messages, and who holds some. @param {string} name */
-function consumersSection(name) {
-  const load = () => Promise.all([api(url("/v1/connections", { queue: name })), api(url("/v1/search", { queue: name, state: "leased", bodies: "false", limit: 1000 }))]);
-  return h("section", {}, h("h2", {}, "Consumers"), loaded(load, ([{ waiting }, { messages }]) => {
-    /** @type {Map<string, {consumer: string, waits: number, holds: number}>} */
-    const rows = new Map();
-    const row = (/** @type {string|null} */ consumer) => {
-      const key = consumer || "(no name)";
-      return rows.get(key) || /** @type {any} */ (rows.set(key, { consumer: key, waits: 0, holds: 0 }).get(key));
-    };
-    for (const each of waiting) row(each.consumer).waits += 1;
-    for (const each of messages) row(each.consumer).holds += 1;
-    return table("Consumers", [
-      { label: "Consumer", cell: (each) => each.consumer },
-      { label: "Waits", number: true, cell: (each) => each.waits },
-      { label: "Holds", number: true, cell: (each) => count(each.holds) },
-    ], [...rows.values()], { empty: "Nobody waits for messages or holds one." });
+/** @type {import("../lib/parts.js").Column[]} */
+const CONSUMERS = [
+  { label: "Consumer", cell: (each) => h("span", { class: "name" }, each.consumer || "(no name)", each.isSlow && badge("longest at it", "soon")) },
+  { label: "Takes a minute", number: true, cell: (each) => rate(each.taken_per_minute) },
+  { label: "Holds", number: true, cell: (each) => count(each.leases) },
+  { label: "Holds one for", number: true, cell: (each) => age(each.oldest_lease) },
+  { label: "Waits", number: true, minor: true, cell: (each) => count(each.waiting) },
+];
+
+/** Who takes messages, and how fast. @param {string} name @param {any} live */
+function consumersSection(name, live) {
+  const body = () => {
+    live.tick();
+    const found = live.closely.get(name);
+    if (!found) return wholeRow("–");
+    const rows = marked(found.consumers).map((each) => tableRow(CONSUMERS, each));
+    if (found.more_consumers) rows.push(wholeRow(`and ${count(found.more_consumers)} more`));
+    return rows.length ? rows : wholeRow("Nobody has taken a message in the last minute, holds one, or waits for one.");
+  };
+  const head = h("tr", {}, CONSUMERS.map((column) => h("th", classOf(column), column.label)));
+  return h("section", {}, h("h2", {}, "Consumers"), frame("Consumers", head, h("tbody", {}, body)));
+}
+
+/** @param {string} text */
+const wholeRow = (text) => h("tr", {}, h("td", { colspan: CONSUMERS.length, class: "quiet wrap" }, text));
+
+/** By name, so that no row jumps. One that has held a message for much longer than all others is marked. @param {any[]} consumers */
+function marked(consumers) {
+  const now = Date.now() / 1000;
+  const held = (/** @type {any} */ each) => (each?.oldest_lease ? now - each.oldest_lease : 0);
+  const [slowest, next] = [...consumers].sort((one, other) => held(other) - held(one));
+  const isSlow = consumers.length > 1 && held(slowest) > 5 && held(slowest) > 3 * held(next);
+  const byName = [...consumers].sort((one, other) => (one.consumer || "").localeCompare(other.consumer || ""));
+  return byName.map((each) => ({ ...each, isSlow: isSlow && each === slowest }));
+}
+
+/** Whether a pattern can match a topic of this queue. @param {string} name @param {string} pattern */
+function feeds(name, pattern) {
+  const start = pattern.slice(0, -1);
+  if (pattern.endsWith("*")) return `${name}.`.startsWith(start) || start.startsWith(`${name}.`);
+  return pattern.split(".")[0] === name;
+}
+
+/** The channels that get copies of the messages with topics of this queue. @param {string} name @param {any} queue */
+function channelsSection(name, queue) {
+  if (queue.topics) return null;
+  return h("section", {}, h("h2", {}, "Channels"), loaded(() => api("/v1/channels?limit=1000"), ({ channels }) => {
+    const rows = channels.map((/** @type {any} */ each) => ({ ...each, patterns: each.topics.filter((/** @type {string} */ pattern) => feeds(name, pattern)) })).filter((/** @type {any} */ each) => each.patterns.length);
+    return table("Channels", [
+      { label: "Channel", cell: (row) => queueLink(row.name) },
+      { label: "Gets copies of", cell: (row) => row.patterns.map((/** @type {string} */ pattern) => badge(pattern, "accent")) },
+      { label: "Ready", number: true, cell: (row) => count(row.status.ready) },
+    ], rows, { empty: `No channel has a pattern for topics that begin with ${name}.` });
   }));
 }
 
