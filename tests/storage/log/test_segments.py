@@ -143,6 +143,15 @@ def test_a_removed_segment_leaves_the_others_readable(log: SegmentLog, monkeypat
         log.remove(log.segments[-1])
 
 
+def test_a_torn_tail_that_was_set_aside_goes_with_its_segment(log: SegmentLog) -> None:
+    write(log, 8)
+    torn = [segment.path.with_suffix(".64.torn") for segment in log.segments[:2]]
+    for path in torn:
+        path.touch()
+    log.remove(log.segments[0])
+    assert [path.exists() for path in torn] == [False, True]
+
+
 def test_a_segment_whose_making_was_cut_short_is_dropped(log: SegmentLog, tmp_path: Path) -> None:
     written = write(log, 3)
     close_log(log)

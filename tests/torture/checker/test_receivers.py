@@ -67,6 +67,12 @@ def test_what_a_lost_answer_had_comes_again_to_a_receiver_that_owes_results() ->
     assert broken(*lost, *pull(BACK_SECONDS + 9, 4, fail=FAIL)) == ["nothing-lost"]
 
 
+def test_what_comes_again_does_not_tell_what_a_lost_answer_had() -> None:
+    again = (*pull(1, 1, fail=FAIL), Pulling(2, "kept/r"), *pull(9, 1, fail=FAIL), *pull(10, 3, fail=FAIL))
+    assert not broken(*again, *pull(16, 2, fail=FAIL))
+    assert broken(*again, *pull(11, 5, fail=FAIL)) == ["no-gaps"]
+
+
 def test_an_acknowledged_result_can_be_read() -> None:
     known = (*pull(1, 1, fail=FAIL), ResultSent(2, "kept/r", 1, "x"), ResultStored(2.1, "kept/r", 1))
     assert not broken(*known, ResultRead(3, "kept/r", 1, "x", 2.9))

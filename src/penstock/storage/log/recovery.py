@@ -14,7 +14,7 @@ from pathlib import Path
 from penstock.errors import DamagedHeaderError, DamagedLogError
 from penstock.model.events import Event
 from penstock.model.values import Position
-from penstock.storage.directory import sync
+from penstock.storage.directory import create_private, sync
 from penstock.storage.log.batch import Point
 from penstock.storage.log.decode import events_of
 from penstock.storage.log.segment import (
@@ -126,7 +126,8 @@ def cut_tail(path: Path, end: int) -> int:
     with path.open("r+b") as file:
         file.seek(end)
         torn = file.read().rstrip(b"\0")
-        path.with_suffix(f".{end}.torn").write_bytes(torn)
+        with create_private(path.with_suffix(f".{end}.torn")) as aside:
+            aside.write(torn)
         file.truncate(end)
         os.fsync(file.fileno())
     return len(torn)

@@ -154,6 +154,9 @@ class SegmentLog:
         self.segments.remove(segment)
         self._checked.forget(segment)
         segment.path.unlink()
+        for torn in self.directory.log.glob("*.torn"):
+            if torn.name.partition(".")[0] < self.segments[0].path.stem:
+                torn.unlink()
 
     def close(self) -> None:
         self._writer.stop()

@@ -28,7 +28,7 @@ class Delivery:
 class Receiver:
     cursor: int = 0
     pulling: bool = False
-    doubtful: bool = False  # A pull was not answered since the last answer: its messages may be lost.
+    doubtful: bool = False  # A pull was not answered since the last new message: it may have had the next ones.
     pulled_at: float = 0.0
     missing: dict[int, float] = field(default_factory=dict)  # Delivered in lost answers, and when that was.
     deliveries: dict[int, Delivery] = field(default_factory=dict)
@@ -78,6 +78,7 @@ class Receivers:
         receiver.missing = dict.fromkeys(receiver.missing, at)
 
     def _pulled(self, event: Pulled, receiver: Receiver) -> Iterator[Violation]:
+        before = receiver.cursor
         for sequence, name in event.messages.items():
             yield from self._one_name(event, sequence, name)
             if sequence > receiver.cursor:
@@ -88,7 +89,9 @@ class Receivers:
             delivery.name, delivery.taken_at = name, event.asked_at
         receiver.pulling = False
         if event.messages:
-            receiver.doubtful, receiver.pulled_at = False, event.at
+            receiver.pulled_at = event.at
+        if receiver.cursor > before:  # What comes again says nothing about what lost answers had.
+            receiver.doubtful = False
         while len(receiver.deliveries) > REMEMBERED:
             del receiver.deliveries[next(iter(receiver.deliveries))]
         for sequence, since in list(receiver.missing.items()):
