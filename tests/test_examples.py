@@ -55,13 +55,13 @@ def web_server(app: str) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
 
 
 def ask(url: str, document: object = None) -> Any:
     body = None if document is None else json.dumps(document).encode()
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 
 
@@ -77,10 +77,10 @@ def run(name: str, *arguments: str) -> str:
 def test_an_order_is_accepted_charged_and_receipted() -> None:
     with web_server("shop_orders:web") as url, worker("shop_orders:app"), Client() as client:
         order = ask(f"{url}/orders", {"item": "apple", "cents": 120, "email": "ann@example.com"})
-        assert client.wait([order["id"]], until="done", timeout=20)[0].json() == "apple: 1.20 paid"
+        assert client.wait([order["id"]], until="done", timeout=60)[0].json() == "apple: 1.20 paid"
         assert ask(f"{url}/orders/{order['id']}") == {"status": "done"}
         free = ask(f"{url}/orders", {"item": "air", "cents": 0, "email": "bob@example.com"})
-        assert client.wait([free["id"]], until="done", timeout=20)[0].outcome != "success"
+        assert client.wait([free["id"]], until="done", timeout=60)[0].outcome != "success"
 
 
 @pytest.mark.usefixtures("broker")

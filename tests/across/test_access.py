@@ -394,7 +394,7 @@ def test_a_revoked_token_loses_what_it_has_open(house: House) -> None:
         assert glovebox.closed() == (1008, "the token is not valid any more")
         assert etzel.closed()[0] == 1008
         assert json.loads(lines.read_to_end()) == {"cmd": "nok", "err": "DENIED"}
-        assert stream.ended_within(10)
+        assert stream.ended_within(30)
     assert house.ask(secret, "GET", "/v1/queues/orders").status == 401
 
 

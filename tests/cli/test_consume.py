@@ -114,5 +114,5 @@ def test_it_follows_until_ctrl_c(broker: Broker, queue: str, fill: Callable[[int
             fill(1)
             assert process.stdout.readline() == b"m0\n"
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=30) == (b"", b"")
+        assert process.communicate(timeout=60) == (b"", b"")
     assert process.returncode == 130

@@ -101,7 +101,7 @@ def test_it_waits_until_the_message_is_done_and_prints_the_outcome(broker: Broke
         (message,) = broker.request("GET", f"/v1/queues/{queue}/messages?wait=20").json()
         outcome = json.dumps({"id": message["id"], "outcome": "success", "result": "4"}).encode()
         assert broker.request("POST", "/v1/confirm", body=outcome).status == 200
-        assert publish.communicate(timeout=30)[0] == f"{message['id']} success 4\n"
+        assert publish.communicate(timeout=60)[0] == f"{message['id']} success 4\n"
     assert publish.returncode == 0
 
 

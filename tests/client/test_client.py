@@ -20,7 +20,7 @@ from tests.support.broker import Broker, StartBroker
 
 @pytest.fixture
 def client(broker: Broker) -> Iterator[Client]:
-    with Client(broker.url, timeout=10) as client:
+    with Client(broker.url, timeout=60) as client:
         yield client
 
 
@@ -167,7 +167,7 @@ def test_a_publisher_waits_for_the_result(client: Client) -> None:
     worker = threading.Thread(target=square)
     worker.start()
     sent = [client.publish("client-squares", number) for number in range(1, 4)]
-    assert [each.result(timeout=10).json() for each in sent] == [{"square": 1}, {"square": 4}, {"square": 9}]
+    assert [each.result(timeout=60).json() for each in sent] == [{"square": 1}, {"square": 4}, {"square": 9}]
     outcome = client.publish("client-squares", 5, wait="done").outcome
     assert outcome
     assert (outcome.outcome, outcome.json()) == ("success", {"square": 25})
@@ -198,7 +198,7 @@ def test_many_wait_for_their_results_at_once(broker: Broker) -> None:
     async def ask(client: AsyncClient, number: int) -> int:
         await asyncio.sleep(number / 200)  # Not all at once, so that there are many requests.
         sent = await client.publish("client-many-results", number)
-        return (await sent.result(timeout=20)).decode(int)
+        return (await sent.result(timeout=60)).decode(int)
 
     assert asyncio.run(run()) == list(range(1, 101))
 

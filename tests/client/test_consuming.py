@@ -18,7 +18,7 @@ from tests.support.ports import free_port
 
 @pytest.fixture
 def client(broker: Broker) -> Iterator[Client]:
-    with Client(broker.url, timeout=10) as client:
+    with Client(broker.url, timeout=60) as client:
         yield client
 
 
@@ -191,7 +191,7 @@ def test_a_loop_waits_for_a_broker_that_is_away_for_longer_than_a_request_may_ta
     async def run() -> str:
         async with AsyncClient(broker.url, timeout=0.5) as client:
             consuming = asyncio.create_task(first(client))
-            assert await asyncio.to_thread(gave_up.wait, 30)
+            assert await asyncio.to_thread(gave_up.wait, 60)
             await asyncio.to_thread(broker.start)
             with Client(broker.url) as other:
                 other.publish("q", "at last")

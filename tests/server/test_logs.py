@@ -173,7 +173,7 @@ warnings.warn("old ways", UserWarning)
 def said(level: str, style: str, encoding: str = "utf-8") -> list[str]:
     command = [sys.executable, "-c", PROGRAM, level, style]
     environment = {"PYTHONIOENCODING": encoding, "PYTHONPATH": ":".join(sys.path)}
-    ended = subprocess.run(command, capture_output=True, env=environment, check=True, timeout=30)
+    ended = subprocess.run(command, capture_output=True, env=environment, check=True, timeout=60)
     assert ended.stdout == b""
     return ended.stderr.decode(encoding).splitlines()
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from tests.support.broker import Broker
 
 Record = dict[str, Any]
-WAIT_SECONDS_MAX = 30.0
+WAIT_SECONDS_MAX = 60.0
 AUDIT = "audit.enabled=true"
 
 

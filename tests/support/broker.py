@@ -21,8 +21,8 @@ from typing import Any
 from tests.support.http_client import Connection, Response
 from tests.support.raw_client import READ_SECONDS_MAX
 
-START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 30.0
+START_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 60.0
 LOG_LINES_SHOWN_MAX = 200
 _WITHOUT_AUDIT = ("audit.enabled=false",)
 

@@ -39,7 +39,7 @@ def opened(browser: Browser, size: tuple[int, int] = WIDE, *, dark: bool = False
         color_scheme="dark" if dark else "light",
         permissions=["clipboard-read", "clipboard-write"],
     )
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(60_000)
     page = context.new_page()
     problems: list[str] = []
 

@@ -26,7 +26,7 @@ PAGES = [
     ROOT / "README.md",
     *sorted(page for page in (ROOT / "docs").rglob("*.md") if page.parent.name != "adr"),
 ]
-BLOCK_SECONDS_MAX = 60
+BLOCK_SECONDS_MAX = 120
 
 _BLOCK = re.compile(
     r"(?:^<!-- docs: (?P<mark>[^\n]*) -->\n+)?^```(?P<language>sh|python)\n(?P<text>.*?)^```$",

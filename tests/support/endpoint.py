@@ -16,7 +16,7 @@ from typing import Self
 
 from tests.support.http_client import Headers, find_header, parse_headers
 
-WAIT_SECONDS_MAX = 30.0
+WAIT_SECONDS_MAX = 60.0
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from tests.support.broker import Broker
 from tests.support.http_client import Response, encode_multipart
+from tests.support.waiting import wait_until
 
 Row = dict[str, Any]
 
@@ -67,6 +68,5 @@ def make_history(broker: Broker, rounds: int = 3) -> None:
             "/pull",
             {"receiver": "you", "queues": {"kept": {"retry_num": 2}}, "results": {"kept": {2 * number + 1: "42"}}},
         )
-    while "Z" not in {event["state"] for event in events(broker, "queue=mortal")}:
-        pass
+    wait_until(lambda: "Z" in {event["state"] for event in events(broker, "queue=mortal")}, "an expiry")
     assert broker.request("DELETE", "/v1/queues/gone").status == 204

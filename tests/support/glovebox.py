@@ -55,7 +55,7 @@ class Client(LoopPeer):
         self.talk.settle()
 
     async def hear(self) -> Any:
-        return await asyncio.wait_for(self._heard.get(), 10)
+        return await asyncio.wait_for(self._heard.get(), 60)
 
     async def hear_all(self, count: int) -> list[Any]:
         return [await self.hear() for _ in range(count)]
@@ -139,7 +139,7 @@ def live(story: Story, bounds: dict[str, Any] | None = None) -> Callable[[], Non
         async def tell() -> None:
             house = House(a_loop(MemoryLog()), **(bounds or {}))
             await ask(house.loop, CreateQueue("work", QueueSettings()))
-            await asyncio.wait_for(story(house), 20)
+            await asyncio.wait_for(story(house), 100)
 
         asyncio.run(tell())
 

@@ -42,7 +42,7 @@ def live_with(queue: str, settings: QueueSettings) -> Callable[[Story], Callable
         async def run() -> None:
             loop = a_loop(MemoryLog())
             await ask(loop, CreateQueue(queue, settings))
-            await asyncio.wait_for(story(loop), 20)
+            await asyncio.wait_for(story(loop), 100)
 
         def test() -> None:
             asyncio.run(run())

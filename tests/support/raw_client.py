@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
 import struct
@@ -58,6 +59,10 @@ class RawClient:
         rest = bytes(self._buffer)
         self._buffer.clear()
         return rest
+
+    def readable(self) -> bool:
+        """Whether something has come."""
+        return bool(select.select([self._socket], [], [], 0)[0])
 
     def ended_within(self, seconds: float) -> bool:
         """Waits for the peer to close: True as soon as it has, False when the time is up."""

@@ -15,7 +15,7 @@ from penstock.storage.log.batch import RECORD_DTYPE
 from tests.support.broker import Broker
 from tests.support.event_history import call as tell
 from tests.support.event_history import make_queue
-from tests.support.working import wait_until
+from tests.support.waiting import wait_until
 from tests.wire.test_idempotency import post
 from tests.wire.test_redrive import redrive
 from tests.wire.test_staging import commit, stage

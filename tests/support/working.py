@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Unpack
@@ -19,7 +19,7 @@ from penstock.worker import App
 from penstock.worker.runtime.worker import Worker, WorkerOptions
 from tests.support.broker import Broker, structured
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 
 
 def free_port() -> int:
@@ -60,14 +60,6 @@ def working(app: App, **options: Unpack[WorkerOptions]) -> Iterator[Worker]:
         thread.join()
         app.close()
     assert not errors, errors
-
-
-def wait_until(condition: Callable[[], Any], what: str) -> None:
-    """Look until something holds that no event announces."""
-    deadline = time.monotonic() + SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline, f"not in {SECONDS_MAX} s: {what}"
-        time.sleep(0.01)
 
 
 class WorkerProcess:

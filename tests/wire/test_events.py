@@ -8,7 +8,6 @@ import json
 import secrets
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -34,6 +33,7 @@ from tests.support.broker import Broker, StartBroker
 from tests.support.event_history import events, make_history, make_queue, publish, settle
 from tests.support.http_client import Connection
 from tests.support.live_loop import a_loop, ask
+from tests.support.waiting import wait_until
 
 Row = dict[str, Any]
 
@@ -155,7 +155,7 @@ def test_arrow_and_json_and_sent_events_and_the_log_offline_tell_the_same(told: 
         [sys.executable, "-m", "penstock.cli", "log", "inspect", "--events", str(told.data)],
         capture_output=True,
         check=True,
-        timeout=30,
+        timeout=60,
     )
     inspected = [json.loads(line) for line in offline.stdout.splitlines()]
     assert [
@@ -511,16 +511,14 @@ def test_a_follower_of_sent_events_that_was_told_nothing_yet_comes_back_to_its_p
 
 
 def test_a_stop_ends_followers_cleanly(start_broker: StartBroker) -> None:
-    broker = start_broker()
+    broker = start_broker("stop_seconds=3600")
     make_queue(broker, "work")
     publish(broker, "work", b"x")
     connections = [follow(broker, "", headers) for headers in ({}, SENT_EVENTS, ARROW)]
     assert connections[1].read_chunk().startswith(b"id: ")
     for connection in connections:
         assert connection.read_chunk()
-    began = time.monotonic()
     broker.stop()
-    assert time.monotonic() - began < 10
     ends = []
     for connection in connections:
         rest = b""
@@ -679,8 +677,7 @@ def test_one_reader_more_than_there_may_be_is_refused_until_another_goes(start_b
         refused = broker.request("GET", target)
         assert (refused.status, refused.header("Retry-After")) == (503, "1")
     first.close()
-    while broker.request("GET", "/v1/events").status != 200:
-        pass
+    wait_until(lambda: broker.request("GET", "/v1/events").status == 200, "room for a reader")
     second.close()
 
 
@@ -691,8 +688,8 @@ def test_every_reader_is_let_go_of(broker: Broker) -> None:
         broker.request("GET", "/v1/events?from=99999999999")
         broker.request("GET", "/v1/log/batches?from=0")
         follow(broker, "from=now").close()
-    while b"penstock_event_readers 0.0\n" not in broker.request("GET", "/metrics").body:
-        pass
+    nobody = b"penstock_event_readers 0.0\n"
+    wait_until(lambda: nobody in broker.request("GET", "/metrics").body, "no readers")
 
 
 def test_readers_need_a_token_as_everyone_does(start_broker: StartBroker) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.broker import Broker, StartBroker
 from tests.support.http_client import Connection, Response, encode_request
+from tests.support.waiting import wait_until
 
 HOST = b"Host: penstock.localhost\r\n"
 REQUEST_HEADERS_BYTES_MAX = 32 << 10
@@ -90,15 +91,18 @@ def test_one_connection_over_the_limit_gets_503_and_is_closed(start_broker: Star
 
 
 def open_when_there_is_room(broker: Broker) -> Connection:
-    for _ in range(1000):
-        connection = broker.connect()
-        try:
-            if connection.request("GET", "/health").status == 200:
-                return connection
-        except OSError:
-            pass  # Refused and closed before the request was read.
-        connection.close()
-    raise AssertionError("no room for a connection after 1000 tries")
+    return wait_until(lambda: open_if_there_is_room(broker), "room for a connection")
+
+
+def open_if_there_is_room(broker: Broker) -> Connection | None:
+    connection = broker.connect()
+    try:
+        if connection.request("GET", "/health").status == 200:
+            return connection
+    except OSError:
+        pass  # Refused and closed before the request was read.
+    connection.close()
+    return None
 
 
 # Framing
@@ -283,7 +287,7 @@ def test_a_head_over_the_limit_is_431_and_closes(broker: Broker, headers: dict[s
         response = connection.read_response()
         assert response.status == 431
         assert error_of(response)
-        assert connection.ended_within(10)
+        assert connection.ended_within(30)
 
 
 @pytest.mark.parametrize(
@@ -358,7 +362,7 @@ def test_a_target_over_the_limit_is_414_and_closes(broker: Broker) -> None:
     with broker.connect() as connection:
         connection.send_request("GET", "/queues/" + "x" * (9 << 10))
         assert connection.read_response().status == 414
-        assert connection.ended_within(10)
+        assert connection.ended_within(30)
 
 
 def test_a_request_body_over_the_limit_of_a_batch_is_413(broker: Broker, queue: str) -> None:
@@ -387,7 +391,7 @@ def test_a_refused_body_leaves_the_connection_usable_or_closes_it(start_broker: 
         assert response.status == 413
         assert error_of(response)
         if (response.header("Connection") or "").lower() == "close":
-            assert connection.ended_within(10)
+            assert connection.ended_within(30)
         else:
             assert connection.request("GET", "/health").body == b"green"
     assert broker.request("GET", "/messages/small").status == 204
@@ -397,18 +401,18 @@ def test_a_refused_body_leaves_the_connection_usable_or_closes_it(start_broker: 
 
 
 def test_an_idle_connection_is_closed(start_broker: StartBroker) -> None:
-    broker = start_broker("http.idle_seconds=1")
+    broker = start_broker("http.idle_seconds=4")
     with broker.connect() as fresh, broker.connect() as used:
         assert used.request("GET", "/health").status == 200
-        assert fresh.ended_within(10)
-        assert used.ended_within(10)
+        assert fresh.ended_within(30)
+        assert used.ended_within(30)
 
 
 def test_a_waiting_receive_is_not_idle(start_broker: StartBroker) -> None:
-    broker = start_broker("http.idle_seconds=1", "http.slow_client_seconds=1")
+    broker = start_broker("http.idle_seconds=4", "http.slow_client_seconds=4")
     broker.create_queue("quiet")
     with broker.connect() as connection:
-        assert connection.request("GET", "/messages/quiet", {"X-MQS-MAX-WAIT-TIME": "3"}).status == 204
+        assert connection.request("GET", "/messages/quiet", {"X-MQS-MAX-WAIT-TIME": "6"}).status == 204
         assert connection.request("GET", "/health").body == b"green"
 
 
@@ -459,21 +463,16 @@ def test_a_client_that_does_not_read_is_not_answered_into_memory_without_end(sta
 
 
 def test_a_client_that_never_reads_loses_its_place(start_broker: StartBroker) -> None:
-    broker = start_broker("http.connections_max=2", "http.idle_seconds=1", "http.slow_client_seconds=1")
+    broker = start_broker("http.connections_max=2", "http.slow_client_seconds=4")
     with open_when_there_is_room(broker) as connection:
         settings = {"retention_timeout": 60, "visibility_timeout": 0, "message_deduplication": False}
         assert connection.request("PUT", "/queues/big", body=json.dumps(settings).encode()).status == 201
         assert connection.request("POST", "/messages/big", body=b"x" * BODY_BYTES_MAX).status == 201
     with open_when_there_is_room(broker) as deaf:
         deaf.send(encode_request("GET", "/messages/big") * 30)
-        with open_when_there_is_room(broker) as clock:
-            wait = {"X-MQS-MAX-WAIT-TIME": "5"}
-            assert clock.request("DELETE", "/queues/big").status == 200
-            empty = json.dumps({"retention_timeout": 60, "visibility_timeout": 0, "message_deduplication": False})
-            assert clock.request("PUT", "/queues/empty", body=empty.encode()).status == 201
-            assert clock.request("GET", "/messages/empty", wait).status == 204
-            # Five seconds on, the deaf client must be gone: there is room for one beside the clock.
-            with open_when_there_is_room(broker) as other:
+        with open_when_there_is_room(broker) as lively:
+            assert lively.request("DELETE", "/queues/big").status == 200
+            with open_when_there_is_room(broker) as other:  # Once the deaf client is gone.
                 assert other.request("GET", "/health").body == b"green"
 
 
@@ -539,5 +538,5 @@ def test_two_hosts_are_400(broker: Broker, queue: str, second: bytes) -> None:
         response = connection.read_response()
         assert response.status == 400
         assert "Host" in error_of(response)
-        assert connection.ended_within(10)
+        assert connection.ended_within(30)
     assert broker.request("GET", f"/messages/{queue}").status == 204

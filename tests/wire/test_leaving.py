@@ -14,7 +14,7 @@ from tests.support.line_client import LineClient
 from tests.wire.test_lines import wait_for_metric
 from tests.wire.test_topics import call, letters, publish
 
-SOON_SECONDS = 10.0  # Much less than anybody here waits.
+SOON_SECONDS = 15.0  # Much less than anybody here waits.
 
 
 @pytest.fixture(scope="module")

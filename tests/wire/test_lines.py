@@ -6,7 +6,6 @@ import json
 import re
 import secrets
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from hypothesis import strategies as st
 
 from tests.support.broker import Broker, StartBroker, refused_start
 from tests.support.line_client import LineClient
+from tests.support.waiting import SECONDS_MAX, wait_until
 
 BODY_BYTES_MAX = 1 << 20
 LINE_BYTES_MAX = 2 << 20
@@ -151,7 +151,7 @@ def test_one_connection_over_the_limit_is_told_and_closed(start_broker: StartBro
         assert first.ask(cmd="SUB", qname="q")["cmd"] == second.ask(cmd="SUB", qname="q")["cmd"] == "oksub"
         with LineClient(broker.lines) as third:
             assert third.hear() == {"cmd": "nok", "err": "TOO_MANY_CONNECTIONS"}
-            assert third.ended_within(10)
+            assert third.ended_within(30)
         assert first.ask(cmd="SUB", qname="q")["cmd"] == "oksub"
 
 
@@ -198,7 +198,7 @@ def test_a_client_that_reads_slowly_gets_everything(start_broker: StartBroker) -
 
 
 def test_a_client_that_never_reads_loses_its_place(start_broker: StartBroker) -> None:
-    broker = start_broker("lines.connections_max=2", "lines.slow_client_seconds=1")
+    broker = start_broker("lines.connections_max=2", "lines.slow_client_seconds=4")
     with LineClient(broker.lines, receive_bytes=4096) as deaf, LineClient(broker.lines) as lively:
         lively.say(*(publish("big", "x" * BODY_BYTES_MAX) for _ in range(30)))
         assert {lively.hear()["cmd"] for _ in range(30)} == {"ok"}
@@ -211,16 +211,16 @@ def test_a_client_that_never_reads_loses_its_place(start_broker: StartBroker) ->
 
 
 def test_an_idle_connection_is_closed_a_sleeper_is_not(start_broker: StartBroker) -> None:
-    broker = start_broker("lines.idle_seconds=1")
+    broker = start_broker("lines.idle_seconds=4")
     with LineClient(broker.lines) as fresh, LineClient(broker.lines) as used, LineClient(broker.lines) as sleeper:
         assert used.ask(cmd="SUB", qname="q")["cmd"] == "oksub"
         assert sleeper.ask(cmd="ISLP", qname="q")["cmd"] == "okslp"
-        assert fresh.ended_within(10)
-        assert used.ended_within(10)
+        assert fresh.ended_within(30)
+        assert used.ended_within(30)
         with LineClient(broker.lines) as publisher:
             assert publisher.ask(**publish("q", "good morning"))["cmd"] == "ok"
         assert sleeper.hear() == {"cmd": "awk", "qname": "q"}
-        assert sleeper.ended_within(10), "awake, it may rest no longer than others"
+        assert sleeper.ended_within(30), "awake, it may rest no longer than others"
 
 
 def test_a_client_that_drips_is_closed_though_it_is_never_silent_for_long(start_broker: StartBroker) -> None:
@@ -236,10 +236,10 @@ def test_a_client_that_drips_is_closed_though_it_is_never_silent_for_long(start_
 
 
 def test_who_shows_no_token_in_time_is_closed(start_broker: StartBroker) -> None:
-    broker = start_broker("lines.slow_client_seconds=1", "auth.tokens=opens-the-door")
+    broker = start_broker("lines.slow_client_seconds=4", "auth.tokens=opens-the-door")
     with LineClient(broker.lines) as guest, LineClient(broker.lines) as admitted:
         assert admitted.ask(cmd="AUTH", token="opens-the-door") == {"cmd": "okauth"}
-        assert guest.ended_within(10)
+        assert guest.ended_within(30)
         assert admitted.ask(cmd="SUB", qname="q")["cmd"] == "oksub"
 
 
@@ -290,8 +290,8 @@ def test_sigterm_answers_what_is_under_way_and_closes_the_rest(start_broker: Sta
         assert busy.hear()["cmd"] == "ok"
         broker.ask_to_stop()
         rest = busy.read_to_end()
-        assert sleeper.ended_within(10)
-        assert idle.ended_within(10)
+        assert sleeper.ended_within(30)
+        assert idle.ended_within(30)
     broker.wait_until_stopped()
     assert rest.endswith(b"\n")
     promised = [json.loads(line)["uid"] for line in rest.splitlines()]
@@ -383,10 +383,8 @@ def metric(broker: Broker, name: str) -> float:
     return float(found[1])
 
 
-def wait_for_metric(broker: Broker, name: str, value: float, seconds_max: float = 20) -> None:
-    deadline = time.monotonic() + seconds_max
-    while metric(broker, name) != value:
-        assert time.monotonic() < deadline, f"{name} is {metric(broker, name)}, not {value}"
+def wait_for_metric(broker: Broker, name: str, value: float, seconds_max: float = SECONDS_MAX) -> None:
+    wait_until(lambda: metric(broker, name) == value, f"{name} is {value}", seconds_max)
 
 
 # The worker of the document, several times, and a broker that is killed

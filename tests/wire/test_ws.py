@@ -7,7 +7,6 @@ import os
 import re
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 from penstock.limits import WS_MESSAGE_BYTES_MAX, WS_REQUESTS_MAX
 from tests.support.broker import Broker, StartBroker
 from tests.support.http_client import Connection
+from tests.support.waiting import wait_until
 from tests.support.ws_client import ACCEPT, KEY, RawWs, WsClient, client_frame, handshake
 
 MEBIBYTE = 1 << 20
@@ -200,7 +200,7 @@ def test_a_fault_ends_the_connection_with_its_code(broker: Broker, data: bytes, 
         client.send(client_frame(b"before", 9) + data)
         assert client.read_frame() == (10, b"before")
         assert client.read_close()[0] == code
-        assert client.ended_within(10)
+        assert client.ended_within(30)
 
 
 def test_what_a_client_sends_after_a_fault_does_not_destroy_our_last_words(broker: Broker) -> None:
@@ -239,7 +239,7 @@ def test_a_close_frame_is_answered_and_the_connection_ends(broker: Broker, paylo
         client.hear()
         client.send(client_frame(payload, 8) + client_frame(b"after", 9))
         assert client.read_close() == (code, "")
-        assert client.ended_within(10)
+        assert client.ended_within(30)
 
 
 def test_a_broker_that_stops_says_goodbye_after_answering_who_waits(start_broker: StartBroker) -> None:
@@ -255,14 +255,14 @@ def test_a_broker_that_stops_says_goodbye_after_answering_who_waits(start_broker
 
 
 def test_a_client_that_answers_no_ping_is_let_go_and_one_that_does_stays(start_broker: StartBroker) -> None:
-    broker = start_broker("ws.ping_seconds=0.5")
+    broker = start_broker("ws.ping_seconds=3")
     with RawWs(broker.http) as silent, RawWs(broker.http) as lively:
         silent.hear(), lively.hear()
         assert silent.read_frame() == (9, b"")
-        for _ in range(3):
+        for _ in range(2):
             assert lively.read_frame() == (9, b"")
             lively.send_frame(b"", 10)
-        assert silent.ended_within(10)
+        assert silent.ended_within(30)
         lively.say(type="pop", queue="none", label=3)
         while (frame := lively.read_frame())[0] != 1:
             lively.send_frame(b"", 10)
@@ -283,16 +283,13 @@ def test_a_client_that_does_not_answer_our_close_is_cut_off(start_broker: StartB
 
 def wait_for_readers(broker: Broker, queue: str, count: int) -> None:
     """Until so many wait at the queue."""
-    deadline = time.monotonic() + 20
-    while broker.request("GET", f"/status/{queue}").json()["readers_waiting"] != count:
-        assert time.monotonic() < deadline, "they do not wait"
+    wait_until(lambda: broker.request("GET", f"/status/{queue}").json()["readers_waiting"] == count, "they wait")
 
 
 def wait_for_connections(broker: Broker, count: int) -> None:
     """Until so many WebSockets are open."""
-    deadline = time.monotonic() + 20
-    while f"\npenstock_websocket_connections {count}.0".encode() not in broker.request("GET", "/metrics").body:
-        assert time.monotonic() < deadline, "there are more, or fewer"
+    expected = f"\npenstock_websocket_connections {count}.0".encode()
+    wait_until(lambda: expected in broker.request("GET", "/metrics").body, f"{count} connections")
 
 
 def test_what_a_client_asked_for_before_it_posts_is_not_what_it_gets(broker: Broker) -> None:
@@ -366,9 +363,11 @@ def test_what_was_told_to_be_on_the_disk_is_as_it_was_told_after_a_kill(start_br
     raw = RawWs(broker.http)
     raw.hear()
     turn = threading.Lock()  # So that no two frames get mixed up.
+    ahead = threading.Semaphore(100)  # So that the broker need not wait until its answers are read.
 
     def send_all() -> None:
         for label in count():  # Until the broker is killed.
+            ahead.acquire()
             post = {"type": "post", "queue": queue, "message": f"{label}", "label": label, "notify": ["sync"]}
             fetch = {"type": "fetch", "queue": queue, "work_timeout": 1}
             with turn:
@@ -383,13 +382,17 @@ def test_what_was_told_to_be_on_the_disk_is_as_it_was_told_after_a_kill(start_br
                     asked.add(int(reply["body"]))
                     with turn:
                         raw.say(type="finish", queue=queue, sequence=reply["sequence"], label=int(reply["body"]))
+                elif reply.get("notice") == "sync":
+                    stored.add(reply["label"])
+                    ahead.release()
                 elif reply["type"] == "notice":
-                    (stored if reply["notice"] == "sync" else finished).add(reply["label"])
+                    finished.add(reply["label"])
                 if len(finished) == 500 and broker.running:
                     broker.kill()
         except OSError:
             pass
         raw.close()
+        ahead.release()
         assert isinstance(sending.exception(), OSError), "it was killed in the middle"
     broker.start()
     found = set()
@@ -497,12 +500,11 @@ def test_unfinished_messages_of_all_clients_are_bounded_together(start_broker: S
     clients = [RawWs(broker.http) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(lambda client: client.send(begun), clients))
-    codes = []
     for client in clients:
         client.hear()
-        if client.ended_within(2):
-            codes.append(client)
-    assert len(codes) == 1
+    while not (ended := [client for client in clients if client.ended_within(0.5)]):
+        pass
+    assert len(ended) == 1
     for client in clients:
         client.close()
 

@@ -17,7 +17,8 @@ from penstock.client.errors import MessageNotFound
 from penstock.embedded import LocalBroker
 from penstock.worker import App, JobFailed, Reject, Retry, TaskError, current_job
 from tests.support.broker import Broker
-from tests.support.working import url_of, wait_until, working
+from tests.support.waiting import wait_until
+from tests.support.working import url_of, working
 
 JSON = {"Content-Type": "application/json"}
 
@@ -423,7 +424,7 @@ os._exit(0)
 
 
 def test_a_server_that_forks_after_sending_can_send_in_every_child(broker: Broker) -> None:
-    ended = subprocess.run([sys.executable, "-c", FORKING, url_of(broker)], timeout=30, check=False)
+    ended = subprocess.run([sys.executable, "-c", FORKING, url_of(broker)], timeout=60, check=False)
     assert ended.returncode == 0
     assert broker.request("GET", "/v1/queues/forked-app").json()["status"]["messages"] == 3
 

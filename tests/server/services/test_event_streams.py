@@ -56,7 +56,7 @@ class Client:
 
     async def next(self) -> bytes | None:
         self._source.pull(self)
-        return await asyncio.wait_for(self.taken.get(), 20)
+        return await asyncio.wait_for(self.taken.get(), 60)
 
 
 class Rig:

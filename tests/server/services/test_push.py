@@ -79,7 +79,7 @@ class Scene:
         self.loop.follow(queue, sequence, tell)
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not condition():  # noqa: ASYNC110 - Endpoints live in threads of their own.
                 await asyncio.sleep(0.001)
 
@@ -101,7 +101,7 @@ async def a_scene(log: SegmentLog | MemoryLog, config: PushConfig = QUICK) -> As
     await asyncio.sleep(0)
     await pushers.close()
     await stopping
-    await asyncio.wait_for(_committed(loop), 20)
+    await asyncio.wait_for(_committed(loop), 60)
 
 
 async def _committed(loop: Loop) -> None:
@@ -391,7 +391,7 @@ def test_no_more_requests_are_under_way_than_the_channel_allows(log: SegmentLog)
     gate = threading.Semaphore(0)
 
     def wait(_: Pushed) -> bytes:
-        gate.acquire(timeout=20)
+        gate.acquire(timeout=60)
         return OK
 
     async def scenario() -> None:

@@ -121,7 +121,7 @@ async def connected(handler: Streams, **limits: float) -> AsyncIterator[Connecte
 
 def told(story: Callable[[], Awaitable[None]]) -> None:
     async def run() -> None:
-        await asyncio.wait_for(story(), 20)
+        await asyncio.wait_for(story(), 60)
 
     asyncio.run(run())
 

@@ -70,7 +70,7 @@ def test_nobody_stands_back_for_ever() -> None:
         turns.join(Digger("a", 100, done))
         await until(lambda: len(done) == 100)
 
-    asyncio.run(asyncio.wait_for(story(), 30))
+    asyncio.run(asyncio.wait_for(story(), 60))
 
 
 def test_a_defect_in_one_turn_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from penstock.worker import App
 from tests.support.broker import Broker, StartBroker
-from tests.support.working import url_of, wait_until, working
+from tests.support.waiting import wait_until
+from tests.support.working import url_of, working
 
 
 def test_a_fetch_that_hangs_is_given_up_and_made_again(

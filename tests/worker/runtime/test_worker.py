@@ -13,7 +13,8 @@ import pytest
 
 from penstock.worker import JobFailed
 from tests.support.broker import Broker, StartBroker
-from tests.support.working import WorkerProcess, free_port, url_of, wait_until
+from tests.support.waiting import wait_until
+from tests.support.working import WorkerProcess, free_port, url_of
 
 TASKS = """
 import asyncio, os, pathlib, time
