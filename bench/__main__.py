@@ -9,6 +9,7 @@ python -m bench history                                   what it costs to detec
 python -m bench push                                      how fast messages are pushed, also next to dead endpoints
 python -m bench access                                    what authorisation costs, with 10,000 tokens
 python -m bench tls                                       what TLS costs, next to a bare server with the TLS of uvloop
+python -m bench link                                      what it costs to publish through another process
 """
 
 import argparse

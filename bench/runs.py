@@ -10,7 +10,22 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import access, client, deep, history, idle, machine, push, report, spectator, tls, topics, wake, worker
+from bench import (
+    access,
+    client,
+    deep,
+    history,
+    idle,
+    link,
+    machine,
+    push,
+    report,
+    spectator,
+    tls,
+    topics,
+    wake,
+    worker,
+)
 
 Found = dict[str, float]
 
@@ -29,6 +44,7 @@ RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
     "worker": (worker.worker, worker.JOBS),
     "access": (access.access, access.ROUNDS),
     "tls": (tls.tls, tls.ROUNDS),
+    "link": (link.link, link.ROUNDS),
 }
 
 

@@ -148,6 +148,7 @@ class Model:
     def describe(self, queue: Queue, now: int) -> QueueDescription:
         return QueueDescription(
             name=queue.name,
+            number=queue.number,
             settings=queue.settings,
             messages=len(queue.messages),
             ready=queue.count("ready"),

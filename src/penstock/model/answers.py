@@ -13,10 +13,10 @@ from penstock.model.events import Event
 from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings
 from penstock.model.tokens import Token
-from penstock.model.values import Nanos, Place, Position, Version
+from penstock.model.values import Nanos, Packed, Place, Position, Version
 
 
-class Refused(Struct, frozen=True):
+class Refused(Packed, frozen=True):
     reason: Reason
     detail: str = ""
     retry_seconds: float = 1  # After how long the same command may succeed, if it may at all.
@@ -27,7 +27,7 @@ class Refused(Struct, frozen=True):
         return self.reason.explain(self.detail)
 
 
-class Receipt(Struct, frozen=True, gc=False):
+class Receipt(Packed, frozen=True, gc=False):
     """Where a published message is. Not `fresh`: it was there already and nothing was added. Sequence 0: it went
     straight to a consumer and was not stored."""
 
@@ -36,7 +36,7 @@ class Receipt(Struct, frozen=True, gc=False):
     fresh: bool
 
 
-class Delivery(Struct, gc=False):
+class Delivery(Struct, gc=False, array_like=True, tag=True):
     """A message on its way to a consumer. The shell reads `body` and `headers` from the log before it answers."""
 
     queue: int
@@ -58,7 +58,7 @@ class Delivery(Struct, gc=False):
     topics: str = ""  # Joined by line feeds.
 
 
-class Published(Struct, frozen=True, gc=False):
+class Published(Packed, frozen=True, gc=False):
     """Where a message is that was published to topics: the place in its id, whether it was queued (Q) or unchanged
     (U), and the names of the queues and channels that have it."""
 
@@ -69,13 +69,13 @@ class Published(Struct, frozen=True, gc=False):
     channels: tuple[str, ...] = ()
 
 
-class Repeated(Struct, frozen=True):
+class Repeated(Packed, frozen=True):
     """The answer that a request with the same idempotency key got before. Nothing was stored."""
 
     published: Sequence[Published]
 
 
-class Receipts(Struct, frozen=True, gc=False):
+class Receipts(Packed, frozen=True, gc=False):
     """Where the messages of a `PublishRun` are: `count` of them, one after the other."""
 
     queue: int
@@ -83,7 +83,7 @@ class Receipts(Struct, frozen=True, gc=False):
     count: int
 
 
-class Drawn(Struct):
+class Drawn(Struct, array_like=True):
     """Messages of one queue on their way to a receiver, as columns. The shell reads `bodies` and `headers`."""
 
     queue: str
@@ -98,7 +98,7 @@ class Drawn(Struct):
     headers: list[bytes] = []
 
 
-class WrongResult(Struct, frozen=True):
+class WrongResult(Struct, frozen=True, array_like=True):
     """A result that was not stored."""
 
     queue: str
@@ -106,7 +106,7 @@ class WrongResult(Struct, frozen=True):
     refused: Refused
 
 
-class Pulled(Struct):
+class Pulled(Struct, array_like=True, tag=True):
     """What a pull has found; true if there are messages, or results that were wrong."""
 
     drawn: list[Drawn] = []
@@ -118,7 +118,7 @@ class Pulled(Struct):
         return bool(self.drawn or self.wrong)
 
 
-class Received(Struct):
+class Received(Struct, array_like=True, tag=True):
     """What a consumer gets from a queue that asks for several confirmations."""
 
     deliveries: Sequence[Delivery] = ()
@@ -128,7 +128,7 @@ class Received(Struct):
         return bool(self.deliveries)
 
 
-class StoredResult(Struct):
+class StoredResult(Struct, array_like=True, tag=True):
     """The shell reads `result` from the log before it answers."""
 
     receiver: str
@@ -137,7 +137,7 @@ class StoredResult(Struct):
     result: bytes = b""
 
 
-class Held(Struct, gc=False):
+class Held(Struct, gc=False, array_like=True, tag=True):
     """A message as its queue holds it. The shell reads `body`, `key` and `headers` from the log before it answers."""
 
     queue: int
@@ -164,7 +164,7 @@ class Held(Struct, gc=False):
     headers: bytes = b""
 
 
-class Candidates(Struct, frozen=True, gc=False):
+class Candidates(Packed, frozen=True, gc=False):
     """Places and sizes of messages, as columns. `after`: as in `Found`."""
 
     queues: list[int]
@@ -175,28 +175,28 @@ class Candidates(Struct, frozen=True, gc=False):
     after: tuple[int, int] | None
 
 
-class Found(Struct, gc=False):
+class Found(Struct, gc=False, array_like=True, tag=True):
     """Messages in order. `after`: the place after which to continue; None at the end."""
 
     messages: list[Held]
     after: tuple[int, int] | None
 
 
-class Aside(Struct, frozen=True, gc=False):
+class Aside(Packed, frozen=True, gc=False):
     """How many messages were set aside. `after`: as in `Found`."""
 
     messages: int
     after: tuple[int, int] | None
 
 
-class Redriven(Struct, frozen=True, gc=False):
+class Redriven(Packed, frozen=True, gc=False):
     """How many messages were moved, and how many could not be: gone, leased, or with no queue to go back to."""
 
     moved: int
     left: int
 
 
-class Purged(Struct, frozen=True, gc=False):
+class Purged(Packed, frozen=True, gc=False):
     """What one slice of a purge has deleted, and where the next one continues; `after` is None at the end."""
 
     deleted: int
@@ -205,8 +205,9 @@ class Purged(Struct, frozen=True, gc=False):
     last: int
 
 
-class QueueDescription(Struct, frozen=True):
+class QueueDescription(Packed, frozen=True):
     name: str
+    number: int
     settings: QueueSettings
     messages: int
     ready: int
@@ -218,7 +219,7 @@ class QueueDescription(Struct, frozen=True):
     damaged: int = 0  # Set aside: their bytes cannot be read.
 
 
-class ObjectDescription(Struct, frozen=True):
+class ObjectDescription(Packed, frozen=True):
     """The newest version of an object and a key, and those that are still in the log, newest first."""
 
     newest: Version
@@ -226,13 +227,12 @@ class ObjectDescription(Struct, frozen=True):
     queues: dict[int, str]  # The names of the queues that still exist.
 
 
-class QueueList(Struct, frozen=True):
+class QueueList(Packed, frozen=True):
     total: int
-    queues: Sequence[QueueDescription]
-    last: int = 0  # The number of the last of them.
+    queues: Sequence[QueueDescription]  # In the order of their numbers.
 
 
-class Claimed(Struct):
+class Claimed(Struct, array_like=True, tag=True):
     """The messages that a consumer has, and how many of those it asked for it has not. The shell reads the bodies."""
 
     deliveries: list[Delivery]
@@ -240,7 +240,7 @@ class Claimed(Struct):
     following: tuple[int, int] | None = None  # Queue and sequence of the first that the answer had no room for.
 
 
-class StagedDescription(Struct, frozen=True):
+class StagedDescription(Packed, frozen=True):
     """How far a query has come: the last batch it has committed, and what is staged for it."""
 
     committed: int | None
@@ -248,7 +248,7 @@ class StagedDescription(Struct, frozen=True):
     staged: int  # Rows that are not committed.
 
 
-class ScheduleDescription(Struct, frozen=True):
+class ScheduleDescription(Packed, frozen=True):
     """A schedule, when it runs next, and what it has done so far."""
 
     name: str
@@ -262,36 +262,36 @@ class ScheduleDescription(Struct, frozen=True):
     is_new: bool = False  # The command has created it.
 
 
-class ScheduleList(Struct, frozen=True):
+class ScheduleList(Packed, frozen=True):
     total: int
     schedules: Sequence[ScheduleDescription]
 
 
-class TokenDescription(Struct, frozen=True):
+class TokenDescription(Packed, frozen=True):
     name: str
     token: Token
 
 
-class TokenList(Struct, frozen=True):
+class TokenList(Packed, frozen=True):
     total: int
     tokens: Sequence[TokenDescription]
 
 
-class Done(Struct, frozen=True):
+class Done(Packed, frozen=True):
     """The command was carried out."""
 
 
-class Discarded(Struct, frozen=True):
+class Discarded(Packed, frozen=True):
     """The outcome of the message was reported before: this one changes nothing."""
 
 
-class LeasedUntil(Struct, frozen=True):
+class LeasedUntil(Packed, frozen=True):
     """Until when a consumer has a message."""
 
     visible_at: Nanos
 
 
-class ScheduledAt(Struct, frozen=True):
+class ScheduledAt(Packed, frozen=True):
     """When a delayed message becomes ready."""
 
     visible_at: Nanos

@@ -11,10 +11,10 @@ from msgspec import Struct
 from penstock.limits import NEVER_NS, SEARCH_ROWS_MAX
 from penstock.model.access import EVERYTHING, Access
 from penstock.model.settings import QueueSettings
-from penstock.model.values import Key, Nanos, Position
+from penstock.model.values import Key, Nanos, Packed, Position
 
 
-class Command(Struct, frozen=True, gc=False):
+class Command(Packed, frozen=True, gc=False):
     """A verb. `Engine.decide` answers it with events and an answer."""
 
 
@@ -55,7 +55,7 @@ class DescribeObject(Command, frozen=True):
     limit: int
 
 
-class NewMessage(Struct, frozen=True, gc=False):
+class NewMessage(Struct, frozen=True, gc=False, array_like=True):
     """A message as a producer sends it. Absent times are taken from the queue's settings."""
 
     body: bytes
@@ -197,7 +197,7 @@ class PublishInTurn(Command, frozen=True, gc=False):
     publishes: Sequence[Publish | PublishRun]
 
 
-class Draw(Struct, frozen=True, gc=False):
+class Draw(Struct, frozen=True, gc=False, array_like=True):
     """What a receiver wants of one queue."""
 
     queue: str

@@ -6,10 +6,16 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
+from msgspec import Struct
+
 Nanos = int
 Key = str | tuple[str, str] | tuple[str, int] | tuple[str, str, int, int]  # What clients wait for: see `Waiting`.
 DEFAULT_QUEUE = "default"  # For messages without a topic and an object.
 Position = int  # A byte address in the log: where a message's extent (body, key, headers, digest) begins.
+
+
+class Packed(Struct, frozen=True, array_like=True, tag=True):
+    """Between processes it is an array with the name of its type first, so that any of several types can be read."""
 
 
 class Stage(IntEnum):

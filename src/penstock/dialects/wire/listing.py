@@ -34,9 +34,9 @@ def listing(
         assert isinstance(answer, QueueList)
         total = total or answer.total
         written += [_encode(shown(queue)) for queue in answer.queues]
-        offset, after = 0, answer.last
         if len(answer.queues) < size or len(written) == most:
             break
+        offset, after = 0, answer.queues[-1].number
     following = asked.offset + len(written)
     fields: dict[str, object] = {"total": total}
     if pages:

@@ -84,7 +84,7 @@ def list_queues(draft: Draft, command: ListQueues) -> QueueList:
     start = bisect_right(numbers, command.after) + command.offset
     chosen = numbers[start:] if command.limit is None else numbers[start : start + command.limit]
     described = [_description(state.queues[number], draft.now) for number in chosen]
-    return QueueList(len(numbers), described, chosen[-1] if chosen else 0)
+    return QueueList(len(numbers), described)
 
 
 def _all_queues(state: EngineState) -> list[int]:
@@ -109,6 +109,7 @@ def _description(queue: Queue, now: Nanos) -> QueueDescription:
     oldest = queue.rows.oldest()
     return QueueDescription(
         name=queue.name,
+        number=queue.number,
         settings=queue.settings,
         messages=queue.rows.count,
         ready=queue.ready,

@@ -1,0 +1,212 @@
+"""What crosses a link, as bytes and back: commands, answers, and what belongs to them.
+
+A frame is the length of what follows, in 4 bytes, and one array with everything of one turn. Workers of one machine
+run the same code: `FORM` differs if they do not.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from hashlib import blake2b
+from operator import or_
+from struct import Struct as Layout
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import fields
+
+from penstock import __version__
+from penstock.errors import ProtocolError
+from penstock.limits import LINK_FRAME_BYTES_MAX
+from penstock.model import answers, commands, schedule_commands, token_commands
+from penstock.model.access import EVERYTHING, Access, scope_of
+from penstock.model.commands import Command
+from penstock.model.values import Packed
+
+_LENGTH = Layout(">I")
+_ARRAY = Layout(">IBI")  # The length, and the head of an array in msgpack.
+_ARRAY_OF_32_BITS = 0xDD
+
+
+def _kinds_in(*modules: Any) -> list[type[Struct]]:
+    """The types that have a tag, in an order that is the same in every process."""
+    found = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
+    kinds = [each for each in found - {Packed, Command} if issubclass(each, Struct) and each.__struct_config__.tag]
+    return sorted(kinds, key=lambda each: each.__name__)
+
+
+COMMANDS = _kinds_in(commands, schedule_commands, token_commands)
+ANSWERS = _kinds_in(answers)
+
+
+class Several(Packed, frozen=True, gc=False):
+    """An answer that is a list."""
+
+    items: list[AnyAnswer]
+
+
+if TYPE_CHECKING:
+    AnyCommand = Command
+    AnyAnswer = Any
+else:
+    AnyCommand = reduce(or_, COMMANDS)
+    AnyAnswer = reduce(or_, [*ANSWERS, Several])
+
+
+# ── To the owner of a shard ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Greet(Packed, frozen=True, gc=False):
+    """The first thing that each worker sends."""
+
+    form: str
+    worker: int
+
+
+class Introduce(Packed, frozen=True, gc=False):
+    """A client that commands will come from."""
+
+    client: int
+    access: Access
+    address: str
+    dialect: str
+
+
+class Dismiss(Packed, frozen=True, gc=False):
+    """No more commands come from this client."""
+
+    client: int
+
+
+class Ask(Packed, frozen=True, gc=False):
+    """A command, and the number that its answer will have. Client 0 is the worker itself."""
+
+    number: int
+    shard: int
+    client: int
+    stage: int
+    command: AnyCommand
+
+
+class Withdraw(Packed, frozen=True, gc=False):
+    """The client of a command has gone away: it need not be answered."""
+
+    number: int
+
+
+class Hurry(Packed, frozen=True, gc=False):
+    """Answer a command with what there is."""
+
+    number: int
+
+
+class Decide(Packed, frozen=True, gc=False):
+    """Decide what came before this, so that nothing that comes after it is decided together with it."""
+
+    shard: int
+
+
+# ── Back from the owner ───────────────────────────────────────────────────────────────────────────────────────
+
+
+class Answered(Packed, frozen=True, gc=False):
+    number: int
+    answer: AnyAnswer
+
+
+Entry = Greet | Introduce | Dismiss | Ask | Withdraw | Hurry | Decide | Answered
+
+
+# ── Bytes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _written(value: Any) -> Any:
+    """What the encoder does not know. Everything is allowed to `EVERYTHING` alone, which is compared by identity."""
+    if value is EVERYTHING:
+        return None
+    if isinstance(value, Access):
+        return value.name, value.kind, [scope.text for scope in value.scopes], dict(value.limits)
+    raise NotImplementedError
+
+
+def _read(kind: type, value: Any) -> Any:
+    assert kind is Access
+    if value is None:
+        return EVERYTHING
+    name, source, scopes, limits = value
+    return Access(name, map(scope_of, scopes), limits, source)
+
+
+encode = msgspec.msgpack.Encoder(enc_hook=_written).encode
+_decode = msgspec.msgpack.Decoder(list[Entry], dec_hook=_read).decode
+
+
+def pack(answer: Any) -> Any:
+    """An answer as it crosses: lists have a name too."""
+    if not isinstance(answer, list | tuple):
+        return answer
+    has_lists = not {list, tuple}.isdisjoint(map(type, answer))
+    return Several([pack(each) for each in answer] if has_lists else answer)  # type: ignore[arg-type]
+
+
+def unpack(answer: Any) -> Any:
+    """The answer as its sender had it."""
+    if type(answer) is not Several:
+        return answer
+    return [unpack(each) for each in answer.items] if Several in map(type, answer.items) else answer.items
+
+
+def frame(entries: list[bytes]) -> bytes:
+    """A frame of entries that are encoded already. Each was, so that its size is known when it is collected."""
+    size = _ARRAY.size - _LENGTH.size + sum(map(len, entries))
+    return b"".join((_ARRAY.pack(size, _ARRAY_OF_32_BITS, len(entries)), *entries))
+
+
+class Frames:
+    """The entries in a stream of bytes, however it is split."""
+
+    def __init__(self) -> None:
+        self._kept = bytearray()  # The beginning of a frame.
+
+    def receive(self, data: bytes) -> list[Entry]:
+        """Raises `ProtocolError` if this is not what a worker sends."""
+        stream: bytes | bytearray = data
+        if self._kept:
+            self._kept += data
+            stream = self._kept
+        entries, at = self._entries(stream)
+        self._kept = bytearray(stream[at:]) if stream is data or at else self._kept
+        return entries
+
+    @staticmethod
+    def _entries(stream: bytes | bytearray) -> tuple[list[Entry], int]:
+        """The entries of whole frames, and where the last one ends."""
+        entries, at = list[Entry](), 0
+        while len(stream) - at >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(stream, at)
+            if length > LINK_FRAME_BYTES_MAX:
+                raise ProtocolError(f"a frame has {length} bytes; at most {LINK_FRAME_BYTES_MAX} are allowed")
+            start, end = at + _LENGTH.size, at + _LENGTH.size + length
+            if end > len(stream):
+                break
+            entries += _decoded(stream[start:end])
+            at = end
+        return entries, at
+
+
+def _decoded(data: bytes | bytearray) -> list[Entry]:
+    try:
+        return _decode(data)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ProtocolError(f"a frame that cannot be read: {error}") from None
+
+
+def _form() -> str:
+    """Tells programs apart whose frames differ."""
+    kinds = [*COMMANDS, *ANSWERS, *Entry.__args__]
+    shapes = [f"{kind.__name__}{[(each.name, str(each.type)) for each in fields(kind)]}" for kind in kinds]
+    return f"{__version__} {blake2b(repr(shapes).encode(), digest_size=8).hexdigest()}"
+
+
+FORM = _form()

@@ -1,0 +1,284 @@
+"""Where each command goes: one row a command.
+
+A row returns the shard, or the parts that a command is cut into and how their answers are joined. A command that the
+services of a shard send, or that is part of a request which is sent to its shard as a whole, stays there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.engine.routing import roots
+from penstock.limits import NEVER_NS
+from penstock.model import commands, schedule_commands, token_commands
+from penstock.model.answers import Answer, ObjectDescription, Pulled, QueueList, Refused, Repeated
+from penstock.model.commands import Command
+from penstock.server.shards.shard_map import ShardMap
+
+ADMINISTRATION = 0  # The shard that knows what does not belong to a queue.
+
+
+def _always(_: Any) -> bool:
+    return True
+
+
+class Parts(Struct, frozen=True):
+    """Commands for several shards that stand for one."""
+
+    commands: Sequence[tuple[int, Command]]  # Each with its shard.
+    join: Callable[[list[Any]], Answer]  # The answers, in the order of the commands; some may be missing at the end.
+    in_turn: bool = False  # Each is sent when the one before it is answered, and only
+    goes_on: Callable[[Any], bool] = _always  # if that answer allows it.
+
+
+Destination = int | Parts
+Row = Callable[[Any, ShardMap], Destination]
+
+
+def destination(command: Command, shards: ShardMap) -> Destination:
+    row = DESTINATIONS[type(command)]
+    assert row is not None, f"{type(command).__name__} does not leave its shard"
+    return row(command, shards)
+
+
+# ── One shard ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _queue(command: Any, shards: ShardMap) -> int:
+    return shards.of_name(command.queue)
+
+
+def _name(command: Any, shards: ShardMap) -> int:
+    return shards.of_name(command.name)
+
+
+def _number(command: Any, shards: ShardMap) -> int:
+    return shards.of_number(command.queue)
+
+
+def _administration(_: Any, __: ShardMap) -> int:
+    return ADMINISTRATION
+
+
+# ── Parts of a list: each item goes to one shard ──────────────────────────────────────────────────────────────
+
+
+def _by_shard(items: Sequence[Any], shard_of: Callable[[Any], int]) -> dict[int, list[int]]:
+    """The indexes of the items of each shard."""
+    found: dict[int, list[int]] = {}
+    for index, item in enumerate(items):
+        found.setdefault(shard_of(item), []).append(index)
+    return found
+
+
+def _spread(
+    items: Sequence[Any], shard_of: Callable[[Any], int], command_of: Callable[[list[Any]], Command]
+) -> Destination:
+    """One command a shard, of its items alone. The answer is a list with an answer for each item."""
+    indexes = _by_shard(items, shard_of)
+    if len(indexes) <= 1:
+        return next(iter(indexes), ADMINISTRATION)
+    parts = [(shard, command_of([items[index] for index in some])) for shard, some in indexes.items()]
+    return Parts(parts, lambda answers: _gathered(list(indexes.values()), answers))
+
+
+def _gathered(indexes: list[list[int]], answers: list[Any]) -> Answer:
+    """The answers in the order of the items. A refusal of one part is the answer to the whole."""
+    if refused := next((answer for answer in answers if isinstance(answer, Refused)), None):
+        return refused
+    published = [each.published if isinstance(each, Repeated) else each for each in answers]
+    found = {
+        index: answer
+        for some, each in zip(indexes, published, strict=True)
+        for index, answer in zip(some, each, strict=True)
+    }
+    ordered = [found[index] for index in range(len(found))]
+    return Repeated(ordered) if all(isinstance(each, Repeated) for each in answers) else ordered
+
+
+def _finish_many(command: commands.FinishMany, shards: ShardMap) -> Destination:
+    return _spread(command.finishes, lambda each: shards.of_number(each.queue), commands.FinishMany)
+
+
+def _settle_many(command: commands.SettleMany, shards: ShardMap) -> Destination:
+    return _spread(command.settles, lambda each: shards.of_number(each.queue), commands.SettleMany)
+
+
+def _publish_topics(command: commands.PublishTopics, shards: ShardMap) -> Destination:
+    """A message is published in the shard of the first queue that it names; couriers take it to the others."""
+    if command.queue:
+        return shards.of_name(command.queue)
+    return _spread(command.messages, lambda each: _home(each, shards), lambda some: replace(command, messages=some))
+
+
+def _home(message: commands.NewMessage, shards: ShardMap) -> int:
+    return shards.of_name(next(iter(roots(message.topics, message.object))))
+
+
+def _publish_once(command: commands.PublishOnce, shards: ShardMap) -> Destination:
+    """Each part is stored with the key: repeated, it is cut in the same way."""
+    found = _publish_topics(command.publish, shards)
+    if isinstance(found, int):
+        return found
+    return replace(found, commands=[(shard, replace(command, publish=part)) for shard, part in found.commands])
+
+
+# ── Parts that go one after the other ─────────────────────────────────────────────────────────────────────────
+
+
+def _publish_in_turn(command: commands.PublishInTurn, shards: ShardMap) -> Destination:
+    """The answers end with the first refusal, and nothing is published after it."""
+    runs: list[tuple[int, list[Any]]] = []
+    for publish in command.publishes:
+        shard = shards.of_name(publish.queue)
+        if not runs or runs[-1][0] != shard:
+            runs.append((shard, []))
+        runs[-1][1].append(publish)
+    if len(runs) <= 1:
+        return runs[0][0] if runs else ADMINISTRATION
+    parts = [(shard, commands.PublishInTurn(some)) for shard, some in runs]
+    return Parts(parts, _chained, in_turn=True, goes_on=lambda answer: not _is_refused(answer))
+
+
+def _is_refused(answer: Any) -> bool:
+    return isinstance(answer, Refused) or isinstance(answer[-1], Refused)
+
+
+def _chained(answers: list[Any]) -> Answer:
+    joined: list[Any] = []
+    for answer in answers:
+        joined += [answer] if isinstance(answer, Refused) else answer
+    return joined
+
+
+def _pull(command: commands.Pull, shards: ShardMap) -> Destination:
+    """First the results: if one is wrong, nothing is delivered. Draws from several shards wait in none of them."""
+    results = _by_shard(command.results, lambda each: shards.of_name(each[0]))
+    draws = _by_shard(command.draws, lambda each: shards.of_name(each.queue))
+    concerned = results.keys() | draws.keys()
+    if len(concerned) <= 1:
+        return next(iter(concerned), ADMINISTRATION)
+    parts: list[tuple[int, Command]] = []
+    for shard, some in results.items():
+        parts.append((shard, commands.Pull(command.receiver, (), [command.results[index] for index in some])))
+    for shard, some in draws.items():
+        parts.append((shard, commands.Pull(command.receiver, [command.draws[index] for index in some])))
+    return Parts(parts, _pulled, in_turn=True, goes_on=lambda answer: not _is_wrong(answer))
+
+
+def _is_wrong(answer: Pulled | Refused) -> bool:
+    return isinstance(answer, Refused) or bool(answer.wrong)
+
+
+def _pulled(answers: list[Any]) -> Answer:
+    if isinstance(answers[-1], Refused):
+        return answers[-1]
+    joined = Pulled([], [], {}, NEVER_NS)
+    for answer in answers:
+        joined.drawn += answer.drawn
+        joined.wrong += answer.wrong
+        joined.last |= answer.last
+        joined.due_at = min(joined.due_at, answer.due_at)
+    return joined
+
+
+# ── All shards ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _everywhere(command: Command, shards: ShardMap, join: Callable[[list[Any]], Answer]) -> Destination:
+    if shards.shards == 1:
+        return ADMINISTRATION
+    return Parts([(shard, command) for shard in range(shards.shards)], join)
+
+
+def _list_queues(command: commands.ListQueues, shards: ShardMap) -> Destination:
+    """In the order of their numbers. Any shard may have all that are asked for."""
+    end = None if command.limit is None else command.offset + command.limit
+    wanted = replace(command, offset=0, limit=end)
+    return _everywhere(
+        command if shards.shards == 1 else wanted, shards, lambda lists: _listed(lists, slice(command.offset, end))
+    )
+
+
+def _listed(lists: list[QueueList | Refused], wanted: slice) -> Answer:
+    found: list[QueueList] = []
+    for each in lists:
+        if isinstance(each, Refused):
+            return each
+        found.append(each)
+    queues = sorted([queue for each in found for queue in each.queues], key=lambda queue: queue.number)[wanted]
+    return QueueList(sum(each.total for each in found), queues)
+
+
+def _describe_object(command: commands.DescribeObject, shards: ShardMap) -> Destination:
+    return _everywhere(command, shards, lambda found: _described(found, command.limit))
+
+
+def _described(answers: list[ObjectDescription | Refused], limit: int) -> Answer:
+    """Versions are stored in the shards of the queues that they were published to."""
+    found = [answer for answer in answers if isinstance(answer, ObjectDescription)]
+    if not found:
+        return answers[0]
+    versions = _newest_first(version for each in found for version in each.versions)
+    names = {number: name for each in found for number, name in each.queues.items()}
+    return ObjectDescription(_newest_first(each.newest for each in found)[0], versions[:limit], names)
+
+
+def _newest_first(versions: Iterable[Any]) -> list[Any]:
+    return sorted(versions, key=lambda version: version.changed, reverse=True)
+
+
+# ── The table ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+DESTINATIONS: dict[type[Command], Row | None] = {
+    **dict.fromkeys(
+        (
+            *(commands.Publish, commands.PublishRun, commands.Fetch, commands.Receive, commands.AwaitResult),
+            *(commands.Redrive, commands.Purge),
+        ),
+        _queue,
+    ),
+    **dict.fromkeys(
+        (commands.CreateQueue, commands.UpdateQueue, commands.DeleteQueue, commands.DescribeQueue), _name
+    ),
+    **dict.fromkeys(
+        (
+            *(commands.Finish, commands.Release, commands.Settle, commands.Extend, commands.AwaitMessage),
+            *(commands.Delete, commands.Cancel, commands.Reschedule, commands.LookUp),
+        ),
+        _number,
+    ),
+    commands.FinishMany: _finish_many,
+    commands.SettleMany: _settle_many,
+    commands.PublishTopics: _publish_topics,
+    commands.PublishOnce: _publish_once,
+    commands.PublishInTurn: _publish_in_turn,
+    commands.Pull: _pull,
+    commands.ListQueues: _list_queues,
+    commands.DescribeObject: _describe_object,
+    **dict.fromkeys(
+        (
+            *(token_commands.SetToken, token_commands.RotateToken, token_commands.RevokeToken),
+            *(token_commands.DescribeToken, token_commands.ListTokens),
+            *(schedule_commands.SetSchedule, schedule_commands.DeleteSchedule, schedule_commands.RunSchedule),
+            *(schedule_commands.DescribeSchedule, schedule_commands.ListSchedules),
+            *(commands.StageRows, commands.CommitBatch, commands.DropStaged, commands.DescribeStaged),
+        ),
+        _administration,
+    ),
+    # Part of requests that are sent to the shard of their queue as a whole.
+    **dict.fromkeys((commands.ReadClaimed, commands.FinishClaimed), None),
+    # Only services of a shard send these.
+    **dict.fromkeys(
+        (
+            *(commands.Search, commands.ListCandidates, commands.ListHeld, commands.ListScheduled),
+            *(commands.AdmitRows, commands.Carry, commands.ForgetNames, commands.Restore, commands.SetAside),
+            *(commands.Tick, schedule_commands.RunDue),
+        ),
+        None,
+    ),
+}

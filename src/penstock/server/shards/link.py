@@ -1,0 +1,267 @@
+"""The connection between two workers. Each sends the commands that are for the shards of the other.
+
+Everything of one turn leaves in one write. A command counts against the link until it is answered: its answer is the
+permission to send more. Commands that wait for a message are small, and do not count.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from penstock.dialects.wire.conversation import Cancelable
+from penstock.errors import ProtocolError, Reason
+from penstock.limits import LINK_BYTES_MAX, LINK_CLIENTS_MAX, LINK_FRAME_BYTES, LINK_UNSENT_BYTES_MAX
+from penstock.model.access import Access
+from penstock.model.answers import Refused
+from penstock.model.client import Client
+from penstock.model.commands import Command
+from penstock.model.values import Stage
+from penstock.server.shards.codec import (
+    FORM,
+    Answered,
+    Ask,
+    Decide,
+    Dismiss,
+    Frames,
+    Greet,
+    Hurry,
+    Introduce,
+    Withdraw,
+    encode,
+    frame,
+    pack,
+    unpack,
+)
+from penstock.server.writer.port import ClientPort, Pending, Reply
+
+logger = logging.getLogger(__name__)
+
+_LOST = Refused(Reason.UNAVAILABLE, "the connection to the process that has this queue was lost")
+_FULL = Refused(Reason.UNAVAILABLE, "the process that has this queue does not keep up")
+_ELSEWHERE = Refused(Reason.UNAVAILABLE, "the queue is not in this process")
+_STAGES = list(Stage)
+
+
+class Call:
+    """A command that another worker carries out."""
+
+    __slots__ = ("_link", "number", "reply", "size")
+
+    def __init__(self, link: Link, number: int, reply: Reply, size: int) -> None:
+        self._link = link
+        self.number = number
+        self.reply = reply
+        self.size = size  # What it counts against the link.
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether its answer has not arrived. Only the other worker knows more."""
+        return self.number in self._link.calls
+
+    def cancel(self) -> None:
+        if self._link.calls.pop(self.number, None):
+            self._link.send(Withdraw(self.number))
+
+    def give_up(self) -> None:
+        if self.is_waiting:
+            self._link.send(Hurry(self.number))
+
+
+class Link(asyncio.Protocol):
+    def __init__(
+        self, worker: int, ports: Mapping[int, ClientPort], when_lost: Callable[[], None] = lambda: None
+    ) -> None:
+        """`worker`: the number of this one. `ports`: its shards."""
+        self._worker = worker
+        self._ports = ports
+        self._when_lost = when_lost
+        self.peer: int | None = None  # The number of the other worker, once it has sent it.
+        self.calls: dict[int, Call] = {}  # What the other one has to answer.
+        self.unanswered_bytes = 0
+        self._numbers = 0
+        self._introduced: dict[tuple[Access, str, str], int] = {}
+        self._served = _Served(self.send)
+        self._clients: dict[int, Client] = {}
+        self._frames = Frames()
+        self._collected: list[bytes] = []
+        self._collected_bytes = 0
+        self._transport: asyncio.Transport | None = None
+        self._actions: dict[type, Callable[[Any], None]] = {
+            Answered: self._answered,
+            Ask: self._asked,
+            Withdraw: lambda entry: self._served.withdraw(entry.number),
+            Hurry: lambda entry: self._served.hurry(entry.number),
+            Decide: self._decide,
+            Introduce: self._introduce,
+            Dismiss: self._dismiss,
+            Greet: self._greeted,
+        }
+
+    # ── Commands for the other worker ───────────────────────────────────────────────────────────────────────
+
+    def submit(
+        self, shard: int, client: Client | None, command: Command, reply: Reply, stage: Stage = Stage.SYNC
+    ) -> Pending | None:
+        """Have the other worker carry out a command in one of its shards. Without a client, it is this worker's."""
+        if self._transport is None:
+            reply(_LOST)
+            return None
+        number = self._numbers = self._numbers + 1
+        data = encode(Ask(number, shard, self._number_of(client) if client else 0, stage, command))
+        waits = getattr(command, "wait_ns", 0)
+        size = 0 if waits else len(data)
+        if size and self.unanswered_bytes and self.unanswered_bytes + size > LINK_BYTES_MAX:
+            reply(_FULL)
+            return None
+        self.unanswered_bytes += size
+        call = self.calls[number] = Call(self, number, reply, size)
+        self._collect(data)
+        return call if waits else None
+
+    def decide_collected(self, shard: int) -> None:
+        """Have what was submitted so far decided, so that no later command is decided together with it."""
+        self.send(Decide(shard))
+
+    def _number_of(self, client: Client) -> int:
+        """Of a client that the other worker knows. Those that it has known longest are dismissed first."""
+        key = (client.access, client.address, client.dialect)
+        number = self._introduced.get(key)
+        if number is None:
+            number = self._numbers = self._numbers + 1
+            self._introduced[key] = number
+            self.send(Introduce(number, *key))
+            if len(self._introduced) > LINK_CLIENTS_MAX:
+                self.send(Dismiss(self._introduced.pop(next(iter(self._introduced)))))
+        return number
+
+    def _answered(self, entry: Answered) -> None:
+        call = self.calls.pop(entry.number, None)
+        if call is None:
+            return  # Its client has gone away.
+        self.unanswered_bytes -= call.size
+        _give(call.reply, unpack(entry.answer))
+
+    # ── Commands of the other worker ────────────────────────────────────────────────────────────────────────
+
+    def _asked(self, entry: Ask) -> None:
+        port, stage, reply = self._ports.get(entry.shard), _STAGES[entry.stage], self._served.begin(entry.number)
+        if port is None:
+            reply(_ELSEWHERE)
+        elif entry.client == 0:
+            self._served.waits(entry.number, port.submit(entry.command, reply, stage))
+        elif client := self._clients.get(entry.client):
+            self._served.waits(entry.number, port.submit_as(client, entry.command, reply, stage))
+        else:
+            raise ProtocolError(f"client {entry.client} was not introduced")
+
+    def _introduce(self, entry: Introduce) -> None:
+        self._clients[entry.client] = entry
+
+    def _dismiss(self, entry: Dismiss) -> None:
+        self._clients.pop(entry.client, None)
+
+    def _decide(self, entry: Decide) -> None:
+        if port := self._ports.get(entry.shard):
+            port.decide_collected()
+
+    def _greeted(self, entry: Greet) -> None:
+        if entry.form != FORM:
+            raise ProtocolError(f"the other process runs {entry.form}, this one {FORM}")
+        self.peer = entry.worker
+
+    # ── The connection ──────────────────────────────────────────────────────────────────────────────────────
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.send(Greet(FORM, self._worker))
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for entry in self._frames.receive(data):
+                self._actions[type(entry)](entry)
+        except ProtocolError as error:
+            logger.error("link_broken", extra={"reason": str(error)})
+            self.close()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._transport = None
+        self._served.cancel_all()
+        calls, self.calls, self.unanswered_bytes = self.calls, {}, 0
+        for call in calls.values():
+            _give(call.reply, _LOST)
+        self._when_lost()
+
+    def close(self) -> None:
+        if self._transport:
+            self._transport.abort()
+
+    def send(self, entry: Any) -> None:
+        self._collect(encode(entry))
+
+    def _collect(self, data: bytes) -> None:
+        if not self._collected:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._collected.append(data)
+        self._collected_bytes += len(data)
+        if self._collected_bytes > LINK_FRAME_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        collected, self._collected, self._collected_bytes = self._collected, [], 0
+        transport = self._transport
+        if not collected or transport is None or transport.is_closing():
+            return
+        transport.write(frame(collected))
+        if transport.get_write_buffer_size() > LINK_UNSENT_BYTES_MAX:
+            logger.error("link_broken", extra={"reason": "the other process does not read"})
+            self.close()
+
+
+class _Served:
+    """The commands of the other worker that are not answered."""
+
+    def __init__(self, send: Callable[[Answered], None]) -> None:
+        self._send = send
+        self._begun = 0  # The command that is being submitted; 0 if it is answered already.
+        self._waiting: dict[int, Cancelable] = {}
+
+    def begin(self, number: int) -> Reply:
+        self._begun = number
+        return partial(self._answer, number)
+
+    def waits(self, number: int, pending: Pending | None) -> None:
+        """What was submitted may have to wait, unless it is answered."""
+        if pending is not None and self._begun == number:
+            self._waiting[number] = pending
+
+    def _answer(self, number: int, answer: Any) -> None:
+        if number == self._begun:
+            self._begun = 0
+        self._waiting.pop(number, None)
+        self._send(Answered(number, pack(answer)))
+
+    def withdraw(self, number: int) -> None:
+        if pending := self._waiting.pop(number, None):
+            pending.cancel()
+
+    def hurry(self, number: int) -> None:
+        pending: Any = self._waiting.get(number)
+        if pending:
+            pending.give_up()
+
+    def cancel_all(self) -> None:
+        for number in list(self._waiting):
+            self.withdraw(number)
+
+
+def _give(reply: Reply, answer: Any) -> None:
+    """A client that fails does not take the link with it."""
+    try:
+        reply(answer)
+    except Exception:
+        logger.exception("answer_failed")

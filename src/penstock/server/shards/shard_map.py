@@ -1,0 +1,28 @@
+"""Which shard has a queue: by its name, or by its number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import blake2b
+
+from penstock.limits import SHARD_MAX, SHARDS_OF_NAMES_MAX
+
+
+class ShardMap:
+    """Names are spread by their hash. Shard `s` of `n` numbers its queues `s + 1`, `s + 1 + n`, `s + 1 + 2 n`, … So a
+    number is unique in the store, and in a store with one shard they are 1, 2, 3."""
+
+    def __init__(self, shards: int = 1, elsewhere: Mapping[str, int] | None = None) -> None:
+        """`elsewhere`: queues that an operator has put into another shard than that of their hash."""
+        assert 1 <= shards <= SHARD_MAX + 1
+        self.shards = shards
+        self._elsewhere = dict(elsewhere or {})
+        self.of_name = lru_cache(maxsize=SHARDS_OF_NAMES_MAX)(self._of_name)
+
+    def _of_name(self, name: str) -> int:
+        hashed = int.from_bytes(blake2b(name.encode(), digest_size=8).digest())
+        return self._elsewhere.get(name, hashed % self.shards)
+
+    def of_number(self, number: int) -> int:
+        return (number - 1) % self.shards

@@ -1,0 +1,206 @@
+"""Where each command goes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.errors import Reason
+from penstock.model.answers import (
+    Answer,
+    Done,
+    ObjectDescription,
+    Published,
+    Pulled,
+    QueueDescription,
+    QueueList,
+    Receipt,
+    Refused,
+    Repeated,
+    WrongResult,
+)
+from penstock.model.commands import (
+    Command,
+    CreateQueue,
+    DescribeObject,
+    Draw,
+    Fetch,
+    Finish,
+    FinishMany,
+    ListQueues,
+    LookUp,
+    NewMessage,
+    Publish,
+    PublishInTurn,
+    PublishOnce,
+    PublishTopics,
+    Pull,
+    Tick,
+)
+from penstock.model.settings import QueueSettings
+from penstock.model.token_commands import ListTokens
+from penstock.model.values import Version
+from penstock.server.shards.destinations import ADMINISTRATION, DESTINATIONS, Parts, destination
+from penstock.server.shards.shard_map import ShardMap
+
+SHARDS = ShardMap(4, {"a": 0, "b": 1, "c": 2, "also-a": 0})
+DEFAULTS = QueueSettings()
+HELLO = NewMessage(b"x")
+UNAVAILABLE = Refused(Reason.UNAVAILABLE)
+
+
+def parts_of(command: Command) -> Parts:
+    found = destination(command, SHARDS)
+    assert isinstance(found, Parts)
+    return found
+
+
+def about(*topics: str) -> NewMessage:
+    return NewMessage(b"x", topics=topics)
+
+
+def published(number: int, sequence: int) -> Published:
+    return Published(number, sequence, "Q")
+
+
+def test_every_command_has_a_row() -> None:
+    assert set(Command.__subclasses__()) == DESTINATIONS.keys()
+
+
+@pytest.mark.parametrize(
+    ("command", "shard"),
+    [
+        (Publish("b", [HELLO]), 1),
+        (Fetch("c"), 2),
+        (CreateQueue("b", DEFAULTS), 1),
+        (Finish(7, 1), 2),
+        (LookUp(4, 1), 3),
+        (FinishMany([Finish(2, 1), Finish(6, 1)]), 1),
+        (PublishTopics([about("b.x"), about("b.y", "c")], DEFAULTS), 1),
+        (PublishTopics([about("b.x")], DEFAULTS, queue="c"), 2),
+        (PublishTopics([], DEFAULTS), ADMINISTRATION),
+        (PublishInTurn([Publish("a", [HELLO]), Publish("also-a", [HELLO])]), 0),
+        (Pull("me", [Draw("b")], [("b", 1, b"")]), 1),
+        (Pull("me"), ADMINISTRATION),
+        (ListTokens(), ADMINISTRATION),
+    ],
+)
+def test_a_command_about_one_shard_goes_there_as_it_is(command: Command, shard: int) -> None:
+    assert destination(command, SHARDS) == shard
+
+
+def test_what_services_send_does_not_leave_its_shard() -> None:
+    with pytest.raises(AssertionError, match="Tick does not leave its shard"):
+        destination(Tick(), SHARDS)
+
+
+def test_with_one_shard_no_command_is_cut() -> None:
+    for command in (
+        FinishMany([Finish(1, 1), Finish(2, 1)]),
+        PublishTopics([about("a"), about("b")], DEFAULTS),
+        Pull("me", [Draw("a"), Draw("b")]),
+        ListQueues(offset=3, limit=2),
+        DescribeObject("a", b"k", 3),
+    ):
+        assert destination(command, ShardMap()) == 0
+
+
+def test_answers_come_back_in_the_order_of_what_was_sent() -> None:
+    finishes = [Finish(1, 1), Finish(2, 2), Finish(5, 3)]
+    parts = parts_of(FinishMany(finishes))
+    assert parts.commands == [(0, FinishMany([finishes[0], finishes[2]])), (1, FinishMany([finishes[1]]))]
+    gone = Refused(Reason.NO_MESSAGE)
+    assert parts.join([[Done(), gone], [Done()]]) == [Done(), Done(), gone]
+
+
+def test_messages_are_published_where_their_first_queue_is() -> None:
+    messages = [about("b", "a"), about("a"), NewMessage(b"x", object="b")]
+    parts = parts_of(PublishTopics(messages, DEFAULTS))
+    assert parts.commands == [
+        (1, PublishTopics([messages[0], messages[2]], DEFAULTS)),
+        (0, PublishTopics([messages[1]], DEFAULTS)),
+    ]
+    answer = parts.join([[published(2, 1), published(2, 2)], [published(1, 9)]])
+    assert answer == [published(2, 1), published(1, 9), published(2, 2)]
+
+
+def test_the_refusal_of_one_part_is_the_answer_to_the_whole() -> None:
+    parts = parts_of(PublishTopics([about("a"), about("b")], DEFAULTS))
+    assert parts.join([[published(1, 1)], UNAVAILABLE]) == UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    ("answers", "joined"),
+    [
+        ([Repeated([published(1, 1)]), Repeated([published(2, 1)])], Repeated([published(1, 1), published(2, 1)])),
+        ([Repeated([published(1, 1)]), [published(2, 1)]], [published(1, 1), published(2, 1)]),
+        ([Refused(Reason.KEY_REUSED), Refused(Reason.KEY_REUSED)], Refused(Reason.KEY_REUSED)),
+    ],
+)
+def test_each_part_of_a_publish_has_its_key(answers: list[Answer], joined: Answer) -> None:
+    """A request is repeated if all its parts are: one that was lost halfway is completed."""
+    both = PublishTopics([about("a"), about("b")], DEFAULTS)
+    parts = parts_of(PublishOnce(both, b"key", b"digest", 1, 1))
+    one, other = PublishTopics([about("a")], DEFAULTS), PublishTopics([about("b")], DEFAULTS)
+    assert parts.commands == [
+        (0, PublishOnce(one, b"key", b"digest", 1, 1)),
+        (1, PublishOnce(other, b"key", b"digest", 1, 1)),
+    ]
+    assert parts.join(answers) == joined
+
+
+def test_publishes_in_turn_end_with_the_first_refusal() -> None:
+    publishes = [Publish(name, [HELLO]) for name in ("a", "also-a", "b", "a")]
+    parts = parts_of(PublishInTurn(publishes))
+    assert [shard for shard, _ in parts.commands] == [0, 1, 0]
+    assert parts.in_turn
+    receipts, refused = [Receipt(1, 1, True)], Refused(Reason.NO_QUEUE, "b")
+    assert parts.goes_on([receipts, receipts])
+    assert not parts.goes_on([refused])
+    assert not parts.goes_on(UNAVAILABLE)
+    assert parts.join([[receipts, receipts], [refused]]) == [receipts, receipts, refused]
+    assert parts.join([[receipts, receipts], UNAVAILABLE]) == [receipts, receipts, UNAVAILABLE]
+
+
+def test_a_pull_from_several_shards_sends_its_results_first() -> None:
+    parts = parts_of(Pull("me", [Draw("a"), Draw("b")], [("c", 1, b"r")], wait_ns=5))
+    assert parts.in_turn
+    assert parts.commands == [
+        (2, Pull("me", (), [("c", 1, b"r")])),
+        (0, Pull("me", [Draw("a")])),
+        (1, Pull("me", [Draw("b")])),
+    ]
+    wrong = Pulled(wrong=[WrongResult("c", 1, Refused(Reason.NO_MESSAGE))])
+    assert not parts.goes_on(wrong)
+    assert parts.join([wrong]) == wrong
+    assert parts.join([Pulled(), UNAVAILABLE]) == UNAVAILABLE
+    found: Any = parts.join([Pulled(), Pulled(last={"a": 3}, due_at=9), Pulled(last={"b": 1}, due_at=4)])
+    assert (found.last, found.due_at) == ({"a": 3, "b": 1}, 4)
+
+
+def described(name: str, number: int) -> QueueDescription:
+    return QueueDescription(name, number, DEFAULTS, 0, 0, 0, 0, 0, 0)
+
+
+def test_queues_are_listed_in_the_order_of_their_numbers() -> None:
+    parts = parts_of(ListQueues(offset=1, limit=2, after=1))
+    assert parts.commands == [(shard, ListQueues(offset=0, limit=3, after=1)) for shard in range(4)]
+    lists: list[Any] = [QueueList(1, [described("e", 5)]), QueueList(2, [described("b", 2), described("f", 6)])]
+    lists += [QueueList(0, []), QueueList(1, [described("d", 4)])]
+    assert parts.join(lists) == QueueList(4, [described("d", 4), described("e", 5)])
+    assert parts.join([*lists[:3], UNAVAILABLE]) == UNAVAILABLE
+
+
+def version(number: int, changed: int) -> Version:
+    return Version(b"", number, 1, 1, changed, 0)
+
+
+def test_the_versions_of_an_object_are_joined_newest_first() -> None:
+    parts = parts_of(DescribeObject("a", b"k", 2))
+    one = ObjectDescription(version(1, 30), [version(1, 30), version(1, 10)], {1: "a"})
+    other = ObjectDescription(version(2, 20), [version(2, 20)], {2: "b"})
+    unknown = Refused(Reason.NO_OBJECT)
+    joined = ObjectDescription(version(1, 30), [version(1, 30), version(2, 20)], {1: "a", 2: "b"})
+    assert parts.join([unknown, other, one, unknown]) == joined
+    assert parts.join([unknown, unknown]) == unknown
