@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-.PHONY: help setup java browser run demo test check docs bench torture fuzz advisories sbom lock clean
+.PHONY: help setup java browser postgres run demo test check docs bench torture fuzz advisories sbom lock clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -50,6 +50,17 @@ browser: ## Install chromium for the tests of the console where it is missing; n
 	fi
 	rm -f "$$log"
 
+postgres: ## Install PostgreSQL for the tests of the store where it is missing; nothing else needs it
+	@if command -v initdb >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null; then exit 0; fi
+	echo "The tests of the store need PostgreSQL. Installing it; nothing is started."
+	log=$$(mktemp)
+	if ! bench/install.sh postgresql >"$$log" 2>&1; then
+		tail -n 3 "$$log" >&2
+		echo "No PostgreSQL here: the tests of the store are skipped." >&2
+		echo "Install it yourself, on Debian and Ubuntu: apt-get install postgresql" >&2
+	fi
+	rm -f "$$log"
+
 demo: java ## Run a small web shop on a broker with console and tables; Ctrl-C removes it
 	@PYTHON=$(PYTHON) scripts/setup run
 	exec $(BIN)/penstock demo
@@ -58,7 +69,7 @@ run: java ## Start a broker on ./data, and the pipeline that fills ./lake
 	@PYTHON=$(PYTHON) scripts/setup run
 	exec $(BIN)/penstock up --data ./data --lake ./lake
 
-test: setup java browser ## Run every test; shows progress, and the output of a part only if it fails
+test: setup java browser postgres ## Run every test; shows progress, and the output of a part only if it fails
 	@exec $(BIN)/python -m tests
 
 check: setup ## Format, lint, types, import contracts, and advisories about pinned packages
@@ -104,7 +115,7 @@ lock: ## Pin every dependency anew in requirements.lock and requirements-dev.loc
 			--no-header --no-emit-index-url --no-emit-find-links "$$@"
 	}
 	compile --output-file requirements.lock
-	compile --extra dev --extra bench --extra jwt --constraint requirements.lock --output-file requirements-dev.lock
+	compile --extra dev --extra bench --extra jwt --extra postgresql --constraint requirements.lock --output-file requirements-dev.lock
 
 clean: ## Remove caches and build output; .venv and data stay
 	@rm -rf build dist site bench/scratch .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache

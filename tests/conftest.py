@@ -7,12 +7,15 @@ import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.broker import Broker, StartBroker
+
+if TYPE_CHECKING:
+    from tests.support.postgres import Postgres
 
 _SPARK_SECONDS_MAX = 600
 
@@ -65,6 +68,17 @@ def java() -> Iterator[None]:
         for name, value in environment().items():
             patch.setenv(name, value)
         yield
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL that tests share. They are skipped where there is none."""
+    from tests.support import postgres
+
+    if not (postgres.program("postgres") and postgres.program("initdb")):
+        pytest.skip("no PostgreSQL here; install it by make postgres, or on Debian: apt-get install postgresql")
+    with postgres.started() as server:
+        yield server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -232,6 +232,23 @@ class LogFailedError(PenstockError):
     """A write or an fsync failed. What waits is failed, nothing more is written, recovery replays the log."""
 
 
+class StoreError(PenstockError):
+    """The PostgreSQL store cannot be reached or used, or the outcome of a statement is unknown. A start stops. A
+    broker that serves stops acknowledging, and continues with what the store has."""
+
+
+class FencedError(LogFailedError):
+    """Another broker owns the log now: nothing more of this one is written."""
+
+
+class LeaseHeldError(StoreError):
+    """Another broker owns the log. This one waits."""
+
+
+class DeposedError(StoreError):
+    """Another broker has owned the log since this one did. What this one knows may be old: it begins anew."""
+
+
 class OptionError(PenstockError):
     """An option of a Spark job is wrong or missing. The query does not start."""
 

@@ -21,7 +21,10 @@ from penstock.storage.log.traces import Tracer
 from penstock.storage.log.view import Cursor, View
 from penstock.storage.memory import MemoryLog, MemorySnapshot
 from penstock.storage.port import Log, Section
+from penstock.storage.postgres.log import StoredLog
+from tests.support.postgres import Postgres
 from tests.support.samples import close_log, logged, open_log, recover, section
+from tests.support.stored_logs import StoreUser
 
 EVENTS: list[Event] = [
     QueueCreated(1, 1, "work", QueueSettings()),
@@ -88,16 +91,20 @@ class FaultyBench(Bench):
         return self.log
 
 
+def stop_writer(log: SegmentLog) -> None:
+    """The writer takes its jobs in order, and stops after the last one."""
+    log._writer.jobs.put(None)
+    assert log._writer._thread is not None
+    log._writer._thread.join(30)
+
+
 class SegmentBench(Bench):
     def __init__(self, path: Path) -> None:
         self.path = path
         self.log: SegmentLog = open_log(path, segment_bytes=1024)
 
     def wait(self, until: Callable[[], bool]) -> None:
-        # The writer takes its jobs in order, and stops behind the last one.
-        self.log._writer.jobs.put(None)
-        assert self.log._writer._thread is not None
-        self.log._writer._thread.join(30)
+        stop_writer(self.log)
         assert until()
         self.log._writer.start(self.log.end.position)
 
@@ -110,12 +117,43 @@ class SegmentBench(Bench):
         close_log(self.log)
 
 
+class StoreBench(Bench):
+    """A new broker each time, on a directory that has no copy of the log yet."""
+
+    def __init__(self, path: Path, postgres: Postgres) -> None:
+        self._url, self._shard = postgres.new_shard()
+        self._path = path
+        self._opened = 0
+        self.log: StoredLog = self._open()
+
+    def _open(self) -> StoredLog:
+        self._opened += 1
+        self.broker = StoreUser(self._url, self._shard, self._path / str(self._opened))
+        return self.broker.log
+
+    def wait(self, until: Callable[[], bool]) -> None:
+        stop_writer(self.log)
+        assert until()
+        self.log._writer.start(self.log.end.position)
+
+    def again(self) -> Log:
+        self.close()
+        self.log = self._open()
+        return self.log
+
+    def close(self) -> None:
+        self.broker.close()
+
+
 LOGS: dict[str, Callable[[Path], Bench]] = {"memory": MemoryBench, "faulty": FaultyBench, "segments": SegmentBench}
 
 
-@pytest.fixture(params=LOGS)
+@pytest.fixture(params=[*LOGS, "postgres"])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    made = LOGS[request.param](tmp_path)
+    if request.param == "postgres":
+        made: Bench = StoreBench(tmp_path, request.getfixturevalue("postgres"))
+    else:
+        made = LOGS[request.param](tmp_path)
     yield made
     made.close()
 

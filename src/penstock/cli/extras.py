@@ -9,6 +9,7 @@ _EXTRAS = {
     "matplotlib": "matplotlib",
     "pandas": "penstock[spark]",
     "pyarrow": "penstock[arrow]",
+    "psycopg": "penstock[postgresql]",
     "py4j": "penstock[spark]",
     "pyspark": "penstock[spark]",
 }

@@ -5,6 +5,7 @@ lock                 held by the process that serves the directory
 log/                 segments, named by their first offset
 snapshots/           the newest two, named by their offset
 history/             the Object History, made from the log; exists once an object has been published
+owner, boot          only in the copy of a log that is stored elsewhere: whose copy it is, and since which boot
 """
 
 from __future__ import annotations
@@ -76,15 +77,17 @@ class DataDirectory:
         self._lock: int | None = None
         self._identity_lock: int | None = None
 
-    def open(self) -> Identity:
-        """Take the directory for this process. Create it if it does not exist."""
+    def open(self, stored: Identity | None = None) -> Identity:
+        """Take the directory for this process. Create it if it does not exist. `stored`: the identity of a log that
+        is stored elsewhere, so that the directory holds a copy of it."""
         self._check_path()
         try:
             for folder in (self.path, self.log, self.snapshots):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._take_lock()
-            identity = self._read_identity() or self._make_identity()
+            identity = self._read_identity() or self._make_identity(stored)
             self._lock_identity()
+            self._check_purpose(identity, stored)
             return identity
         except OSError as error:
             raise DataDirectoryError(f"cannot use {self.path}: {error}") from error
@@ -164,10 +167,19 @@ class DataDirectory:
             )
         return identity
 
-    def _make_identity(self) -> Identity:
+    def _check_purpose(self, identity: Identity, stored: Identity | None) -> None:
+        """A copy must not be taken for a log, nor the log of one store for that of another."""
+        if stored is None and (self.path / "owner").exists():
+            raise DataDirectoryError(f"{self.path} is a copy of a log in a store; start the broker with its store")
+        if stored is not None and identity != stored:
+            raise DataDirectoryError(f"{self.path} belongs to another log than the store; choose an empty directory")
+        if stored is not None and not (self.path / "owner").exists():
+            write_durably(self.path / "owner", secrets.token_hex(8).encode())
+
+    def _make_identity(self, stored: Identity | None) -> Identity:
         if any(self.log.iterdir()):
             raise DataDirectoryError(f"{self.path} has a log, but penstock.json is missing; restore it from a backup")
-        identity = new_identity()
+        identity = stored or new_identity()
         write_durably(self.path / "penstock.json", msgspec.json.encode(identity) + b"\n")
         return identity
 

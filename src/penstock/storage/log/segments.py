@@ -153,7 +153,7 @@ class SegmentLog:
         assert segment is not self.segments[-1], "the newest segment is being written"
         self.segments.remove(segment)
         self._checked.forget(segment)
-        segment.path.unlink()
+        segment.path.unlink(missing_ok=True)  # A copy of what is stored elsewhere may not be there.
         for torn in self.directory.log.glob("*.torn"):
             if torn.name.partition(".")[0] < self.segments[0].path.stem:
                 torn.unlink()

@@ -41,7 +41,7 @@ class Writer:
             segment = self._segments[-1]
             self._file = os.open(segment.path, os.O_RDWR | os.O_CLOEXEC)
             self._reserve(self._file, segment.file_offset(position))
-            os.fsync(self._file)
+            self._sync(self._file)
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
         self._thread.start()
 
@@ -57,16 +57,19 @@ class Writer:
     def _run(self) -> None:
         while job := self.jobs.get():
             try:
-                self._write(job)
-                job.progress(Stage.WRITE)
-                assert self._file is not None
-                os.fdatasync(self._file)
+                self._commit(job)
             except Exception as error:
                 # Never tried again: after a failed fsync the kernel may report lost pages as clean. And whatever else
                 # ends this thread must not leave others waiting for it.
                 job.progress(error)
                 return
             job.progress(Stage.SYNC)
+
+    def _commit(self, job: Job) -> None:
+        self._write(job)
+        job.progress(Stage.WRITE)
+        assert self._file is not None
+        os.fdatasync(self._file)
 
     def _write(self, job: Job) -> None:
         position = job.start.position
@@ -88,7 +91,7 @@ class Writer:
         self._file = os.open(segment.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._reserve(self._file, 0)
         os.pwrite(self._file, segment.header(), 0)
-        os.fsync(self._file)
+        self._sync(self._file)
         sync(self._directory)
         self._segments.append(segment)
         return segment
@@ -101,6 +104,9 @@ class Writer:
     def _finish(self, end: int) -> None:
         if self._file is not None:
             os.ftruncate(self._file, end)
-            os.fsync(self._file)
+            self._sync(self._file)
             os.close(self._file)
             self._file = None
+
+    def _sync(self, file: int) -> None:
+        os.fsync(file)

@@ -1,0 +1,171 @@
+"""The local copy of a log in PostgreSQL: segments and snapshots as in any data directory, fetched when needed.
+
+A finished segment that has the size it has in the store is taken as it is: its batches have checksums. The newest one
+is fetched at every start. After a reboot nothing is taken, because nothing here is synced.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from penstock.errors import DamagedLogError
+from penstock.model.values import Position
+from penstock.storage.directory import DataDirectory, create_private
+from penstock.storage.log.batch import HEADER_BYTES, Point, is_whole, read_header
+from penstock.storage.log.segment import (
+    SEGMENT_HEADER_BYTES,
+    Segment,
+    SegmentFile,
+    SegmentReader,
+    segment_path,
+    segment_paths,
+)
+from penstock.storage.log.snapshot import check_snapshot, list_snapshots, snapshot_path
+from penstock.storage.postgres.connection import MissingTableError
+from penstock.storage.postgres.shard import Shard, StoredBatch, StoredPart, StoredSnapshot
+
+logger = logging.getLogger(__name__)
+
+PIECE_BYTES = 4 << 20
+_BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class CachedSegment(Segment):
+    """A segment that is fetched when it is first read."""
+
+    fetch: Callable[[CachedSegment], None]
+    end_position: Position | None
+
+    def end(self) -> Position:
+        return super().end() if self.end_position is None else self.end_position
+
+    def open(self) -> SegmentFile:
+        if not self.path.exists():
+            self.fetch(self)
+        return SegmentFile(self)
+
+
+def cached_segment(
+    directory: Path, shard: int, part: StoredPart, fetch: Callable[[CachedSegment], None]
+) -> CachedSegment:
+    path = segment_path(directory, part.base_offset)
+    segment = CachedSegment(path, shard, part.base_offset, part.base_position, part.created)
+    segment.fetch, segment.end_position = fetch, part.end_position
+    return segment
+
+
+def clear_old(directory: DataDirectory, parts: list[StoredPart], snapshots: list[StoredSnapshot], shard: int) -> None:
+    """Remove what is not known to be the same as in the store."""
+    boot, marker = _BOOT.read_text() if _BOOT.exists() else "", directory.path / "boot"
+    same_boot = boot and marker.exists() and marker.read_text() == boot
+    good = {segment_path(directory.log, part.base_offset): part for part in parts}
+    for path in segment_paths(directory.log):
+        if not same_boot or path not in good or not _is_finished(path, good[path], shard):
+            path.unlink()
+    offsets = {snapshot_path(directory.snapshots, each.offset): each.bytes for each in snapshots}
+    for path in list_snapshots(directory.snapshots):
+        if not same_boot or path.stat().st_size != offsets.get(path):
+            path.unlink()
+    marker.write_text(boot)
+
+
+def _is_finished(path: Path, part: StoredPart, shard: int) -> bool:
+    if part.end_position is None:
+        return False
+    size = SEGMENT_HEADER_BYTES + part.end_position - part.base_position
+    header = Segment(path, shard, part.base_offset, part.base_position, part.created).header()
+    with path.open("rb") as file:
+        return path.stat().st_size == size and file.read(SEGMENT_HEADER_BYTES) == header
+
+
+def is_copy(segment: Segment, following: StoredPart) -> bool:
+    """Whether the local file of a finished segment is there and whole, up to where the next part begins."""
+    if not segment.path.exists():
+        return False
+    reader = SegmentReader(segment)
+    for _ in reader.batches():
+        pass
+    return reader.damage is None and reader.end_point == following.start
+
+
+def fetch_snapshot(shard: Shard, directory: Path, snapshot: StoredSnapshot) -> Path:
+    """The file of a snapshot, whole. Raises `DamagedLogError`."""
+    path = snapshot_path(directory, snapshot.offset)
+    if not path.exists():
+        _write(path, shard.pieces(snapshot))
+    try:
+        check_snapshot(path)
+    except DamagedLogError:
+        path.unlink()
+        raise
+    return path
+
+
+def fetch_segment(shard: Shard, segment: Segment, checked: Iterator[bytes]) -> None:
+    """Write the file of a segment."""
+    try:
+        _write(segment.path, checked, segment.header())
+    except MissingTableError:
+        raise FileNotFoundError(f"{segment} was removed from shard {shard.number}") from None
+
+
+def _write(path: Path, pieces: Iterator[bytes], header: bytes = b"") -> None:
+    temporary = path.with_suffix(".fetched")
+    with create_private(temporary) as file:
+        file.write(header)
+        for data in pieces:
+            file.write(data)
+    temporary.rename(path)
+
+
+def pieces_of(file: BinaryIO) -> Iterator[bytes]:
+    while data := file.read(PIECE_BYTES):
+        yield data
+
+
+class BatchCheck:
+    """Reads the batches of a part, and refuses what cannot be the log that was acknowledged.
+
+    Batches that the newest snapshot covers may be damaged or missing: their place in the file is kept, and their
+    messages are set aside when they are read."""
+
+    def __init__(self, part: StoredPart, known: Point, epoch: int = 0) -> None:
+        self.part = part
+        self.next_number = part.first_batch
+        self.end = part.start
+        self.epoch = epoch  # Of the batch before.
+        self._known = known
+
+    def data(self, batches: Iterator[StoredBatch]) -> Iterator[bytes]:
+        for batch in batches:
+            if batch.base_position < self.end.position:
+                raise DamagedLogError(f"batch {batch.number} overlaps the one before it")
+            missing = batch.base_position - self.end.position
+            if missing or batch.number != self.next_number:
+                self._check_known(batch.base_offset, f"batches {self.next_number} to {batch.number - 1} are missing")
+                yield bytes(missing)
+            yield self._checked(batch)
+
+    def _checked(self, batch: StoredBatch) -> bytes:
+        header = read_header(batch.data)
+        stands = header is not None and header.start == (batch.base_offset, batch.base_position)
+        if header and stands and is_whole(header, batch.data[HEADER_BYTES:]) and batch.epoch >= self.epoch:
+            self.end = header.end
+        else:
+            why = "is of an older epoch than the one before it" if batch.epoch < self.epoch else "is damaged"
+            end = header.end.offset if header and stands else self._known.offset
+            self._check_known(max(end, batch.base_offset + 1), f"batch {batch.number} {why}")
+            self.end = Point(batch.base_offset, batch.base_position + len(batch.data))
+        self.epoch = max(self.epoch, batch.epoch)
+        self.next_number = batch.number + 1
+        return batch.data
+
+    def _check_known(self, end_offset: int, what: str) -> None:
+        if end_offset > self._known.offset:
+            raise DamagedLogError(
+                f"{what}: events from offset {self.end.offset} on. The store has lost what was acknowledged; restore"
+                " it from a backup of PostgreSQL"
+            )

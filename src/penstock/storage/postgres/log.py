@@ -1,0 +1,216 @@
+"""A log in PostgreSQL with local segments as a copy: a commit is durable when its batch is in the store."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from threading import Lock
+
+from penstock.errors import DamagedExtentError, DamagedLogError
+from penstock.model.values import Nanos, Position, Stage
+from penstock.storage.directory import DataDirectory
+from penstock.storage.log.batch import START, Point
+from penstock.storage.log.parts import Part, part_at
+from penstock.storage.log.segment import Segment
+from penstock.storage.log.segments import SegmentLog
+from penstock.storage.log.snapshot import read_facts, read_snapshot, remove_unfinished, snapshot_path
+from penstock.storage.log.writer import Job, Writer
+from penstock.storage.port import Recovered, Section
+from penstock.storage.postgres.cache import (
+    BatchCheck,
+    CachedSegment,
+    cached_segment,
+    clear_old,
+    fetch_segment,
+    fetch_snapshot,
+    is_copy,
+    pieces_of,
+)
+from penstock.storage.postgres.connection import Connection
+from penstock.storage.postgres.shard import Ownership, Shard, StoredPart, StoredSnapshot
+
+logger = logging.getLogger(__name__)
+
+_SNAPSHOTS_KEPT = 2  # The newest, and a spare in case it turns out damaged.
+
+
+class StoredLog(SegmentLog):
+    """Owned by an epoch. Its connections fail when the lease is lost, and so does the log."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        connect: Callable[[], Connection],
+        shard: Shard,
+        owned: Ownership,
+        *,
+        segment_bytes: int,
+    ) -> None:
+        super().__init__(directory, segment_bytes=segment_bytes, shard=shard.number)
+        self._connect = connect
+        self._connection = connect()  # For the thread that appends, and for readers, who take turns.
+        self._turn = Lock()
+        self._shard = shard.on(self._connection)
+        self._owned = owned
+        self._parts: dict[int, StoredPart] = {}  # Those of earlier owners, by their first offset.
+        self._stored: list[StoredSnapshot] = []  # As `snapshots`.
+        self._writing = connect()
+        removed: deque[Callable[[Shard], None]] = deque()
+        self._removed = removed
+        self._writer = StoreWriter(
+            segment_bytes, shard.on(self._writing), owned.last_batch, directory.log, self.segments, removed
+        )
+
+    # ── Recovery ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def recover(self) -> Recovered:
+        remove_unfinished(self.directory.snapshots)
+        for unfinished in self._shard.unfinished_snapshots():
+            self._shard.drop_snapshot(unfinished)
+        parts, snapshots = self._shard.parts(), self._shard.snapshots()
+        clear_old(self.directory, parts, snapshots, self._shard.number)
+        newest = self._newest_snapshot(snapshots)
+        known = self.snapshots[0].point if self.snapshots else START
+        self.end = self._fetch_tail(parts, known)
+        return Recovered(read_snapshot(newest) if newest else None, self._replay(known))
+
+    def _newest_snapshot(self, snapshots: list[StoredSnapshot]) -> Path | None:
+        """The newest snapshot that is whole. The one after it is a spare, which is not fetched."""
+        for snapshot in snapshots:
+            try:
+                path = fetch_snapshot(self._shard, self.directory.snapshots, snapshot)
+            except DamagedLogError as error:
+                logger.error("snapshot_damaged", extra={"offset": snapshot.offset, "reason": str(error)})
+                continue
+            self.snapshots, self._stored = [read_facts(path)], [snapshot]
+            return path
+        return None
+
+    def _fetch_tail(self, parts: list[StoredPart], known: Point) -> Point:
+        """Have the segments that are replayed, checked; older ones are fetched when they are read. Returns where the
+        log ends."""
+        end, epoch, number = known, 0, self._owned.last_batch
+        for index, part in enumerate(parts):
+            segment = cached_segment(self.directory.log, self._shard.number, part, self._fetch)
+            self.segments.append(segment)
+            self._parts[part.base_offset] = part
+            following = parts[index + 1].base_offset if index + 1 < len(parts) else None
+            if following is not None and following <= known.offset:
+                continue
+            if part.base_offset > end.offset:
+                raise DamagedLogError(f"events {end.offset} to {part.base_offset - 1} are missing in the store")
+            if following is not None and is_copy(segment, parts[index + 1]):
+                end, number = parts[index + 1].start, parts[index + 1].first_batch - 1
+                continue
+            check = BatchCheck(part, known, epoch)
+            fetch_segment(self._shard, segment, check.data(self._shard.batches(part.base_offset)))
+            end, epoch, number = check.end, check.epoch, check.next_number - 1
+        self._check_end(end, number, epoch, known)
+        return end
+
+    def _check_end(self, end: Point, number: int, epoch: int, known: Point) -> None:
+        last = self._owned.last_batch
+        if number != last:
+            raise DamagedLogError(
+                f"the store has lost batches {number + 1} to {last} at its end: events from offset {end.offset} on."
+                " Restore it from a backup of PostgreSQL"
+            )
+        if end.offset < known.offset or epoch > self._owned.epoch:
+            raise DamagedLogError(f"the store ends at offset {end.offset}, before its snapshot of {known.offset}")
+
+    def _fetch(self, segment: CachedSegment) -> None:
+        """Fetch an older segment, for any thread."""
+        part = self._parts[segment.base_offset]
+        with self._turn:
+            if segment not in self.segments:
+                raise FileNotFoundError(f"{segment} was removed")
+            if not segment.path.exists():
+                check = BatchCheck(part, self.end)  # A snapshot covers all of it.
+                fetch_segment(self._shard, segment, check.data(self._shard.batches(part.base_offset)))
+                logger.info("segment_fetched", extra={"first_offset": part.base_offset})
+
+    # ── Reading and space ───────────────────────────────────────────────────────────────────────────────────
+
+    def _read_block(self, position: Position, size: int) -> bytes:
+        index = part_at(self.segments, position)
+        segment = self.segments[index] if index >= 0 else None
+        if isinstance(segment, CachedSegment) and not segment.path.exists():
+            self._fetch(segment)
+        try:
+            return super()._read_block(position, size)
+        except DamagedExtentError:
+            if not isinstance(segment, CachedSegment) or segment.end_position is None:
+                raise
+            self._checked.forget(segment)
+            segment.path.unlink()  # The copy may be damaged, and the store not.
+            self._fetch(segment)
+            return super()._read_block(position, size)
+
+    def write_snapshot(self, sections: Iterable[Section], at: Point, time: Nanos) -> None:
+        super().write_snapshot(sections, at, time)
+        connection = self._connect()  # A forked child must not use those of its parent.
+        unfinished = snapshot_path(self.directory.snapshots, at.offset).with_suffix(".tmp")
+        with unfinished.open("rb") as file:
+            self._shard.on(connection).write_snapshot(at.offset, pieces_of(file))
+        connection.close()
+
+    def publish_snapshot(self, offset: int) -> None:
+        with self._turn:
+            self._shard.publish_snapshot(offset)
+        super().publish_snapshot(offset)
+        self._stored.insert(0, StoredSnapshot(offset, self._shard.epoch, self.snapshots[0].bytes))
+        for old in self._stored[_SNAPSHOTS_KEPT:]:
+            self._removed.append(lambda shard, old=old: shard.drop_snapshot(old))  # type: ignore[misc]
+        del self._stored[_SNAPSHOTS_KEPT:]
+
+    def remove(self, part: Part) -> None:
+        super().remove(part)
+        self._removed.append(lambda shard, first=part.base_offset: shard.drop_part(first))  # type: ignore[misc]
+
+    # ── The end ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def close(self) -> None:
+        super().close()
+        self._connection.close()
+        self._writing.close()
+
+    def abandon(self) -> None:
+        self._writing.drop()  # Or the thread that writes might wait for an answer without end.
+        self._connection.drop()
+        super().abandon()
+
+
+class StoreWriter(Writer):
+    """Writes each batch to the local segment, which need not be synced, and to the store, which makes it durable."""
+
+    def __init__(
+        self,
+        segment_bytes: int,
+        shard: Shard,
+        last_batch: int,
+        directory: Path,
+        segments: list[Segment],
+        removed: deque[Callable[[Shard], None]],
+    ) -> None:
+        """`removed`: what is to be removed from the store, before the next commit."""
+        super().__init__(segment_bytes, shard.number, directory, segments)
+        self._store = shard
+        self._number = last_batch
+        self._removed = removed
+
+    def _commit(self, job: Job) -> None:
+        while self._removed:
+            self._removed.popleft()(self._store)
+        self._write(job)
+        self._store.append(self._segments[-1].base_offset, self._number + 1, job.start, job.data)
+        self._number += 1
+        job.progress(Stage.WRITE)
+
+    def _begin(self, job: Job) -> Segment:
+        self._store.begin_part(job.start, job.now, self._number + 1)
+        return super()._begin(job)
+
+    def _sync(self, file: int) -> None:
+        """The store has it."""

@@ -1,0 +1,102 @@
+"""The tables of a store, and how an older store becomes one of this version.
+
+The tables that grow are not here: each part of a log and each snapshot has a table of its own, so that dropping one
+gives its space back at once.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.errors import StoreError
+from penstock.limits import SHARD_MAX
+from penstock.storage.directory import Identity, new_identity
+from penstock.storage.postgres.connection import Connection, MissingTableError
+
+_FIRST = """
+CREATE SCHEMA penstock;
+CREATE TABLE penstock.store (version int NOT NULL, identity text NOT NULL);
+CREATE TABLE penstock.shard (
+    id int PRIMARY KEY,
+    epoch bigint NOT NULL DEFAULT 0,
+    owner text,
+    address text,
+    lease_until timestamptz NOT NULL DEFAULT '-infinity',
+    last_batch bigint NOT NULL DEFAULT 0
+) WITH (fillfactor = 10);
+CREATE TABLE penstock.part (
+    shard int REFERENCES penstock.shard,
+    base_offset bigint,
+    base_position bigint NOT NULL,
+    created bigint NOT NULL,
+    first_batch bigint NOT NULL,
+    end_position bigint,
+    PRIMARY KEY (shard, base_offset)
+);
+CREATE TABLE penstock.snapshot (
+    shard int REFERENCES penstock.shard,
+    base_offset bigint,
+    epoch bigint,
+    bytes bigint NOT NULL,
+    counts boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (shard, base_offset, epoch)
+);
+"""
+MIGRATIONS = (_FIRST,)  # The n-th makes version n of the one before it.
+VERSION = len(MIGRATIONS)
+
+
+def initialise(connection: Connection, shards: int = 1) -> None:
+    """Make the tables, with this many shards. The number stays."""
+    if not 1 <= shards <= SHARD_MAX + 1:
+        raise StoreError(f"a store has 1 to {SHARD_MAX + 1} shards, not {shards}")
+    if version_of(connection):
+        raise StoreError("the store is initialised already; nothing was changed")
+    with connection.transaction():
+        for migration in MIGRATIONS:
+            _run(connection, migration)
+        identity = msgspec.json.encode(new_identity()).decode()
+        connection.execute("INSERT INTO penstock.store VALUES (%s, %s)", (VERSION, identity))
+        connection.execute("INSERT INTO penstock.shard (id) SELECT generate_series(0, %s - 1)", (shards,))
+
+
+def upgrade(connection: Connection) -> int:
+    """Bring the tables to this version. Returns the version they had."""
+    with connection.transaction():
+        found = _existing(connection)
+        for migration in MIGRATIONS[found:]:
+            _run(connection, migration)
+        connection.execute("UPDATE penstock.store SET version = %s", (max(found, VERSION),))
+    return found
+
+
+def identity_of(connection: Connection) -> Identity:
+    """The identity of the store's first log. Raises `StoreError` unless the store has this version."""
+    found = _existing(connection)
+    if found != VERSION:
+        remedy = "run: penstock store upgrade URL" if found < VERSION else "use a newer Penstock"
+        raise StoreError(f"the store has version {found}, and this Penstock needs version {VERSION}; {remedy}")
+    (text,) = connection.row("SELECT identity FROM penstock.store") or ("",)
+    return msgspec.json.decode(text, type=Identity)
+
+
+def version_of(connection: Connection) -> int:
+    """The version of the store; 0 if it is not initialised."""
+    try:
+        (found,) = connection.row("SELECT version FROM penstock.store") or (0,)
+    except MissingTableError:
+        return 0
+    return int(found)
+
+
+def _existing(connection: Connection) -> int:
+    found = version_of(connection)
+    if not found:
+        raise StoreError("the database has no store; run: penstock store init URL")
+    return found
+
+
+def _run(connection: Connection, migration: str) -> None:
+    for statement in migration.split(";"):
+        if statement.strip():
+            connection.execute(statement)
