@@ -262,12 +262,34 @@ def test_dead_letters_are_counted_before_they_are_moved(browser: Browser, shop: 
     with opened(browser) as page:
         show(page, shop, f"dead-letters/{lost}")
         expect(page.get_by_role("region", name="Groups")).to_contain_text("{order}")
-        page.get_by_role("button", name="Redrive …").click()
+        page.get_by_role("button", name="Redrive …", exact=True).click()
         expect(page.get_by_role("dialog")).to_contain_text(f"Move 5 messages out of {lost}?")
         page.get_by_label("Messages a second").fill("100")
         page.get_by_role("button", name="Move 5").click()
         expect(page.locator("#notes")).to_contain_text("5 messages moved")
     assert call(shop, "GET", f"/v1/queues/{work}")["status"]["ready"] == 5
+
+
+def test_dead_letters_are_grouped_by_where_they_came_from_and_a_group_is_moved_alone(
+    browser: Browser, shop: Broker
+) -> None:
+    lost, one, other = new_queue(shop), new_queue(shop), new_queue(shop)
+    policy = {"max_receives": 1, "dead_letter_queue": lost}
+    for name, number in ((one, 3), (other, 2)):
+        call(shop, "PATCH", f"/v1/queues/{name}", {"visibility_timeout": 0, "redrive_policy": policy})
+        call(shop, "POST", f"/v1/queues/{name}/messages", [{"message": "m"}] * number)
+        call(shop, "GET", f"/v1/queues/{name}/messages?max=5")
+    with opened(browser) as page:
+        show(page, shop, f"dead-letters/{lost}?ready_since=2020-01-01T00:00:00Z")
+        groups = page.get_by_role("region", name="Groups")
+        expect(groups.get_by_role("row")).to_have_count(3)
+        groups.get_by_role("row").filter(has_text=other).get_by_role("button", name="Redrive 2 messages").click()
+        expect(page.get_by_role("dialog")).to_contain_text(f"Move 2 messages out of {lost}?")
+        page.get_by_role("button", name="Move 2").click()
+        expect(page.locator("#notes")).to_contain_text("2 messages moved")
+        show(page, shop, f"dead-letters/{lost}?ready_until=2020-01-01T00:00:00Z")
+        expect(groups).to_have_count(0)
+    assert [call(shop, "GET", f"/v1/queues/{name}")["status"]["ready"] for name in (lost, one, other)] == [3, 0, 2]
 
 
 def test_a_schedule_is_paused_and_run(browser: Browser, shop: Broker) -> None:

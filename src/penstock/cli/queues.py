@@ -127,7 +127,11 @@ def redrive(
     to: Annotated[str | None, typer.Option(help="The queue to move them to [default: where each came from]")] = None,
     filters: Annotated[
         list[str] | None,
-        typer.Option("--filter", metavar="NAME=VALUE", help="Which: topic, state, object, key, since, until, text."),
+        typer.Option(
+            "--filter",
+            metavar="NAME=VALUE",
+            help="Which: topic, state, object, key, since, until, ready_since, ready_until, origin, text.",
+        ),
     ] = None,
     rate: Annotated[float | None, typer.Option(min=0.001, help="Messages a second at most.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count them.")] = False,

@@ -308,6 +308,9 @@ class Criteria(Struct, frozen=True, kw_only=True, gc=False):
     object: str = ""
     since: Nanos = 0
     until: Nanos = NEVER_NS  # Logged at `since` or later, and before `until`.
+    ready_since: Nanos = 0
+    ready_until: Nanos = NEVER_NS  # Ready since that time: for a dead letter, the time of its failure.
+    origin: str = ""  # The queue that it was published to, before it was moved.
     key: bytes | None = None
     text: bytes = b""
     access: Access = EVERYTHING  # Only in queues that it may read.

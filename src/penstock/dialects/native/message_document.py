@@ -26,7 +26,7 @@ Document = dict[str, Any]
 STATUS = tuple(state.name.lower() for state in State)
 
 
-def held_document(message: Held, queue: str, ids: MessageIds, *, bodies: bool, raw: bool) -> Document:
+def held_document(message: Held, queue: str, ids: MessageIds, access: Access, *, bodies: bool, raw: bool) -> Document:
     """A message as its queue holds it. Only its events say who had it, and when."""
     status = STATUS[message.state]
     document: Document = {
@@ -43,6 +43,8 @@ def held_document(message: Held, queue: str, ids: MessageIds, *, bodies: bool, r
         "receives": message.receives,
         "consumer": message.consumer or None,
     }
+    if message.origin and access.reads(message.origin):
+        document["origin"] = message.origin
     return document | _held_parts(message, raw=raw) if bodies else document
 
 

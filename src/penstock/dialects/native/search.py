@@ -30,7 +30,11 @@ from penstock.model.commands import Cancel, Command, Criteria, Delete, ListSched
 from penstock.model.commands import Search as SearchCommand
 from penstock.model.values import Place
 
-CRITERIA = ("queue", "topic", "state", "object", "key", "since", "until", "text")
+CRITERIA = (
+    *("queue", "topic", "state", "object", "key", "since", "until"),
+    *("ready_since", "ready_until", "origin", "text"),
+)
+_TIMES = frozenset(("since", "until", "ready_since", "ready_until"))
 STATES = ("ready", "delayed", "leased", "kept", "damaged", "Q", "R", "F", "B")
 _TEXT_BYTES_MAX = 1024
 
@@ -113,7 +117,7 @@ class Search:
         criteria = criteria_of(given, request.access)
         http.check(self._refusal(request, SearchCommand(criteria)))
         found = self._searching.search(criteria, (queue, sequence), limit, bodies=bodies)
-        return self._later(self._page(found, bodies=bodies, raw=raw))
+        return self._later(self._page(found, request.access, bodies=bodies, raw=raw))
 
     def _message(self, request: http.Request, segment: bytes) -> http.Response | http.Awaited:
         given = parameters(request, "raw", "until", "wait")
@@ -141,7 +145,7 @@ class Search:
         wanted = ListScheduled(_queue(given), (time, queue, sequence), limit=limit, access=request.access)
         http.check(self._refusal(request, wanted))
         found = self._searching.scheduled(wanted, bodies=bodies)
-        return self._later(self._page(found, bodies=bodies, raw=raw))
+        return self._later(self._page(found, request.access, bodies=bodies, raw=raw))
 
     def _reschedule(self, request: http.Request, segment: bytes) -> http.Response | http.Call:
         place = self._ids.find(segment)
@@ -168,9 +172,12 @@ class Search:
         begun = self._redriving.redrive(request, Order(criteria, to, order.rate, order.dry_run))
         return self._later(self._redrives.begun(begun))
 
-    async def _page(self, found: Awaitable[Page], *, bodies: bool, raw: bool) -> http.Response | http.Stream:
+    async def _page(
+        self, found: Awaitable[Page], access: Access, *, bodies: bool, raw: bool
+    ) -> http.Response | http.Stream:
         messages, after = await found
-        documents = (held_document(message, queue, self._ids, bodies=bodies, raw=raw) for message, queue in messages)
+        render = partial(held_document, ids=self._ids, access=access, bodies=bodies, raw=raw)
+        documents = (render(message, queue) for message, queue in messages)
         size = sum([message.body_bytes for message, _ in messages]) if bodies else 0
         tail = b'],"next":' + msgspec.json.encode(after and _cursor_text(after)) + b"}"
         return page(documents, size, self._soon, b'{"messages":[', tail)
@@ -185,6 +192,9 @@ def criteria_of(given: Given, access: Access = EVERYTHING) -> Criteria:
         object=_one(given, "object", NAME_BYTES_MAX),
         since=moment(given, "since", 0),
         until=moment(given, "until", NEVER_NS),
+        ready_since=moment(given, "ready_since", 0),
+        ready_until=moment(given, "ready_until", NEVER_NS),
+        origin=_one(given, "origin", NAME_BYTES_MAX),
         key=_one(given, "key", KEY_BYTES_MAX).encode() if "key" in given else None,
         text=_one(given, "text", _TEXT_BYTES_MAX).encode(),
         access=access,
@@ -265,7 +275,7 @@ def _as_given(criteria: dict[str, str | float]) -> Given:
     known = CRITERIA[1:]
     if unknown := criteria.keys() - set(known):
         raise ProtocolError(f"unknown filter {min(unknown)!r}; the filters are {', '.join(known)}")
-    for name in criteria.keys() - {"since", "until"}:
+    for name in criteria.keys() - _TIMES:
         if not isinstance(criteria[name], str):
             raise ProtocolError(f"{name} must be text")
     return {name: [_time_text(value)] for name, value in criteria.items()}

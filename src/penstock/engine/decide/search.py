@@ -144,10 +144,11 @@ class Turn:
         topic = criteria.topic
         self._topics = state.topics.matching(topic, SEARCH_TOPICS_MAX) if topic else None
         self._by_topic: dict[int, bool] = {}
+        self._origin = state.numbers.get(criteria.origin, 0)
 
     def pieces(self) -> Iterator[tuple[Queue, NDArray[np.int64], _Rows]]:
         """Messages that meet the criteria, some at a time: their queue, their sequences and their rows."""
-        if self._criteria.object and not self._object:
+        if (self._criteria.object and not self._object) or (self._criteria.origin and not self._origin):
             return
         room = self._room
         for queue in self._queues():
@@ -155,6 +156,8 @@ class Turn:
             after = self._after[1] if queue.number == self._after[0] else 0
             for sequences, rows, cost in self._looked_at(queue, after):
                 mask = self._mask(rows)
+                if self._origin:
+                    mask &= self._come_from(queue, sequences)
                 if mask.all():
                     yield queue, sequences, rows
                 elif mask.any():
@@ -221,11 +224,20 @@ class Turn:
             mask &= rows["created"] >= criteria.since
         if criteria.until != NEVER_NS:
             mask &= rows["created"] < criteria.until
+        if criteria.ready_since:
+            mask &= rows["visible_at"] >= criteria.ready_since
+        if criteria.ready_until != NEVER_NS:
+            mask &= rows["visible_at"] < criteria.ready_until
         if criteria.key is not None:
             mask &= rows["key_bytes"] == len(criteria.key)
         if criteria.topic and self._topics is None:
             mask &= self._have_topic(rows["topics"])
         return mask
+
+    def _come_from(self, queue: Queue, sequences: NDArray[np.int64]) -> _Mask:
+        number, origins = queue.number, self._state.origins
+        places = [(number, sequence) for sequence in sequences.tolist()]
+        return np.array([origins.get(place, place)[0] == self._origin for place in places], dtype=bool)
 
     def _have_topic(self, numbers: NDArray[np.uint32]) -> _Mask:
         known, places = np.unique(numbers, return_inverse=True)
@@ -248,9 +260,11 @@ def held(state: EngineState, queue: Queue, sequence: int) -> Held:
     assert row is not None
     place, text = (queue.number, sequence), state.names.texts
     needed = queue.settings.confirmations
+    published = state.origins.get(place, place)
+    origin = state.queues.get(published[0]) if published[0] != queue.number else None
     return Held(
         *place,
-        state.origins.get(place, place),
+        published,
         row.state,
         row.receives,
         text[row.consumer],
@@ -259,5 +273,6 @@ def held(state: EngineState, queue: Queue, sequence: int) -> Held:
         *(row.body_bytes, row.key_bytes, row.headers_bytes),
         *(row.created, row.visible_at, row.expires_at),
         *(text[row.content_type], text[row.sender], text[row.object], text[row.topics]),
+        origin=origin.name if origin else "",
         is_awaited=row.state == KEPT and needed > 1 and queue.groups.results(sequence) < needed,
     )

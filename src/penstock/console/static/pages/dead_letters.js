@@ -1,17 +1,18 @@
 /** Dead letters: what failed, in groups; and the way back, with a dry run first. */
 
 import { api, url } from "../lib/api.js";
-import { preview } from "../lib/body.js";
 import { curl, literal, python } from "../lib/code.js";
 import { h, show } from "../lib/dom.js";
-import { age, count, plural } from "../lib/format.js";
+import { age, count, plural, time } from "../lib/format.js";
 import { figures } from "../lib/live.js";
 import { messageList } from "../lib/messages.js";
-import { action, asCode, ask, attempt, button, field, heading, loaded, note, table, valuesOf } from "../lib/parts.js";
+import { action, asCode, ask, attempt, button, field, heading, loaded, note, queueLink, table, valuesOf } from "../lib/parts.js";
 import { navigate } from "../lib/route.js";
 
 const SAMPLE = 1000;
-const FILTERS = ["topic", "object", "key", "text", "since", "until"];
+const FILTERS = ["origin", "topic", "object", "key", "text", "ready_since", "ready_until", "since", "until"];
+/** @type {Record<string, string>} */
+const WORDS = { origin: "from", ready_since: "failed since", ready_until: "failed before" };
 
 /** @param {any} route */
 export const load = async ({ path: [name] }) => (name ? null : figures({ dead_letters: true, sort: "ready", order: "descending", limit: 1000 }));
@@ -35,10 +36,10 @@ function oneQueue(name, query) {
     event.preventDefault();
     navigate(`/dead-letters/${encodeURIComponent(name)}`, valuesOf(event.target));
   };
+  const given = (/** @type {string} */ label, /** @type {string} */ key, /** @type {Record<string, any>} */ more = {}) => field(label, { name: key, value: query[key] || "", ...more });
   const form = h("form", { class: "form", role: "search", onsubmit: apply },
-    field("Text in the body", { name: "text", id: "filter", type: "search", value: query.text || "" }),
-    field("Topic", { name: "topic", value: query.topic || "" }), field("Object", { name: "object", value: query.object || "" }), field("Key", { name: "key", value: query.key || "" }),
-    field("Since", { name: "since", value: query.since || "", placeholder: "2026-01-31T12:00:00Z" }), field("Until", { name: "until", value: query.until || "", placeholder: "2026-01-31T13:00:00Z" }),
+    given("Text in the body", "text", { id: "filter", type: "search" }), given("Came from", "origin"), given("Topic", "topic"), given("Object", "object"), given("Key", "key"),
+    given("Failed since", "ready_since", { placeholder: "2026-01-31T12:00:00Z" }), given("Failed before", "ready_until", { placeholder: "2026-01-31T13:00:00Z" }),
     h("div", { class: "actions wide" }, h("button", { type: "submit" }, "Filter"), button("Clear", () => navigate(`/dead-letters/${encodeURIComponent(name)}`))));
   const progress = h("div", { "aria-live": "polite" });
   const order = { from: name, filter };
@@ -46,34 +47,61 @@ function oneQueue(name, query) {
   return [
     heading(name, code, h("a", { class: "button", href: `#/queues/${encodeURIComponent(name)}` }, "Queue"), action("Redrive …", () => redrive(order, progress), { class: "primary" })),
     form, progress,
-    h("section", {}, h("h2", {}, "Groups"), loaded(() => api(url("/v1/search", { queue: name, ...filter, limit: SAMPLE })), (found) => groups(name, query, found))),
+    h("section", {}, h("h2", {}, "Groups"), loaded(() => api(url("/v1/search", { queue: name, ...filter, limit: SAMPLE })), (found) => groups(name, query, found, (more) => redrive({ from: name, filter: { ...filter, ...more } }, progress)))),
     h("section", {}, h("h2", {}, "Messages"), messageList({ queue: name, ...filter }, { withQueue: false, empty: "No dead letter matches." })),
   ];
 }
 
-/** Messages that are alike: same topics, same object, same type, same members. @param {string} name @param {Record<string, string>} query @param {any} found */
-function groups(name, query, found) {
-  /** @type {Map<string, {shape: string, about: any, messages: any[]}>} */
+/**
+ * Messages that came from the same queue and are about the same topic or object: what a filter can find again.
+ * @param {string} name @param {Record<string, string>} query @param {any} found
+ * @param {(filter: Record<string, string>) => Promise<void>} move
+ */
+function groups(name, query, found, move) {
+  const rows = grouped(found.messages);
+  const narrow = (/** @type {any} */ row) => button("Only these", () => navigate(`/dead-letters/${encodeURIComponent(name)}`, { ...query, ...row.filter }));
+  return [
+    table("Groups", [
+      { label: "Messages", number: true, cell: (row) => count(row.messages.length) },
+      { label: "Came from", cell: (row) => (row.about.origin ? queueLink(row.about.origin) : h("span", { class: "quiet" }, "published here")) },
+      { label: "Topic or object", cell: (row) => row.about.topics[0] || row.about.object || "–" },
+      { label: "Failed", minor: true, cell: (row) => span(row.messages) },
+      { label: "Shape", minor: true, cell: (row) => h("span", { class: "preview mono" }, [...new Set(row.messages.map(shapeOf))].join(" · ")) },
+      { label: "", cell: (row) => (row.filter ? h("div", { class: "actions tight" }, rows.length > 1 && narrow(row), action("Redrive …", () => move(row.filter), { "aria-label": `Redrive ${plural(row.messages.length, "message")} of this group` })) : null) },
+    ], rows, { empty: "There are no dead letters." }),
+    found.next ? h("p", { class: "quiet" }, `Of the first ${plural(found.messages.length, "message")}.`) : null,
+  ];
+}
+
+/** @param {any[]} messages */
+function grouped(messages) {
+  /** @type {Map<string, {about: any, messages: any[], filter: Record<string, string>|null}>} */
   const known = new Map();
-  for (const message of found.messages) {
-    const shape = shapeOf(message);
-    const key = JSON.stringify([shape, message.topics, message.object]);
-    const group = known.get(key) || { shape, about: message, messages: [] };
+  for (const message of messages) {
+    const [topic] = message.topics;
+    const key = JSON.stringify([message.origin, topic, topic ? "" : message.object]);
+    const group = known.get(key) || { about: message, messages: [], filter: filterOf(message) };
     group.messages.push(message);
     known.set(key, group);
   }
   const rows = [...known.values()].sort((one, other) => other.messages.length - one.messages.length);
-  const narrow = (/** @type {any} */ row) => button("Only these", () => navigate(`/dead-letters/${encodeURIComponent(name)}`, { ...query, topic: row.about.topics[0] || "", object: row.about.topics.length ? "" : row.about.object || "" }));
-  return [
-    table("Groups", [
-      { label: "Messages", number: true, cell: (row) => count(row.messages.length) },
-      { label: "Shape", cell: (row) => h("span", { class: "mono" }, row.shape) },
-      { label: "Topics or object", cell: (row) => row.about.topics.join(", ") || row.about.object || "–" },
-      { label: "Example", minor: true, cell: (row) => h("span", { class: "preview mono" }, preview(row.about)) },
-      { label: "", cell: (row) => (row.about.topics.length || row.about.object ? narrow(row) : null) },
-    ], rows, { empty: "There are no dead letters." }),
-    found.next ? h("p", { class: "quiet" }, `Of the first ${plural(found.messages.length, "message")}.`) : null,
-  ];
+  const isAlone = (/** @type {any} */ row) => rows.every((each) => each === row || each.about.origin !== row.about.origin);
+  // Without a topic and an object only the origin is left: enough if no other group has it.
+  for (const row of rows) if (!row.about.topics.length && !row.about.object && !isAlone(row)) row.filter = null;
+  return rows;
+}
+
+/** What finds the messages of a group again. @param {any} message @returns {Record<string, string>} */
+function filterOf({ origin, topics: [topic], object }) {
+  const about = topic ? { topic } : object ? { object } : {};
+  return { ...(origin ? { origin } : {}), ...about };
+}
+
+/** From when to when they failed. @param {any[]} messages */
+function span(messages) {
+  const times = messages.map((each) => each.visible_at).sort();
+  const [first, last] = [time(times[0]), time(times.at(-1))];
+  return first === last ? first : `${first} – ${last}`;
 }
 
 /** @param {any} message */
@@ -92,7 +120,8 @@ async function redrive(order, progress) {
     const dry = await finished(await api("/v1/redrive", { method: "POST", json: { ...order, dry_run: true } }), () => {});
     if (!dry.matched) return note(`No message of ${order.from} matches`);
     const title = `Move ${plural(dry.matched, "message")} out of ${order.from}?`;
-    if (!(await ask({ title, text: "Their receives count from 0 again.", fields: [to, speed], act: `Move ${count(dry.matched)}` }))) return undefined;
+    const only = Object.entries(order.filter).map(([key, value]) => `${WORDS[key] || key} ${value}`).join(", ");
+    if (!(await ask({ title, text: `${only ? `Only: ${only}. ` : ""}Their receives count from 0 again.`, fields: [to, speed], act: `Move ${count(dry.matched)}` }))) return undefined;
     /** @type {Record<string, any>} */
     const wanted = { ...order };
     const [target, most] = [to, speed].map((each) => /** @type {HTMLInputElement} */ (each.querySelector("input")).value);
