@@ -66,6 +66,13 @@ class Connection(RawClient):
         self.send_request(method, target, headers, body)
         return self.read_response(to=method)
 
+    def refused_early(self, head: str, size: int) -> Response:
+        """Sends a body in two halves, the second one when the answer has come."""
+        self.send(f"{head}\r\nHost: test\r\nContent-Length: {size}\r\n\r\n".encode() + b" " * (size // 2))
+        self.wait_until_answered()
+        self.send(b" " * (size - size // 2))
+        return self.read_response()
+
     def read_response(self, to: str = "GET") -> Response:
         """The next whole response; `to` is the method it answers, since a HEAD has no body."""
         interim: list[int] = []

@@ -52,6 +52,11 @@ class RawClient:
         """Says that nothing more will be sent; answers can still come."""
         socket.socket.shutdown(self._socket, socket.SHUT_WR)  # With TLS, so that answers are still decrypted.
 
+    def wait_until_answered(self) -> None:
+        """Returns when the beginning of an answer has come. It is read later."""
+        while not self._buffer:
+            self._receive_or_fail()
+
     def read_to_end(self) -> bytes:
         """Everything until the peer closes."""
         while self._receive():

@@ -30,6 +30,10 @@ class Wire(asyncio.Transport):
         self.reading = True
         self.closed = False
         self.aborted = False
+        self.ended = False  # Nothing more is sent, or handed to the connection.
+
+    def set_protocol(self, _: asyncio.BaseProtocol) -> None:
+        self.ended = True
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written += data
@@ -43,7 +47,7 @@ class Wire(asyncio.Transport):
         self.reading = True
 
     def close(self) -> None:
-        self.closed = True
+        self.closed = self.ended = True
 
     def abort(self) -> None:
         self.aborted = True

@@ -383,6 +383,12 @@ def test_a_request_body_over_the_limit_of_a_batch_is_413(broker: Broker, queue: 
         assert error_of(response)
 
 
+def test_a_client_gets_the_refusal_of_a_body_that_it_is_still_sending(broker: Broker) -> None:
+    with broker.connect() as connection:
+        assert connection.refused_early("PUT /queues/large HTTP/1.1", 4 << 20).status == 413
+        assert connection.read_to_end() == b""
+
+
 def test_a_refused_body_leaves_the_connection_usable_or_closes_it(start_broker: StartBroker) -> None:
     broker = start_broker("mqs.oversize=reject")
     broker.create_queue("small")

@@ -86,10 +86,10 @@ def answers(reads: list[bytes], *, forgetful: bool) -> tuple[bytes, bool, int]:
     connection, wire = a_connection(server)
     most = 0
     for read in reads:
-        if not wire.closed:
+        if not wire.ended:
             connection.data_received(read)
         most = max(most, len(server.known.fields))
-    return wire.written, wire.closed, most
+    return wire.written, wire.ended, most
 
 
 names = st.sampled_from(["Host", "Content-Type", "X-A", "Connection", "Expect", "Upgrade", "Transfer-Encoding"])
@@ -170,7 +170,7 @@ def test_a_broker_that_stops_closes_after_a_request_whose_head_is_known() -> Non
     server.stopping = True
     connection.data_received(PLAIN)
     assert b"Connection: close" in wire.written
-    assert wire.closed
+    assert wire.ended
 
 
 # ── Any bytes, in any pieces ──────────────────────────────────────────────────────────────────────────────────
@@ -274,20 +274,20 @@ async def _converse(
         connection, wire = a_connection(server)
         unread = deque(stream)
         for happening in (*happens, *[""] * len(unread), "unchoke", *["release"] * len(unread), "release"):
-            if unread and wire.reading and not wire.closed:
+            if unread and wire.reading and not wire.ended:
                 connection.data_received(unread.popleft())
             if happening == "release":
                 witness.release()
-            elif happening == "choke" and not wire.closed:
+            elif happening == "choke" and not wire.ended:
                 connection.pause_writing()
-            elif happening == "unchoke" and not wire.closed:
+            elif happening == "unchoke" and not wire.ended:
                 connection.resume_writing()
             elif happening == "stop":
                 server.stopping = True
             while server.turns._waiting:  # noqa: ASYNC110 - A large read is handled in parts.
                 await asyncio.sleep(0)
         connection.connection_lost(None)
-        told.append((wire.written, wire.closed, wire.reading and not wire.closed))  # Nothing is read after the end.
+        told.append((wire.written, wire.ended, wire.reading and not wire.ended))  # Nothing is read after the end.
     return witness.seen, told
 
 
@@ -324,7 +324,7 @@ def test_requests_that_wait_are_answered_before_the_garbage_behind_them_is_refus
             server.handler.release()  # type: ignore[attr-defined]
             assert wire.written != before
         assert wire.written.count(b"HTTP/1.1 200") == 40
-        assert wire.closed
+        assert wire.ended
 
     asyncio.run(story())
 

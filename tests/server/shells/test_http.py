@@ -199,7 +199,7 @@ def test_a_request_without_a_valid_token_is_the_last_of_its_connection() -> None
         connection, wire = connected(server)
         connection.data_received(get("/first") + get("/door") + get("/second") * MANY)
         assert witness.seen == [b"/first", b"/door"]
-        assert wire.closed
+        assert wire.ended
         assert wire.written.count(b"HTTP/1.1 401") == 1
         assert wire.written.count(b"Connection: close") == 1
 

@@ -42,6 +42,7 @@ from penstock.server.quotas.work import paying
 from penstock.server.shells.client_certificate import certificate_name
 from penstock.server.shells.connection import Connection
 from penstock.server.shells.exchanges import Exchange, Several, Upgrade
+from penstock.server.shells.farewell import Farewell
 from penstock.server.shells.heads import Head, KnownHeads
 from penstock.server.shells.misdirected import PLAIN_PORT, is_tls
 from penstock.server.shells.requests import RequestReader, RequestRefusedError, is_light
@@ -71,9 +72,11 @@ class HttpConnection(Connection):
         "_ended",
         "_exchanges",
         "_flow",
+        "_has_parted",
         "_is_last_taken",
         "_is_unread",
         "_known",
+        "_lingers",
         "_pumping",
         "_reader",
         "_upgrade",
@@ -97,6 +100,8 @@ class HttpConnection(Connection):
         self._is_unread = False  # The server's `unread` knows this connection.
         self._ended = False  # The client has closed its side.
         self._is_last_taken = False  # The connection ends with the answer to it: no later request is carried out.
+        self._has_parted = False  # The last answer is sent.
+        self._lingers = False  # After the last answer, what the client still sends is read for a while.
         self._upgrade: Upgrade | None = None  # What the connection is about to become.
         self._certificate = ""  # The name in the client's certificate.
         # What is known of a head includes its client's access: with a certificate, that is not in the head.
@@ -111,7 +116,8 @@ class HttpConnection(Connection):
 
     def _refuse_connection(self, refused: Refused | None) -> None:
         most = str(self._server.limits.connections_max)
-        self._refuse(refusal_response(refused) if refused else error_response(Fault.CONNECTION_LIMIT, most))
+        response = refusal_response(refused) if refused else error_response(Fault.CONNECTION_LIMIT, most)
+        self._refuse(response, lingers=False)  # It would take the place of others.
 
     def _leave(self) -> None:
         if self._flow:
@@ -174,7 +180,7 @@ class HttpConnection(Connection):
 
     def _is_blocked(self) -> bool:
         """Nothing more can be handled for now, or for good."""
-        return self._working or self.choked or bool(self._backlog) or self._is_last_taken
+        return self._working or self.choked or bool(self._backlog) or (self._is_last_taken and not self._has_parted)
 
     def _may_go_on(self) -> bool:
         """Something was read that need not wait any more."""
@@ -215,11 +221,12 @@ class HttpConnection(Connection):
         self._reader.drop_body()
         self._refuse(error_response(Fault.BUFFER_LIMIT, str(self._server.limits.buffered_bytes_max)))
 
-    def _refuse(self, response: Response) -> None:
+    def _refuse(self, response: Response, *, lingers: bool = True) -> None:
         """Answer in turn, then close: what follows on this connection cannot be understood."""
         self._pause(True)
         if self.transport and not self.transport.is_closing() and not self._is_last_taken:
             self._is_last_taken = True
+            self._lingers = lingers
             exchange = Exchange(b"", b"", {}, connection=self)
             self._exchanges.append(exchange)
             self._respond(exchange, response)
@@ -326,7 +333,7 @@ class HttpConnection(Connection):
             self._exchanges.pop()  # Nothing that it has sent since is carried out.
         self._backlog.clear()
         exchange.keep_alive = False
-        self._is_last_taken = True
+        self._is_last_taken = self._lingers = True
         self._pause(True)
 
     def _go_on(self) -> None:
@@ -408,8 +415,7 @@ class HttpConnection(Connection):
                 transport.write(head if exchange.method == b"HEAD" else head + body)
             self._since = server.sweeps
             if not keep_alive:
-                self._leave()
-                transport.close()
+                self._part()
                 return
         if exchanges or self.choked:
             self._count_unread()
@@ -436,8 +442,22 @@ class HttpConnection(Connection):
         if exchange.keep_alive:
             self.drain()
         else:
-            self._leave()
-            self.transport.close()
+            self._part()
+
+    def _part(self) -> None:
+        """The last answer is sent."""
+        transport = self.transport
+        self._leave()
+        if transport is None or transport.is_closing():
+            return
+        if self._ended or not self._lingers:
+            transport.close()
+            return
+        self.begun_at, self._has_parted = 0, True
+        self._forget_parked()
+        self.keep(0)
+        Farewell(self, transport)
+        self._pause(False)
 
     def _count_unread(self) -> None:
         """Also what is ready for the client, but has to wait for an earlier answer."""
@@ -454,6 +474,9 @@ class HttpConnection(Connection):
 
     def _is_busy(self) -> bool:
         return bool(self._exchanges) or self._may_go_on()
+
+    def _patience(self) -> float:
+        return self._server.limits.slow_client_seconds if self._lingers else super()._patience()
 
     def _end_incomplete(self, seconds: float) -> None:
         self._refuse(error_response(Fault.TIMEOUT, f"{seconds:g} s (http.slow_client_seconds)"))

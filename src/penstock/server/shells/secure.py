@@ -228,7 +228,7 @@ class SecureTransport(asyncio.Transport, asyncio.Protocol):
         self._reads_later = False
         if self.may_read():
             self.read()
-        if self.may_read() and not self._reads_later:
+        if not (self._paused or self._reads_later or self._raw.is_closing()):
             self._raw.resume_reading()
 
     def may_read(self) -> bool:
