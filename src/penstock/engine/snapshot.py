@@ -59,7 +59,7 @@ def _queue_sections(queue: Queue) -> Iterator[Section]:
 
 def restore(state: EngineState, sections: Iterable[Section]) -> None:
     """Load a snapshot into `state`, which must be new."""
-    assert not state.last_queue
+    assert not state.queue_numbers
     queue: Queue | None = None
     for kind, facts, columns in sections:
         if kind == "engine":

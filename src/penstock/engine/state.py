@@ -33,15 +33,23 @@ def only_utc(name: str) -> tzinfo | None:
 
 class EngineState:
     def __init__(
-        self, history: History | None = None, names_max: int = NAMES_DEFAULT, zones: Zones = only_utc
+        self,
+        history: History | None = None,
+        names_max: int = NAMES_DEFAULT,
+        zones: Zones = only_utc,
+        *,
+        shard: int = 0,
+        shards: int = 1,
     ) -> None:
+        """Shard `shard` of `shards`, counted from 0. Their numbers of queues are interleaved, so that each is unique."""
         self.time: Nanos = 0  # The time of the last event.
         self.history = history or MemoryHistory()
         self.names = Names(names_max)
         self.topics = TopicNames(self.names)
         self.queues: dict[int, Queue] = {}
         self.numbers: dict[str, int] = {}  # Queue name to number, oldest queue first.
-        self.last_queue = 0
+        self.queue_step = shards
+        self.last_queue = shard + 1 - shards  # The number of the last queue that was created.
         self.routing = Routing()
         self.damaged_in: set[int] = set()  # Queues in which a message was ever set aside.
         self.moved: dict[Place, Place] = {}  # Where a moved message is now, by the place in its id.
@@ -61,6 +69,11 @@ class EngineState:
         """Whether there is or was a message at this place, in a queue that exists."""
         queue = self.queues.get(place[0])
         return queue is not None and place[1] <= queue.last_sequence
+
+    @property
+    def queue_numbers(self) -> range:
+        """The numbers of all queues that there ever were."""
+        return range((self.last_queue - 1) % self.queue_step + 1, self.last_queue + 1, self.queue_step)
 
     def queue(self, name: str) -> Queue | None:
         number = self.numbers.get(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.engine.engine import Engine
 from penstock.errors import Reason
 from penstock.limits import QUEUES_MAX, SECOND_NS
 from penstock.model.answers import QueueDescription, QueueList, Refused
@@ -15,6 +16,7 @@ from penstock.model.commands import (
     ListQueues,
     NewMessage,
     Publish,
+    PublishTopics,
     UpdateQueue,
 )
 from penstock.model.events import (
@@ -22,7 +24,7 @@ from penstock.model.events import (
     QueueRemoved,
 )
 from penstock.model.settings import QueueSettings, RedrivePolicy
-from tests.support.engine_rig import Rig
+from tests.support.engine_rig import Rig, copied_sections
 
 
 def test_a_new_queue_is_empty(rig: Rig) -> None:
@@ -161,6 +163,20 @@ def test_queues_are_listed_oldest_first_in_pages(rig: Rig) -> None:
     assert (page.total, [queue.name for queue in page.queues]) == (3, ["a"])
     assert rig.do(ListQueues(offset=3, limit=5)) == QueueList(3, [])
     assert rig.do(ListQueues(offset=0, limit=0)) == QueueList(3, [])
+
+
+def test_each_shard_has_numbers_of_its_own_for_queues(rig: Rig) -> None:
+    rig.engine = Engine(shard=2, shards=4)
+    assert list(rig.engine.queue_numbers) == []
+    rig.create("one")
+    rig.do(PublishTopics([NewMessage(b"x", topics=("two", "three"))], QueueSettings()))
+    rig.do(DeleteQueue("one"))
+    assert list(rig.engine.queues) == [7, 11]
+    restored = Engine(shard=2, shards=4)
+    restored.restore(copied_sections(rig.engine))
+    assert list(restored.queue_numbers) == [3, 7, 11]
+    rig.engine = restored
+    assert rig.create("four").number == 15
 
 
 def test_there_are_no_more_queues_than_the_limit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,8 +27,7 @@ def make_queue(draft: Draft, name: str, settings: QueueSettings) -> Queue:
     if draft.queue(name):
         raise RefusedError(Refused(Reason.QUEUE_EXISTS, name))
     _check(draft, settings)
-    state, created = draft.state, draft.queues_created
-    if len(state.queues) + created >= QUEUES_MAX or state.last_queue + created >= QUEUE_NUMBER_MAX:
+    if len(draft.state.queues) + draft.queues_created >= QUEUES_MAX or draft.next_queue > QUEUE_NUMBER_MAX:
         raise RefusedError(Refused(Reason.TOO_MANY_QUEUES, str(QUEUES_MAX)))
     return draft.add_queue(name, settings)
 

@@ -83,10 +83,15 @@ class Draft(Struct, gc=False):
         return self._own.queues.get(name) if self._own else None
 
     def add_queue(self, name: str, settings: QueueSettings) -> Queue:
-        number = self.state.last_queue + self.queues_created + 1
+        number = self.next_queue
         self.events.append(QueueCreated(self.now, number, name, settings))
         queue = self._overlay.queues[name] = Queue(number, name, settings)
         return queue
+
+    @property
+    def next_queue(self) -> int:
+        """The number of the next queue that is created."""
+        return self.state.last_queue + (self.queues_created + 1) * self.state.queue_step
 
     @property
     def queues_created(self) -> int:

@@ -9,7 +9,7 @@ from penstock.model.values import Position
 
 
 def queue_created(state: EngineState, event: QueueCreated, _: Position) -> None:
-    assert event.queue == state.last_queue + 1, "queue numbers have no gaps"
+    assert event.queue == state.last_queue + state.queue_step, "queue numbers have no gaps"
     state.last_queue = event.queue
     state.queues[event.queue] = Queue(event.queue, event.name, event.settings)
     state.numbers[event.name] = event.queue

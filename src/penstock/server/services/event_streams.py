@@ -74,11 +74,11 @@ class EventStreams(Service):
 
     async def describe(self, names_from: int) -> LogDescription:
         """Describe the log. Waits until every name in the answer is durable."""
-        view, last_queue = self.reads.view(), self.writer.engine.last_queue
+        view, queues = self.reads.view(), self.writer.engine.queue_numbers
         names, names_to = self.reads.names.since(names_from)
         self.reads.queues.remember()
         await accepted(self.writer, ListQueues(0, 0))
-        return await self.reads.in_thread(partial(self._description, view, names_from, names, names_to, last_queue))
+        return await self.reads.in_thread(partial(self._description, view, names_from, names, names_to, queues))
 
     @contextmanager
     def _admitted(self) -> Iterator[None]:
@@ -121,7 +121,7 @@ class EventStreams(Service):
         return name if access.reads(name) else None
 
     def _description(
-        self, view: View, names_from: int, names: dict[int, str], names_to: int, last_queue: int
+        self, view: View, names_from: int, names: dict[int, str], names_to: int, queues: range
     ) -> LogDescription:
         first = view.earliest()
         return LogDescription(
@@ -133,7 +133,7 @@ class EventStreams(Service):
             names_from=names_from,
             names_to=names_to,
             texts=self.reads.names.with_forgotten(names, names_from, names_to),
-            queues=self.reads.queues.all(last_queue),
+            queues=self.reads.queues.all(queues),
         )
 
     # ── Followers ───────────────────────────────────────────────────────────────────────────────────────────

@@ -76,9 +76,9 @@ class QueueNames:
                 self._unknown.add(number)
         return name
 
-    def all(self, last_queue: int) -> dict[int, str]:
-        """Every known name, once the creation of all queues up to `last_queue` is durable."""
-        names = {number: self.name(number) for number in range(1, last_queue + 1)}
+    def all(self, numbers: range) -> dict[int, str]:
+        """Every known name, once the creation of the queues with these numbers is durable."""
+        names = {number: self.name(number) for number in numbers}
         return {number: name for number, name in names.items() if name is not None}
 
     def _known(self, number: int) -> str | None:
