@@ -41,7 +41,7 @@ class EngineState:
         shard: int = 0,
         shards: int = 1,
     ) -> None:
-        """Shard `shard` of `shards`, counted from 0. Their numbers of queues are interleaved, so that each is unique."""
+        """Shard `shard` of `shards`, from 0. The numbers of their queues are interleaved, so that each is unique."""
         self.time: Nanos = 0  # The time of the last event.
         self.history = history or MemoryHistory()
         self.names = Names(names_max)

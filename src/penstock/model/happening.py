@@ -9,7 +9,7 @@ from penstock.model.kinds import Kind
 from penstock.model.values import Nanos
 
 
-class Happening(Struct, frozen=True, gc=False):
+class Happening(Struct, frozen=True, gc=False, array_like=True):
     kind: Kind
     time: Nanos
     created: Nanos = 0  # When the message was logged.

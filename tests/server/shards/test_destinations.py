@@ -10,6 +10,7 @@ from penstock.errors import Reason
 from penstock.model.answers import (
     Answer,
     Done,
+    Drawn,
     ObjectDescription,
     Published,
     Pulled,
@@ -154,7 +155,7 @@ def test_publishes_in_turn_end_with_the_first_refusal() -> None:
     publishes = [Publish(name, [HELLO]) for name in ("a", "also-a", "b", "a")]
     parts = parts_of(PublishInTurn(publishes))
     assert [shard for shard, _ in parts.commands] == [0, 1, 0]
-    assert parts.in_turn
+    assert parts.in_turn == 3
     receipts, refused = [Receipt(1, 1, True)], Refused(Reason.NO_QUEUE, "b")
     assert parts.goes_on([receipts, receipts])
     assert not parts.goes_on([refused])
@@ -165,16 +166,18 @@ def test_publishes_in_turn_end_with_the_first_refusal() -> None:
 
 def test_a_pull_from_several_shards_sends_its_results_first() -> None:
     parts = parts_of(Pull("me", [Draw("a"), Draw("b")], [("c", 1, b"r")], wait_ns=5))
-    assert parts.in_turn
+    assert parts.in_turn == 1
     assert parts.commands == [
         (2, Pull("me", (), [("c", 1, b"r")])),
-        (0, Pull("me", [Draw("a")])),
-        (1, Pull("me", [Draw("b")])),
+        (0, Pull("me", [Draw("a")], wait_ns=5)),
+        (1, Pull("me", [Draw("b")], wait_ns=5)),
     ]
     wrong = Pulled(wrong=[WrongResult("c", 1, Refused(Reason.NO_MESSAGE))])
     assert not parts.goes_on(wrong)
     assert parts.join([wrong]) == wrong
     assert parts.join([Pulled(), UNAVAILABLE]) == UNAVAILABLE
+    drawn = Pulled([Drawn("a", [1], [0], [1], [0], [0], [""], [1], [b"x"], [b""])], last={"a": 1})
+    assert parts.join([Pulled(), drawn, UNAVAILABLE]) == drawn
     found: Any = parts.join([Pulled(), Pulled(last={"a": 3}, due_at=9), Pulled(last={"b": 1}, due_at=4)])
     assert (found.last, found.due_at) == ({"a": 3, "b": 1}, 4)
 

@@ -22,6 +22,7 @@ from penstock.limits import LINK_FRAME_BYTES_MAX
 from penstock.model import answers, commands, schedule_commands, token_commands
 from penstock.model.access import EVERYTHING, Access, scope_of
 from penstock.model.commands import Command
+from penstock.model.happening import Happening
 from penstock.model.values import Packed
 
 _LENGTH = Layout(">I")
@@ -89,8 +90,33 @@ class Ask(Packed, frozen=True, gc=False):
     command: AnyCommand
 
 
+class Reach(Packed, frozen=True, gc=False):
+    """Answer when everything decided so far has reached the stage."""
+
+    number: int
+    shard: int
+    stage: int
+
+
+class WatchQueue(Packed, frozen=True, gc=False):
+    """Answer once when the queue has a ready message."""
+
+    number: int
+    shard: int
+    queue: str
+
+
+class Follow(Packed, frozen=True, gc=False):
+    """Report each later event of a message."""
+
+    number: int
+    shard: int
+    queue: int
+    sequence: int
+
+
 class Withdraw(Packed, frozen=True, gc=False):
-    """The client of a command has gone away: it need not be answered."""
+    """The client of one of these has gone away: it need not be answered."""
 
     number: int
 
@@ -115,7 +141,16 @@ class Answered(Packed, frozen=True, gc=False):
     answer: AnyAnswer
 
 
-Entry = Greet | Introduce | Dismiss | Ask | Withdraw | Hurry | Decide | Answered
+class Happened(Packed, frozen=True, gc=False):
+    """What a message went through that is followed. The number of its consumer means nothing in another shard."""
+
+    number: int
+    what: Happening
+
+
+Entry = (
+    Greet | Introduce | Dismiss | Ask | Reach | WatchQueue | Follow | Withdraw | Hurry | Decide | Answered | Happened
+)
 
 
 # ── Bytes ─────────────────────────────────────────────────────────────────────────────────────────────────────

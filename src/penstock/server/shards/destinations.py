@@ -31,8 +31,8 @@ class Parts(Struct, frozen=True):
 
     commands: Sequence[tuple[int, Command]]  # Each with its shard.
     join: Callable[[list[Any]], Answer]  # The answers, in the order of the commands; some may be missing at the end.
-    in_turn: bool = False  # Each is sent when the one before it is answered, and only
-    goes_on: Callable[[Any], bool] = _always  # if that answer allows it.
+    in_turn: int = 0  # So many at the beginning are sent one after the other, and the rest together.
+    goes_on: Callable[[Any], bool] = _always  # Whether an answer to one of them allows the next.
 
 
 Destination = int | Parts
@@ -141,7 +141,7 @@ def _publish_in_turn(command: commands.PublishInTurn, shards: ShardMap) -> Desti
     if len(runs) <= 1:
         return runs[0][0] if runs else ADMINISTRATION
     parts = [(shard, commands.PublishInTurn(some)) for shard, some in runs]
-    return Parts(parts, _chained, in_turn=True, goes_on=lambda answer: not _is_refused(answer))
+    return Parts(parts, _chained, len(parts), lambda answer: not _is_refused(answer))
 
 
 def _is_refused(answer: Any) -> bool:
@@ -156,7 +156,7 @@ def _chained(answers: list[Any]) -> Answer:
 
 
 def _pull(command: commands.Pull, shards: ShardMap) -> Destination:
-    """First the results: if one is wrong, nothing is delivered. Draws from several shards wait in none of them."""
+    """First the results: if one is wrong, nothing is delivered. Then the draws wait together."""
     results = _by_shard(command.results, lambda each: shards.of_name(each[0]))
     draws = _by_shard(command.draws, lambda each: shards.of_name(each.queue))
     concerned = results.keys() | draws.keys()
@@ -166,19 +166,22 @@ def _pull(command: commands.Pull, shards: ShardMap) -> Destination:
     for shard, some in results.items():
         parts.append((shard, commands.Pull(command.receiver, (), [command.results[index] for index in some])))
     for shard, some in draws.items():
-        parts.append((shard, commands.Pull(command.receiver, [command.draws[index] for index in some])))
-    return Parts(parts, _pulled, in_turn=True, goes_on=lambda answer: not _is_wrong(answer))
+        drawn = [command.draws[index] for index in some]
+        parts.append((shard, commands.Pull(command.receiver, drawn, wait_ns=command.wait_ns)))
+    return Parts(parts, _pulled, len(results), lambda answer: not _is_wrong(answer))
 
 
 def _is_wrong(answer: Pulled | Refused) -> bool:
     return isinstance(answer, Refused) or bool(answer.wrong)
 
 
-def _pulled(answers: list[Any]) -> Answer:
-    if isinstance(answers[-1], Refused):
-        return answers[-1]
+def _pulled(answers: list[Pulled | Refused]) -> Answer:
+    """What was delivered in one shard is not lost because another has refused: the client asks that one again."""
+    found = [answer for answer in answers if isinstance(answer, Pulled)]
+    if len(found) < len(answers) and not any(answer.drawn for answer in found):
+        return next(answer for answer in answers if isinstance(answer, Refused))
     joined = Pulled([], [], {}, NEVER_NS)
-    for answer in answers:
+    for answer in found:
         joined.drawn += answer.drawn
         joined.wrong += answer.wrong
         joined.last |= answer.last

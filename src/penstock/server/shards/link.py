@@ -16,20 +16,26 @@ from penstock.dialects.wire.conversation import Cancelable
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import LINK_BYTES_MAX, LINK_CLIENTS_MAX, LINK_FRAME_BYTES, LINK_UNSENT_BYTES_MAX
 from penstock.model.access import Access
-from penstock.model.answers import Refused
+from penstock.model.answers import Done, Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command
-from penstock.model.values import Stage
+from penstock.model.happening import Happening
+from penstock.model.kinds import ENDS
+from penstock.model.values import Place, Stage
 from penstock.server.shards.codec import (
     FORM,
     Answered,
     Ask,
     Decide,
     Dismiss,
+    Follow,
     Frames,
     Greet,
+    Happened,
     Hurry,
     Introduce,
+    Reach,
+    WatchQueue,
     Withdraw,
     encode,
     frame,
@@ -47,7 +53,7 @@ _STAGES = list(Stage)
 
 
 class Call:
-    """A command that another worker carries out."""
+    """Something that another worker does, or tells when it happens."""
 
     __slots__ = ("_link", "number", "reply", "size")
 
@@ -83,6 +89,7 @@ class Link(asyncio.Protocol):
         self.calls: dict[int, Call] = {}  # What the other one has to answer.
         self.unanswered_bytes = 0
         self._numbers = 0
+        self._undecided: set[int] = set()  # Shards that had a command since the last `Decide`.
         self._introduced: dict[tuple[Access, str, str], int] = {}
         self._served = _Served(self.send)
         self._clients: dict[int, Client] = {}
@@ -92,7 +99,11 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._actions: dict[type, Callable[[Any], None]] = {
             Answered: self._answered,
+            Happened: self._happened,
             Ask: self._asked,
+            Reach: self._reach,
+            WatchQueue: self._watch,
+            Follow: self._follow,
             Withdraw: lambda entry: self._served.withdraw(entry.number),
             Hurry: lambda entry: self._served.hurry(entry.number),
             Decide: self._decide,
@@ -118,13 +129,43 @@ class Link(asyncio.Protocol):
             reply(_FULL)
             return None
         self.unanswered_bytes += size
+        self._undecided.add(shard)
         call = self.calls[number] = Call(self, number, reply, size)
         self._collect(data)
         return call if waits else None
 
+    def reach(self, shard: int, stage: Stage, reply: Reply) -> None:
+        """Have it answered when everything that was decided there has reached the stage."""
+        self._call(lambda number: Reach(number, shard, stage), reply)
+
+    def watch(self, shard: int, queue: str, wake: Callable[[], None]) -> Cancelable:
+        """Be woken once when the queue has a ready message, or when the link is lost."""
+        return self._call(lambda number: WatchQueue(number, shard, queue), lambda _: wake())
+
+    def follow(self, shard: int, place: Place, report: Callable[[Happening], None]) -> Cancelable:
+        """Have each later event of a message reported, up to its last or until the link is lost."""
+
+        def happened(what: Happening | Refused) -> None:
+            if isinstance(what, Happening):
+                report(what)
+
+        return self._call(lambda number: Follow(number, shard, *place), happened)
+
+    def _call(self, entry_of: Callable[[int], Any], reply: Reply) -> Call:
+        number = self._numbers = self._numbers + 1
+        call = Call(self, number, reply, 0)
+        if self._transport is None:
+            asyncio.get_running_loop().call_soon(_give, reply, _LOST)
+        else:
+            self.calls[number] = call
+            self.send(entry_of(number))
+        return call
+
     def decide_collected(self, shard: int) -> None:
         """Have what was submitted so far decided, so that no later command is decided together with it."""
-        self.send(Decide(shard))
+        if shard in self._undecided:
+            self._undecided.remove(shard)
+            self.send(Decide(shard))
 
     def _number_of(self, client: Client) -> int:
         """Of a client that the other worker knows. Those that it has known longest are dismissed first."""
@@ -145,6 +186,14 @@ class Link(asyncio.Protocol):
         self.unanswered_bytes -= call.size
         _give(call.reply, unpack(entry.answer))
 
+    def _happened(self, entry: Happened) -> None:
+        call = self.calls.get(entry.number)
+        if call is None:
+            return
+        if entry.what.kind in ENDS:
+            del self.calls[entry.number]
+        _give(call.reply, entry.what)
+
     # ── Commands of the other worker ────────────────────────────────────────────────────────────────────────
 
     def _asked(self, entry: Ask) -> None:
@@ -157,6 +206,26 @@ class Link(asyncio.Protocol):
             self._served.waits(entry.number, port.submit_as(client, entry.command, reply, stage))
         else:
             raise ProtocolError(f"client {entry.client} was not introduced")
+
+    def _reach(self, entry: Reach) -> None:
+        reply = self._served.begin(entry.number)
+        if port := self._ports.get(entry.shard):
+            port.reach(_STAGES[entry.stage], reply)
+        else:
+            reply(_ELSEWHERE)
+
+    def _watch(self, entry: WatchQueue) -> None:
+        reply = self._served.begin(entry.number)
+        if port := self._ports.get(entry.shard):
+            self._served.waits(entry.number, port.watch(entry.queue, partial(reply, Done())))
+        else:
+            reply(_ELSEWHERE)
+
+    def _follow(self, entry: Follow) -> None:
+        if port := self._ports.get(entry.shard):
+            report = partial(self._served.report, entry.number)
+            self._served.begin(entry.number)
+            self._served.waits(entry.number, port.follow(entry.queue, entry.sequence, report))
 
     def _introduce(self, entry: Introduce) -> None:
         self._clients[entry.client] = entry
@@ -225,7 +294,7 @@ class Link(asyncio.Protocol):
 class _Served:
     """The commands of the other worker that are not answered."""
 
-    def __init__(self, send: Callable[[Answered], None]) -> None:
+    def __init__(self, send: Callable[[Any], None]) -> None:
         self._send = send
         self._begun = 0  # The command that is being submitted; 0 if it is answered already.
         self._waiting: dict[int, Cancelable] = {}
@@ -234,7 +303,7 @@ class _Served:
         self._begun = number
         return partial(self._answer, number)
 
-    def waits(self, number: int, pending: Pending | None) -> None:
+    def waits(self, number: int, pending: Cancelable | None) -> None:
         """What was submitted may have to wait, unless it is answered."""
         if pending is not None and self._begun == number:
             self._waiting[number] = pending
@@ -244,6 +313,11 @@ class _Served:
             self._begun = 0
         self._waiting.pop(number, None)
         self._send(Answered(number, pack(answer)))
+
+    def report(self, number: int, what: Happening) -> None:
+        if what.kind in ENDS:
+            self._waiting.pop(number, None)
+        self._send(Happened(number, what))
 
     def withdraw(self, number: int) -> None:
         if pending := self._waiting.pop(number, None):

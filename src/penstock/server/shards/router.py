@@ -1,0 +1,137 @@
+"""All shards of a store as one writer: each command goes where it belongs, and parts are joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from penstock.dialects.wire.conversation import Cancelable
+from penstock.model.answers import Answer, Done, Refused
+from penstock.model.client import Client
+from penstock.model.commands import Command
+from penstock.model.happening import Happening
+from penstock.model.values import Stage
+from penstock.server.shards.destinations import Parts, destination
+from penstock.server.shards.shard_map import ShardMap
+from penstock.server.writer.port import ClientPort, Pending, Reply
+
+
+class Router:
+    """A `ClientPort` for clients of any shard."""
+
+    def __init__(self, shards: ShardMap, ports: Sequence[ClientPort]) -> None:
+        """`ports`: one a shard."""
+        assert len(ports) == shards.shards
+        self._shards = shards
+        self._ports = ports
+
+    def submit(self, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
+        return self._route(None, command, reply, stage)
+
+    def submit_as(self, client: Client, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
+        return self._route(client, command, reply, stage)
+
+    def _route(self, client: Client | None, command: Command, reply: Reply, stage: Stage) -> Pending | None:
+        found = destination(command, self._shards)
+        if isinstance(found, Parts):
+            return _Joint(found, partial(self._send, client), reply, stage).begin()
+        return self._send(client, found, command, reply, stage)
+
+    def _send(
+        self, client: Client | None, shard: int, command: Command, reply: Reply, stage: Stage
+    ) -> Pending | None:
+        port = self._ports[shard]
+        return port.submit_as(client, command, reply, stage) if client else port.submit(command, reply, stage)
+
+    def refusal(self, client: Client, command: Command) -> Refused | None:
+        found = destination(command, self._shards)
+        parts = found.commands if isinstance(found, Parts) else [(found, command)]
+        refusals = (self._ports[shard].refusal(client, part) for shard, part in parts)
+        return next((refused for refused in refusals if refused), None)
+
+    def decide_collected(self) -> None:
+        for port in self._ports:
+            port.decide_collected()
+
+    def when(self, stage: Stage, callback: Callable[[], None]) -> None:
+        self.reach(stage, lambda answer: None if isinstance(answer, Refused) else callback())
+
+    def reach(self, stage: Stage, reply: Reply) -> None:
+        """Reached when all shards have."""
+        answers: list[Answer] = []
+
+        def reached(answer: Answer) -> None:
+            answers.append(answer)
+            if len(answers) == len(self._ports):
+                reply(next((each for each in answers if isinstance(each, Refused)), Done()))
+
+        for port in self._ports:
+            port.reach(stage, reached)
+
+    def watch(self, queue: str, wake: Callable[[], None]) -> Cancelable:
+        return self._ports[self._shards.of_name(queue)].watch(queue, wake)
+
+    def follow(self, queue: int, sequence: int, report: Callable[[Happening], None]) -> Cancelable:
+        return self._ports[self._shards.of_number(queue)].follow(queue, sequence, report)
+
+    def waiting(self, queue: str) -> int:
+        return self._ports[self._shards.of_name(queue)].waiting(queue)
+
+
+class _Joint:
+    """A command that is cut into parts. When the first part that waits has its answer, the others are hurried: what
+    they have by then belongs to the client too."""
+
+    def __init__(self, parts: Parts, send: Callable[..., Pending | None], reply: Reply, stage: Stage) -> None:
+        self._parts = parts
+        self._send = send
+        self._reply = reply
+        self._stage = stage
+        self._answers: dict[int, Any] = {}  # By the index of the part.
+        self._pending: dict[int, Pending] = {}
+        self._sent = 0
+        self._hurried = self._canceled = False
+
+    def begin(self) -> Pending | None:
+        self._go_on()
+        return self if any(getattr(part, "wait_ns", 0) for _, part in self._parts.commands) else None
+
+    def _go_on(self) -> None:
+        """Send the next of those that go in turn, or all of the rest."""
+        first, last = self._sent, len(self._parts.commands)
+        self._sent = first + 1 if first < self._parts.in_turn else last
+        for index in range(first, self._sent):
+            shard, part = self._parts.commands[index]
+            pending = self._send(shard, part, partial(self._answered, index), self._stage)
+            if pending and index not in self._answers:
+                self._pending[index] = pending
+        if self._hurried:
+            self.give_up()
+
+    def _answered(self, index: int, answer: Any) -> None:
+        if self._canceled:
+            return
+        self._answers[index] = answer
+        self._pending.pop(index, None)
+        is_in_turn, is_last = index < self._parts.in_turn, len(self._answers) == len(self._parts.commands)
+        if is_last or (is_in_turn and not self._parts.goes_on(answer)):
+            self._reply(self._parts.join([self._answers[each] for each in sorted(self._answers)]))
+        elif is_in_turn:
+            self._go_on()
+        elif not self._hurried:
+            self.give_up()
+
+    @property
+    def is_waiting(self) -> bool:
+        return any(pending.is_waiting for pending in self._pending.values())
+
+    def cancel(self) -> None:
+        self._canceled = True
+        for pending in list(self._pending.values()):
+            pending.cancel()
+
+    def give_up(self) -> None:
+        self._hurried = True
+        for pending in list(self._pending.values()):
+            pending.give_up()
