@@ -20,7 +20,7 @@ def worker(
         int, typer.Option(min=0, help="Child processes for functions that are not async; 0: threads.")
     ] = 0,
     grace: Annotated[float, typer.Option(min=0, help="Seconds that running jobs have after SIGTERM.")] = 30.0,
-    burst: Annotated[bool, typer.Option("--burst", "--once", help="End when the queues are empty.")] = False,
+    burst: Annotated[bool, typer.Option("--burst", "--once", help="End when no job is ready.")] = False,
     reload: Annotated[bool, typer.Option("--reload", help="Start again when a Python file here changes.")] = False,
     url: Annotated[
         str | None, typer.Option(help="The broker [env: PENSTOCK_URL, or the profile, or as the app says]")

@@ -45,7 +45,7 @@ class Worker:
 
     `queues`: those of all tasks, if none are given. `concurrency`: jobs at a time; 10, or as many as there are
     processes. `processes`: child processes for functions that are not `async`; 0: threads. `grace`: seconds that
-    running jobs have after a request to stop, 30. `burst`: end when the queues are empty. `target`: where the app is,
+    running jobs have after a request to stop, 30. `burst`: end when no job is ready. `target`: where the app is,
     as `module:name`; child processes need it.
     """
 
