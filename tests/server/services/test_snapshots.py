@@ -162,6 +162,27 @@ def test_segments_without_living_messages_are_given_back(log: SegmentLog) -> Non
     asyncio.run(story())
 
 
+def test_a_start_with_a_shorter_retention_gives_space_back_without_traffic(log: SegmentLog) -> None:
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Snapshots(loop, LogConfig(snapshot_bytes=64 << 10))
+        keeper.start()
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await snapshots(loop, keeper, 3)
+        await keeper.close()
+        kept, end = len(log.view().parts), log.end
+        again = Snapshots(loop, FORGETFUL)
+        taken = published(loop)
+        again.start()
+        await taken.wait()
+        await again.idle.wait()
+        assert len(log.view().parts) < kept
+        assert log.end == end
+        await again.close()
+
+    asyncio.run(story())
+
+
 def test_the_living_messages_of_a_mostly_dead_segment_are_carried_forward(log: SegmentLog) -> None:
     async def story() -> None:
         loop = a_loop(log)

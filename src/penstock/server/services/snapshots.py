@@ -92,6 +92,8 @@ class Snapshots(Service):
         super().start()
 
     async def run(self) -> None:
+        if self._past_retention() >= self._interval():
+            await self._take()  # Nothing else frees it while there is no traffic, as after retention was lowered.
         while not self.writer.failure:
             if self._grown() >= self._interval():
                 await self._take()
@@ -188,6 +190,16 @@ class Snapshots(Service):
         return None
 
     # ── Space ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _past_retention(self) -> int:
+        """Bytes of log that a snapshot could free, if no living message is there."""
+        parts = self.writer.log.view().parts
+        expendable = self._expendable(parts, self.writer.now())
+        return sum(
+            following.base_position - part.base_position
+            for (part, following), may_go in zip(pairwise(parts), expendable, strict=False)
+            if may_go
+        )
 
     def _expendable(self, parts: Sequence[Part], now: Nanos) -> list[bool]:
         """For each part, whether it is past the Event Log's retention and before the newest snapshot, which will be
