@@ -25,7 +25,7 @@ PAGES = (
         "dead-letters",
         "dead-letters/orders.failed",
     ),
-    *("schedules", "topics", "objects/customer/ada", "events", "connections", "lake", "settings"),
+    *("schedules", "topics", "objects/customer/ada", "events", "connections", "lake", "settings", "tokens"),
 )
 
 
@@ -51,7 +51,8 @@ def test_every_page_can_be_used_by_everybody(
     browser: Browser, shop: Broker, size: tuple[int, int], dark: bool
 ) -> None:
     with opened(browser, size, dark=dark) as page:
-        for name in PAGES:
+        found = call(shop, "GET", "/v1/search?queue=orders.failed&limit=1")["messages"]
+        for name in (*PAGES, f"messages/{found[0]['id']}"):
             show(page, shop, name)
             assert faults(page) == [], name
             wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
@@ -371,6 +372,41 @@ def test_a_broker_with_tokens_is_asked_for_one(browser: Browser, start_broker: S
         expect(page.get_by_text("There are no queues yet.")).to_be_visible()
         assert page.evaluate("sessionStorage.getItem('penstock.token')") == "sesame"
         assert page.evaluate("localStorage.length") == 0
+
+
+def test_a_token_is_created_rotated_changed_and_revoked(browser: Browser, start_broker: StartBroker) -> None:
+    broker = start_broker()
+    with opened(browser) as page:
+        show(page, broker, "tokens")
+        tokens = page.get_by_role("region", name="Tokens")
+        page.get_by_role("button", name="Create a token").click()
+        page.get_by_label("Name", exact=True).fill("boss")
+        page.get_by_role("button", name="Create", exact=True).click()
+        expect(page.get_by_role("dialog")).to_contain_text("The secret of boss")
+        secret = page.get_by_role("dialog").locator("pre").inner_text()
+        page.get_by_role("button", name="I have copied it").click()
+        expect(tokens).to_contain_text("boss")
+        assert broker.request("GET", "/v1/tokens").status == 401
+        assert broker.request("GET", "/v1/tokens", {"Authorization": f"Bearer {secret}"}).status == 200
+        page.get_by_role("button", name="Create a token").click()
+        page.get_by_label("Name", exact=True).fill("shop")
+        page.get_by_label("Scopes").fill("publish:orders* read:*")
+        page.get_by_role("button", name="Create", exact=True).click()
+        page.get_by_role("button", name="I have copied it").click()
+        row = tokens.get_by_role("row").filter(has_text="shop")
+        expect(row).to_contain_text("publish:orders* read:*")
+        page.get_by_role("button", name="Change shop").click()
+        page.get_by_label("Scopes").fill("consume:orders")
+        page.get_by_role("button", name="Change", exact=True).click()
+        expect(row).to_contain_text("consume:orders")
+        page.get_by_role("button", name="Rotate shop").click()
+        page.get_by_role("button", name="Rotate", exact=True).click()
+        expect(page.get_by_role("dialog")).to_contain_text("The secret of shop")
+        page.get_by_role("button", name="I have copied it").click()
+        page.get_by_role("button", name="Revoke shop").click()
+        page.get_by_label("Type shop to go on").fill("shop")
+        page.get_by_role("button", name="Revoke", exact=True).click()
+        expect(row).to_have_count(0)
 
 
 def test_a_broker_that_does_not_answer_is_noticed(browser: Browser, start_broker: StartBroker) -> None:

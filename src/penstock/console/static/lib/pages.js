@@ -15,4 +15,5 @@ export const PAGES = [
   { name: "connections", file: "connections", label: "Connections", key: "n" },
   { name: "lake", file: "lake", label: "Lake", key: "l" },
   { name: "settings", file: "settings", label: "Settings", key: "," },
+  { name: "tokens", file: "tokens", label: "Tokens", under: "settings" },
 ];
