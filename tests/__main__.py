@@ -1,6 +1,7 @@
-"""`python -m tests`: every test there is, in seven parts side by side, as `make test` runs them.
+"""`python -m tests`: every test there is, in seven parts, as `make test` runs them.
 
-There are more parts than processors, because most of them wait most of the time: for brokers, disks and clocks.
+More of them run side by side than there are processors, because they often wait: for brokers, disks and clocks. Not
+all of them do: on a machine that is too busy every wait gets longer.
 
 Progress is one line on a terminal, and a line now and then elsewhere. What a part printed is shown only if it failed.
 """
@@ -24,6 +25,7 @@ _SPARK_PROCESSES = [f"{_SPARK_FOLDER}/test_cluster.py", f"{_SPARK_FOLDER}/test_u
 _WIRE = sorted(str(path) for path in Path("tests/wire").glob("test_*.py"))
 _PROGRAMS = ["tests/cli", "tests/client", "tests/worker"]
 _WHOLE = ["tests/across", "tests/torture", "tests/console", "tests/test_documentation.py", "tests/test_examples.py"]
+_SIDE_BY_SIDE_MAX = 3  # Without those of Spark.
 _NICE = 10  # They mostly wait for brokers: Spark needs the processors more.
 _NO_CACHE = ["-p", "no:cacheprovider"]  # One cache, one writer.
 _REFRESH_SECONDS = 0.5
@@ -51,8 +53,12 @@ class Part:
             self._process.wait()
 
     @property
+    def waiting(self) -> bool:
+        return self._process is None
+
+    @property
     def running(self) -> bool:
-        return self._process is None or self._process.poll() is None
+        return self._process is not None and self._process.poll() is None
 
     @property
     def failed(self) -> bool:
@@ -60,6 +66,8 @@ class Part:
 
     def progress(self) -> str:
         done = re.findall(r"\[ *(\d+/\d+)\]", self.output())
+        if self.waiting:
+            return f"{self.name} waits"
         if not self.running:
             return f"{self.name} {'FAILED' if self.failed else 'done'}"
         return f"{self.name} {done[-1] if done else 'starting'}"
@@ -115,13 +123,11 @@ def main() -> int:
     rooms = Part("rooms", [*_NO_CACHE, "tests", *_without(others)], _NICE)
     spark_session = Part("spark", [*_NO_CACHE, _SPARK_FOLDER, *_without(_SPARK_PROCESSES)])
     spark_processes = Part("spark processes", [*_NO_CACHE, *_SPARK_PROCESSES])
-    brokers = [*wire, programs, whole, rooms]
+    brokers = [rooms, *wire, programs, whole]
     parts = [*brokers, spark_session, spark_processes]
     try:
-        for part in brokers:
-            part.start()
         threading.Thread(target=_start_spark, args=(spark_session, spark_processes), daemon=True).start()
-        _wait(parts)
+        _run(parts, brokers)
     finally:
         for part in parts:
             part.stop()
@@ -140,9 +146,13 @@ def _start_spark(*parts: Part) -> None:
             part.start()
 
 
-def _wait(parts: list[Part]) -> None:
+def _run(parts: list[Part], brokers: list[Part]) -> None:
+    """Until all have ended. Those of `brokers` are started here, one after another."""
     progress = Progress()
-    while any(part.running for part in parts):
+    while any(part.waiting or part.running for part in parts):
+        waiting = [part for part in brokers if part.waiting]
+        if waiting and sum(part.running for part in brokers) < _SIDE_BY_SIDE_MAX:
+            waiting[0].start()
         progress.show(parts)
         time.sleep(_REFRESH_SECONDS)
     progress.end()

@@ -23,13 +23,13 @@ def client(broker: Broker) -> Iterator[Client]:
 
 
 def test_a_slow_loop_keeps_the_leases_of_what_it_holds(client: Client) -> None:
-    client.queues.create("consume-slow", visibility_timeout=1)
+    client.queues.create("consume-slow", visibility_timeout=4)
     client.publish_many("consume-slow", ["a", "b", "c"])
     receives = []
     for message in client.consume("consume-slow", idle=0):
         receives.append(message.receives)
         if len(receives) == 1:
-            assert client.receive("consume-slow", wait=3) == []  # For longer than a lease.
+            assert client.receive("consume-slow", wait=10) == []  # For longer than a lease.
     assert receives == [1, 1, 1]
     assert client.queues.get("consume-slow").status.messages == 0
 
@@ -90,8 +90,8 @@ def test_an_asynchronous_loop_that_fails_gives_everything_back(broker: Broker) -
             await client.publish_many("consume-fails", ["a", "b"])
             with pytest.raises(ValueError):  # noqa: PT011 - It has no text.
                 await work(client)
-            taken = await client.receive("consume-fails", 1, wait=10)
-            taken += await client.receive("consume-fails", 2, wait=10)
+            taken = await client.receive("consume-fails", 1, wait=20)
+            taken += await client.receive("consume-fails", 2, wait=20)
             return sorted(message.text for message in taken)
 
     assert asyncio.run(run()) == ["a", "b"]
@@ -113,8 +113,8 @@ def test_a_loop_that_is_cancelled_gives_everything_back(broker: Broker) -> None:
             await begun.wait()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            first = await client.receive("consume-cancelled", 1, wait=10)
-            second = await client.receive("consume-cancelled", 1, wait=10)
+            first = await client.receive("consume-cancelled", 1, wait=20)
+            second = await client.receive("consume-cancelled", 1, wait=20)
             return len(first), len(second)
 
     assert asyncio.run(run()) == (1, 1)

@@ -21,7 +21,7 @@ ROUNDS = 40 if LONG else 4
 PUBLISHERS = 50
 TIMEOUT = 60
 
-pytestmark = [pytest.mark.torture, pytest.mark.timeout(1200 if LONG else 120)]
+pytestmark = [pytest.mark.torture, pytest.mark.timeout(1200 if LONG else 300)]
 
 
 @pytest.fixture

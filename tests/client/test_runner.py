@@ -64,7 +64,7 @@ client.receive("runner-interrupted", wait=20)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=15)
+    _, said = process.communicate(timeout=60)
     assert process.returncode != 0
     assert said.rstrip().endswith("KeyboardInterrupt")
 
@@ -108,5 +108,5 @@ client.publish("runner-left", "x")
 for message in client.consume("runner-left"):
     break
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -57,7 +57,7 @@ def test_an_address_with_a_password_is_refused_without_repeating_it(url: str) ->
 
 
 def test_a_publish_whose_answer_is_lost_is_stored_once(broker: Broker, endpoint: Endpoint) -> None:
-    with Client(broker.url) as direct, Client(base(endpoint), timeout=20) as client:
+    with Client(broker.url) as direct, Client(base(endpoint), timeout=60) as client:
         direct.queues.create("answer-lost")
         endpoint.answer = to(broker, losing=3)
         sent = client.publish("answer-lost", "once")
@@ -67,7 +67,7 @@ def test_a_publish_whose_answer_is_lost_is_stored_once(broker: Broker, endpoint:
 
 
 def test_a_confirmation_whose_answer_is_lost_is_ours(broker: Broker, endpoint: Endpoint) -> None:
-    with Client(broker.url) as direct, Client(base(endpoint), timeout=20) as client:
+    with Client(broker.url) as direct, Client(base(endpoint), timeout=60) as client:
         direct.queues.create("confirmation-lost")
         direct.publish_many("confirmation-lost", ["confirmed", "given back"])
         endpoint.answer = to(broker, losing=0)
@@ -80,7 +80,7 @@ def test_a_confirmation_whose_answer_is_lost_is_ours(broker: Broker, endpoint: E
 
 
 def test_what_an_earlier_attempt_has_deleted_is_no_error(broker: Broker, endpoint: Endpoint) -> None:
-    with Client(broker.url) as direct, Client(base(endpoint), timeout=20) as client:
+    with Client(broker.url) as direct, Client(base(endpoint), timeout=60) as client:
         direct.queues.create("deletion-lost")
         endpoint.answer = to(broker, losing=1)
         client.queues.delete("deletion-lost")

@@ -129,7 +129,7 @@ class RowsMachine(RuleBasedStateMachine):
         assert self.rows._chunks.keys() == {sequence // ROWS_PER_CHUNK for sequence in self.model}
 
 
-RowsMachine.TestCase.settings = effort(40)
+RowsMachine.TestCase.settings = effort(20)
 test_rows_behave_like_a_dictionary = RowsMachine.TestCase
 
 

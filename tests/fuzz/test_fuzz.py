@@ -16,7 +16,7 @@ from tests.fuzz.registry import TARGETS
 from tests.fuzz.target import Target, TooSlowError, run_bounded
 from tests.support.effort import LONG
 
-SECONDS = 60.0 if LONG else 1.0
+SECONDS = 60.0 if LONG else 0.3
 SEED = 20_261_116
 MEMORY_BYTES_MAX = 64 << 20
 MEMORY_PER_BYTE_MAX = 100

@@ -15,10 +15,11 @@ from tests.simulation.world import simulate
 from tests.support.effort import LONG
 
 SEEDS_PER_TEST = 10
+LIVES = 60
 LIVES_LONG = 10_000
 
 
-@pytest.mark.parametrize("first", range(0, 200, SEEDS_PER_TEST))
+@pytest.mark.parametrize("first", range(0, LIVES, SEEDS_PER_TEST))
 def test_every_promise_is_kept_whatever_the_disk_and_the_power_do(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
         simulate(seed, STEPS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -50,6 +51,15 @@ def commit(broker: Broker, *, query: str = "q", batch: int = 0, **parts: int) ->
 def status(broker: Broker, queue: str = "work") -> dict[str, Any]:
     found: dict[str, Any] = broker.request("GET", f"/v1/queues/{queue}").json()["status"]
     return found
+
+
+@pytest.fixture(scope="module")
+def refusing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker that refuses all it gets, so that tests can share it."""
+    broker = Broker(tmp_path_factory.mktemp("refusing-broker") / "data").start()
+    make_queue(broker, "work")
+    yield broker
+    broker.stop()
 
 
 @pytest.fixture
@@ -138,8 +148,8 @@ def test_rows_to_topics_reach_queues_and_channels_and_what_has_not_changed_does_
         ({"body": pa.array([], pa.utf8()), "queue": pa.array([], pa.utf8())}, "a chunk has 1 to 10000 rows"),
     ],
 )
-def test_rows_that_cannot_become_messages_are_refused(own: Broker, rows: Rows, said: str) -> None:
-    answer = stage(own, rows)
+def test_rows_that_cannot_become_messages_are_refused(refusing: Broker, rows: Rows, said: str) -> None:
+    answer = stage(refusing, rows)
     assert answer.status == 400
     assert said in answer.json()["error"]
 

@@ -36,9 +36,9 @@ def test_a_job_runs_in_a_worker_and_its_result_comes_back(app: App) -> None:
 
     with working(app):
         job = add.send(1)
-        assert job.result(20) == 3
+        assert job.result(60) == 3
         assert job.status() == "done"
-        assert add.delay(1, second=5).result(20) == 6
+        assert add.delay(1, second=5).result(60) == 6
         assert add(1, 1) == 2
 
 
@@ -50,7 +50,7 @@ def test_async_functions_run_too_and_asyncio_may_send_them(app: App) -> None:
 
     async def main() -> list[int]:
         jobs = await double.a.send_many([(1,), {"number": 2}])
-        results = [await job.result(20) for job in [*jobs, await double.a.send(3)]]
+        results = [await job.result(60) for job in [*jobs, await double.a.send(3)]]
         await app.aclose()
         return results
 
@@ -65,7 +65,7 @@ def test_payloads_may_be_msgpack(app: App, broker: Broker) -> None:
 
     with working(app):
         job = size.send(b"\x00\xff")
-        assert job.result(20) == 2
+        assert job.result(60) == 2
     assert broker.request("GET", f"/v1/messages/{job.id}").json()["mimeType"] == "application/msgpack"
 
 
@@ -80,7 +80,7 @@ def test_a_job_that_fails_is_tried_again_after_the_delay_of_its_queue(app: App) 
         return current_job().attempt
 
     with working(app):
-        assert flaky.send().result(20) == 3
+        assert flaky.send().result(60) == 3
     pauses = [after - before for before, after in pairwise(begun)]
     assert pauses[0] >= 0.19
     assert pauses[1] >= 0.39
@@ -94,7 +94,7 @@ def test_a_job_fails_for_good_after_its_last_attempt_and_says_why(app: App) -> N
     with working(app):
         job = broken.send()
         with pytest.raises(JobFailed, match="has failed: ValueError: always"):
-            job.result(20)
+            job.result(60)
         assert job.status() == "failed"
 
 
@@ -111,7 +111,7 @@ def test_whatever_a_task_raises_the_worker_goes_on(app: App, error: BaseExceptio
     with working(app):
         for task in (leave, leave_a_thread):
             with pytest.raises(JobFailed, match=type(error).__name__):
-                task.send().result(20)
+                task.send().result(60)
 
 
 def test_reject_and_no_retry_end_a_job_at_the_first_attempt(app: App) -> None:
@@ -125,7 +125,7 @@ def test_reject_and_no_retry_end_a_job_at_the_first_attempt(app: App) -> None:
     with working(app):
         for how in ("key", "reject"):
             with pytest.raises(JobFailed, match=how):
-                refuse.send(how).result(20)
+                refuse.send(how).result(60)
     assert attempts == ["key", "reject"]
 
 
@@ -137,7 +137,7 @@ def test_retry_asks_for_another_attempt_after_a_delay_of_its_own(app: App) -> No
         return current_job().attempt
 
     with working(app):
-        assert later.send().result(20) == 2
+        assert later.send().result(60) == 2
 
 
 def test_a_dead_letter_queue_keeps_jobs_that_failed(app: App, broker: Broker) -> None:
@@ -150,9 +150,9 @@ def test_a_dead_letter_queue_keeps_jobs_that_failed(app: App, broker: Broker) ->
         return attempts
 
     with working(app):
-        assert broken.send(1).result(20) == 1  # In the last attempt.
+        assert broken.send(1).result(60) == 1  # In the last attempt.
         with pytest.raises(JobFailed):
-            broken.send(9).result(20)
+            broken.send(9).result(60)
     assert broker.request("GET", f"/v1/queues/{failed}").json()["status"]["messages"] == 1
 
 
@@ -192,7 +192,7 @@ def test_a_chain_whose_first_task_is_tried_again_goes_on_once(app: App, broker: 
     message = first.then(second).send()
     app.run(_take_and_continue(app, message.id))
     with working(app):
-        message.result(20)
+        message.result(60)
         wait_until(lambda: seen, "the second task")
     queue = broker.request("GET", f"/v1/queues/{app.name}-second").json()
     assert queue["status"]["last_sequence"] == 1
@@ -221,7 +221,7 @@ def test_a_delayed_job_waits_in_the_broker_and_can_be_cancelled(app: App) -> Non
         assert job.status() == "cancelled"
         assert not job.cancel()
         with pytest.raises(JobFailed, match="was cancelled"):
-            job.result(20)
+            job.result(60)
 
 
 def test_a_job_with_a_key_is_stored_once(app: App) -> None:
@@ -251,13 +251,13 @@ def test_a_job_can_be_found_again_by_its_id(app: App) -> None:
         return 2 * number
 
     async def result(stored_id: str) -> int:
-        found = int(await double.a.job(stored_id).result(20))
+        found = int(await double.a.job(stored_id).result(60))
         await app.aclose()
         return found
 
     stored = double.send(21).id
     with working(app):
-        assert double.job(stored).result(20) == 42
+        assert double.job(stored).result(60) == 42
         assert asyncio.run(result(stored)) == 42
         with pytest.raises(MessageNotFound):
             double.job(str(UUID(int=0))).status()
@@ -273,7 +273,7 @@ def test_a_job_with_a_higher_priority_runs_first(app: App) -> None:
     note.send("plain")
     last = note.with_options(priority=9).send("urgent")
     with working(app, concurrency=1):
-        last.result(20)
+        last.result(60)
         wait_until(lambda: len(order) == 2, "both jobs")
     assert order == ["urgent", "plain"]
 
@@ -295,7 +295,7 @@ def test_a_message_that_is_no_job_and_wrong_arguments_are_invalid(app: App, brok
         return first
 
     with working(app):
-        add.send(1).result(20)
+        add.send(1).result(60)
         for body in ("not json", '{"task":"add","args":{"first":"x"}}'):
             answer = broker.request("POST", f"/v1/queues/{app.name}/messages?priority=1", JSON, body.encode())
             path = f"/v1/messages/{answer.json()['id']}"
@@ -316,7 +316,7 @@ def test_a_task_that_a_worker_does_not_know_is_left_for_one_that_does(app: App, 
         job = newer.send()
         wait_until(lambda: broker.request("GET", f"/v1/messages/{job.id}").json()["consumed"], "the first attempt")
     with working(other):
-        assert job.result(20) == "done"
+        assert job.result(60) == "done"
 
 
 def test_progress_is_published_and_can_be_asked_for(app: App) -> None:
@@ -332,7 +332,7 @@ def test_progress_is_published_and_can_be_asked_for(app: App) -> None:
         wait_until(job.progress, "a report")
         report = job.progress()
         seen.set()
-        job.result(20)
+        job.result(60)
     assert report
     assert (report.done, report.text, report.attempt) == (0.5, "half", 1)
 
@@ -361,9 +361,9 @@ def test_hooks_run_around_every_job(app: App) -> None:
         raise ValueError("no")
 
     with working(app):
-        good.send().result(20)
+        good.send().result(60)
         with pytest.raises(JobFailed):
-            bad.send().result(20)
+            bad.send().result(60)
     expected = ["start", "before good", "good", "after good", "before bad", "failed bad: ValueError: no", "stop"]
     assert seen == expected
 
@@ -403,7 +403,7 @@ def test_an_app_can_use_another_broker_in_each_test(penstock: LocalBroker) -> No
     app.connect_to(penstock.url)
     job = double.send(21)
     app.worker(burst=True).run()
-    assert job.result(5) == 42
+    assert job.result(60) == 42
     app.close()
 
 

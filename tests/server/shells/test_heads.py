@@ -291,7 +291,7 @@ async def _converse(
     return witness.seen, told
 
 
-@effort(1000)
+@effort(200)
 @given(st.lists(split_streams(), min_size=1, max_size=2), happenings)
 def test_any_bytes_in_any_pieces_are_understood_alike_whether_heads_are_remembered_or_not(
     streams: list[list[bytes]], happens: list[str]

@@ -25,13 +25,13 @@ def test_a_fetch_that_hangs_is_given_up_and_made_again(
         return 2 * number
 
     with caplog.at_level(logging.INFO, "penstock.worker"), working(app):
-        assert double.send(1).result(20) == 2
+        assert double.send(1).result(60) == 2
         os.kill(broker.pid, signal.SIGSTOP)  # Connections stay open, and nobody answers.
         try:
             wait_until(lambda: "cannot fetch jobs" in caplog.text, "the worker notices")
         finally:
             os.kill(broker.pid, signal.SIGCONT)
-        assert double.send(2).result(20) == 4
+        assert double.send(2).result(60) == 4
         wait_until(lambda: "connected again" in caplog.text, "the worker reports that it works again")
     assert caplog.text.count("cannot fetch jobs") == 1
 
@@ -44,7 +44,7 @@ def test_a_queue_that_was_deleted_is_made_again(broker: Broker) -> None:
         return 2 * number
 
     with working(app):
-        assert double.send(1).result(20) == 2
+        assert double.send(1).result(60) == 2
         broker.request("DELETE", "/v1/queues/fetching-deleted")
         wait_until(lambda: broker.request("GET", "/v1/queues/fetching-deleted").status == 200, "the queue is back")
-        assert double.send(2).result(20) == 4
+        assert double.send(2).result(60) == 4

@@ -27,7 +27,7 @@ def test_a_worker_takes_no_more_long_jobs_than_it_has_slots_for(broker: Broker) 
 
     with working(app, concurrency=2):
         for job in long.send_many([()] * 8):
-            job.result(20)
+            job.result(60)
     assert leased_at_most(broker, app.name) <= 4  # Two that run, and two whose confirmations are under way.
 
 
