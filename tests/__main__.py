@@ -21,7 +21,7 @@ from tests.support import spark
 
 _PYTEST = [sys.executable, "-m", "pytest", "-v", "--no-header", "-o", "console_output_style=count"]
 _SPARK_FOLDER = "tests/pipeline"
-_SPARK_PROCESSES = [f"{_SPARK_FOLDER}/test_cluster.py", f"{_SPARK_FOLDER}/test_up.py", "tests/torture/test_spark.py"]
+_SPARK_PROCESSES = [f"{_SPARK_FOLDER}/test_cluster.py", "tests/torture/test_spark.py"]
 _WIRE = sorted(str(path) for path in Path("tests/wire").glob("test_*.py"))
 _PROGRAMS = ["tests/cli", "tests/client", "tests/worker"]
 _WHOLE = ["tests/across", "tests/torture", "tests/console", "tests/test_documentation.py", "tests/test_examples.py"]

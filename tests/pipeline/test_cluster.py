@@ -1,4 +1,4 @@
-"""A real cluster from the installed PySpark, a master and two workers, whose executors are lost in mid-batch."""
+"""A real cluster from the installed PySpark, a master and its workers, whose executors are lost in mid-batch."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from deltalake import DeltaTable
 from bench import lives
 from tests.pipeline.conftest import url_of
 from tests.support.broker import Broker
+from tests.support.effort import LONG
 from tests.support.event_history import make_queue
 
+WORKERS = ("one", "two") if LONG else ("one",)  # Each takes two processes of Java, and another after a loss.
 MESSAGES = 4_000
 SENT_AGAIN = 500
 SECONDS_MAX = 240
 
-pytestmark = pytest.mark.timeout(500)
+pytestmark = [pytest.mark.torture, pytest.mark.timeout(900)]
 
 
 class Cluster:
@@ -35,8 +37,9 @@ class Cluster:
         self._started: list[subprocess.Popen[str]] = []
         master = self._start("master", "Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
         self.url = self._heard(master, r"Starting Spark master at (spark://\S+)")
-        for name in ("one", "two"):
-            facts = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(folder / name))
+        for name in WORKERS:
+            cores = str(2 // len(WORKERS))
+            facts = ("--cores", cores, "--memory", "1g", "--webui-port", "0", "--work-dir", str(folder / name))
             worker = self._start(name, "worker.Worker", *facts, self.url)
             self._heard(worker, "(Successfully registered)")
 
