@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, ConsoleMessage, Error, Page, sync_playwright
+from playwright.sync_api import Browser, ConsoleMessage, Error, Page, expect, sync_playwright
 
 PROGRAM = next(
     (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), ""
@@ -19,14 +19,16 @@ PROGRAM = next(
 needs_browser = pytest.mark.skipif(
     not PROGRAM, reason="no chromium here; install it by make browser, or on Debian: apt-get install chromium"
 )
+WAIT_MS_MAX = 60_000  # However busy the machine is.
 WIDE, PHONE = (1280, 800), (360, 740)
 
 
 @contextmanager
 def started() -> Iterator[Browser]:
+    expect.set_options(timeout=WAIT_MS_MAX)
     with sync_playwright() as driver:
         # The tests may run as root in a container, where the sandbox of chromium does not work.
-        browser = driver.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"], timeout=WAIT_MS_MAX)
         yield browser
         browser.close()
 
@@ -39,7 +41,7 @@ def opened(browser: Browser, size: tuple[int, int] = WIDE, *, dark: bool = False
         color_scheme="dark" if dark else "light",
         permissions=["clipboard-read", "clipboard-write"],
     )
-    context.set_default_timeout(60_000)
+    context.set_default_timeout(WAIT_MS_MAX)
     page = context.new_page()
     problems: list[str] = []
 
