@@ -26,7 +26,6 @@ _WIRE = sorted(str(path) for path in Path("tests/wire").glob("test_*.py"))
 _PROGRAMS = ["tests/cli", "tests/client", "tests/worker"]
 _WHOLE = ["tests/across", "tests/torture", "tests/console", "tests/test_documentation.py", "tests/test_examples.py"]
 _SIDE_BY_SIDE_MAX = 3  # Without those of Spark.
-_NICE = 10  # They mostly wait for brokers: Spark needs the processors more.
 _NO_CACHE = ["-p", "no:cacheprovider"]  # One cache, one writer.
 _REFRESH_SECONDS = 0.5
 _LINE_SECONDS = 30.0
@@ -36,9 +35,9 @@ _OUTCOMES = ("passed", "failed", "skipped", "error")
 class Part:
     """Some of the tests, in a process of their own."""
 
-    def __init__(self, name: str, arguments: list[str], nice: int = 0) -> None:
+    def __init__(self, name: str, arguments: list[str]) -> None:
         self.name = name
-        self._command = ["nice", "-n", str(nice), *_PYTEST, *arguments]
+        self._command = [*_PYTEST, *arguments]
         self._process: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - It lives as long as the part.
 
@@ -116,11 +115,11 @@ class Progress:
 
 def main() -> int:
     half = len(_WIRE) // 2
-    wire = [Part("wire", _WIRE[:half], _NICE), Part("more wire", [*_NO_CACHE, *_WIRE[half:]], _NICE)]
-    programs = Part("programs", [*_NO_CACHE, *_PROGRAMS], _NICE)
-    whole = Part("whole", [*_NO_CACHE, *_WHOLE, *_without(_SPARK_PROCESSES)], _NICE)
+    wire = [Part("wire", _WIRE[:half]), Part("more wire", [*_NO_CACHE, *_WIRE[half:]])]
+    programs = Part("programs", [*_NO_CACHE, *_PROGRAMS])
+    whole = Part("whole", [*_NO_CACHE, *_WHOLE, *_without(_SPARK_PROCESSES)])
     others = [_SPARK_FOLDER, "tests/wire", *_PROGRAMS, *_WHOLE]
-    rooms = Part("rooms", [*_NO_CACHE, "tests", *_without(others)], _NICE)
+    rooms = Part("rooms", [*_NO_CACHE, "tests", *_without(others)])
     spark_session = Part("spark", [*_NO_CACHE, _SPARK_FOLDER, *_without(_SPARK_PROCESSES)])
     spark_processes = Part("spark processes", [*_NO_CACHE, *_SPARK_PROCESSES])
     brokers = [rooms, *wire, programs, whole]
