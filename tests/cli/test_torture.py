@@ -16,8 +16,9 @@ from tests.support.command_line import COMMAND, Terminal, environment, penstock
 
 
 @pytest.mark.torture
-def test_a_short_run_with_every_fault_violates_nothing_and_leaves_nothing(tmp_path: Path) -> None:
-    run = penstock("torture", "--seed", "3", "--minutes", "0.3", "--every", "0.5", "--dir", str(tmp_path), "--json")
+def test_a_short_run_with_every_fault_over_tls_violates_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    options = ("--seed", "3", "--minutes", "0.3", "--every", "0.5", "--tls", "--dir", str(tmp_path))
+    run = penstock("torture", *options, "--json")
     assert run.returncode == 0, run.stderr
     summary = json.loads(run.stdout)
     assert summary["violations"] == []

@@ -17,7 +17,7 @@ QUEUE = "/v1/queues/q"
 
 
 async def ask(process: Process, method: str, target: str, body: bytes | None = None) -> Response:
-    http = await Http.open(process.http)
+    http = await Http.open(process)
     try:
         return await http.request(method, target, body, {"Content-Type": "application/json"})
     finally:

@@ -40,6 +40,7 @@ def torture(
     rate: Annotated[float, typer.Option(min=1, help="Messages a second, all dialects together.")] = 60.0,
     every: Annotated[float, typer.Option(min=0.05, help="Seconds between two faults, on average.")] = 8.0,
     count: Annotated[int, typer.Option(min=0, help="End after so many faults; 0: when the time is over.")] = 0,
+    tls: Annotated[bool, typer.Option("--tls", help="Encrypt all connections. Needs penstock[tls].")] = False,
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep data and history although nothing was violated.")
     ] = False,
@@ -55,6 +56,8 @@ def torture(
     options = Options(directory / f"torture-{chosen}", chosen, minutes, rate=rate, every=every, faults_max=count)
     options = _choose(options, dialects, faults)
     _make(options.directory)
+    if tls:
+        options = options._replace(certificate=_certificate(options.directory))
     output.say(f"seed {chosen}, in {options.directory}")
     with _Progress() as progress:
         run = play(options, progress.show)
@@ -72,6 +75,14 @@ def _make(path: Path) -> None:
     if path.exists():
         raise CommandError(f"{path} exists: remove it, or choose another --seed or --dir", Exit.USAGE)
     path.mkdir(parents=True)
+
+
+def _certificate(directory: Path) -> Path:
+    from penstock.cli.tls import write_pair
+
+    certificate = directory / "penstock.pem"
+    write_pair(certificate, certificate.with_suffix(".key"), ["127.0.0.1"], days=3650)
+    return certificate
 
 
 def _choose(options: Options, dialects: str, faults: str) -> Options:

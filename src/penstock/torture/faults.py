@@ -152,7 +152,7 @@ class Faults:
 
     async def _is_healthy(self) -> bool:
         try:
-            http = await Http.open(self.process.http)
+            http = await Http.open(self.process)
             try:
                 return (await http.request("GET", "/health")).status == 200
             finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import ssl
 import sys
 import time
 from collections import deque
@@ -28,8 +29,9 @@ class DidNotStartError(PenstockError):
 class Process:
     """One data directory and the process that serves it, again and again."""
 
-    def __init__(self, data: Path, settings: dict[str, Any], log: Path) -> None:
+    def __init__(self, data: Path, settings: dict[str, Any], log: Path, trust: ssl.SSLContext | None = None) -> None:
         self.data = data
+        self.trust = trust  # What clients check its certificate with, if it uses TLS.
         self.state = State()
         self.http: tuple[str, int] = ("", 0)
         self.lines: tuple[str, int] = ("", 0)

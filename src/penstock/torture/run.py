@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -45,6 +46,7 @@ class Options(NamedTuple):
     rate: float = 60.0  # Messages a second, all dialects together.
     every: float = 8.0  # Seconds between two faults, on average.
     faults_max: int = 0  # End after so many faults; 0: when the minutes are over.
+    certificate: Path | None = None  # With it, all connections use TLS. Its key is beside it.
 
 
 class Run:
@@ -52,7 +54,7 @@ class Run:
         self.options = options
         began = time.monotonic()
         self.history = History(options.directory, lambda: round(time.monotonic() - began, 4))
-        self.process = Process(options.directory / "data", SETTINGS, options.directory / "broker.log")
+        self.process = _process(options)
         self.stage = Stage(self.process, self.history, options.seed, options.rate)
         self.faults = Faults(self.stage, list(options.faults))
         self.checker = Checker(DEAD_LETTERS, KEPT_SECONDS)
@@ -94,7 +96,7 @@ class Run:
         return clients
 
     async def _make_queues(self) -> None:
-        http = await Http.open(self.process.http)
+        http = await Http.open(self.process)
         push = {"url": await self._endpoint.start(), "timeout": PUSH_SECONDS}
         channels = CHANNELS | {CHANNEL: PUSHED | {"push": push}}
         for kind, queues in (("queues", WORK | SPECIAL), ("channels", channels)):
@@ -142,7 +144,7 @@ class Run:
             client.close()
 
     async def _left(self) -> dict[str, int]:
-        http = await Http.open(self.process.http)
+        http = await Http.open(self.process)
         try:
             names = (*DRAINED, *CHANNELS, CHANNEL)
             asked = {name: (await http.ask("GET", f"/v1/queues/{name}")).json() for name in names}
@@ -157,6 +159,14 @@ class Run:
             self.memory.sample(self.stage.now, self.process.rss_bytes() if warm else 0, rss_bytes(os.getpid()))
             show(self)
             await asyncio.sleep(TICK_SECONDS)
+
+
+def _process(options: Options) -> Process:
+    settings, trust = SETTINGS, None
+    if options.certificate:
+        pair = {"tls.certificate": options.certificate, "tls.key": options.certificate.with_suffix(".key")}
+        settings, trust = SETTINGS | pair, ssl.create_default_context(cafile=options.certificate)
+    return Process(options.directory / "data", settings, options.directory / "broker.log", trust)
 
 
 async def end(tasks: list[asyncio.Task[None]]) -> None:

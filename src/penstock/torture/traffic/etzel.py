@@ -1,4 +1,4 @@
-"""etzel: workers over lines of JSON, which sleep until the broker wakes them."""
+"""etzel: workers over lines of JSON and over WebSocket, which sleep until the broker wakes them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from typing import Any
 
 from penstock.torture.process import Process
 from penstock.torture.traffic.stage import LEASE_SECONDS, Stage
-from penstock.torture.traffic.wire import Lines, Unavailable, UnexpectedAnswer
+from penstock.torture.traffic.wire import Lines, Unavailable, UnexpectedAnswer, WebSocket
 from penstock.torture.traffic.work import Held, consume, produce
 
 SLEEP_SECONDS_MAX = 1.0
+PATH = "/connect"
 
 
 class Etzel:
@@ -19,16 +20,20 @@ class Etzel:
 
     dialect = "etzel"
 
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
-        self.close = lines.close
+    def __init__(self, link: Lines | WebSocket) -> None:
+        self._link = link
+        self.close = link.close
 
     @classmethod
     async def open(cls, process: Process) -> Etzel:
-        return cls(await Lines.open(process.lines))
+        return cls(await Lines.open(process))
+
+    @classmethod
+    async def open_websocket(cls, process: Process) -> Etzel:
+        return cls(await WebSocket.open(process, PATH))
 
     async def _answer(self, *expected: str) -> Any:
-        while (answer := await self._lines.read())["cmd"] == "awk":
+        while (answer := await self._link.read())["cmd"] == "awk":
             pass  # It may come late, when nobody sleeps any more.
         if answer["cmd"] == "nok" and answer["err"] in ("UNAVAILABLE", "DAMAGED"):
             raise Unavailable(answer)
@@ -38,12 +43,12 @@ class Etzel:
 
     async def publish(self, queue: str, bodies: list[str]) -> AsyncIterator[tuple[str, str]]:
         about = {"cmd": "PUB", "qname": queue, "timeout": LEASE_SECONDS}
-        self._lines.send(*(about | {"message": body} for body in bodies))
+        await self._link.send(*(about | {"message": body} for body in bodies))
         for body in bodies:
             yield body, (await self._answer("ok"))["uid"]
 
     async def take(self, queue: str, count: int) -> list[Held]:
-        self._lines.send(*([{"cmd": "FET", "qname": queue}] * count))
+        await self._link.send(*([{"cmd": "FET", "qname": queue}] * count))
         answers = [await self._answer("msg", "nomsg") for _ in range(count)]
         held = [Held(each["msg"], each["uid"], each["uid"]) for each in answers if each["cmd"] == "msg"]
         if not held:
@@ -51,19 +56,24 @@ class Etzel:
         return held
 
     async def _sleep(self, queue: str) -> None:
-        self._lines.send({"cmd": "ISLP", "qname": queue})
+        await self._link.send({"cmd": "ISLP", "qname": queue})
         await self._answer("okslp")
         try:
-            await asyncio.wait_for(self._lines.read(), SLEEP_SECONDS_MAX)
+            await asyncio.wait_for(self._link.read(), SLEEP_SECONDS_MAX)
         except TimeoutError:
             pass
 
     async def finish(self, queue: str, held: list[Held]) -> AsyncIterator[tuple[Held, bool]]:
-        self._lines.send(*({"cmd": "ACK", "qname": queue, "uid": each.handle} for each in held))
+        await self._link.send(*({"cmd": "ACK", "qname": queue, "uid": each.handle} for each in held))
         for each in held:
             answer = await self._answer("okack")
             yield each, answer["uid"] == each.handle
 
 
 def clients(stage: Stage) -> list[Awaitable[None]]:
-    return [produce(stage, "etzel-p", Etzel.open), consume(stage, "etzel-c", Etzel.open)]
+    return [
+        produce(stage, "etzel-p", Etzel.open),
+        consume(stage, "etzel-c", Etzel.open),
+        produce(stage, "etzel-ws-p", Etzel.open_websocket),
+        consume(stage, "etzel-ws-c", Etzel.open_websocket),
+    ]

@@ -26,7 +26,7 @@ class Glovebox:
 
     @classmethod
     async def open(cls, process: Process) -> Glovebox:
-        socket = await WebSocket.open(process.http, PATH)
+        socket = await WebSocket.open(process, PATH)
         _check(await socket.read(), "hello")
         return cls(socket)
 
@@ -79,7 +79,7 @@ class Follower:
 
     async def _connect(self, process: Process) -> WebSocket:
         resume = {"Reconnect_As": self._session} if self._session else {}
-        socket = await WebSocket.open(process.http, PATH, Durable_Session="true", **resume)
+        socket = await WebSocket.open(process, PATH, Durable_Session="true", **resume)
         if self._session:  # What was on its way when the connection broke is lost.
             self._record(SessionCut(self._stage.now, f"session-{self._session}"))
         self._session = str(_check(await socket.read(), "hello")["id"])

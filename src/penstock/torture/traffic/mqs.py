@@ -24,7 +24,7 @@ class Mqs:
 
     @classmethod
     async def open(cls, process: Process) -> Mqs:
-        return cls(await Http.open(process.http))
+        return cls(await Http.open(process))
 
     async def publish_one(self, queue: str, body: str) -> Response:
         answer = expect(await self._http.request("POST", f"/messages/{queue}", body.encode()))

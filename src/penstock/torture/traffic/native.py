@@ -1,7 +1,8 @@
-"""The native API: workers, publishes that are repeated under an idempotency key, and things that change or do not."""
+"""The native API: workers, searches, publishes that are repeated under an idempotency key, and things that change."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from typing import Any
 
@@ -13,6 +14,9 @@ from penstock.torture.traffic.wire import Http, Unavailable, UnexpectedAnswer
 from penstock.torture.traffic.work import Held, consume, produce
 
 THINGS = 20
+PRODUCERS = ("mqs-p", "nq-p", "etzel-p", "glovebox-p", "native-p")  # Some whose messages are searched for.
+FOUND_MAX = 50
+SEARCH_SECONDS = 0.5  # Between two searches, on average.
 AGAIN_SHARE = 0.3  # Of the answered publishes: repeated although they were answered.
 REFUSED = ("no_message", "lease_gone")
 COPY = "copy-"  # Before the name of a channel's copy, which is a message of its own.
@@ -28,7 +32,7 @@ class Native:
 
     @classmethod
     async def open(cls, process: Process) -> Native:
-        return cls(await Http.open(process.http))
+        return cls(await Http.open(process))
 
     async def ask(self, method: str, path: str, document: Any = None, **headers: str) -> Any:
         answer = await self._http.ask(method, path, document, **headers)
@@ -133,6 +137,24 @@ def _copied(body: str) -> str:
     return body_of(COPY + name) if body == body_of(name) else COPY + body
 
 
+async def search(stage: Stage, by: str) -> None:
+    """Looks for messages of one producer, by its name: what is found is what was sent."""
+    chance = stage.chance(by)
+
+    async def work(client: Native) -> None:
+        while not stage.over:
+            queue, text = chance.choice(SENT_TO), chance.choice(PRODUCERS)
+            page = await client.ask("GET", f"/v1/search?queue={queue}&text={text}&limit={FOUND_MAX}")
+            for found in page["messages"]:
+                body = str(found.get("message"))
+                if found["queue"] != queue or text not in body or body != body_of(name_of(body)):
+                    raise UnexpectedAnswer(f"a search for {text} in {queue} found {found}")
+            stage.answered("native")
+            await asyncio.sleep(chance.expovariate(1 / SEARCH_SECONDS))
+
+    await stage.visit(by, Native.open, work)
+
+
 def clients(stage: Stage) -> list[Awaitable[None]]:
     return [
         produce(stage, "native-p", Native.open),
@@ -141,4 +163,5 @@ def clients(stage: Stage) -> list[Awaitable[None]]:
         Things(stage, "native-thing").run(),
         consume(stage, "native-thing-c", Native.open, ["things"]),
         consume(stage, "native-watch-c", Watcher.open, ["watch"]),
+        search(stage, "native-search"),
     ]

@@ -27,7 +27,7 @@ class Nq:
 
     @classmethod
     async def open(cls, process: Process) -> Nq:
-        return cls(await Http.open(process.http))
+        return cls(await Http.open(process))
 
     async def ask(self, path: str, **fields: Any) -> tuple[int, Any]:
         answer = await self.http.ask("POST", path, fields)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from typing import Any, NamedTuple
 
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import WebSocketException
+
+from penstock.torture.process import Process
 
 ANSWER_SECONDS_MAX = 60.0
 
@@ -29,6 +32,14 @@ class Response(NamedTuple):
         return json.loads(self.body)
 
 
+async def _streams(
+    address: tuple[str, int], trust: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    opening = asyncio.open_connection(*address, limit=8 << 20, ssl=trust)
+    streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] = await answered(opening)
+    return streams
+
+
 class Http:
     """One connection. Raises OSError when it breaks."""
 
@@ -37,8 +48,8 @@ class Http:
         self._writer = writer
 
     @classmethod
-    async def open(cls, address: tuple[str, int]) -> Http:
-        return cls(*await asyncio.open_connection(*address, limit=8 << 20))
+    async def open(cls, process: Process) -> Http:
+        return cls(*await _streams(process.http, process.trust))
 
     def close(self) -> None:
         self._writer.close()
@@ -99,13 +110,13 @@ class Lines:
         self._writer = writer
 
     @classmethod
-    async def open(cls, address: tuple[str, int]) -> Lines:
-        return cls(*await asyncio.open_connection(*address, limit=8 << 20))
+    async def open(cls, process: Process) -> Lines:
+        return cls(*await _streams(process.lines, process.trust))
 
     def close(self) -> None:
         self._writer.close()
 
-    def send(self, *commands: dict[str, Any]) -> None:
+    async def send(self, *commands: dict[str, Any]) -> None:
         self._writer.write(b"".join(json.dumps(command).encode() + b"\n" for command in commands))
 
     async def read(self) -> Any:
@@ -122,13 +133,11 @@ class WebSocket:
         self._socket = socket
 
     @classmethod
-    async def open(cls, address: tuple[str, int], path: str, **headers: str) -> WebSocket:
-        host, port = address
+    async def open(cls, process: Process, path: str, **headers: str) -> WebSocket:
+        url = "{}://{}:{}{}".format("wss" if process.trust else "ws", *process.http, path)
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        opening = connect(
-            f"ws://{host}:{port}{path}", additional_headers=named, compression=None, ping_interval=None, proxy=None
-        )
-        return cls(await answered(opening.__aenter__()))
+        options: dict[str, Any] = {"compression": None, "ping_interval": None, "proxy": None, "ssl": process.trust}
+        return cls(await answered(connect(url, additional_headers=named, **options).__aenter__()))
 
     def close(self) -> None:
         """Without a farewell: the broker sees a connection that broke."""
