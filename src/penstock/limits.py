@@ -160,6 +160,7 @@ LINK_FRAME_BYTES = 1 << 20  # What was collected is sent before the end of the t
 LINK_FRAME_BYTES_MAX = 256 << 20  # A frame and the largest single answer.
 LINK_UNSENT_BYTES_MAX = 512 << 20  # A link whose other end leaves more unread is closed.
 LINK_CLIENTS_MAX = 4096  # Clients that the other end of a link knows.
+LINK_RETRY_SECONDS = 0.1  # How often a worker tries to connect to one that it has no link to.
 
 # Object History
 HISTORY_KEYS_MAX = 1 << 32

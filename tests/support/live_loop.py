@@ -32,6 +32,12 @@ def a_loop(log: SegmentLog | MemoryLog) -> Loop:
     return Loop(Engine(), log, time.time_ns, AsyncioScheduler(asyncio.get_running_loop()))
 
 
+def shard_loop(shard: int, shards: int) -> Loop:
+    """A loop, in memory, for one of several shards."""
+    engine, scheduler = Engine(shard=shard, shards=shards), AsyncioScheduler(asyncio.get_running_loop())
+    return Loop(engine, MemoryLog(), time.time_ns, scheduler)
+
+
 Story = Callable[[Loop], Coroutine[Any, Any, None]]
 
 

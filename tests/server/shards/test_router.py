@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from penstock.engine.engine import Engine
 from penstock.errors import Reason
 from penstock.limits import SECOND_NS
 from penstock.model.access import Access, scope_of
@@ -38,9 +36,7 @@ from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.port import ClientPort
-from penstock.server.writer.scheduler import AsyncioScheduler
-from penstock.storage.memory import MemoryLog
-from tests.support.live_loop import until
+from tests.support.live_loop import shard_loop, until
 
 SHARDS = 4
 NAMES = ("a", "b", "c", "d")  # One in each shard. This worker has the shards of `a` and `c`.
@@ -67,16 +63,11 @@ class Store:
         return sum(loop.waiters.count for loop in self.loops)
 
 
-def _a_loop(shard: int) -> Loop:
-    scheduler = AsyncioScheduler(asyncio.get_running_loop())
-    return Loop(Engine(shard=shard, shards=SHARDS), MemoryLog(), time.time_ns, scheduler)
-
-
 def sharded(story: Callable[[Store], Coroutine[Any, Any, None]]) -> Callable[[Path], None]:
     """A decorator for tests of a store with a queue in each shard."""
 
     async def run(path: Path) -> None:
-        loops, running = [_a_loop(shard) for shard in range(SHARDS)], asyncio.get_running_loop()
+        loops, running = [shard_loop(shard, SHARDS) for shard in range(SHARDS)], asyncio.get_running_loop()
         far = Link(1, {shard: loops[shard] for shard in (1, 3)})
         server = await running.create_unix_server(lambda: far, path / "link")
         _, near = await running.create_unix_connection(lambda: Link(0, {}), str(path / "link"))

@@ -79,11 +79,16 @@ class Call:
 
 class Link(asyncio.Protocol):
     def __init__(
-        self, worker: int, ports: Mapping[int, ClientPort], when_lost: Callable[[], None] = lambda: None
+        self,
+        worker: int,
+        ports: Mapping[int, ClientPort],
+        when_greeted: Callable[[Link], None] = lambda _: None,
+        when_lost: Callable[[Link], None] = lambda _: None,
     ) -> None:
         """`worker`: the number of this one. `ports`: its shards."""
         self._worker = worker
         self._ports = ports
+        self._when_greeted = when_greeted
         self._when_lost = when_lost
         self.peer: int | None = None  # The number of the other worker, once it has sent it.
         self.calls: dict[int, Call] = {}  # What the other one has to answer.
@@ -241,6 +246,7 @@ class Link(asyncio.Protocol):
         if entry.form != FORM:
             raise ProtocolError(f"the other process runs {entry.form}, this one {FORM}")
         self.peer = entry.worker
+        self._when_greeted(self)
 
     # ── The connection ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -263,7 +269,7 @@ class Link(asyncio.Protocol):
         calls, self.calls, self.unanswered_bytes = self.calls, {}, 0
         for call in calls.values():
             _give(call.reply, _LOST)
-        self._when_lost()
+        self._when_lost(self)
 
     def close(self) -> None:
         if self._transport:

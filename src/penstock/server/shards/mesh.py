@@ -1,0 +1,88 @@
+"""The links of one worker to all others. Each pair has one: the worker with the higher number connects.
+
+A link that is lost is made again as soon as the other worker listens. Until then its queues are unavailable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from penstock.limits import LINK_RETRY_SECONDS
+from penstock.server.shards.link import Link
+from penstock.server.shards.remote_port import RemotePort
+from penstock.server.writer.port import ClientPort
+
+logger = logging.getLogger(__name__)
+
+
+def owner_of(shard: int, workers: int) -> int:
+    return shard % workers
+
+
+class Mesh:
+    def __init__(self, worker: int, workers: int, shards: int, folder: Path, own: Mapping[int, ClientPort]) -> None:
+        """`folder`: where the sockets of all workers are, for nobody else. `own`: the shards of this worker."""
+        self._worker = worker
+        self._workers = workers
+        self._folder = folder
+        self._own = own
+        self.links: dict[int, Link] = {}  # By the number of the other worker.
+        self.ports: list[ClientPort] = [own.get(shard) or RemotePort(shard, self._link()) for shard in range(shards)]
+        self._server: asyncio.Server | None = None
+        self._dialing: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        path = self._path(self._worker)
+        path.unlink(missing_ok=True)  # Of one that was killed.
+        self._server = await asyncio.get_running_loop().create_unix_server(self._link, path)
+        self._dialing = [asyncio.create_task(self._dial(other)) for other in range(self._worker)]
+
+    def stop(self) -> None:
+        """Close all links. What is under way is answered as unavailable."""
+        for task in self._dialing:
+            task.cancel()
+        if self._server:
+            self._server.close()
+        for link in list(self.links.values()):
+            link.close()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is a link to every other worker."""
+        return len(self.links) == self._workers - 1
+
+    def _path(self, worker: int) -> Path:
+        return self._folder / f"worker-{worker}"
+
+    def _link(self, lost: asyncio.Event | None = None) -> Link:
+        return Link(self._worker, self._own, self._greeted, partial(self._lost, lost))
+
+    async def _dial(self, other: int) -> None:
+        while True:
+            lost = asyncio.Event()
+            with contextlib.suppress(OSError):  # It does not listen yet.
+                await asyncio.get_running_loop().create_unix_connection(
+                    partial(self._link, lost), str(self._path(other))
+                )
+                await lost.wait()
+            await asyncio.sleep(LINK_RETRY_SECONDS)
+
+    def _greeted(self, link: Link) -> None:
+        assert link.peer is not None
+        self.links[link.peer] = link
+        for shard, port in enumerate(self.ports):
+            if owner_of(shard, self._workers) == link.peer and isinstance(port, RemotePort):
+                port.link = link
+        logger.info("linked", extra={"worker": link.peer})
+
+    def _lost(self, lost: asyncio.Event | None, link: Link) -> None:
+        if lost:
+            lost.set()
+        if link.peer is not None and self.links.get(link.peer) is link:
+            del self.links[link.peer]
+            logger.warning("link_lost", extra={"worker": link.peer})
