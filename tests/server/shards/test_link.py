@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from penstock.errors import Reason
 from penstock.limits import LINK_BYTES_MAX, SECOND_NS
@@ -23,6 +24,7 @@ from penstock.model.commands import (
     Publish,
     Pull,
 )
+from penstock.model.kinds import Kind
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
 from penstock.server.shards.codec import FORM, Ask, Frames, Greet, encode, frame
@@ -78,7 +80,7 @@ def linked(story: Story) -> Callable[[Path], None]:
             await asyncio.sleep(0)
 
     def test(tmp_path: Path) -> None:
-        asyncio.run(run(tmp_path))
+        uvloop.run(run(tmp_path))
 
     test.__name__ = story.__name__
     return test
@@ -220,6 +222,32 @@ async def test_an_answer_comes_as_soon_as_its_stage_is_reached(ends: Ends) -> No
 
 
 @linked
+async def test_a_sender_can_follow_its_message_from_the_beginning(ends: Ends) -> None:
+    """A consumer waits for the message, and has it before the sender has its answer."""
+    seen = list[Kind]()
+
+    def stored(answer: Any) -> None:
+        place = answer[0].queue, answer[0].sequence
+        ends.near.follow(OWNED, place, lambda what: seen.append(what.kind))
+
+    ends.loop.submit(Fetch("work", wait_ns=LONG_NS), ends.answers.append)
+    ends.near.submit(OWNED, None, hello(), stored, Stage.READY)
+    await ends.answered(1)
+    await ask(ends.loop, Finish(1, 1))
+    await until(lambda: seen == [Kind.FETCHED, Kind.SUCCEEDED])
+    assert not ends.near.calls
+
+
+@linked
+async def test_a_message_that_its_sender_does_not_follow_is_not_followed(ends: Ends) -> None:
+    for _ in range(3):
+        ends.near.submit(OWNED, None, hello(), ends.answers.append, Stage.READY)
+    ends.near.submit(OWNED, None, Publish("none", [NewMessage(b"x")]), ends.answers.append, Stage.READY)
+    await ends.answered(4)
+    await until(lambda: not ends.loop.executor.followers.by_place)
+
+
+@linked
 async def test_a_client_that_fails_does_not_take_the_link_with_it(ends: Ends) -> None:
     def fail(_: Any) -> None:
         raise ValueError("a client's own fault")
@@ -246,5 +274,5 @@ async def sent_by_a_stranger(path: Path, *entries: Any) -> bytes:
     ids=["another release", "a client that was not introduced"],
 )
 def test_what_no_worker_of_this_release_sends_closes_the_link(tmp_path: Path, entries: tuple[Any, ...]) -> None:
-    read = asyncio.run(sent_by_a_stranger(tmp_path / "link", *entries))
+    read = uvloop.run(sent_by_a_stranger(tmp_path / "link", *entries))
     assert Frames().receive(read) in ([], [Greet(FORM, 1)])

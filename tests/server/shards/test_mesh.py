@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from penstock.errors import Reason
 from penstock.model.answers import Receipt
 from penstock.model.commands import Command, CreateQueue, NewMessage, Publish
@@ -64,7 +66,7 @@ def test_every_worker_serves_every_shard(tmp_path: Path) -> None:
             worker.mesh.stop()
         await asyncio.sleep(0)
 
-    asyncio.run(run())
+    uvloop.run(run())
 
 
 async def restart(workers: list[Worker], number: int, other: int) -> None:
@@ -89,4 +91,4 @@ def test_a_worker_that_starts_again_is_linked_again(tmp_path: Path) -> None:
             worker.mesh.stop()
         await asyncio.sleep(0)
 
-    asyncio.run(run())
+    uvloop.run(run())

@@ -7,6 +7,8 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import uvloop
+
 from penstock.errors import Reason
 from penstock.limits import SECOND_NS
 from penstock.model.access import Access, scope_of
@@ -84,7 +86,7 @@ def sharded(story: Callable[[Store], Coroutine[Any, Any, None]]) -> Callable[[Pa
             await asyncio.sleep(0)
 
     def test(tmp_path: Path) -> None:
-        asyncio.run(run(tmp_path))
+        uvloop.run(run(tmp_path))
 
     test.__name__ = story.__name__
     return test

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.errors import ProtocolError, Reason
@@ -18,7 +18,7 @@ from penstock.limits import LINK_BYTES_MAX, LINK_CLIENTS_MAX, LINK_FRAME_BYTES, 
 from penstock.model.access import Access
 from penstock.model.answers import Done, Refused
 from penstock.model.client import Client
-from penstock.model.commands import Command
+from penstock.model.commands import Command, Publish
 from penstock.model.happening import Happening
 from penstock.model.kinds import ENDS
 from penstock.model.values import Place, Stage
@@ -55,13 +55,14 @@ _STAGES = list(Stage)
 class Call:
     """Something that another worker does, or tells when it happens."""
 
-    __slots__ = ("_link", "number", "reply", "size")
+    __slots__ = ("_link", "is_followed", "number", "reply", "size")
 
-    def __init__(self, link: Link, number: int, reply: Reply, size: int) -> None:
+    def __init__(self, link: Link, number: int, reply: Reply, size: int = 0, *, is_followed: bool = False) -> None:
         self._link = link
         self.number = number
         self.reply = reply
         self.size = size  # What it counts against the link.
+        self.is_followed = is_followed
 
     @property
     def is_waiting(self) -> bool:
@@ -94,6 +95,7 @@ class Link(asyncio.Protocol):
         self.calls: dict[int, Call] = {}  # What the other one has to answer.
         self.unanswered_bytes = 0
         self._numbers = 0
+        self._stored: tuple[Place, int] | None = None  # A message that the other end follows, while it is answered.
         self._undecided: set[int] = set()  # Shards that had a command since the last `Decide`.
         self._introduced: dict[tuple[Access, str, str], int] = {}
         self._served = _Served(self.send)
@@ -135,7 +137,7 @@ class Link(asyncio.Protocol):
             return None
         self.unanswered_bytes += size
         self._undecided.add(shard)
-        call = self.calls[number] = Call(self, number, reply, size)
+        call = self.calls[number] = Call(self, number, reply, size, is_followed=_is_followed(command, stage))
         self._collect(data)
         return call if waits else None
 
@@ -154,11 +156,15 @@ class Link(asyncio.Protocol):
             if isinstance(what, Happening):
                 report(what)
 
-        return self._call(lambda number: Follow(number, shard, *place), happened)
+        if self._stored is None or self._stored[0] != place:
+            return self._call(lambda number: Follow(number, shard, *place), happened)
+        (_, number), self._stored = self._stored, None
+        call = self.calls[number] = Call(self, number, happened)
+        return call
 
     def _call(self, entry_of: Callable[[int], Any], reply: Reply) -> Call:
         number = self._numbers = self._numbers + 1
-        call = Call(self, number, reply, 0)
+        call = Call(self, number, reply)
         if self._transport is None:
             asyncio.get_running_loop().call_soon(_give, reply, _LOST)
         else:
@@ -189,7 +195,13 @@ class Link(asyncio.Protocol):
         if call is None:
             return  # Its client has gone away.
         self.unanswered_bytes -= call.size
-        _give(call.reply, unpack(entry.answer))
+        answer = unpack(entry.answer)
+        place = _place_in(answer) if call.is_followed else None
+        self._stored = (place, -call.number) if place else None
+        _give(call.reply, answer)
+        if self._stored:
+            self.send(Withdraw(-call.number))
+            self._stored = None
 
     def _happened(self, entry: Happened) -> None:
         call = self.calls.get(entry.number)
@@ -203,6 +215,8 @@ class Link(asyncio.Protocol):
 
     def _asked(self, entry: Ask) -> None:
         port, stage, reply = self._ports.get(entry.shard), _STAGES[entry.stage], self._served.begin(entry.number)
+        if port and _is_followed(entry.command, stage):
+            reply = partial(self._follow_stored, port, entry.number, reply)
         if port is None:
             reply(_ELSEWHERE)
         elif entry.client == 0:
@@ -211,6 +225,11 @@ class Link(asyncio.Protocol):
             self._served.waits(entry.number, port.submit_as(client, entry.command, reply, stage))
         else:
             raise ProtocolError(f"client {entry.client} was not introduced")
+
+    def _follow_stored(self, port: ClientPort, number: int, reply: Reply, answer: Any) -> None:
+        if place := _place_in(answer):
+            self._served.waits(-number, port.follow(*place, partial(self._served.report, -number)))
+        reply(answer)
 
     def _reach(self, entry: Reach) -> None:
         reply = self._served.begin(entry.number)
@@ -251,8 +270,7 @@ class Link(asyncio.Protocol):
     # ── The connection ──────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast("asyncio.Transport", transport)
         self.send(Greet(FORM, self._worker))
 
     def data_received(self, data: bytes) -> None:
@@ -311,7 +329,7 @@ class _Served:
 
     def waits(self, number: int, pending: Cancelable | None) -> None:
         """What was submitted may have to wait, unless it is answered."""
-        if pending is not None and self._begun == number:
+        if pending is not None and (self._begun == number or number < 0):
             self._waiting[number] = pending
 
     def _answer(self, number: int, answer: Any) -> None:
@@ -337,6 +355,19 @@ class _Served:
     def cancel_all(self) -> None:
         for number in list(self._waiting):
             self.withdraw(number)
+
+
+def _is_followed(command: Command, stage: Stage) -> bool:
+    """Whether the sender may want to follow what it has published. Its message may go to a consumer before the sender
+    can ask for that, so the other end follows it from the beginning, with the negative number of the command."""
+    return stage is Stage.READY and type(command) is Publish
+
+
+def _place_in(answer: Any) -> Place | None:
+    """The place of the one message that was published and stored."""
+    if isinstance(answer, Refused) or len(answer) != 1 or not answer[0].sequence:
+        return None
+    return answer[0].queue, answer[0].sequence
 
 
 def _give(reply: Reply, answer: Any) -> None:
