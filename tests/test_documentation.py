@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.support.audit_records import AUDIT
 from tests.support.broker import StartBroker
-from tests.support.documentation import PAGES, ROOT, Reader, blocks_of
+from tests.support.documentation import PAGES, ROOT, Reader, blocks_of, plain_blocks_of
 
+COMMAND = re.compile(r"^(curl|docker|kubectl|make|penstock|pip|python) ", re.MULTILINE)
 MARKS = ("not run, ", "answers ", "background", "spark")
 
 
@@ -32,6 +34,12 @@ def test_the_blocks_of_all_pages_work_on_one_broker_in_any_order(
 def test_a_block_that_is_special_says_so_in_words_that_are_known(page: Path) -> None:
     for block in blocks_of(page):
         assert not block.mark or block.mark.startswith(MARKS), f"{page.name}:{block.line}: {block.mark}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_are_in_blocks_that_are_run_or_say_why_not(page: Path) -> None:
+    for block in plain_blocks_of(page):
+        assert not COMMAND.search(block), f"{page.name}: mark it as sh, or as text:\n{block}"
 
 
 def test_a_block_that_fails_is_noticed(start_broker: StartBroker, tmp_path: Path) -> None:

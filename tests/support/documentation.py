@@ -65,6 +65,12 @@ def blocks_of(page: Path) -> list[Block]:
     ]
 
 
+def plain_blocks_of(page: Path) -> list[str]:
+    """Blocks without a language: pictures, layouts, patterns."""
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    return [text for language, text in fences if not language]
+
+
 class Reader:
     """Somebody who reads one page and pastes its blocks in order: one shell for all that is shell."""
 
