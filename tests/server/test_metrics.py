@@ -73,6 +73,8 @@ def test_a_queue_tells_its_traffic_its_oldest_message_and_its_idle_consumers(log
         metrics = Metrics(loop)
         await ask(loop, CreateQueue("orders", QueueSettings()))
         await ask(loop, CreateQueue("idle", QueueSettings()))
+        await ask(loop, CreateQueue("kept", QueueSettings(keep="all")))
+        await ask(loop, Publish("kept", [NewMessage(b"x")]))
         await ask(loop, Publish("orders", [NewMessage(b"x")] * 5))
         delivered = await ask(loop, Fetch("orders", count=2))
         await ask(loop, Finish(delivered[0].queue, delivered[0].sequence))
@@ -84,11 +86,12 @@ def test_a_queue_tells_its_traffic_its_oldest_message_and_its_idle_consumers(log
         return scraped
 
     scraped = asyncio.run(story())
-    assert scraped["penstock_queue_entered_total"] == {("orders",): 5, ("idle",): 0}
-    assert scraped["penstock_queue_left_total"] == {("orders",): 1, ("idle",): 0}
-    assert scraped["penstock_queue_waiting_receives"] == {("orders",): 0, ("idle",): 1}
+    assert scraped["penstock_queue_entered_total"] == {("orders",): 5, ("idle",): 0, ("kept",): 1}
+    assert scraped["penstock_queue_left_total"] == {("orders",): 1, ("idle",): 0, ("kept",): 0}
+    assert scraped["penstock_queue_waiting_receives"] == {("orders",): 0, ("idle",): 1, ("kept",): 0}
     assert scraped["penstock_queue_oldest_seconds"][("orders",)] > 0
     assert scraped["penstock_queue_oldest_seconds"][("idle",)] == 0
+    assert scraped["penstock_queue_oldest_seconds"][("kept",)] == 0, "nobody has to consume it"
 
 
 def test_events_and_messages_are_counted_where_they_are(log: SegmentLog) -> None:

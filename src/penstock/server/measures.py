@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from penstock.engine.queue import Queue
+
 Samples = list[tuple[tuple[str, ...], float]]  # The values of a metric, each with its labels.
 
 
 class Measured(Protocol):
     def state(self) -> Iterable[tuple[str, Samples]]:
         """What the part is doing, as metrics: their names and their values."""
+
+
+def needs_consumers(queue: Queue) -> bool:
+    """Whether its messages wait for somebody. Those of a queue that keeps everything, and records, stay anyway."""
+    return queue.settings.keep != "all" and not queue.name.startswith("_")
 
 
 def one(value: float) -> Samples:

@@ -17,7 +17,7 @@ from penstock.engine.queue import Queue
 from penstock.limits import COMMANDS_PER_SAMPLE, QUEUES_PER_PART, SAMPLES_PER_PART, SECOND_NS
 from penstock.model.access import EVERYTHING, Access
 from penstock.server.histogram import Histogram
-from penstock.server.measures import Measured, Samples
+from penstock.server.measures import Measured, Samples, needs_consumers
 from penstock.server.writer.loop import Loop
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
@@ -76,7 +76,8 @@ FAMILIES = (
     Family(
         "penstock_queue_oldest_seconds",
         "gauge",
-        f"How long the ready message that waits longest has waited; 0 if none is ready. Without {OTHER_QUEUES}.",
+        "How long the ready message that waits longest has waited; 0 if none is ready, and for queues whose messages"
+        f" stay (`keep` is `all`, or the name begins with `_`). Without {OTHER_QUEUES}.",
         ("queue",),
     ),
     Family(
@@ -176,7 +177,7 @@ class Metrics:
         found: list[Samples] = [[] for _ in _FIGURES]
         for part in _parts(queues, QUEUES_PER_PART):
             for queue in part:
-                since = queue.ready_since
+                since = queue.ready_since if needs_consumers(queue) else None
                 age = max(0, now - since) / SECOND_NS if since is not None else 0
                 figures = (queue.last_sequence, queue.left, age, self._loop.waiting(queue.name))
                 for samples, value in zip(found, figures, strict=True):

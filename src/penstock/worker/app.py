@@ -210,7 +210,7 @@ class App:
         return found
 
     async def create_progress_queue(self) -> None:
-        await self._create(self.progress_queue, {"retention_timeout": self.progress_seconds})
+        await self._create(self.progress_queue, {"retention_timeout": self.progress_seconds, "keep": "all"})
 
     def after_fork(self) -> None:
         """In a forked child, without the thread: begin anew. The connections are the parent's, so they stay open."""

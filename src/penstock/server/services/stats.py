@@ -20,6 +20,7 @@ from penstock.limits import SECOND_NS, STATS_QUEUES_PER_TURN
 from penstock.model.access import Access
 from penstock.model.values import Nanos
 from penstock.server.close_up import CloseUp
+from penstock.server.measures import needs_consumers
 from penstock.server.services.attention import attention
 from penstock.server.services.connections import clients_of
 from penstock.server.services.contract import Service
@@ -229,7 +230,7 @@ class StatsService(Service):
             policies = [queue.settings.redrive_policy for queue in queues]
             self._known_roles = _Roles(
                 {policy.dead_letter_queue for policy in policies if policy},
-                {queue.name for queue in queues if queue.settings.keep == "all" or queue.name.startswith("_")},
+                {queue.name for queue in queues if not needs_consumers(queue)},
             )
         return self._known_roles
 
