@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from tests.fuzz.target import Target
-from tests.fuzz.targets import brokers, clients, documents, storage, tls, wire
+from tests.fuzz.targets import brokers, clients, documents, identities, storage, tls, wire
 
 TARGETS: dict[str, Target] = {
-    target.name: target for module in (wire, tls, documents, storage, clients, brokers) for target in module.TARGETS
+    target.name: target
+    for module in (wire, tls, identities, documents, storage, clients, brokers)
+    for target in module.TARGETS
 }

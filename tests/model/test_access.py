@@ -54,7 +54,9 @@ def test_a_scope_without_names_is_for_every_name() -> None:
     assert scope_of("read").text == "read:*"
 
 
-@pytest.mark.parametrize("text", ["", ":", "write:a", "publish:", "publish:a,,b", "publish;a", "read:" + "x" * 251])
+@pytest.mark.parametrize(
+    "text", ["", ":", "write:a", "publish:", "publish:a,,b", "publish;a", "read:\ud800", "read:" + "x" * 251]
+)
 def test_what_is_no_scope_is_refused(text: str) -> None:
     with pytest.raises(ProtocolError, match="scope"):
         scope_of(text)

@@ -71,9 +71,17 @@ def scope_of(text: str) -> Scope:
     if unknown:
         raise ProtocolError(f"a scope is verbs:names; {unknown[0]!r} is not one of {', '.join(Verb)}")
     patterns = names.split(",") if colon else [EVERY_NAME]
-    if not all(1 <= len(pattern.encode()) <= NAME_BYTES_MAX for pattern in patterns):
-        raise ProtocolError(f"each name of a scope has 1 to {NAME_BYTES_MAX} bytes: {text!r}")
+    if not all(1 <= _bytes_of(pattern) <= NAME_BYTES_MAX for pattern in patterns):
+        raise ProtocolError(f"each name of a scope has 1 to {NAME_BYTES_MAX} bytes of UTF-8: {text!r}")
     return Scope(frozenset(map(Verb, words)), tuple(dict.fromkeys(patterns)))
+
+
+def _bytes_of(pattern: str) -> int:
+    """The size of a name; 0 if it is no text, since JSON may have halves of characters."""
+    try:
+        return len(pattern.encode())
+    except UnicodeEncodeError:
+        return 0
 
 
 def matches(pattern: str, name: str) -> bool:
@@ -97,7 +105,7 @@ class Access:
     """What one identity may do. Compared by identity: each secret has an access of its own.
 
     Nobody publishes to, consumes or manages the broker's own queues. To read one, a scope must be for `admin`, or
-    name it     with a pattern that begins with `_` too.
+    name it with a pattern that begins with `_` too.
     """
 
     __slots__ = ("_known", "kind", "limits", "name", "scopes")
