@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import DataDirectoryError, HistoryError
-from penstock.model.commands import NewMessage, Publish
+from penstock.model.commands import CreateQueue, NewMessage, Publish
 from penstock.model.settings import QueueSettings
 from penstock.server.config import Config
 from penstock.server.recovery import Recovered, recover
@@ -18,7 +18,8 @@ from penstock.server.writer.loop import Loop
 from penstock.server.writer.scheduler import AsyncioScheduler
 from penstock.storage.directory import DataDirectory
 from penstock.storage.log.segment import segment_path
-from tests.support.live_loop import ask
+from penstock.storage.shards import open_shards, shard_directory
+from tests.support.live_loop import ask, settled
 
 
 @pytest.fixture
@@ -65,3 +66,23 @@ def test_a_history_that_cannot_be_read_is_refused_with_the_way_to_rebuild_it(dir
     (directory.history / "data.mdb").write_bytes(b"not a database" * 1000)
     with pytest.raises(HistoryError, match=rf"penstock log rebuild-history {directory.path}$"):
         recovered(directory)
+
+
+def test_a_shard_goes_on_with_its_own_numbers_for_queues(tmp_path: Path) -> None:
+    open_shards(tmp_path, 4)
+    found = []
+    for name in ("one", "two"):
+        directory = shard_directory(tmp_path, 2)
+        directory.open()
+        opened = recovered(directory)
+        found.append(asyncio.run(_created(opened, name)))
+        close(opened)
+        directory.close()
+    assert found == [3, 7]
+
+
+async def _created(opened: Recovered, name: str) -> int:
+    loop = Loop(opened.engine, opened.log, time.time_ns, AsyncioScheduler(asyncio.get_running_loop()))
+    described = await ask(loop, CreateQueue(name, QueueSettings()))
+    await settled(loop)
+    return int(described.number)

@@ -388,4 +388,4 @@ def test_events_that_are_missing_are_spoken_of(data: Path) -> None:
 
 def test_the_identity_names_no_other_facts() -> None:
     """Whoever adds a secret to it must look at what the report shows."""
-    assert Identity.__struct_fields__ == ("format", "shard", "id_key", "ancestors")
+    assert Identity.__struct_fields__ == ("format", "shard", "id_key", "ancestors", "shards")

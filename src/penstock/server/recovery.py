@@ -39,7 +39,9 @@ def recover(directory: DataDirectory, config: Config) -> Recovered:
 
 
 def _replay(directory: DataDirectory, config: Config, history: ObjectHistory) -> Recovered:
-    engine = Engine(history, config.names.max, zone_of)
+    identity = directory.identity
+    assert identity is not None, "the directory is open"
+    engine = Engine(history, config.names.max, zone_of, shard=identity.shard, shards=identity.shards)
     log = open_log(directory, segment_bytes=config.log.segment_bytes)
     sections, events = log.recover()
     if sections is not None:

@@ -13,4 +13,5 @@ def open_log(directory: DataDirectory, *, segment_bytes: int) -> Log:
     """The log of a data directory that this process has taken. Not recovered yet."""
     from penstock.storage.log.segments import SegmentLog
 
-    return SegmentLog(directory, segment_bytes=segment_bytes)
+    assert directory.identity is not None
+    return SegmentLog(directory, segment_bytes=segment_bytes, shard=directory.identity.shard)

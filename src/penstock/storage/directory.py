@@ -39,11 +39,13 @@ class Identity(msgspec.Struct, omit_defaults=True):
     shard: int
     id_key: str  # Hexadecimal.
     ancestors: list[Ancestor] = []  # The nearest is last. The directory was restored from their backups.
+    shards: int = 1  # How many the store has.
 
     def message_ids(self) -> MessageIds:
-        """A new reader and writer of ids. Each remembers its latest ids, so users do not share one."""
+        """A new reader and writer of ids. Each remembers its latest ids, so users do not share one. The shards of a
+        store have the same ids, because the numbers of their queues differ; their logs differ."""
         salt = self.ancestors[-1].salt if self.ancestors else ""
-        return MessageIds(bytes.fromhex(self.id_key), self.shard, salt)
+        return MessageIds(bytes.fromhex(self.id_key), salt=f"{salt} shard {self.shard}" if self.shard else salt)
 
     @property
     def lineage(self) -> list[tuple[str, int]]:
@@ -58,8 +60,10 @@ class Identity(msgspec.Struct, omit_defaults=True):
 
     def check(self) -> None:
         """Raises `ValueError` for values that no broker writes."""
-        if not 0 <= self.shard <= SHARD_MAX:
-            raise ValueError(f"shard is {self.shard}, expected 0 to {SHARD_MAX}")
+        if not 1 <= self.shards <= SHARD_MAX + 1:
+            raise ValueError(f"shards is {self.shards}, expected 1 to {SHARD_MAX + 1}")
+        if not 0 <= self.shard < self.shards:
+            raise ValueError(f"shard is {self.shard}, expected 0 to {self.shards - 1}")
         if not re.fullmatch(rf"[0-9a-f]{{{2 * ID_KEY_BYTES}}}", self.id_key):
             raise ValueError(f"id_key is not {2 * ID_KEY_BYTES} hexadecimal digits")
 
@@ -74,6 +78,7 @@ class DataDirectory:
         self.log = path / "log"
         self.snapshots = path / "snapshots"
         self.history = path / "history"
+        self.identity: Identity | None = None  # Known when it is open.
         self._lock: int | None = None
         self._identity_lock: int | None = None
 
@@ -88,6 +93,7 @@ class DataDirectory:
             identity = self._read_identity() or self._make_identity(stored)
             self._lock_identity()
             self._check_purpose(identity, stored)
+            self.identity = identity
             return identity
         except OSError as error:
             raise DataDirectoryError(f"cannot use {self.path}: {error}") from error

@@ -107,14 +107,17 @@ class _Salvage:
     def _restored(self) -> tuple[Engine, Point]:
         """The state of the newest snapshot that can be read, and where it ends."""
         for path in list_snapshots(self._source.snapshots):
-            engine = Engine(NoHistory())
+            engine = self._new_engine()
             try:
                 facts = read_facts(path)
                 engine.restore(read_snapshot(path))
                 return engine, facts.point
             except DamagedLogError:
                 self._notes.append(f"{path.name} is damaged and was not used.")
-        return Engine(NoHistory()), START
+        return self._new_engine(), START
+
+    def _new_engine(self) -> Engine:
+        return Engine(NoHistory(), shard=self._identity.shard, shards=self._identity.shards)
 
     def _replay(self, mender: Mender, start: Point) -> list[Range]:
         """Apply the events after the snapshot. Returns the offsets of those that are lost."""

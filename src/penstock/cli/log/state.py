@@ -45,7 +45,8 @@ def examine(data: DataDirectory, advance: Advance = lambda _: None) -> tuple[Rep
 
 def _rebuild(data: DataDirectory, report: Report) -> Engine | None:
     """Replay the log as a start would, and check that the bytes of every message exist."""
-    engine = Engine(NoHistory())
+    identity = data.read_identity()
+    engine = Engine(NoHistory(), shard=identity.shard, shards=identity.shards)
     last = None
     try:
         if report.snapshot:
