@@ -12,6 +12,7 @@ from tests.support.broker import Broker, StartBroker, refused_start
 from tests.support.jwt_provider import Provider
 from tests.support.line_client import LineClient
 from tests.support.waiting import wait_until
+from tests.support.ws_client import WsClient
 
 
 @pytest.fixture
@@ -97,3 +98,19 @@ def test_a_broker_does_not_start_with_half_of_the_settings(
         provider.path.unlink()
     code, errors = refused_start(tmp_path / "data", *given)
     assert (code, why in errors) == (2, True), errors
+
+
+def test_a_jwt_with_the_name_of_a_token_is_another_identity(guarded: Broker, provider: Provider) -> None:
+    body = b'{"scopes": ["publish,consume:orders"]}'
+    token = guarded.request("PUT", "/v1/tokens/ann", bearer("root"), body).json()["token"]
+    jwt = provider.token("ann", penstock=["publish,consume:orders"])
+    sent = [
+        guarded.request("POST", "/v1/queues/orders/messages", headers | {"Idempotency-Key": "1"}, b'{"message": 1}')
+        for headers in (bearer(token), shown(jwt), shown(jwt))
+    ]
+    assert [answer.header("Idempotent-Replay") for answer in sent] == [None, None, "true"]
+    with WsClient(guarded.http, **bearer(token), Durable_Session="true") as client:
+        session = str(client.hear()["id"])
+    for headers, resumed in ((shown(jwt), False), (bearer(token), True)):
+        with WsClient(guarded.http, **headers, Reconnect_As=session) as client:
+            assert (str(client.hear()["id"]) == session) is resumed

@@ -123,6 +123,11 @@ class Access:
         return f"Access({self.name!r}, {[scope.text for scope in self.scopes]})"
 
     @property
+    def identity(self) -> str:
+        """Whose this is. An identity provider may sign any name: its names are not those of tokens."""
+        return f"jwt:{self.name}" if self.kind == "jwt" else self.name
+
+    @property
     def sees_all(self) -> bool:
         """Nothing has to be left out of what it reads."""
         return self.may(Verb.ADMIN, EVERY_NAME)

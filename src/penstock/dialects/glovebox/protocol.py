@@ -46,14 +46,14 @@ class Glovebox:
         codec = BINCODE if _is_true(headers, b"binary") else JSON
         session = self._session_of(headers.get(b"reconnect-as", b""), peer.access)
         if session is None:
-            session = self._sessions.begin(peer.access.name, durable=_is_true(headers, b"durable-session"))
+            session = self._sessions.begin(peer.access.identity, durable=_is_true(headers, b"durable-session"))
         return _Line(session, peer, codec)
 
     def _session_of(self, text: bytes, access: Access) -> Session | None:
         """A session is continued only by the identity that has begun it."""
         known = text.isdigit() and len(text) <= len(str(SESSION_ID_MAX))
         session = self._sessions.find(int(text)) if known else None
-        return session if session and session.owner == access.name else None
+        return session if session and session.owner == access.identity else None
 
     # ── GET /status/<queue> ─────────────────────────────────────────────────────────────────────────────────
 

@@ -108,7 +108,7 @@ class Session(Gathering):
     def __init__(self, sessions: Sessions, number: int, owner: str, *, durable: bool) -> None:
         super().__init__()
         self.id = number
-        self.owner = owner  # The name of the identity.
+        self.owner = owner  # The identity.
         self._sessions = sessions
         self._replies = Replies(sessions, durable=durable)
         self._leases = Leases(self._replies)

@@ -182,7 +182,7 @@ def _checked_key(key: bytes) -> bytes:
 
 def _key_of(access: Access, key: bytes) -> bytes:
     """The key as the broker knows it: keys of different identities are different, and no key contains a NUL."""
-    return b"%b\0%b\0%b" % (access.kind.encode(), access.name.encode(), key) if access.name else key
+    return b"%b\0%b" % (access.identity.encode(), key) if access.identity else key
 
 
 def _digest_of(request: Request) -> bytes:

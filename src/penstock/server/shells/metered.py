@@ -56,7 +56,7 @@ class Metered(asyncio.Protocol):
         """The client has this identity from now on: count for it too, unless it has too many connections."""
         quotas = self._server.quotas
         is_known = quotas is not None and access is not EVERYTHING and access is not NOBODY
-        account = quotas.of_identity(access.name, access.limits) if quotas and is_known else None
+        account = quotas.of_identity(access.identity, access.limits) if quotas and is_known else None
         if self.meter is None and quotas and account:
             self.meter = Meter(quotas)
         refused = self.meter.join(account) if self.meter is not None else None
