@@ -58,6 +58,12 @@ def test_the_broker_answers_the_same_over_tls(path: Path, secure_broker: Broker)
     play(path, load(path), secure_broker)
 
 
+def test_a_body_that_is_refused_while_it_is_sent_is_answered_over_tls(secure_broker: Broker) -> None:
+    with secure_broker.connect() as connection:
+        assert connection.refused_early("PUT /queues/large HTTP/1.1", 4 << 20).status == 413
+        assert connection.read_to_end() == b""
+
+
 def play(path: Path, transcript: Transcript, broker: Broker, talk: str | None = None) -> None:
     wrong: Mismatch | None = None
     try:

@@ -52,12 +52,6 @@ def test_large_bodies_arrive_whole_in_both_directions(secure: Broker) -> None:
     assert [each.body for each in received.messages()] == [BODY] * 3
 
 
-def test_a_client_gets_the_refusal_of_a_body_that_it_is_still_sending(secure: Broker) -> None:
-    with secure.connect() as connection:
-        assert connection.refused_early("PUT /queues/large HTTP/1.1", 4 << 20).status == 413
-        assert connection.read_to_end() == b""
-
-
 def test_requests_may_arrive_in_any_pieces(secure: Broker) -> None:
     with secure.connect() as connection:
         for number in encode_request("GET", "/health"):
