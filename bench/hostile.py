@@ -48,6 +48,7 @@ QUOTAS = {  # For every address; the honest client keeps within them.
     "received_per_second": 1000,
     "waiting": 100,
     "unread_bytes": 8 << 20,
+    "work_seconds_per_second": 0.05,
     "search_seconds_per_minute": 0.2,
     "replay_seconds_per_minute": 0.2,
 }

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import InvalidStatus
 
+from penstock.limits import FAULTS_PER_SECOND_MAX
 from tests.support.broker import Broker, StartBroker
 from tests.support.http_client import Connection, Response
 from tests.support.line_client import LineClient
@@ -191,6 +192,32 @@ def test_a_client_that_floods_does_not_use_up_what_others_may_send(start_broker:
     metrics = broker.request("GET", "/metrics").body.decode()
     refused = next(line for line in metrics.splitlines() if 'quota="requests_per_second"' in line)
     assert 1 <= float(refused.split()[1]) <= 100
+
+
+def test_a_large_request_over_the_quota_of_bytes_waits_and_is_carried_out(start_broker: StartBroker) -> None:
+    broker = prepared(start_broker("quota.address.bytes_per_second=2000000"))
+    post = b"POST /messages/%b HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n" % QUEUE.encode()
+    with broker.connect() as connection:
+        connection.send((post + b"x" * 900_000) * 4)
+        assert [connection.read_response().status for _ in range(4)] == [201] * 4
+
+
+def test_requests_that_used_up_their_time_wait_and_are_answered(start_broker: StartBroker) -> None:
+    broker = prepared(start_broker("quota.address.work_seconds_per_second=0.01"))
+    for target, status in (("/v1/queues", 200), ("/metrics", 200), ("/nothing", 404)):
+        with broker.connect() as connection:
+            connection.send(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 20)
+            assert [connection.read_response().status for _ in range(20)] == [status] * 20
+
+
+def test_a_client_that_breaks_the_protocol_again_and_again_is_still_told_why(start_broker: StartBroker) -> None:
+    broker = start_broker("quota.address.connections=100")
+    for _ in range(2 * FAULTS_PER_SECOND_MAX):
+        with broker.connect() as connection:
+            connection.send(b"nonsense\r\n\r\n")
+            assert connection.read_response().status == 400
+    with WsClient(broker.http) as client:
+        assert client.hear()["type"] == "hello"
 
 
 # Identities

@@ -366,6 +366,12 @@ class QuotaLimits(Struct, frozen=True, kw_only=True):
     unread_bytes: Annotated[
         int, _from(0, _COUNT_MAX, "Size of answers that are not read; above it, the connection is closed.")
     ] = 0
+    work_seconds_per_second: Annotated[
+        float,
+        _from(
+            0, 60, "Seconds of work in a second for pipelined and large requests, lists and metrics; then they wait."
+        ),
+    ] = 0.0
     search_seconds_per_minute: Annotated[
         float, _from(0, 600, "Seconds of work in a minute for searches and documents of messages.")
     ] = 0.0

@@ -18,9 +18,9 @@ class Clock:
 
 
 def test_a_quota_without_a_limit_takes_no_bucket() -> None:
-    assert not Account("address", "a", QuotaLimits(), 0).buckets
+    assert Account("address", "a", QuotaLimits(), 0).buckets.keys() == {"faults"}
     limited = Account("address", "a", QuotaLimits(published_per_second=5, search_seconds_per_minute=0.5), 0)
-    assert limited.buckets.keys() == {"published_per_second", "search_seconds_per_minute"}
+    assert limited.buckets.keys() == {"published_per_second", "search_seconds_per_minute", "faults"}
     assert RATES["published_per_second"] == 1
     assert RATES["search_seconds_per_minute"] == 60
 

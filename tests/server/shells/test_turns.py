@@ -6,6 +6,9 @@ import asyncio
 
 import pytest
 
+from penstock.server.config import QuotaConfig, QuotaLimits
+from penstock.server.quotas.meter import Meter
+from penstock.server.quotas.quotas import Quotas
 from penstock.server.shells.turns import Turns
 from tests.support.live_loop import until
 
@@ -21,7 +24,8 @@ class Clock:
 class Digger:
     """Has so many parts to do, and notes whose turn it was."""
 
-    def __init__(self, name: str, parts: int, done: list[str]) -> None:
+    def __init__(self, name: str, parts: int, done: list[str], meter: Meter | None = None) -> None:
+        self.meter = meter
         self.name = name
         self.parts = parts
         self._done = done
@@ -75,6 +79,8 @@ def test_nobody_stands_back_for_ever() -> None:
 
 def test_a_defect_in_one_turn_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
     class Broken:
+        meter = None
+
         def take_turn(self, *, crowded: bool) -> bool:
             raise AssertionError("on purpose")
 
@@ -125,3 +131,26 @@ def test_only_a_few_of_many_that_come_together_begin_at_once(light: int) -> None
     assert began.count(True) == (3 if light else 21) + 1
     assert began[-1], "the next turn of the event loop is another one"
     assert done == 1001, "those that had to wait had their turn"
+
+
+def test_a_client_that_used_up_its_time_has_its_next_turn_when_it_has_recovered() -> None:
+    async def story() -> list[str]:
+        clock = Clock()
+        quotas = Quotas(QuotaConfig(address=QuotaLimits(work_seconds_per_second=1.0)), lambda _: True, clock)
+        meter = Meter(quotas)
+        meter.join(quotas.of_address("192.0.2.7"))
+
+        class Slow(Digger):
+            def take_turn(self, *, crowded: bool) -> bool:
+                clock.now += 1.05
+                return super().take_turn(crowded=crowded)
+
+        turns, done = Turns(clock=clock), list[str]()
+        for digger in (Slow("a", 2, done, meter), Digger("b", 5, done)):
+            turns.join(digger)
+        await until(lambda: len(done) == 7)
+        assert not turns.begin(Slow("c", 1, done, meter)), "its other connections wait too"
+        await until(lambda: len(done) == 8)
+        return done
+
+    assert "".join(asyncio.run(story())) == "abbbbbac"

@@ -176,3 +176,11 @@ def _check_text(payload: bytes) -> None:
         payload.decode()
     except UnicodeDecodeError:
         raise FrameError(NOT_UTF8, "the text is not UTF-8") from None
+
+
+class DeafReader(FrameReader):
+    """Ignores what comes after a fault. It is still read, so that our close frame arrives."""
+
+    __slots__ = ()
+
+    def receive(self, data: bytes, messages: list[tuple[int, bytes]]) -> None: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from penstock.limits import ACCOUNTS_MAX, ACCOUNTS_SWEPT_MIN
+from penstock.limits import ACCOUNTS_MAX, ACCOUNTS_SWEPT_MIN, FAULTS_PER_SECOND_MAX
 from penstock.server.config import QuotaLimits
 from penstock.server.quotas.bucket import Bucket
 
@@ -36,6 +36,7 @@ class Account:
             for name, seconds in RATES.items()
             if (limit := getattr(limits, name))
         }
+        self.buckets["faults"] = Bucket(FAULTS_PER_SECOND_MAX, 1.0, now)  # It has no setting.
 
     def is_idle(self, now: float) -> bool:
         """Whether a new account would be the same."""

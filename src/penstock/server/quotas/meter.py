@@ -22,12 +22,13 @@ Reply = Callable[[Any], None]
 class Meter:
     """One connection's. It counts as a connection of its accounts until it is closed."""
 
-    __slots__ = ("_accounts", "_quotas", "_unread_bytes")
+    __slots__ = ("_accounts", "_quotas", "_unread_bytes", "has_refused")
 
     def __init__(self, quotas: Quotas) -> None:
         self._quotas = quotas
         self._accounts: list[Account] = []
         self._unread_bytes = 0
+        self.has_refused = False  # Since the connection last rested.
 
     def join(self, account: Account | None) -> Refused | None:
         """Count the connection for this account, and for no other of its kind, unless it has too many. None: for no
@@ -68,6 +69,7 @@ class Meter:
             if bucket := account.buckets.get(quota):
                 seconds = bucket.wait(self._quotas.clock())
                 if seconds:
+                    self.has_refused = True
                     return self._quotas.refuse(account, quota, seconds)
         return None
 
@@ -121,6 +123,7 @@ class Meter:
         """Why nothing more may wait."""
         for account in self._accounts:
             if _is_reached(account.waiting, account.limits.waiting):
+                self.has_refused = True
                 return self._quotas.refuse(account, "waiting")
         return None
 

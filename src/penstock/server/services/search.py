@@ -147,6 +147,8 @@ class Searches(Service):
 class _Question:
     """One step of a search, which waits for its turn."""
 
+    meter = None  # The bill counts its time.
+
     def __init__(self, writer: ServicePort, command: Command) -> None:
         self._writer = writer
         self._command = command

@@ -187,6 +187,8 @@ class Connection(Metered):
             self._refuse_connection(refused)
         else:
             self._begin()
+            if self.meter is not None:  # Soon: the transport begins to read after this.
+                asyncio.get_running_loop().call_soon(self._rest_after_faults)
 
     def _refuse_connection(self, refused: Refused | None) -> None:
         """There are too many connections; or of one client, if something is refused."""
@@ -262,6 +264,11 @@ class Connection(Metered):
         """Refuse the incomplete request, and keep nothing of it."""
         raise NotImplementedError
 
+    def _end_rest(self) -> None:
+        if self.begun_at:
+            self.begun_at = self._server.sweeps  # The client was kept from completing its request.
+        super()._end_rest()
+
     # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def pause_writing(self) -> None:
@@ -300,7 +307,7 @@ class Connection(Metered):
         if unsent:
             if self._server.sweeps - self._unsent[0] >= slow_seconds * SWEEPS_PER_SECOND:
                 self.abort()
-        elif self._is_busy():
+        elif self._resting or self._is_busy():
             return
         elif self.begun_at:
             if self._passed(self.begun_at) >= slow_seconds:

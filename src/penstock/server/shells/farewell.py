@@ -21,5 +21,8 @@ class Farewell(asyncio.Protocol):
         transport.set_protocol(self)
         transport.write_eof()
 
+    def data_received(self, data: bytes) -> None:
+        self._connection.drop(len(data))
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._connection.connection_lost(exc)

@@ -168,6 +168,7 @@ class HttpConnection(Connection):
         if is_one and reader.latest and self._known is not None:
             self._known.learn_fields(data, reader.latest)
         reader.latest = None
+        self._pace()
 
     def take_turn(self, *, crowded: bool) -> bool:
         if self._may_go_on():
@@ -180,7 +181,12 @@ class HttpConnection(Connection):
 
     def _is_blocked(self) -> bool:
         """Nothing more can be handled for now, or for good."""
-        return self._working or self.choked or bool(self._backlog) or (self._is_last_taken and not self._has_parted)
+        if self._working or self._resting or self.choked or self._backlog:
+            return True
+        return self._is_last_taken and not self._has_parted
+
+    def _has_ended(self) -> bool:
+        return self._has_parted
 
     def _may_go_on(self) -> bool:
         """Something was read that need not wait any more."""
@@ -194,6 +200,7 @@ class HttpConnection(Connection):
         except RequestRefusedError as refused:
             if is_tls(data):
                 self._server.note_misdirected(PLAIN_PORT)
+            self._count_fault()
             self._refuse(refused.response)
 
     def accept(self, exchange: Exchange) -> None:
@@ -204,7 +211,7 @@ class HttpConnection(Connection):
         if not exchange.keep_alive:
             self._is_last_taken = True
         exchanges.append(exchange)
-        if self._working or self.choked or self._backlog or len(exchanges) > PIPELINE_REQUESTS_MAX:
+        if self._working or self._resting or self.choked or self._backlog or len(exchanges) > PIPELINE_REQUESTS_MAX:
             self._backlog.append(exchange)
             self._pause(True)
         else:
@@ -287,7 +294,7 @@ class HttpConnection(Connection):
                 self._working = True
                 done = partial(self._end_work, exchange)
                 submit = partial(self._submit, exchange)
-                exchange.pending = Worker(result.steps, submit, self._turns, done)
+                exchange.pending = Worker(result.steps, submit, self._turns, done, self.meter)
             elif type(result) is Upgrade:
                 self._begin_upgrade(result, exchange)
             else:
@@ -301,30 +308,23 @@ class HttpConnection(Connection):
             self._end_work(exchange, error_response(Fault.INTERNAL))
 
     def _submit(self, client: Client, command: Command, reply: Callable[[Answer], None]) -> Pending | None:
-        submit, meter = self._server.submit, self.meter
-        return submit(client, command, reply) if meter is None else meter.submit(submit, client, command, reply)
+        submit = self._server.submit if self.meter is None else partial(self._submit_metered, self._server.submit)
+        return submit(client, command, reply)
 
     def _refused_by_quota(self, exchange: Exchange) -> bool:
         """Count a request, and refuse it if the client is over its quota; later ones wait a while."""
         assert self.meter is not None
         if refused := self._over or self.meter.overdrawn("requests_per_second"):
             exchange.respond(refusal_response(refused))
-            self._rest(refused)
+            self._rest(refused.retry_seconds)
         else:
             self.meter.take("requests_per_second", 1)
         return refused is not None
 
-    def _rest(self, refused: Refused) -> None:
-        self._working = True
-        super()._rest(refused)
-
-    def _end_rest(self) -> None:
-        self._working = False
-        super()._end_rest()
-
     def _end_work(self, exchange: Exchange, response: Response | Stream) -> None:
         self._working = False
         exchange.respond(response)
+        self._rest_if_refused()
         self._go_on()
 
     def _end_after(self, exchange: Exchange) -> None:
@@ -343,7 +343,7 @@ class HttpConnection(Connection):
         if self._pumping:
             return  # An answer that is ready at once comes back here.
         self._pumping = True
-        while self._backlog and not (self._working or self.choked):
+        while self._backlog and not (self._working or self._resting or self.choked):
             if len(self._exchanges) - len(self._backlog) >= PIPELINE_REQUESTS_MAX:
                 break
             exchange = self._backlog.popleft()
@@ -370,6 +370,7 @@ class HttpConnection(Connection):
         upgrade, transport, server = self._upgrade, self.transport, self._server
         if upgrade is None or transport is None:
             # The request was accepted as plain HTTP/1.1, which declines the upgrade; then the connection ends.
+            self._count_fault()
             self._pause(True)
             if self._exchanges:
                 self._end_after_last()

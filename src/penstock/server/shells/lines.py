@@ -123,6 +123,8 @@ class LineServer(Server):
 
 
 class LineConnection(PeerConnection):
+    """One connection. It has more than 30 methods because lines, replies and the end decide together what is read."""
+
     __slots__ = (
         "_begun",
         "_conversation",
@@ -189,15 +191,19 @@ class LineConnection(PeerConnection):
                 return False
             self._count_requests(len(lines))
             self._take(lines)
-            if self._over:
-                self._rest(self._over)
+            self._rest_if_over()
         self._pause_if_needed()
         self.flush()
         return room > 0 and self._may_go_on()
 
     def _pause_if_needed(self) -> None:
-        if self._conversation is not None:
+        if self._conversation is None:
+            self._pause(self._resting)  # What still comes is thrown away.
+        else:
             self._pause(self._waits or self.choked or self._resting or self._server.stopping)
+
+    def _has_ended(self) -> bool:
+        return self._conversation is None
 
     @property
     def _waits(self) -> bool:
@@ -220,6 +226,7 @@ class LineConnection(PeerConnection):
         self._is_new = not lines
         if isinstance(first, str) or not is_misdirected(first):
             return False
+        self._count_fault()
         if is_tls(first):
             self._server.note_misdirected(PLAIN_PORT)
         elif self.transport:

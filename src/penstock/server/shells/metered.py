@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
-from penstock.limits import QUOTA_REST_SECONDS_MAX
+from penstock.limits import FAULT_REST_SECONDS_MAX, QUOTA_REST_SECONDS_MAX, QUOTA_REST_SECONDS_MIN
 from penstock.model.access import EVERYTHING, NOBODY, Access
 from penstock.model.answers import Refused
+from penstock.model.client import Client
 from penstock.server.quotas.meter import Meter
 from penstock.server.quotas.quotas import Quotas, network_of
 from penstock.server.shells.unread import Unread
@@ -37,7 +38,7 @@ class Metered(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.begun_at = 0  # When the request began that is not complete. 0: there is none.
         self._over: Refused | None = None  # The client was over a quota when it began to send what is handled now.
-        self._resting = False  # Because of that, nothing is handled for a while.
+        self._resting = False  # Nothing is handled for a while, because the client is over a quota.
 
     def _begin_meter(self) -> Refused | None:
         """Count what comes from this address, if there are quotas for addresses."""
@@ -75,6 +76,36 @@ class Metered(asyncio.Protocol):
         if self._over is None:
             meter.take("bytes_per_second", size)
 
+    def _pace(self) -> None:
+        """Rest in the middle of a request, if the client is over its quota of bytes: the request is not refused any
+        more, but waits. What comes after the end is read no faster."""
+        if self.meter is None or not (self.begun_at or self._has_ended()):
+            return
+        if seconds := self.meter.pause("bytes_per_second"):
+            self._rest(seconds)
+
+    def drop(self, size: int) -> None:
+        """So much came after the end."""
+        if self.meter is not None:
+            self._count_read(self.meter, size)
+            self._pace()
+
+    def _submit_metered(self, submit: Callable[..., Any], client: Client, *rest: Any) -> Any:
+        assert self.meter is not None
+        pending = self.meter.submit(submit, client, *rest)
+        self._rest_if_refused()
+        return pending
+
+    def _count_fault(self) -> None:
+        """The broker ends the connection because of what the client has sent."""
+        if self.meter is not None:
+            self.meter.take("faults", 1)
+
+    def _rest_after_faults(self) -> None:
+        """Read from a new connection later, if too many of the same client have ended with its fault."""
+        if self.meter is not None and (seconds := self.meter.pause("faults")):
+            self._rest(seconds, FAULT_REST_SECONDS_MAX)
+
     def _note_unread(self, size: int) -> None:
         """The client has not read this much of its answers."""
         self._server.unread.note(self, size)
@@ -92,13 +123,22 @@ class Metered(asyncio.Protocol):
 
     # ── Rest ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _rest(self, refused: Refused) -> None:
-        """Handle and read nothing for a while, so that a client that is over its quota costs little."""
+    def _rest_if_refused(self) -> None:
+        """A command, or work beside the writer, was over a quota: if it asks again at once, it costs much."""
+        if self.meter is not None and self.meter.has_refused:
+            self._rest(QUOTA_REST_SECONDS_MIN)
+
+    def _rest(self, seconds: float, most: float = QUOTA_REST_SECONDS_MAX) -> None:
+        """Handle and read nothing for a while, so that a client that is over its quota costs little. A short rest
+        would cost more than what it keeps from being done."""
         self._over = None
-        self._resting = True
-        self._pause(True)
-        seconds = min(refused.retry_seconds, QUOTA_REST_SECONDS_MAX)
-        asyncio.get_running_loop().call_later(seconds, self._end_rest)
+        if self.meter is not None:
+            self.meter.has_refused = False
+        if not self._resting:
+            self._resting = True
+            self._pause(True)
+            seconds = min(max(seconds, QUOTA_REST_SECONDS_MIN), most)
+            asyncio.get_running_loop().call_later(seconds, self._end_rest)
 
     def _end_rest(self) -> None:
         self._resting = False
@@ -115,6 +155,10 @@ class Metered(asyncio.Protocol):
     def _pause(self, wanted: bool) -> None:
         """Stop or resume reading."""
         raise NotImplementedError
+
+    def _has_ended(self) -> bool:
+        """What the client sends is only thrown away."""
+        return False
 
     def _go_on(self) -> None:
         """There may be room for more."""

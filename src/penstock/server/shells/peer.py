@@ -80,6 +80,7 @@ class PeerConnection(Connection, LoopPeer):
             self._park(data)
             if not self._turns.begin(self):
                 self._pause(True)
+        self._pace()
 
     def _handle(self, data: bytes) -> bool:
         """Handle a small read at once. True: there is more to do now."""
@@ -105,6 +106,13 @@ class PeerConnection(Connection, LoopPeer):
             self._over = self._over or self.meter.overdrawn("requests_per_second")
             if self._over is None:
                 self.meter.take("requests_per_second", count)
+
+    def _rest_if_over(self) -> None:
+        """After lines or messages were handled: rest, if something was over a quota."""
+        if self._over:
+            self._rest(self._over.retry_seconds)
+        else:
+            self._rest_if_refused()
 
     def submit(
         self, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC

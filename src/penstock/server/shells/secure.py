@@ -125,6 +125,9 @@ class Handshake(Connection):
         self._send()  # What is wrong, in the form of TLS.
         self.disconnect()
 
+    def _go_on(self) -> None:
+        self._pause(bool(self._parked))
+
     def _is_busy(self) -> bool:
         return False
 
@@ -139,7 +142,6 @@ class Handshake(Connection):
         self.abort()
 
     def _leave(self) -> None: ...
-    def _go_on(self) -> None: ...
 
 
 class SecureTransport(asyncio.Transport, asyncio.Protocol):

@@ -8,6 +8,9 @@ take long to make are made in the same rotation, part by part.
 While light requests arrive, the others are *crowded*: their parts are small, and they pause while a light request
 waits for the disk, for a millisecond at most. A connection that has the broker to itself gets large parts and never
 pauses.
+
+The time that each takes is counted for the quotas of its client. A client over its quota joins the rotation again
+when it has recovered: what it has sent waits, and nothing more is read.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from penstock.limits import (
+    QUOTA_REST_SECONDS_MIN,
     TURN_BEGIN_CROWDED_SECONDS,
     TURN_BEGIN_SECONDS,
     TURN_CROWDED_PARTS_MAX,
@@ -29,12 +33,18 @@ from penstock.limits import (
     TURN_REST_SECONDS_MAX,
     TURN_SECONDS,
 )
+from penstock.server.quotas.meter import Meter
 
 logger = logging.getLogger(__name__)
 
+_QUOTA = "work_seconds_per_second"
+
 
 class Taker(Protocol):
-    """Something that has more to do than fits into one turn."""
+    """Something that has more to do than fits into one turn. `meter`, if there is one, counts its time."""
+
+    @property
+    def meter(self) -> Meter | None: ...
 
     def take_turn(self, *, crowded: bool) -> bool:
         """Do one part, a small one if crowded. True: there is more to do now."""
@@ -52,7 +62,7 @@ class Turns:
         self._light_seen = 0
         self._crowded_until = 0.0
         self._waiting: deque[Taker] = deque()
-        self._members: set[Taker] = set()  # Those in `_waiting`.
+        self._members: set[Taker] = set()  # Those in `_waiting`, and those that will be when they have recovered.
         self._began_at: float | None = None  # When the first in this turn of the event loop began.
         self._run_is_due = False
         self._ran_at = 0.0
@@ -76,7 +86,13 @@ class Turns:
         elif now - self._began_at >= (TURN_BEGIN_CROWDED_SECONDS if crowded else TURN_BEGIN_SECONDS):
             self.join(taker)
             return False
-        if taker.take_turn(crowded=crowded or len(self._waiting) >= TURN_MANY):
+        if _debt_seconds(taker):
+            self.join(taker)
+            return False
+        more = taker.take_turn(crowded=crowded or len(self._waiting) >= TURN_MANY)
+        if taker.meter is not None:
+            taker.meter.take(_QUOTA, self._clock() - now)
+        if more:
             self.join(taker)
         return True
 
@@ -87,9 +103,15 @@ class Turns:
         """Take part in the rotation until nothing is left to do. A taker that is already in it keeps its place."""
         if taker not in self._members:
             self._members.add(taker)
-            self._waiting.append(taker)
-            if self._timer is None:
-                self._run_soon()
+            if seconds := _debt_seconds(taker):
+                asyncio.get_running_loop().call_later(max(seconds, QUOTA_REST_SECONDS_MIN), self._enter, taker)
+            else:
+                self._enter(taker)
+
+    def _enter(self, taker: Taker) -> None:
+        self._waiting.append(taker)
+        if self._timer is None:
+            self._run_soon()
 
     def after_commit(self) -> None:
         """The disk is done: takers that pause may continue."""
@@ -112,25 +134,29 @@ class Turns:
         until = now + (TURN_CROWDED_SECONDS if crowded else TURN_SECONDS)
         left = TURN_CROWDED_PARTS_MAX if crowded else 0
         while self._waiting:
-            self._hand_out(crowded or len(self._waiting) >= TURN_MANY)
+            now = self._hand_out(crowded or len(self._waiting) >= TURN_MANY, now)
             left -= 1
-            if left == 0 or self._clock() >= until:
+            if left == 0 or now >= until:
                 break
-        self._ran_at = self._clock()
+        self._ran_at = now
         if self._waiting:
             self._run_soon()
 
-    def _hand_out(self, crowded: bool) -> None:
-        """Give one part to the taker that has waited longest."""
+    def _hand_out(self, crowded: bool, now: float) -> float:
+        """Give one part to the taker that has waited longest. Returns the time after it."""
         taker = self._waiting.popleft()
         self._members.discard(taker)
         try:
             more = taker.take_turn(crowded=crowded)
         except Exception:
             logger.exception("turn_failed")
-            return
+            more = False
+        ended = self._clock()
+        if taker.meter is not None:
+            taker.meter.take(_QUOTA, ended - now)
         if more:
             self.join(taker)
+        return ended
 
     def _end_rest(self) -> None:
         self._timer = None
@@ -141,3 +167,8 @@ class Turns:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+def _debt_seconds(taker: Taker) -> float:
+    """For how long the taker's client is over its quota."""
+    return taker.meter.pause(_QUOTA) if taker.meter is not None else 0.0

@@ -9,6 +9,7 @@ from penstock.dialects.wire.http import Response, Steps, error_response
 from penstock.errors import Fault
 from penstock.model.answers import Answer
 from penstock.model.commands import Command
+from penstock.server.quotas.meter import Meter
 from penstock.server.shells.turns import Turns
 
 logger = logging.getLogger(__name__)
@@ -19,9 +20,12 @@ Submit = Callable[[Command, Callable[[Answer], None]], object]
 class Worker:
     """Makes one answer, and calls `done` with it unless it was cancelled."""
 
-    __slots__ = ("_answer", "_done", "_over", "_steps", "_submit", "_turns")
+    __slots__ = ("_answer", "_done", "_over", "_steps", "_submit", "_turns", "meter")
 
-    def __init__(self, steps: Steps, submit: Submit, turns: Turns, done: Callable[[Response], None]) -> None:
+    def __init__(
+        self, steps: Steps, submit: Submit, turns: Turns, done: Callable[[Response], None], meter: Meter | None = None
+    ) -> None:
+        self.meter = meter
         self._steps = steps
         self._submit = submit
         self._turns = turns

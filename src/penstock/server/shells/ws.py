@@ -28,6 +28,7 @@ from penstock.dialects.wire.frames import (
     SHORT_HEADS,
     TEXT,
     TRY_LATER,
+    DeafReader,
     FrameError,
     FrameReader,
     close_code,
@@ -217,6 +218,7 @@ class WsConnection(PeerConnection):
         if failure and failure.size and failure.size <= self._reader.bytes_max:
             self._receive(b"", most)  # A token came with the message, which is not too large any more.
         elif failure:
+            self._count_fault()
             self._fail(failure.code, failure.reason)
 
     def _note_incomplete(self, messages: list[tuple[int, bytes]]) -> None:
@@ -260,8 +262,7 @@ class WsConnection(PeerConnection):
         except Exception:
             logger.exception("conversation_failed")
             self._fail(INTERNAL, "internal error")
-        if self._over:
-            self._rest(self._over)
+        self._rest_if_over()
         if not self._left:
             self._backlog = messages[taken:]
             if self._full or self._backlog:
@@ -274,8 +275,13 @@ class WsConnection(PeerConnection):
         self._full = busy or self.choked or self._resting
         return self._full
 
+    def _has_ended(self) -> bool:
+        return bool(self._close_began)
+
     def _go_on(self) -> None:
-        if not (self._left or self._server.stopping or self._look_full()):
+        if self._close_began:
+            self._pause(bool(self._parked))
+        if self._close_began or not (self._left or self._server.stopping or self._look_full()):
             self._turns.join(self)
 
     def _control(self, opcode: int, payload: bytes) -> bool:
@@ -436,7 +442,7 @@ class WsConnection(PeerConnection):
         """The client's bytes make no sense any more: say why, and close our side."""
         self._close(code, reason)
         self.flush()
-        self._reader = _Deaf()
+        self._reader = DeafReader()
         if self.transport and not self.transport.is_closing():
             self.transport.write_eof()
 
@@ -488,11 +494,3 @@ def _acknowledge(transport: asyncio.Transport) -> None:
     link = transport.get_extra_info("socket")
     if link is not None and hasattr(socket, "TCP_QUICKACK"):  # Linux has it.
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
-
-
-class _Deaf(FrameReader):
-    """Ignores what comes after a fault. It is still read, so that our close frame arrives."""
-
-    __slots__ = ()
-
-    def receive(self, data: bytes, messages: list[tuple[int, bytes]]) -> None: ...
