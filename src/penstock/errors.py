@@ -115,6 +115,10 @@ class Fault(ErrorCode):
     NOT_FOUND = "not_found", 404, "not found: {}"
     NO_CHANNEL = "no_channel", 404, "the channel does not exist: {}"
     NO_JOB = "no_job", 404, "the job does not exist: {}"
+    NO_LAKE = (
+        *("no_lake", 404),
+        "the broker knows no lake; start it with penstock up, or set lake.directory",
+    )
     NO_RESULT = "no_result", 404, "no result arrived in time"
     METHOD_NOT_ALLOWED = "method_not_allowed", 405, "method not allowed: {}"
     NOT_ACCEPTABLE = "not_acceptable", 406, "no such media type here; accepted: {}"
@@ -138,6 +142,8 @@ class Fault(ErrorCode):
     READER_LIMIT = "reader_limit", 503, "reader limit reached ({}); try again or raise events.readers_max", True
     LOOKUP_LIMIT = "lookup_limit", 503, "too many messages are being looked up ({}); try again", True
     WAIT_LIMIT = "wait_limit", 503, "too many messages are waited for ({}); try again", True
+    LAKE_UNREADABLE = "lake_unreadable", 503, "the lake cannot be read: {}"
+    LAKE_LIMIT = "lake_limit", 503, "too many wait for the lake ({}); try again", True
     JOB_LIMIT = "job_limit", 503, "job limit reached ({}); wait for one to end", True
 
 

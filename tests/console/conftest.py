@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ from playwright.sync_api import Browser
 
 from tests.support.broker import Broker
 from tests.support.browser import started
+from tests.support.small_lake import write_minutes
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,10 @@ def call(broker: Broker, method: str, path: str, document: Any = None) -> Any:
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """Orders that are consumed, some that have failed, delayed reports, a channel, schedules and versions."""
-    broker = Broker(tmp_path_factory.mktemp("shop"), "push.private_addresses=allow").start()
+    lake, minute = tmp_path_factory.mktemp("tables") / "lake", int(time.time()) // 60 * 60
+    write_minutes(lake, *[("orders", minute - 60 * ago, ago) for ago in range(90, 0, -1)])
+    settings = ("push.private_addresses=allow", f"lake.directory={lake}")
+    broker = Broker(tmp_path_factory.mktemp("shop"), *settings).start()
     call(broker, "PUT", "/v1/queues/orders.failed")
     policy = {"max_receives": 1, "dead_letter_queue": "orders.failed"}
     call(broker, "PUT", "/v1/queues/orders", {"visibility_timeout": 60, "redrive_policy": policy})

@@ -15,6 +15,7 @@ from tests.support.browser import PHONE, WIDE, faults, needs_browser, opened
 
 pytestmark = needs_browser
 
+SLOW_MS = 30_000  # The lake is read by a process that has to start first.
 PAGES = (
     *(
         "",
@@ -33,7 +34,7 @@ def show(page: Page, broker: Broker, name: str) -> None:
     page.goto(f"{broker.url}/#/{name}")
     expect(page.locator("main h1")).to_be_visible()
     expect(page.locator("main")).not_to_have_attribute("aria-busy", "true")
-    expect(page.locator(".skeleton")).to_have_count(0)
+    expect(page.locator(".skeleton")).to_have_count(0, timeout=SLOW_MS)
 
 
 def new_queue(broker: Broker, *messages: object) -> str:
@@ -428,6 +429,28 @@ def test_a_console_that_only_reads_has_no_actions(browser: Browser, start_broker
         for name in ("Purge", "Delete", "Edit"):
             expect(page.get_by_role("button", name=name)).to_have_count(0)
         expect(page.get_by_role("checkbox")).to_have_count(0)
+
+
+def test_the_lake_shows_more_than_an_hour(browser: Browser, shop: Broker) -> None:
+    with opened(browser) as page:
+        show(page, shop, "lake")
+        expect(page.locator("figure")).to_have_count(3, timeout=SLOW_MS)
+        page.get_by_label("Queue").fill("orders")
+        page.get_by_label("Queue").press("Enter")
+        expect(page.locator("figcaption").filter(has_text="Messages in the queue")).to_contain_text(
+            "4,095", timeout=SLOW_MS
+        )
+        expect(page.locator("pre").first).to_contain_text("where queue = 'orders'")
+        page.get_by_label("Last").select_option("week")
+        expect(page).to_have_url(re.compile("span=week"))
+        show(page, shop, "lake?queue=nobody")
+        expect(page.get_by_text("The lake has nothing about this time")).to_be_visible(timeout=SLOW_MS)
+
+
+def test_a_broker_that_knows_no_lake_says_what_to_do(browser: Browser, start_broker: StartBroker) -> None:
+    with opened(browser) as page:
+        show(page, start_broker(), "lake")
+        expect(page.get_by_text("start it with penstock up")).to_be_visible()
 
 
 def test_a_link_on_another_site_opens_the_page_it_names(browser: Browser, shop: Broker) -> None:

@@ -103,6 +103,7 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "tls.certificate": "broker.pem",
         "tls.key": "broker.key",
         "tls.client_ca": "clients.pem",
+        "lake.directory": "lake",
     }
     numbers = {
         "mqs.delete_status": 200,

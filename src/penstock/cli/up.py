@@ -80,6 +80,8 @@ def up(
     flags += [*_flag("--config", config), *(["--insecure"] if insecure else [])]
     if loaded.logging.format == "auto" and sys.stderr.isatty():
         flags += ["--set", "logging.format=text"]  # The broker writes to a pipe, which we copy to a terminal.
+    if not loaded.lake.directory:
+        flags += ["--set", f"lake.directory={lake.absolute()}"]
     token = next(iter(loaded.auth.tokens), "")
     certificate = loaded.tls.certificate
     raise typer.Exit(_Supervisor(flags, lake, ["--master", master], token, certificate).run())

@@ -17,6 +17,7 @@ from penstock.dialects.native.backup import Backup
 from penstock.dialects.native.channels import Channels
 from penstock.dialects.native.consume import Consuming
 from penstock.dialects.native.event_log import EventLog
+from penstock.dialects.native.lake import Lake
 from penstock.dialects.native.objects import Objects
 from penstock.dialects.native.publish import Idempotency, Publishing
 from penstock.dialects.native.purge import Purges
@@ -109,6 +110,7 @@ class Application:
             **Tokens(writer.submit_as, identities, _new_secret, checked_limits).routes,
             **Claims(ids).routes,
             **Stats(services.stats, later).routes,
+            **Lake(services.lake_reads, later).routes,
             **About(services.connections, partial(effective_settings, config)).routes,
             **(self._console.routes if self._console else {}),
             **Channels(counted(writer.submit_as), push.check, push.describe).routes,

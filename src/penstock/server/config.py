@@ -398,6 +398,17 @@ class ConsoleConfig(Struct, frozen=True, kw_only=True):
     ] = False
 
 
+class LakeConfig(Struct, frozen=True, kw_only=True):
+    directory: Annotated[
+        FileName,
+        _is(
+            "Directory of the lake that a pipeline fills from this broker. With it, `/v1/lake` and the console show"
+            " more than the last hour; `penstock up` sets it. Reading it needs the extra `penstock[spark]`, but no"
+            " Java."
+        ),
+    ] = FileName()
+
+
 class AuthConfig(Struct, frozen=True, kw_only=True):
     tokens: Annotated[
         tuple[str, ...], _is("Bearer tokens: any listed token grants access; empty disables authentication.")
@@ -478,5 +489,6 @@ class Config(Struct, frozen=True, kw_only=True):
     auth: AuthConfig = AuthConfig()
     tls: TlsConfig = TlsConfig()
     console: ConsoleConfig = ConsoleConfig()
+    lake: LakeConfig = LakeConfig()
     audit: AuditConfig = AuditConfig()
     sources: dict[str, str] = {}  # Where the settings that are no defaults were set, by key.

@@ -11,6 +11,7 @@ from penstock.dialects.native.backup import Backup
 from penstock.dialects.native.channels import Channels
 from penstock.dialects.native.consume import Consuming
 from penstock.dialects.native.event_log import EventLog
+from penstock.dialects.native.lake import Lake
 from penstock.dialects.native.objects import Objects
 from penstock.dialects.native.publish import Publishing
 from penstock.dialects.native.purge import Purges
@@ -36,7 +37,7 @@ ROOMS = (
         EventLog(ANY, ANY, IDS),
     ),
     *(Objects(IDS), Schedules(ANY, IDS, QueueSettings()), Claims(IDS), Tokens(ANY, ANY, ANY, ANY)),
-    *(Stats(ANY, ANY), About(ANY, ANY), Backup(ANY, ANY)),
+    *(Stats(ANY, ANY), About(ANY, ANY), Backup(ANY, ANY), Lake(ANY, ANY)),
     Staging(ANY, ANY, ANY, bytes_max=1, lifetime_ns=1),
 )
 

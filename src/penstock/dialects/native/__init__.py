@@ -36,6 +36,7 @@
 | /v1/objects/<object>/<key> | GET | objects |
 | /v1/stats | GET | stats |
 | /v1/stats/stream | GET | stats |
+| /v1/lake/queue_minutes | GET | lake |
 | /v1/connections | GET | about |
 | /v1/settings | GET | about |
 | /v1/stage/<query> | GET | spark.staging |

@@ -18,6 +18,7 @@ from penstock.server.services.backups import Backups
 from penstock.server.services.connections import Connections
 from penstock.server.services.damage import DamagedMessages
 from penstock.server.services.event_streams import EventStreams
+from penstock.server.services.lake_reads import LakeReads
 from penstock.server.services.log_reads import LogReads
 from penstock.server.services.message_traces import MessageTraces
 from penstock.server.services.name_sweep import NameSweeps
@@ -44,6 +45,7 @@ class Services(NamedTuple):
     requests: Requests
     stats: StatsService
     connections: Connections
+    lake_reads: LakeReads
     redrives: Redrives
     purges: Purges
     searches: Searches
@@ -77,6 +79,7 @@ def assemble(
         requests=Requests(writer),
         stats=StatsService(writer, push.error, config.events.readers_max),
         connections=Connections(writer),
+        lake_reads=LakeReads(writer, config.lake.directory),
         redrives=Redrives(searches, audit),
         purges=Purges(searches, audit),
         searches=searches,

@@ -1,10 +1,12 @@
-/** Small charts of the last hour. All charts of a page have the same time axis, and point to the same moment. */
+/** Small charts, of the last hour if nothing else is asked for. All charts of a page have the same time axis, and point to the same moment. */
 
 import { h, svg } from "./dom.js";
 import { time as clock } from "./format.js";
 import { effect, signal } from "./reactive.js";
 
 const HOUR = 3600;
+const DAY = 86400;
+const YOUNG_SECONDS = 300;
 const GAP_SECONDS = 25; // Samples are ten seconds apart; where one is missing, nothing is drawn.
 
 /** The moment that the pointer is at, in seconds since the epoch; null if it is elsewhere. */
@@ -14,21 +16,24 @@ const pointed = signal(/** @type {number|null} */ (null));
  * The path of one line.
  * @param {number[]} times
  * @param {(number|null)[]} values
- * @param {{from: number, top: number, width: number, height: number}} frame
+ * @param {{from: number, top: number, width: number, height: number, seconds?: number, gap?: number}} frame
  */
-function pathOf(times, values, { from, top, width, height }) {
+function pathOf(times, values, { from, top, width, height, seconds = HOUR, gap = GAP_SECONDS }) {
   let path = "";
   let before = -Infinity;
   for (let at = 0; at < times.length; at += 1) {
     const value = values[at];
     if (value === null || value === undefined || times[at] < from) continue;
-    const x = ((times[at] - from) / HOUR) * width;
+    const x = ((times[at] - from) / seconds) * width;
     const y = height - (value / top) * height;
-    path += `${times[at] - before > GAP_SECONDS ? "M" : "L"}${x.toFixed(1)} ${y.toFixed(1)}`;
+    path += `${times[at] - before > gap ? "M" : "L"}${x.toFixed(1)} ${y.toFixed(1)}`;
     before = times[at];
   }
   return path;
 }
+
+/** How long a time is shown: an hour, or since the first value if the broker is young. @param {number[]} times */
+const spanOf = (times) => Math.min(HOUR, Math.max(YOUNG_SECONDS, (times.at(-1) || 0) - (times[0] || 0)));
 
 /** A round number at or above the highest value. @param {number} highest @param {number} least */
 function roundUp(highest, least) {
@@ -52,8 +57,9 @@ export function sparkline(read, label) {
   effect(() => {
     const { times, values } = read();
     const top = highestOf([values]) || 1;
-    const from = (times.at(-1) || 0) - HOUR;
-    line.setAttribute("d", pathOf(times, values, { from, top, width, height: height - 2 }));
+    const seconds = spanOf(times);
+    const from = (times.at(-1) || 0) - seconds;
+    line.setAttribute("d", pathOf(times, values, { from, top, width, height: height - 2, seconds }));
   });
   return svg("svg", { class: "spark", viewBox: `0 -1 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": label }, line);
 }
@@ -61,9 +67,10 @@ export function sparkline(read, label) {
 /**
  * A chart with a scale, a legend and the values of the moment that is pointed at.
  * @param {{title: string, lines: {field: string, label: string, class: string}[], format: (value: any) => string,
- *          read: () => import("./live.js").Series, least?: number}} options `least`: the scale goes at least so far
+ *          read: () => import("./live.js").Series, least?: number, seconds?: number, gap?: number}} options
+ * `least`: the scale goes at least so far. `seconds`: how long a time is shown; by default the last hour. `gap`: where so much time is missing, nothing is drawn.
  */
-export function chart({ title, lines, format, read, least = 1 }) {
+export function chart({ title, lines, format, read, least = 1, seconds, gap = GAP_SECONDS }) {
   const [width, height] = [600, 120];
   const paths = lines.map((line) => svg("path", { class: `line ${line.class}` }));
   const rule = svg("line", { class: "rule", y1: 0, y2: height });
@@ -71,36 +78,38 @@ export function chart({ title, lines, format, read, least = 1 }) {
   const began = h("span", {});
   const ended = h("span", {}, "now");
   let from = 0;
+  let span = HOUR;
   effect(() => {
     const { times, values } = read();
     const columns = lines.map((line) => values[line.field] || []);
     const top = roundUp(highestOf(columns), least);
-    from = (times.at(-1) || Date.now() / 1000) - HOUR;
-    columns.forEach((column, at) => paths[at].setAttribute("d", pathOf(times, column, { from, top, width, height })));
+    span = seconds ?? spanOf(times);
+    from = (times.at(-1) || Date.now() / 1000) - span;
+    columns.forEach((column, at) => paths[at].setAttribute("d", pathOf(times, column, { from, top, width, height, seconds: span, gap })));
     highest.textContent = format(top);
-    began.textContent = clock(from).slice(-8, -3);
+    began.textContent = clock(from).slice(span > DAY ? 0 : -8, -3);
   });
   effect(() => {
     const moment = pointed();
     rule.setAttribute("visibility", moment === null ? "hidden" : "visible");
-    const x = moment === null ? 0 : ((moment - from) / HOUR) * width;
+    const x = moment === null ? 0 : ((moment - from) / span) * width;
     rule.setAttribute("x1", String(x));
     rule.setAttribute("x2", String(x));
     ended.textContent = moment === null ? "now" : clock(moment);
   });
   const drawing = svg(
     "svg",
-    { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": `${title}, last hour` },
+    { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": title },
     [0, 0.5, 1].map((part) => svg("line", { class: "grid", x1: 0, x2: width, y1: part * height, y2: part * height })),
     paths,
     rule,
   );
   const point = (/** @type {PointerEvent} */ event) => {
     const box = drawing.getBoundingClientRect();
-    pointed.set(from + ((event.clientX - box.left) / box.width) * HOUR);
+    pointed.set(from + ((event.clientX - box.left) / box.width) * span);
   };
   const plot = h("div", { class: "plot", onpointermove: point, onpointerleave: () => pointed.set(null) }, highest, drawing);
-  const legend = lines.map((line) => h("span", { class: `key ${line.class}` }, line.label, " ", h("b", {}, () => format(valueAt(read(), line.field)))));
+  const legend = lines.map((line) => h("span", { class: `key ${line.class}` }, line.label, " ", h("b", {}, () => format(valueAt(read(), line.field, gap)))));
   return h("figure", { class: "chart" }, h("figcaption", {}, title, h("span", { class: "legend" }, legend)), plot, h("div", { class: "axis" }, began, ended));
 }
 
@@ -108,11 +117,12 @@ export function chart({ title, lines, format, read, least = 1 }) {
  * The value at the moment that is pointed at, else the latest.
  * @param {import("./live.js").Series} series
  * @param {string} field
+ * @param {number} gap
  */
-function valueAt({ times, values }, field) {
+function valueAt({ times, values }, field, gap) {
   const moment = pointed();
   const column = values[field] || [];
   if (moment === null) return column.at(-1) ?? null;
   const at = times.findIndex((each) => each >= moment);
-  return at < 0 || times[at] - moment > GAP_SECONDS ? null : (column[at] ?? null);
+  return at < 0 || times[at] - moment > gap ? null : (column[at] ?? null);
 }

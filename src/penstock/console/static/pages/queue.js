@@ -63,9 +63,9 @@ function messagesSection(name, query) {
 /** @type {import("../lib/parts.js").Column[]} */
 const CONSUMERS = [
   { label: "Consumer", cell: (each) => h("span", { class: "name" }, each.consumer || "(no name)", each.isSlow && badge("longest at it", "soon")) },
-  { label: "Takes a minute", number: true, cell: (each) => rate(each.taken_per_minute) },
+  { label: "Taken a minute", number: true, cell: (each) => rate(each.taken_per_minute) },
   { label: "Holds", number: true, cell: (each) => count(each.leases) },
-  { label: "Holds one for", number: true, cell: (each) => age(each.oldest_lease) },
+  { label: "Longest held", number: true, cell: (each) => age(each.oldest_lease) },
   { label: "Waits", number: true, minor: true, cell: (each) => count(each.waiting) },
 ];
 

@@ -1,0 +1,91 @@
+"""Rows of `queue_minutes` for a broker, which starts this as a process of its own: it does not wait for files, and a
+question that takes too long is ended with the process.
+
+python -m penstock.pipeline.lake.minute_rows < question.json > answer.json
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.errors import LakeError
+
+ROWS_MAX = 2000
+_NICENESS = 10  # Clients of the broker come first.
+_MEMORY_MAX = "512MB"
+_FIELDS = (
+    "time",
+    "messages_in",
+    "messages_out",
+    "deliveries",
+    "retries",
+    "dead",
+    "depth",
+    "wait_p50_ms",
+    "wait_p99_ms",
+)
+
+
+class Question(msgspec.Struct):
+    lake: str
+    since: float
+    until: float  # Seconds since the epoch.
+    step: int  # Seconds of each row: whole minutes.
+    queue: str | None = None  # None: the sum of all queues.
+
+
+def main() -> None:
+    os.nice(_NICENESS)
+    question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
+    sys.stdout.buffer.write(msgspec.json.encode(answered(question)))
+
+
+def answered(question: Question) -> dict[str, Any]:
+    """The rows, or the error."""
+    try:
+        return {"rows": rows(question)}
+    except ImportError as error:
+        return {"error": f"{error.name} is not installed where the broker runs; run: pip install 'penstock[spark]'"}
+    except LakeError as error:
+        return {"error": str(error)}
+
+
+def rows(question: Question) -> list[dict[str, Any]]:
+    import duckdb
+
+    from penstock.pipeline.lake.directory import Lake
+    from penstock.pipeline.lake.reading import open_tables
+
+    lake = Lake(Path(question.lake))
+    lake.origin()
+    given = [question.step, question.step, question.since, question.until]
+    try:
+        connection = open_tables(lake, "queue_minutes")
+        connection.execute(f"SET memory_limit = '{_MEMORY_MAX}'")
+        connection.execute("SET threads = 1")
+        found = connection.execute(_query(question), given + ([] if question.queue is None else [question.queue]))
+        return [dict(zip(_FIELDS, row, strict=True)) for row in found.fetchall()]
+    except duckdb.Error as error:
+        raise LakeError(str(error)) from None
+
+
+def _query(question: Question) -> str:
+    """How deep all queues are together is not known: a queue has no row for a minute without an event."""
+    one = question.queue is not None
+    return f"""
+        SELECT (epoch(minute)::BIGINT // ?) * ? AS time,
+            sum(messages_in)::BIGINT, sum(messages_out)::BIGINT, sum(deliveries)::BIGINT, sum(retries)::BIGINT,
+            sum(dead)::BIGINT, {"arg_max(depth, minute)" if one else "NULL"},
+            median(wait_p50_ms)::DOUBLE, max(wait_p99_ms)::DOUBLE
+        FROM queue_minutes
+        WHERE minute >= to_timestamp(?) AND minute < to_timestamp(?) {"AND queue = ?" if one else ""}
+        GROUP BY time ORDER BY time LIMIT {ROWS_MAX}"""
+
+
+if __name__ == "__main__":
+    main()
