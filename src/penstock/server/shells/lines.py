@@ -292,6 +292,15 @@ class LineConnection(PeerConnection):
             del lines[most:]
         return lines
 
+    def _next_part(self, crowded: bool) -> bytes:
+        """From a guest, one line at a time: after a login, lines may be longer."""
+        part = super()._next_part(crowded)
+        end = part.find(b"\n") + 1 if self._access is NOBODY else 0
+        if 0 < end < len(part):
+            self._parked = part[end:] + self._forget_parked()
+            return part[:end]
+        return part
+
     def _take(self, lines: list[Line]) -> None:
         """Hand lines to the conversation."""
         conversation = self._conversation
