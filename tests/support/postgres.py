@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -79,7 +80,7 @@ class Postgres:
 
     def stop(self) -> None:
         if self._process:
-            self._process.send_signal(2)  # SIGINT: end all sessions, write everything, exit.
+            self._process.send_signal(signal.SIGQUIT)  # At once: nothing of it is needed.
             self._process.wait(60)
             self._process = None
 

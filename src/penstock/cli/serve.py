@@ -12,6 +12,9 @@ import typer
 
 def serve(
     data: Annotated[str | None, typer.Option(help="The data directory.")] = None,
+    store: Annotated[
+        str | None, typer.Option(metavar="URL", help="The PostgreSQL database that holds the log.")
+    ] = None,
     http: Annotated[str | None, typer.Option(help="HOST:PORT for HTTP.")] = None,
     lines: Annotated[str | None, typer.Option(help="HOST:PORT for JSON lines.")] = None,
     tls_certificate: Annotated[str | None, typer.Option(help="The certificate, for TLS.")] = None,
@@ -32,7 +35,7 @@ def serve(
 
     gc.freeze()
     gc.enable()
-    own = {"data": data, "http.address": http, "lines.address": lines}
+    own = {"data": data, "store": store, "http.address": http, "lines.address": lines}
     own |= {"tls.certificate": tls_certificate, "tls.key": tls_key}
     loaded = load(config, os.environ, settings or [], {key: value for key, value in own.items() if value is not None})
     logs.set_up(loaded.logging.level, loaded.logging.format)

@@ -55,6 +55,7 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "tls": Verb("tls", "Make a certificate to try TLS with, and look at certificates."),
         "config": Verb("config", "Show and write the profiles of this command line."),
         "completion": Verb("completion", "Print the completion script of a shell."),
+        "store": Verb("store", "Make, upgrade and show the tables of a log in PostgreSQL."),
         "log": Verb("log", "Inspect, verify and repair a data directory."),
         "backup": Verb("backup", "Copy everything that a broker has stored, while it serves."),
         "restore": Verb("restore", "Make a data directory from a backup."),

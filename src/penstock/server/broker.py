@@ -10,12 +10,21 @@ import signal
 import sys
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 import uvloop
 
 from penstock.dialects.etzel.codec import refusal
 from penstock.dialects.etzel.conversation import Etzel
-from penstock.errors import ConfigError, DataDirectoryError, InUseError, PenstockError
+from penstock.errors import (
+    ConfigError,
+    DataDirectoryError,
+    DeposedError,
+    InUseError,
+    LeaseHeldError,
+    PenstockError,
+    StoreError,
+)
 from penstock.limits import SECOND_NS
 from penstock.model.settings import QueueSettings
 from penstock.server.app import Application, ids_of
@@ -38,13 +47,19 @@ from penstock.server.shells.lines import LineServer
 from penstock.server.shells.secure import listen as listen_securely
 from penstock.server.shells.turns import Turns
 from penstock.server.shells.unread import Unread
+from penstock.server.standby import Standby
 from penstock.server.tls import Tls
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.scheduler import AsyncioScheduler
+from penstock.storage import open_store
 from penstock.storage.directory import DataDirectory, Identity
+
+if TYPE_CHECKING:
+    from penstock.storage.postgres.store import PostgresStore
 
 logger = logging.getLogger(__name__)
 
+AGAIN = -1  # In place of an exit code: another broker owns the log, and a new one may wait for it.
 _REVIVE_SECONDS = 1.0
 _FOLLOW_CLOCK_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
@@ -70,15 +85,23 @@ class Broker:
         self._tls = Tls(config.tls) if config.tls.certificate else None
         self._reviving: asyncio.Task[None] | None = None
         self._lost: str | None = None  # Why the data directory cannot be used any more.
+        self._is_deposed = False  # Another broker owns the log, or has owned it since.
+        self.store = (
+            open_store(config.store, str(config.http.address), config.store_lease_seconds) if config.store else None
+        )
 
     def stop(self) -> None:
         self._stop.set()
 
     async def run(self, when_listening: Callable[[Address], None] = lambda _: None) -> int:
         """Serve until it is stopped; the exit code. `when_listening` gets the address of the HTTP server."""
-        identity = self.directory.open()
+        identity = self.directory.open(self.store.identity() if self.store else None)
         try:
-            self._assemble(identity, recover(self.directory, self.config))
+            for number in () if self._embedded else (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, self.stop)
+            if self.store and not await self._own(self.store):
+                return 0
+            self._assemble(identity, recover(self.directory, self.config, self.store))
             if not self._embedded:
                 check_exposure(self.config, has_tokens=self.identities.is_guarded, insecure=self._insecure)
                 gc.freeze()  # What was recovered stays for long: the collector need not look at it.
@@ -86,8 +109,6 @@ class Broker:
                 await self._listen(self.http, self.config.http.address),
                 await self._listen(self.lines, self.config.lines.address),
             ]
-            for number in () if self._embedded else (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, self.stop)
             http, lines = (Address(*each.sockets[0].getsockname()[:2]) for each in listeners)
             logger.info("listening", extra={"http": str(http), "lines": str(lines), "data": str(self.config.data)})
             self._start_services()
@@ -98,11 +119,31 @@ class Broker:
             for each in rounds:
                 each.cancel()
             code = await self._shut_down(listeners)
+            if self._is_deposed:
+                return AGAIN
             if self._lost:
                 raise DataDirectoryError(f"{self._lost}. {_AFTER_LOSS}")
             return code
         finally:
             self.directory.close()
+
+    async def _own(self, store: PostgresStore) -> bool:
+        """Wait until the log in the store is ours. False: the broker is to stop."""
+        for warning in store.durability().warnings():
+            logger.warning("store_not_safe", extra={"reason": warning})
+        logger.info("store", extra={"store": store.display, "durability": str(store.durability())})
+        running = asyncio.get_running_loop()
+
+        def on_lost(error: BaseException) -> None:
+            running.call_soon_threadsafe(self._on_lease_lost, error)
+
+        store.on_lost = on_lost
+        standby = Standby(self.config, self._tls.context if self._tls else None)
+        return await standby.until(partial(store.acquire, self.directory), self._stop)
+
+    def _on_lease_lost(self, error: BaseException) -> None:
+        if hasattr(self, "loop") and not self.loop.failure:
+            self.loop.fail(error)
 
     # ── Start ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -189,7 +230,7 @@ class Broker:
 
     def _on_failure(self, _: BaseException) -> None:
         self.snapshots.cancel()
-        if self._lost:
+        if self._lost or (self._reviving and not self._reviving.done()):
             return
         self._reviving = asyncio.create_task(self._revive())
 
@@ -202,7 +243,14 @@ class Broker:
             try:
                 await self.history_writes.close()
                 await asyncio.to_thread(self.loop.log.abandon)
-                recovered = await asyncio.to_thread(recover, self.directory, self.config)
+                if self.store:
+                    await asyncio.to_thread(self.store.acquire, self.directory)
+                recovered = await asyncio.to_thread(recover, self.directory, self.config, self.store)
+            except (DeposedError, LeaseHeldError) as error:
+                logger.warning("deposed", extra={"reason": str(error)})
+                self._is_deposed = True
+                self._stop.set()
+                return
             except (OSError, PenstockError) as error:
                 self.loop.commit.failure = f"it cannot be reopened: {error}"
                 logger.error("revival_failed", extra={"reason": str(error)})
@@ -240,8 +288,16 @@ class Broker:
         await self.snapshots.close()
         await self.history_writes.close()
         log.close()
+        if self.store:
+            await asyncio.to_thread(self._release, self.store)
         logger.info("stopped", extra={"offset": log.end.offset})
         return 1 if failed else 0
+
+    def _release(self, store: PostgresStore) -> None:
+        try:
+            store.release()
+        except StoreError as error:
+            logger.warning("shard_not_released", extra={"reason": str(error)})
 
     async def _write_everything(self) -> bool:
         """Write the Object History and the last snapshot. False if they, or the log, cannot be written."""
@@ -266,6 +322,8 @@ def serve(config: Config, *, insecure: bool = False) -> int:
     gc.set_threshold(50_000, 20, 100)
 
     async def run() -> int:
-        return await Broker(config, insecure=insecure).run()
+        while (code := await Broker(config, insecure=insecure).run()) == AGAIN:
+            gc.unfreeze()
+        return code
 
     return uvloop.run(run())

@@ -48,6 +48,13 @@ class FileName(str):
     """The path of a file, or empty."""
 
 
+class StoreUrl(str):
+    """The address of a store, which may hold a password; none if it is not set."""
+
+    def __repr__(self) -> str:
+        return "<hidden>" if self else "''"
+
+
 class Text(str):
     """Visible characters; none if it is not set."""
 
@@ -459,6 +466,17 @@ class AuditConfig(Struct, frozen=True, kw_only=True):
 
 class Config(Struct, frozen=True, kw_only=True):
     data: Annotated[Path, _is("The data directory; created if it does not exist.")] = Path("data")
+    store: Annotated[
+        StoreUrl,
+        _is(
+            "PostgreSQL database that holds the log, as postgresql://USER@HOST/DATABASE; the data directory then"
+            " holds a copy only. Empty: the log is in the data directory. Needs the extra `penstock[postgresql]`."
+        ),
+    ] = StoreUrl()
+    store_lease_seconds: Annotated[
+        float,
+        _from(1, 600, "How long other brokers wait for one that died before they take over the log in the store."),
+    ] = 6.0
     stop_seconds: Annotated[
         float, _from(0, 3600, "How long requests under way may take to finish after SIGTERM.")
     ] = 30.0

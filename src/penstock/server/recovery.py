@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.engine.engine import Engine
 from penstock.errors import DataDirectoryError, HistoryError
 from penstock.server.config import Config
+from penstock.server.history_catch_up import catch_up
 from penstock.server.zones import zone_of
 from penstock.storage import open_log
 from penstock.storage.directory import DataDirectory
 from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.port import Log
+
+if TYPE_CHECKING:  # Only a broker that uses it needs its library.
+    from penstock.storage.postgres.store import PostgresStore
 
 logger = logging.getLogger(__name__)
 
@@ -23,11 +27,12 @@ class Recovered(NamedTuple):
     history: ObjectHistory
 
 
-def recover(directory: DataDirectory, config: Config) -> Recovered:
+def recover(directory: DataDirectory, config: Config, store: PostgresStore | None = None) -> Recovered:
+    """`store`: where the log is, and this process owns it. Otherwise it is in the directory."""
     try:
         history = ObjectHistory(directory.history, keys_max=config.history.keys_max)
         try:
-            return _replay(directory, config, history)
+            return _replay(directory, config, history, store)
         except BaseException:
             history.close()
             raise
@@ -38,12 +43,17 @@ def recover(directory: DataDirectory, config: Config) -> Recovered:
         raise DataDirectoryError(f"cannot use {config.data}: {error}") from error
 
 
-def _replay(directory: DataDirectory, config: Config, history: ObjectHistory) -> Recovered:
+def _replay(
+    directory: DataDirectory, config: Config, history: ObjectHistory, store: PostgresStore | None
+) -> Recovered:
     identity = directory.identity
     assert identity is not None, "the directory is open"
     engine = Engine(history, config.names.max, zone_of, shard=identity.shard, shards=identity.shards)
-    log = open_log(directory, segment_bytes=config.log.segment_bytes)
+    open_one = store.open_log if store else open_log
+    log = open_one(directory, segment_bytes=config.log.segment_bytes)
     sections, events = log.recover()
+    if store:
+        catch_up(history, directory, log)
     if sections is not None:
         engine.restore(sections)
     replayed = 0

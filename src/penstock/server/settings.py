@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from penstock.dialects.wire.http import has_control_characters
 from penstock.errors import ConfigError
 from penstock.limits import NAME_BYTES_MAX
-from penstock.server.config import Address, Config, FileName, HostName, Origin, Text, TlsConfig
+from penstock.server.config import Address, Config, FileName, HostName, Origin, StoreUrl, Text, TlsConfig
 
 FILE_NAME = "penstock.toml"
 VARIABLE_PREFIX = "PENSTOCK_"
@@ -244,6 +244,12 @@ def _parse_text(given: object) -> Text:
     return Text(given)
 
 
+def _parse_store_url(given: object) -> StoreUrl:
+    if not isinstance(given, str) or not re.fullmatch(r"(postgres(ql)?://[!-~]{1,1024})?", given):
+        raise ValueError("not as expected")
+    return StoreUrl(given)
+
+
 def _parse_queue_name(text: object) -> str:
     if not isinstance(text, str) or len(text.encode()) > NAME_BYTES_MAX or has_control_characters(text):
         raise ValueError("not a name")
@@ -257,6 +263,7 @@ def _setting(key: str, hint: Any, default: Any) -> Setting:
         Address: ("HOST:PORT, the port from 0 to 65535, an IPv6 host in brackets", parse_address),
         Path: ("a path", _parse_path),
         Text: ("up to 1024 visible ASCII characters, or nothing", _parse_text),
+        StoreUrl: ("postgresql://USER@HOST:PORT/DATABASE, or nothing", _parse_store_url),
         FileName: ("the path of a file, or nothing", _parse_file_name),
         tuple[str, ...]: ("tokens of 1 to 1024 visible ASCII characters, separated by commas", _parse_tokens),
         tuple[HostName, ...]: ("names or addresses without a port, or *, separated by commas", _parse_hosts),

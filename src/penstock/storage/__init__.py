@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # Whoever needs only a small module of storage does not pay for numpy.
     from penstock.storage.directory import DataDirectory
     from penstock.storage.port import Log
+    from penstock.storage.postgres.store import PostgresStore
 
 
 def open_log(directory: DataDirectory, *, segment_bytes: int) -> Log:
@@ -15,3 +16,10 @@ def open_log(directory: DataDirectory, *, segment_bytes: int) -> Log:
 
     assert directory.identity is not None
     return SegmentLog(directory, segment_bytes=segment_bytes, shard=directory.identity.shard)
+
+
+def open_store(url: str, address: str, lease_seconds: float) -> PostgresStore:
+    """A store that holds the log of a broker with this address. Nothing is owned yet."""
+    from penstock.storage.postgres.store import PostgresStore
+
+    return PostgresStore(url, address, lease_seconds=lease_seconds)

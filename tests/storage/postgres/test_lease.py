@@ -48,7 +48,7 @@ def lost_by(connect: object, shard: Shard, renewed_at: float) -> BaseException:
 def test_a_lease_is_lost_when_another_owner_has_come(
     postgres: Postgres, owned: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "_RENEW", 0.01)
     run(postgres, f"UPDATE penstock.shard SET epoch = epoch + 1 WHERE id = {owned.number} RETURNING 1")
     assert isinstance(lost_by(lambda: Connection(postgres.url()), owned, lease.now()), FencedError)
 
@@ -59,14 +59,14 @@ def test_a_lease_that_cannot_be_renewed_is_lost_before_it_ends_in_the_store(
     def refuse() -> Connection:
         raise StoreError("no route")
 
-    error = lost_by(refuse, owned, lease.now() - lease.SERVE_SECONDS)
+    error = lost_by(refuse, owned, lease.now() - owned.lease_seconds)
     assert str(error) == "the lease could not be renewed for 4 s"
 
 
 def test_renewals_go_on_until_the_lease_is_stopped(
     postgres: Postgres, owned: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "RENEW_SECONDS", 0.01)
+    monkeypatch.setattr(lease, "_RENEW", 0.01)
     until = f"SELECT lease_until FROM penstock.shard WHERE id = {owned.number}"
     held = Lease(lambda: Connection(postgres.url()), owned, lease.now() + 3600, lambda error: None)
     held.start()

@@ -5,29 +5,21 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-import msgspec
-import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-from penstock.engine.history import content_digest, note
-from penstock.engine.names import StoredNames
-from penstock.errors import DamagedLogError, HistoryError
-from penstock.limits import READ_BYTES
-from penstock.model.kinds import Kind
-from penstock.model.values import Position, Version
+from penstock.engine.history import note
+from penstock.errors import HistoryError
+from penstock.model.values import Version
+from penstock.server.keyed_messages import Names, batches, keyed_messages
 from penstock.storage.directory import DataDirectory, sync
 from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.history.stored import StoredVersions
 from penstock.storage.history.versions import name_of, unpacked
-from penstock.storage.inspect import newest_snapshot
-from penstock.storage.log.batch import HEADER_BYTES, Header, extent_bounds, records_of
 from penstock.storage.log.files import LogFiles
-from penstock.storage.log.names import names_defined
 from penstock.storage.log.parts import holds
-from penstock.storage.log.view import Cursor, View
+from penstock.storage.log.view import View
 
 _UNFINISHED = "history.new"
 
@@ -109,16 +101,6 @@ def _summary(keys: int, kept: int, view: View, trouble: str | None) -> Iterator[
 # ── Reading the log ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _KeyedMessage(NamedTuple):
-    about: str
-    key: bytes
-    digest: bytes
-    queue: int
-    sequence: int
-    time: int
-    position: Position
-
-
 def _replay(
     data: DataDirectory,
     view: View,
@@ -127,73 +109,13 @@ def _replay(
     advance: Callable[[int], None],
 ) -> None:
     """Note every version in the log."""
-    names = _Names(data, view)
-    for header, payload in _batches(view):
-        for message in _keyed_messages(header, payload, names):
+    names = Names(data, view)
+    for header, payload in batches(view):
+        for message in keyed_messages(header, payload, names):
             if history.behind:
                 history.settle(view.parts[0].base_position)
             note(_Counting(history, old), *message)
         advance(header.total_bytes)
-
-
-def _batches(view: View) -> Iterator[tuple[Header, bytes]]:
-    """All batches of the log, before and after holes."""
-    for index, part in enumerate(view.parts):
-        cursor = Cursor(part.base_position)
-        try:
-            while cursor.position < view.part_end(index):
-                yield from cursor.read(view, READ_BYTES)
-        except DamagedLogError as error:
-            raise DamagedLogError(f"{part}: {error}: check it with penstock log verify") from error
-        finally:
-            cursor.close()
-
-
-class _Names(dict[int, str]):
-    """Names by number, from the newest snapshot and from the log."""
-
-    def __init__(self, data: DataDirectory, view: View) -> None:
-        super().__init__()
-        self._view: View | None = view  # Not searched yet.
-        snapshot = newest_snapshot(data)
-        for kind, facts, _ in snapshot[1] if snapshot else ():
-            if kind == "engine":
-                self.update(msgspec.json.decode(facts, type=StoredNames).by_number())
-
-    def __missing__(self, number: int) -> str:
-        """Search the whole log for a name that neither the snapshot nor the log so far has defined: a name that was
-        forgotten is defined again when it is used again."""
-        view, self._view = self._view, None
-        for batch in _batches(view) if view else ():
-            self.update(names_defined(*batch))
-        if number not in self:
-            raise DamagedLogError(f"name {number} is neither in the log nor in a snapshot")
-        return self[number]
-
-
-def _keyed_messages(header: Header, payload: bytes, names: _Names) -> Iterator[_KeyedMessage]:
-    """The messages of a batch that have an object and a key. Names that the batch defines are added to `names`."""
-    records = records_of(header, payload)
-    named = records["kind"] == Kind.NAME_DEFINED
-    keyed = (records["kind"] == Kind.LOGGED) & (records["object"] > 0) & (records["key_bytes"] > 0)
-    chosen = np.flatnonzero(named | keyed)
-    if not len(chosen):
-        return
-    bounds = extent_bounds(records)
-    for index in chosen.tolist():
-        record, start = records[index], int(bounds[index])
-        key_start = start + int(record["body_bytes"])
-        body = payload[start:key_start]
-        if named[index]:
-            names[int(record["queue"])] = body.decode()
-            continue
-        yield _KeyedMessage(
-            names[int(record["object"])],
-            payload[key_start : key_start + int(record["key_bytes"])],
-            content_digest(body),
-            *(int(record["queue"]), int(record["sequence"]), int(record["time"])),
-            header.base_position + HEADER_BYTES + start,
-        )
 
 
 class _Counting:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock.engine.engine import Engine
-from penstock.errors import HistoryError, Reason
+from penstock.errors import HistoryError, Reason, StoreError
 from penstock.model.answers import Answer, Refused
 from penstock.model.commands import AwaitResult, Command, Fetch, Pull, ReadClaimed, Receive
 from penstock.model.events import Event
@@ -59,7 +59,10 @@ class Executor:
             logger.critical("history_damaged", extra={"reason": str(error)})
             return Refused(Reason.DAMAGED, str(error))
         if type(command) in _READS and decision.answer:
-            decision = self.damage.filled(command, decision)
+            try:
+                decision = self.damage.filled(command, decision)
+            except StoreError as error:
+                return Refused(Reason.UNAVAILABLE, f"it cannot be read: {error}")
         if decision.events:
             self.apply(decision.events)
         return decision.answer

@@ -12,13 +12,13 @@ from collections.abc import Callable
 
 from penstock.errors import FencedError, StoreError
 from penstock.storage.postgres.connection import Connection
-from penstock.storage.postgres.shard import LEASE_SECONDS, Shard
+from penstock.storage.postgres.shard import Shard
 
 logger = logging.getLogger(__name__)
 
-RENEW_SECONDS = 2.0
-SERVE_SECONDS = 4.0  # After the last good renewal.
-assert RENEW_SECONDS < SERVE_SECONDS < LEASE_SECONDS
+_RENEW = 1 / 3  # Of the lease: renewed this often.
+_SERVE = 2 / 3  # Of the lease: how long to serve after the last good renewal.
+assert _RENEW < _SERVE < 1
 
 Lost = Callable[[BaseException], None]
 
@@ -37,6 +37,7 @@ class Lease:
         self._shard = shard
         self._on_lost = on_lost
         self._renewed_at = acquired_at
+        self._renew_seconds, self._serve_seconds = _RENEW * shard.lease_seconds, _SERVE * shard.lease_seconds
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._threads = [
@@ -53,7 +54,7 @@ class Lease:
 
     def _renew(self) -> None:
         connection: Connection | None = None
-        while not self._over.wait(RENEW_SECONDS):
+        while not self._over.wait(self._renew_seconds):
             began = now()
             try:
                 connection = connection or self._connect()
@@ -68,9 +69,9 @@ class Lease:
             connection.close()
 
     def _watch(self) -> None:
-        while not self._over.wait(max(0.01, self._renewed_at + SERVE_SECONDS - now())):
-            if now() >= self._renewed_at + SERVE_SECONDS:
-                self._lose(StoreError(f"the lease could not be renewed for {SERVE_SECONDS:.0f} s"))
+        while not self._over.wait(max(0.01, self._renewed_at + self._serve_seconds - now())):
+            if now() >= self._renewed_at + self._serve_seconds:
+                self._lose(StoreError(f"the lease could not be renewed for {self._serve_seconds:.0f} s"))
 
     def _lose(self, error: BaseException) -> None:
         with self._lock:

@@ -14,8 +14,6 @@ from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import Point
 from penstock.storage.postgres.connection import Connection
 
-LEASE_SECONDS = 6.0
-
 _ACQUIRE = """
 UPDATE penstock.shard SET epoch = epoch + 1, owner = %s, address = %s,
     lease_until = clock_timestamp() + make_interval(secs => %s)
@@ -27,7 +25,8 @@ UPDATE penstock.shard SET lease_until = clock_timestamp() + make_interval(secs =
 """
 _RELEASE = "UPDATE penstock.shard SET owner = NULL, lease_until = '-infinity' WHERE id = %s AND epoch = %s"
 _HOLDER = """
-SELECT owner, address, extract(epoch FROM lease_until - clock_timestamp())::float FROM penstock.shard WHERE id = %s
+SELECT owner, address, extract(epoch FROM greatest(lease_until, clock_timestamp()) - clock_timestamp())::float
+FROM penstock.shard WHERE id = %s
 """
 # The row of the shard is changed only if nobody else has changed it since: `FOR KEY SHARE` would not be enough.
 _APPEND = """
@@ -80,20 +79,21 @@ class StoredSnapshot(NamedTuple):
 class Shard:
     """The statements of one owner, on one connection. For one thread at a time."""
 
-    def __init__(self, connection: Connection, number: int, epoch: int = 0) -> None:
+    def __init__(self, connection: Connection, number: int, epoch: int = 0, lease_seconds: float = 6.0) -> None:
         self._connection = connection
+        self.lease_seconds = lease_seconds
         self.number = number
         self.epoch = epoch
 
     def on(self, connection: Connection) -> Shard:
         """The same owner, on another connection."""
-        return Shard(connection, self.number, self.epoch)
+        return Shard(connection, self.number, self.epoch, self.lease_seconds)
 
     # ── Who owns it ─────────────────────────────────────────────────────────────────────────────────────────
 
     def acquire(self, owner: str, address: str) -> Ownership:
         """Own the shard from now on. Raises `LeaseHeldError` while another owner's lease runs."""
-        found = self._connection.row(_ACQUIRE, (owner, address, LEASE_SECONDS, self.number, owner))
+        found = self._connection.row(_ACQUIRE, (owner, address, self.lease_seconds, self.number, owner))
         if found is None:
             raise LeaseHeldError(self._held())
         self.epoch = found[0]
@@ -104,10 +104,10 @@ class Shard:
         if holder is None:
             return f"the store has no shard {self.number}"
         owner, address, seconds = holder
-        return f"shard {self.number} is served by {owner} at {address}; its lease ends in {max(seconds, 0):.1f} s"
+        return f"shard {self.number} is served by {owner} at {address}; its lease ends in {seconds:.1f} s"
 
     def renew(self) -> None:
-        if not self._connection.execute(_RENEW, (LEASE_SECONDS, self.number, self.epoch)):
+        if not self._connection.execute(_RENEW, (self.lease_seconds, self.number, self.epoch)):
             raise self._fenced()
 
     def release(self) -> None:

@@ -21,12 +21,13 @@ logger = logging.getLogger(__name__)
 class PostgresStore:
     """One shard of a store, owned by this process from `acquire` until it is released or lost."""
 
-    def __init__(self, url: str, address: str = "", shard: int = 0) -> None:
+    def __init__(self, url: str, address: str = "", shard: int = 0, lease_seconds: float = 6.0) -> None:
         """`address`: where clients reach this broker, for people who look at the store."""
         self._url = parameters(url)
         self.display = display(url)
         self._address = address
         self._number = shard
+        self._lease_seconds = lease_seconds
         self.on_lost: Lost = lambda _: None  # Called in another thread when the lease is lost.
         self._open = Dropped()
         self._shard: Shard | None = None
@@ -49,7 +50,7 @@ class PostgresStore:
         self.drop()
         began, before = now(), self._owned
         with closing(Connection(self._url)) as connection:
-            shard = Shard(connection, self._number)
+            shard = Shard(connection, self._number, lease_seconds=self._lease_seconds)
             owned = shard.acquire(owner_of(directory), self._address)
         self._shard, self._owned = shard, owned
         if before and owned.epoch != before.epoch + 1:

@@ -1,0 +1,93 @@
+"""The messages of a log that have an object and a key: what an Object History is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from penstock.engine.history import content_digest
+from penstock.engine.names import StoredNames
+from penstock.errors import DamagedLogError
+from penstock.limits import READ_BYTES
+from penstock.model.kinds import Kind
+from penstock.model.values import Position
+from penstock.storage.directory import DataDirectory
+from penstock.storage.inspect import newest_snapshot
+from penstock.storage.log.batch import HEADER_BYTES, Header, extent_bounds, records_of
+from penstock.storage.log.names import names_defined
+from penstock.storage.log.view import Cursor, View
+
+
+class KeyedMessage(NamedTuple):
+    about: str
+    key: bytes
+    digest: bytes
+    queue: int
+    sequence: int
+    time: int
+    position: Position
+
+
+def batches(view: View, start: Position = 0) -> Iterator[tuple[Header, bytes]]:
+    """All batches of the log that end after a position, before and after holes."""
+    for index, part in enumerate(view.parts):
+        if view.part_end(index) <= start:
+            continue
+        cursor = Cursor(part.base_position)
+        try:
+            while cursor.position < view.part_end(index):
+                yield from cursor.read(view, READ_BYTES)
+        except DamagedLogError as error:
+            raise DamagedLogError(f"{part}: {error}: check it with penstock log verify") from error
+        finally:
+            cursor.close()
+
+
+class Names(dict[int, str]):
+    """Names by number, from the newest snapshot and from the log."""
+
+    def __init__(self, data: DataDirectory, view: View) -> None:
+        super().__init__()
+        self._view: View | None = view  # Not searched yet.
+        snapshot = newest_snapshot(data)
+        for kind, facts, _ in snapshot[1] if snapshot else ():
+            if kind == "engine":
+                self.update(msgspec.json.decode(facts, type=StoredNames).by_number())
+
+    def __missing__(self, number: int) -> str:
+        """Search the whole log for a name that neither the snapshot nor the log so far has defined: a name that was
+        forgotten is defined again when it is used again."""
+        view, self._view = self._view, None
+        for batch in batches(view) if view else ():
+            self.update(names_defined(*batch))
+        if number not in self:
+            raise DamagedLogError(f"name {number} is neither in the log nor in a snapshot")
+        return self[number]
+
+
+def keyed_messages(header: Header, payload: bytes, names: Names) -> Iterator[KeyedMessage]:
+    """The messages of a batch that have an object and a key. Names that the batch defines are added to `names`."""
+    records = records_of(header, payload)
+    named = records["kind"] == Kind.NAME_DEFINED
+    keyed = (records["kind"] == Kind.LOGGED) & (records["object"] > 0) & (records["key_bytes"] > 0)
+    chosen = np.flatnonzero(named | keyed)
+    if not len(chosen):
+        return
+    bounds = extent_bounds(records)
+    for index in chosen.tolist():
+        record, start = records[index], int(bounds[index])
+        key_start = start + int(record["body_bytes"])
+        body = payload[start:key_start]
+        if named[index]:
+            names[int(record["queue"])] = body.decode()
+            continue
+        yield KeyedMessage(
+            names[int(record["object"])],
+            payload[key_start : key_start + int(record["key_bytes"])],
+            content_digest(body),
+            *(int(record["queue"]), int(record["sequence"]), int(record["time"])),
+            header.base_position + HEADER_BYTES + start,
+        )

@@ -1,0 +1,44 @@
+"""The state of a store, for people."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.storage.postgres.connection import Connection
+
+_SHARDS = """
+SELECT id, epoch, coalesce(owner, ''), coalesce(address, ''),
+    extract(epoch FROM greatest(lease_until, clock_timestamp()) - clock_timestamp())::float, last_batch,
+    (SELECT count(*) FROM penstock.part WHERE shard = id)::int,
+    (SELECT max(base_offset) FROM penstock.snapshot WHERE shard = id AND counts),
+    (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)
+     FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+     WHERE nspname = 'penstock' AND relkind = 'r' AND relname ~ ('^(batch|snapshot)_' || id || '_'))::bigint
+FROM penstock.shard ORDER BY id
+"""
+
+
+class ShardState(NamedTuple):
+    number: int
+    epoch: int
+    owner: str
+    address: str
+    lease_seconds: float
+    batches: int
+    parts: int
+    snapshot: int | None
+    bytes: int
+
+    def __str__(self) -> str:
+        lease = f"for {self.lease_seconds:.0f} s more" if self.lease_seconds else "lease is over"
+        owner = f"{self.owner} at {self.address} ({lease})" if self.owner else "nobody"
+        snapshot = "none" if self.snapshot is None else f"at offset {self.snapshot}"
+        return (
+            f"{self.number}: owner {owner}, epoch {self.epoch}, {self.batches:,} batches in {self.parts:,} parts,"
+            f" {self.bytes / (1 << 20):,.0f} MiB, snapshot {snapshot}"
+        )
+
+
+def shards(connection: Connection) -> list[ShardState]:
+    """Every shard of the store."""
+    return [ShardState(*row) for row in connection.rows(_SHARDS)]
