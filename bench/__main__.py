@@ -10,6 +10,7 @@ python -m bench push                                      how fast messages are 
 python -m bench access                                    what authorisation costs, with 10,000 tokens
 python -m bench tls                                       what TLS costs, next to a bare server with the TLS of uvloop
 python -m bench link                                      what it costs to publish through another process
+python -m bench store                                     what a log in PostgreSQL costs, next to one in files
 """
 
 import argparse

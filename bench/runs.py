@@ -21,6 +21,7 @@ from bench import (
     push,
     report,
     spectator,
+    store,
     tls,
     topics,
     wake,
@@ -45,6 +46,7 @@ RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
     "access": (access.access, access.ROUNDS),
     "tls": (tls.tls, tls.ROUNDS),
     "link": (link.link, link.ROUNDS),
+    "store": (store.store, store.ROUNDS),
 }
 
 

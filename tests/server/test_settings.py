@@ -84,6 +84,7 @@ def test_the_last_set_of_a_key_wins() -> None:
 def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
     values = {
         "data": "elsewhere",
+        "store": "postgresql://me@database/penstock",
         "http.address": "[::1]:1",
         "lines.address": "localhost:2",
         "logging.level": "debug",

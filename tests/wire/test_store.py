@@ -156,6 +156,28 @@ def test_a_broker_goes_on_when_its_connections_are_cut(serve: Serve, postgres: P
     assert broker.times_logged("revived") == len(unknown) > 0
 
 
+def test_a_new_owner_begins_with_a_snapshot_of_the_store_and_fetches_older_bodies_when_they_are_read(
+    serve: Serve, store: str, tmp_path: Path
+) -> None:
+    settings = ("log.segment_bytes=65536", "log.snapshot_bytes=1048576")
+    first = serve(*settings, data=tmp_path / "first")
+    first.create_queue("work")
+    expected = [f"{number:03}" + "x" * 30_000 for number in range(60)]
+    for body in expected:
+        assert publish(first, body).status == 201
+    with closing(psycopg.connect(store, autocommit=True)) as session:
+        count = "SELECT count(*) FROM penstock.snapshot WHERE counts"
+        until(lambda: session.execute(count).fetchone() != (0,))
+        first.kill()
+        session.execute("UPDATE penstock.shard SET lease_until = '-infinity'")
+    second = serve(*settings, data=tmp_path / "second")
+    assert len(list((tmp_path / "second" / "snapshots").glob("*.snapshot"))) == 1
+    segments = tmp_path / "second" / "log"
+    before = len(list(segments.glob("*.log")))
+    assert bodies(second) == expected
+    assert before < len(list(segments.glob("*.log")))
+
+
 def test_unchanged_content_is_detected_by_the_broker_that_takes_over(serve: Serve, tmp_path: Path) -> None:
     first = serve(data=tmp_path / "first")
     assert [said(first, "1", "a"), said(first, "1", "b"), said(first, "2", "a")] == ["Q", "Q", "Q"]

@@ -69,7 +69,7 @@ class Setting(NamedTuple):
 
     @property
     def secret(self) -> bool:
-        return self.key == "auth.tokens"
+        return self.key in ("auth.tokens", "store")  # An address may hold a password.
 
 
 # ── Sources ───────────────────────────────────────────────────────────────────────────────────────────────────
