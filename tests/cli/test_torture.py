@@ -37,7 +37,7 @@ def test_messages_that_vanish_are_found_and_their_history_is_shown(tmp_path: Pat
     over = threading.Event()
     thief = threading.Thread(target=purge_again_and_again, args=(tmp_path / "torture-4/broker.log", over))
     thief.start()
-    answer, said = run.communicate(timeout=100)
+    answer, said = run.communicate(timeout=250)
     over.set()
     thief.join()
     assert run.returncode == 1, said

@@ -118,6 +118,10 @@ class Transcript(msgspec.Struct, forbid_unknown_fields=True):
     settings: list[str] | None = None
     """The story needs a broker of its own, with these settings."""
 
+    @property
+    def is_timed(self) -> bool:
+        return any(step.took or (step.expect and step.expect.took) for step in self.step)
+
 
 def load(path: Path) -> Transcript:
     return msgspec.toml.decode(path.read_bytes(), type=Transcript)

@@ -30,7 +30,7 @@ MESSAGES_EACH = 2000 if LONG else 300
 BATCH = 20
 JSON = {"Content-Type": "application/json"}
 SETTINGS = ("log.segment_bytes=262144", "log.snapshot_bytes=524288", "log.retention_seconds=0")
-SECONDS_MAX = 120
+SECONDS_MAX = 300
 
 
 class Load:

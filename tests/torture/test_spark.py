@@ -36,7 +36,7 @@ DRIVER_KILLS = 10 if LONG else 2
 EXECUTOR_KILLS = 10 if LONG else 1
 CLUSTER = "local-cluster[2,1,512]" if LONG else "local-cluster[1,2,512]"
 ROWS_PER_FILE = 5000
-JOB_SECONDS_MAX = 1800 if LONG else 170
+JOB_SECONDS_MAX = 1800 if LONG else 600
 
 pytestmark = [pytest.mark.torture, pytest.mark.usefixtures("java")]
 

@@ -33,7 +33,7 @@ BLOWS = Counter(
 )
 SECONDS = 240.0 if LONG else 15.0  # For all of them.
 DRAIN_SECONDS_MAX = 120.0
-LEASE_SECONDS = 10.0  # Longer than a broker takes to come back.
+LEASE_SECONDS = 30.0  # Longer than a broker takes to come back.
 SENT_TOGETHER = 20
 SEND_SECONDS = 0.1
 

@@ -95,7 +95,7 @@ def test_a_restart_keeps_counts_of_receives_and_moves_to_the_dead_letter_queue(
     broker.start()
 
     assert broker.request("GET", "/messages/work").status == 204
-    letter = broker.request("GET", "/messages/dead", {"X-MQS-MAX-WAIT-TIME": "5"})
+    letter = broker.request("GET", "/messages/dead", {"X-MQS-MAX-WAIT-TIME": "20"})
     assert letter.body == b"poison"
     assert letter.header("X-MQS-MESSAGE-ID") == last.header("X-MQS-MESSAGE-ID")
     assert letter.header("X-MQS-MESSAGE-RECEIVES") == "1"
@@ -117,7 +117,7 @@ def test_a_kill_loses_nothing_that_was_acknowledged(start_broker: StartBroker) -
 
 def test_order_survives_a_restart(start_broker: StartBroker) -> None:
     broker = start_broker()
-    broker.create_queue("work", visibility_timeout=1)
+    broker.create_queue("work", visibility_timeout=5)
     for body in (b"one", b"two", b"three"):
         assert broker.request("POST", "/messages/work", body=body).status == 201
     assert broker.request("GET", "/messages/work").body == b"one"
@@ -128,7 +128,7 @@ def test_order_survives_a_restart(start_broker: StartBroker) -> None:
     bodies: list[bytes] = []
     with broker.connect() as connection:
         while len(bodies) < 3:
-            answer = connection.request("GET", "/messages/work", {"X-MQS-MAX-WAIT-TIME": "5"})
+            answer = connection.request("GET", "/messages/work", {"X-MQS-MAX-WAIT-TIME": "20"})
             assert answer.status == 200
             bodies.append(answer.body)
             connection.request("DELETE", f"/messages/{answer.header('X-MQS-MESSAGE-ID')}")

@@ -191,9 +191,9 @@ def test_a_message_given_back_comes_again_after_its_delay_and_leaves_after_the_l
     channel(broker, "given-channel", "given", retries=2, redrive_policy=policy)
     publish(broker, {"topics": ["given"], "message": "x"})
     (first,) = take(broker, "channels/given-channel")
-    confirm(broker, {"id": first["id"], "outcome": "retry", "delay": 0.2})
+    confirm(broker, {"id": first["id"], "outcome": "retry", "delay": 3})
     assert take(broker, "channels/given-channel") == []
-    (second,) = take(broker, "channels/given-channel", wait=10)
+    (second,) = take(broker, "channels/given-channel", wait=20)
     assert (second["id"], second["receives"]) == (first["id"], 2)
     confirm(broker, {"id": second["id"], "outcome": "retry"})
     assert letters(broker, "given-channel") == "QFRFE"
@@ -202,17 +202,17 @@ def test_a_message_given_back_comes_again_after_its_delay_and_leaves_after_the_l
 
 
 def test_a_lease_is_extended(broker: Broker) -> None:
-    assert call(broker, "PUT", "/v1/queues/longer", {"visibility_timeout": 0.3}).status == 201
+    assert call(broker, "PUT", "/v1/queues/longer", {"visibility_timeout": 4}).status == 201
     publish(broker, {"topics": ["longer"], "message": "x"})
     (message,) = take(broker, "queues/longer", consumer="c")
     asked = {"id": message["id"], "consumer": "c", "seconds": 600}
     answer = call(broker, "POST", "/v1/extend", asked)
     assert answer.status == 200
     assert answer.json()["visible_at"] > message["visible_at"]
-    assert take(broker, "queues/longer", wait=1) == []
+    assert take(broker, "queues/longer", wait=6) == []
     assert call(broker, "POST", "/v1/extend", asked | {"consumer": "d"}).status == 409
     assert call(broker, "POST", "/v1/extend", asked | {"seconds": 0}).status == 200
-    assert len(take(broker, "queues/longer", wait=5)) == 1
+    assert len(take(broker, "queues/longer", wait=20)) == 1
 
 
 def test_fire_and_forget_hands_a_message_over_for_good(broker: Broker) -> None:
