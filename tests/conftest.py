@@ -17,7 +17,7 @@ from tests.support.broker import Broker, StartBroker
 if TYPE_CHECKING:
     from tests.support.postgres import Postgres
 
-_SPARK_SECONDS_MAX = 600
+_SPARK_SECONDS_MAX = 900
 
 # Timing never decides a test: a machine may be busy.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])

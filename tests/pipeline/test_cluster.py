@@ -24,9 +24,9 @@ from tests.support.event_history import make_queue
 WORKERS = ("one", "two") if LONG else ("one",)  # Each takes two processes of Java, and another after a loss.
 MESSAGES = 4_000
 SENT_AGAIN = 500
-SECONDS_MAX = 240
+SECONDS_MAX = 600
 
-pytestmark = [pytest.mark.torture, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.torture, pytest.mark.timeout(1500)]
 
 
 class Cluster:
