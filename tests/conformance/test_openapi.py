@@ -23,7 +23,7 @@ from tests.support.broker import Broker, StartBroker
 from tests.support.effort import LONG
 from tests.support.event_history import events, make_history
 
-EXAMPLES_MAX = 400 if LONG else 15
+EXAMPLES_MAX = 400 if LONG else 5
 BUSY = "openapi-busy"  # A queue that is there, and always has a message, so that no receive waits.
 
 # What a schema cannot say, by operation.
