@@ -78,6 +78,16 @@ class Postgres:
             return False
         return True
 
+    def follow(self, primary: Postgres) -> None:
+        """Be a standby of a server that runs."""
+        copy = ["-h", "127.0.0.1", "-p", str(primary.port), "-U", "postgres", "-D", str(self.folder / "data")]
+        command = [*_unprivileged(), program("pg_basebackup"), *copy, "--write-recovery-conf", "--checkpoint=fast"]
+        subprocess.run(command, check=True, capture_output=True, cwd=self.folder)
+
+    def promote(self) -> None:
+        with psycopg.connect(self.url(), autocommit=True) as session:
+            session.execute("SELECT pg_promote()")
+
     def stop(self) -> None:
         if self._process:
             self._process.send_signal(signal.SIGQUIT)  # At once: nothing of it is needed.
@@ -108,13 +118,20 @@ class Postgres:
 
 @contextmanager
 def started() -> Iterator[Postgres]:
+    with prepared() as server:
+        server.make()
+        server.start()
+        yield server
+
+
+@contextmanager
+def prepared() -> Iterator[Postgres]:
+    """A server that is not made yet. It is stopped and removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix="penstock-postgres-"))
-    if _unprivileged():
+    if not os.geteuid():
         shutil.chown(folder, "postgres")
     server = Postgres(folder)
     try:
-        server.make()
-        server.start()
         yield server
     finally:
         server.stop()
