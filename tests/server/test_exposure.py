@@ -7,8 +7,9 @@ import re
 import pytest
 
 from penstock.errors import ConfigError
-from penstock.server.config import Config, FileName, HttpConfig, LinesConfig, TlsConfig
+from penstock.server.config import Config, HttpConfig, LinesConfig, TlsConfig
 from penstock.server.exposure import check_exposure
+from penstock.server.setting_types import FileName
 from penstock.server.settings import parse_address
 
 

@@ -22,7 +22,7 @@ from penstock.model.answers import Answer
 from penstock.model.client import Client
 from penstock.model.commands import Command, CreateQueue, Fetch, Finish, NewMessage, Publish
 from penstock.model.settings import QueueSettings
-from penstock.server.config import Config, FileName, HttpConfig, LinesConfig, LogConfig, QuotaConfig, TlsConfig
+from penstock.server.config import Config, HttpConfig, LinesConfig, LogConfig, QuotaConfig, TlsConfig
 from penstock.server.histogram import Histogram
 from penstock.server.identities import Identities
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Metrics, metrics_table
@@ -31,6 +31,7 @@ from penstock.server.services.assembly import assemble
 from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
+from penstock.server.setting_types import FileName
 from penstock.server.shells.exchanges import Route
 from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.lines import LineServer

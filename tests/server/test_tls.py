@@ -11,7 +11,8 @@ import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 
 from penstock.errors import ConfigError
-from penstock.server.config import FileName, TlsConfig
+from penstock.server.config import TlsConfig
+from penstock.server.setting_types import FileName
 from penstock.server.tls import Tls, load
 from tests.support.certificates import Pair
 

@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 
 from penstock import limits
 from penstock.model.settings import QueueSettings, RedrivePolicy
+from penstock.server.setting_types import FileName, HostName, Origin, StoreUrl, Text
 
 _DAY_SECONDS = 86_400
 _CENTURY_SECONDS = 100 * 365 * _DAY_SECONDS
@@ -34,29 +35,6 @@ class Address(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-class HostName(str):
-    """A name or an address by which clients reach the broker."""
-
-
-class Origin(str):
-    """The origin of a web page as a browser sends it: scheme, host, and the port if it is not the usual one."""
-
-
-class FileName(str):
-    """The path of a file, or empty."""
-
-
-class StoreUrl(str):
-    """The address of a store, which may hold a password; none if it is not set."""
-
-    def __repr__(self) -> str:
-        return "<hidden>" if self else "''"
-
-
-class Text(str):
-    """Visible characters; none if it is not set."""
 
 
 class HttpConfig(Struct, frozen=True, kw_only=True):

@@ -22,7 +22,8 @@ from msgspec import Meta, Struct
 from penstock.dialects.wire.http import has_control_characters
 from penstock.errors import ConfigError
 from penstock.limits import NAME_BYTES_MAX
-from penstock.server.config import Address, Config, FileName, HostName, Origin, StoreUrl, Text, TlsConfig
+from penstock.server.config import Address, Config, TlsConfig
+from penstock.server.setting_types import FileName, HostName, Origin, StoreUrl, Text
 
 FILE_NAME = "penstock.toml"
 VARIABLE_PREFIX = "PENSTOCK_"
