@@ -157,9 +157,9 @@ def test_publishes_in_turn_end_with_the_first_refusal() -> None:
     assert [shard for shard, _ in parts.commands] == [0, 1, 0]
     assert parts.in_turn == 3
     receipts, refused = [Receipt(1, 1, True)], Refused(Reason.NO_QUEUE, "b")
-    assert parts.goes_on([receipts, receipts])
-    assert not parts.goes_on([refused])
-    assert not parts.goes_on(UNAVAILABLE)
+    assert parts.goes_on([[receipts, receipts]])
+    assert not parts.goes_on([[receipts, receipts], [refused]])
+    assert not parts.goes_on([UNAVAILABLE])
     assert parts.join([[receipts, receipts], [refused]]) == [receipts, receipts, refused]
     assert parts.join([[receipts, receipts], UNAVAILABLE]) == [receipts, receipts, UNAVAILABLE]
 
@@ -173,11 +173,11 @@ def test_a_pull_from_several_shards_sends_its_results_first() -> None:
         (1, Pull("me", [Draw("b")], wait_ns=5)),
     ]
     wrong = Pulled(wrong=[WrongResult("c", 1, Refused(Reason.NO_MESSAGE))])
-    assert not parts.goes_on(wrong)
+    assert not parts.goes_on([wrong])
     assert parts.join([wrong]) == wrong
     assert parts.join([Pulled(), UNAVAILABLE]) == UNAVAILABLE
     drawn = Pulled([Drawn("a", [1], [0], [1], [0], [0], [""], [1], [b"x"], [b""])], last={"a": 1})
-    assert parts.join([Pulled(), drawn, UNAVAILABLE]) == drawn
+    assert parts.join([Pulled(), drawn, UNAVAILABLE]) == Pulled(drawn.drawn)
     found: Any = parts.join([Pulled(), Pulled(last={"a": 3}, due_at=9), Pulled(last={"b": 1}, due_at=4)])
     assert (found.last, found.due_at) == ({"a": 3, "b": 1}, 4)
 

@@ -32,7 +32,7 @@ class Parts(Struct, frozen=True):
     commands: Sequence[tuple[int, Command]]  # Each with its shard.
     join: Callable[[list[Any]], Answer]  # The answers, in the order of the commands; some may be missing at the end.
     in_turn: int = 0  # So many at the beginning are sent one after the other, and the rest together.
-    goes_on: Callable[[Any], bool] = _always  # Whether an answer to one of them allows the next.
+    goes_on: Callable[[list[Any]], bool] = _always  # Whether the answers to them so far allow the next.
 
 
 Destination = int | Parts
@@ -141,7 +141,7 @@ def _publish_in_turn(command: commands.PublishInTurn, shards: ShardMap) -> Desti
     if len(runs) <= 1:
         return runs[0][0] if runs else ADMINISTRATION
     parts = [(shard, commands.PublishInTurn(some)) for shard, some in runs]
-    return Parts(parts, _chained, len(parts), lambda answer: not _is_refused(answer))
+    return Parts(parts, _chained, len(parts), lambda answers: not _is_refused(answers[-1]))
 
 
 def _is_refused(answer: Any) -> bool:
@@ -168,21 +168,28 @@ def _pull(command: commands.Pull, shards: ShardMap) -> Destination:
     for shard, some in draws.items():
         drawn = [command.draws[index] for index in some]
         parts.append((shard, commands.Pull(command.receiver, drawn, wait_ns=command.wait_ns)))
-    return Parts(parts, _pulled, len(results), lambda answer: not _is_wrong(answer))
+    order = {draw.queue: index for index, draw in enumerate(command.draws)}
+    return Parts(
+        parts,
+        lambda answers: _pulled(answers, order),
+        len(results),
+        lambda answers: len(answers) < len(results) or not any(map(_is_wrong, answers)),
+    )
 
 
 def _is_wrong(answer: Pulled | Refused) -> bool:
     return isinstance(answer, Refused) or bool(answer.wrong)
 
 
-def _pulled(answers: list[Pulled | Refused]) -> Answer:
+def _pulled(answers: list[Pulled | Refused], order: dict[str, int]) -> Answer:
     """What was delivered in one shard is not lost because another has refused: the client asks that one again."""
     found = [answer for answer in answers if isinstance(answer, Pulled)]
     if len(found) < len(answers) and not any(answer.drawn for answer in found):
         return next(answer for answer in answers if isinstance(answer, Refused))
+    if drawn := [each for answer in found for each in answer.drawn]:
+        return Pulled(sorted(drawn, key=lambda each: order[each.queue]))
     joined = Pulled([], [], {}, NEVER_NS)
     for answer in found:
-        joined.drawn += answer.drawn
         joined.wrong += answer.wrong
         joined.last |= answer.last
         joined.due_at = min(joined.due_at, answer.due_at)

@@ -115,8 +115,9 @@ class _Joint:
         self._answers[index] = answer
         self._pending.pop(index, None)
         is_in_turn, is_last = index < self._parts.in_turn, len(self._answers) == len(self._parts.commands)
-        if is_last or (is_in_turn and not self._parts.goes_on(answer)):
-            self._reply(self._parts.join([self._answers[each] for each in sorted(self._answers)]))
+        answers = [self._answers[each] for each in sorted(self._answers)]
+        if is_last or (is_in_turn and not self._parts.goes_on(answers)):
+            self._reply(self._parts.join(answers))
         elif is_in_turn:
             self._go_on()
         elif not self._hurried:
