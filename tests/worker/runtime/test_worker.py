@@ -56,6 +56,11 @@ def crash(name: str) -> str:
     return name
 
 @app.task
+def deaf(name: str) -> None:
+    note(f"begun {name}")
+    time.sleep(3600)  # No exception reaches it: this is no Python code.
+
+@app.task
 def process() -> int:
     return os.getpid()
 
@@ -146,6 +151,13 @@ def test_after_the_grace_time_running_jobs_are_stopped_and_given_back(stage: Sta
     assert (job.result(60), other.result(60)) == ("a", "b")
     assert "cancelled a" in stage.notes()
     assert stage.notes().count("begun b") == 2
+
+
+def test_a_function_that_cannot_be_interrupted_does_not_keep_the_worker(stage: Stage) -> None:
+    stage.tasks.deaf.send("a")
+    worker = stage.work("--grace", "0.2")
+    stage.wait_for("begun a")
+    assert worker.stop() == 0
 
 
 def test_a_second_signal_ends_the_worker_at_once(stage: Stage) -> None:

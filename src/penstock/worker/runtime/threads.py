@@ -42,6 +42,7 @@ class Threads:
         self._busy = 0
         self._ended: deque[_Work] = deque()
         self._woken = False
+        self._closed = False
         self._lock = threading.Lock()  # Between the end of a function and an exception that is to strike it.
 
     async def run(self, function: Callable[[], Any], stopped: Callable[[], Exception | None]) -> Any:
@@ -54,11 +55,12 @@ class Threads:
                 return await asyncio.shield(work.future)
             except asyncio.CancelledError:
                 reason = stopped()
-                if reason is None or work.future.cancelled():
-                    raise
+                if reason is None or work.future.cancelled() or self._closed:
+                    raise  # Closed: the process ends, whatever the function does.
                 self._interrupt(work, type(reason))
 
     def close(self) -> None:
+        self._closed = True
         for _ in range(self._started):
             self._work.put(None)
 
