@@ -453,6 +453,16 @@ def test_a_broker_that_knows_no_lake_says_what_to_do(browser: Browser, start_bro
         expect(page.get_by_text("start it with penstock up")).to_be_visible()
 
 
+def test_workers_are_listed_with_when_they_were_heard(browser: Browser, shop: Broker) -> None:
+    worker = {"queues": ["orders"], "concurrency": 4, "running": 1, "seconds": 0.001}
+    call(shop, "PUT", "/v1/workers/app%40host:7", worker)
+    with opened(browser) as page:
+        show(page, shop, "connections")
+        row = page.get_by_role("region", name="Workers").get_by_role("row").filter(has_text="app@host:7")
+        expect(row).to_contain_text("missing")
+        expect(row).to_contain_text("1 of 4")
+
+
 def test_a_link_on_another_site_opens_the_page_it_names(browser: Browser, shop: Broker) -> None:
     with opened(browser) as page:
         page.route(

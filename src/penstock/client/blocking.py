@@ -14,6 +14,7 @@ from penstock.client.runner import Blocking, Runner, blocking, iterating
 from penstock.client.schedules import AsyncSchedules
 from penstock.client.tokens import AsyncTokens
 from penstock.client.trust import FilePath
+from penstock.client.workers import AsyncWorkers
 
 
 class Sent(SentFacts, gc=False):
@@ -100,6 +101,14 @@ class Tokens(Blocking[AsyncTokens]):
     list = blocking(AsyncTokens.list)
 
 
+class Workers(Blocking[AsyncWorkers]):
+    """`client.workers`."""
+
+    report = blocking(AsyncWorkers.report)
+    list = blocking(AsyncWorkers.list)
+    remove = blocking(AsyncWorkers.remove)
+
+
 class Client(Blocking[Core[Sent, Message]]):
     """A client of one broker. It may be used by many threads at once.
 
@@ -146,6 +155,7 @@ class Client(Blocking[Core[Sent, Message]]):
         self.channels = Channels(core.channels, runner)
         self.schedules = Schedules(core.schedules, runner)
         self.tokens = Tokens(core.tokens, runner)
+        self.workers = Workers(core.workers, runner)
 
     publish = blocking(_Core.publish)
     publish_many = blocking(_Core.publish_many)

@@ -37,6 +37,7 @@ from penstock.client.tokens import AsyncTokens
 from penstock.client.transport import Request
 from penstock.client.trust import FilePath, Trust
 from penstock.client.waiting import Waits
+from penstock.client.workers import AsyncWorkers
 from penstock.limits import LONG_POLL_SECONDS_MAX
 
 S = TypeVar("S", bound=SentFacts)
@@ -77,6 +78,7 @@ class Core(Generic[S, M]):
         self.channels = AsyncChannels(self._session)
         self.schedules = AsyncSchedules(self._session)
         self.tokens = AsyncTokens(self._session)
+        self.workers = AsyncWorkers(self._session)
 
     @property
     def url(self) -> str:

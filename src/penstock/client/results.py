@@ -270,6 +270,18 @@ class Token(Struct, frozen=True, kw_only=True):
     token: str = ""
 
 
+class WorkerState(Struct, frozen=True, kw_only=True):
+    """A worker as it has reported last. `since`, `heard`: seconds since the epoch."""
+
+    name: str
+    queues: list[str]
+    concurrency: int
+    running: int
+    since: float
+    heard: float
+    missing: bool
+
+
 class ScheduleChanges(TypedDict, total=False):
     """What can be changed of a schedule. None takes a field away."""
 

@@ -29,6 +29,7 @@ from penstock.dialects.native.spark.staging import Staging
 from penstock.dialects.native.stats import Stats
 from penstock.dialects.native.tokens import Tokens
 from penstock.dialects.native.wait import Waiting
+from penstock.dialects.native.workers import Workers
 from penstock.dialects.nq import Nq, PullDefaults
 from penstock.dialects.wire import http
 from penstock.errors import Fault, ProtocolError, Reason, RequestError
@@ -111,6 +112,7 @@ class Application:
             **Claims(ids).routes,
             **Stats(services.stats, later).routes,
             **Lake(services.lake_reads, later).routes,
+            **Workers(services.workers).routes,
             **About(services.connections, partial(effective_settings, config)).routes,
             **(self._console.routes if self._console else {}),
             **Channels(counted(writer.submit_as), push.check, push.describe).routes,

@@ -86,6 +86,7 @@ FAMILIES = (
         f"Clients that wait for a message of a queue: idle consumers. Without {OTHER_QUEUES}.",
         ("queue",),
     ),
+    Family("penstock_workers", "gauge", "Workers that report: working, or missing for three reports.", ("state",)),
     Family("penstock_waiting_receives", "gauge", "Clients that wait for a message or a result."),
     Family("penstock_http_connections", "gauge", "Open HTTP connections, including WebSockets."),
     Family("penstock_websocket_connections", "gauge", "Open WebSockets."),

@@ -23,6 +23,7 @@ from penstock.dialects.native.spark.staging import Staging
 from penstock.dialects.native.stats import Stats
 from penstock.dialects.native.tokens import Tokens
 from penstock.dialects.native.wait import Waiting
+from penstock.dialects.native.workers import Workers
 from penstock.ids import MessageIds
 from penstock.model.settings import QueueSettings
 
@@ -37,7 +38,7 @@ ROOMS = (
         EventLog(ANY, ANY, IDS),
     ),
     *(Objects(IDS), Schedules(ANY, IDS, QueueSettings()), Claims(IDS), Tokens(ANY, ANY, ANY, ANY)),
-    *(Stats(ANY, ANY), About(ANY, ANY), Backup(ANY, ANY), Lake(ANY, ANY)),
+    *(Stats(ANY, ANY), About(ANY, ANY), Backup(ANY, ANY), Lake(ANY, ANY), Workers(ANY)),
     Staging(ANY, ANY, ANY, bytes_max=1, lifetime_ns=1),
 )
 

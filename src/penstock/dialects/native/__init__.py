@@ -37,6 +37,8 @@
 | /v1/stats | GET | stats |
 | /v1/stats/stream | GET | stats |
 | /v1/lake/queue_minutes | GET | lake |
+| /v1/workers | GET | workers |
+| /v1/workers/<name> | PUT DELETE | workers |
 | /v1/connections | GET | about |
 | /v1/settings | GET | about |
 | /v1/stage/<query> | GET | spark.staging |

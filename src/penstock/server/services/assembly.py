@@ -31,6 +31,7 @@ from penstock.server.services.staged_batches import StagedBatches
 from penstock.server.services.stats import StatsService
 from penstock.server.services.token_changes import TokenChanges
 from penstock.server.services.waits import Waits
+from penstock.server.services.workers import WorkerReports
 from penstock.server.shells.turns import Turns
 from penstock.server.writer.port import ServicePort
 
@@ -46,6 +47,7 @@ class Services(NamedTuple):
     stats: StatsService
     connections: Connections
     lake_reads: LakeReads
+    workers: WorkerReports
     redrives: Redrives
     purges: Purges
     searches: Searches
@@ -80,6 +82,7 @@ def assemble(
         stats=StatsService(writer, push.error, config.events.readers_max),
         connections=Connections(writer),
         lake_reads=LakeReads(writer, config.lake.directory),
+        workers=WorkerReports(writer),
         redrives=Redrives(searches, audit),
         purges=Purges(searches, audit),
         searches=searches,

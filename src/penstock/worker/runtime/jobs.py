@@ -28,13 +28,13 @@ class Jobs:
     def __init__(
         self, concurrency: int, execution: Execution, settling: Settling, queues: Mapping[str, Queue]
     ) -> None:
-        self._concurrency = concurrency
+        self.concurrency = concurrency
         self._execution = execution
         self._settling = settling
         self._queues = queues
         self._loop = asyncio.get_running_loop()
         self._waiting: deque[Held] = deque()
-        self._running = 0
+        self.running = 0
         self.held: set[Held] = set()
         self._changed = asyncio.Event()
         self._mean_seconds = 0.0  # Of the functions, lately. 0: none has ended yet.
@@ -44,9 +44,9 @@ class Jobs:
     def wanted(self) -> int:
         """How many more jobs to fetch: for the free slots, and for what will be begun in the next moment."""
         ahead = (
-            min(_AHEAD_MAX, int(_AHEAD_SECONDS * self._concurrency / self._mean_seconds)) if self._mean_seconds else 0
+            min(_AHEAD_MAX, int(_AHEAD_SECONDS * self.concurrency / self._mean_seconds)) if self._mean_seconds else 0
         )
-        room = self._concurrency - self._running + ahead - len(self._waiting)
+        room = self.concurrency - self.running + ahead - len(self._waiting)
         # Half empty, not one by one: a fetch of many costs little more than a fetch of one.
         if room <= 0 or len(self._waiting) > ahead // 2 or len(self.held) >= _HELD_MAX:
             return 0
@@ -75,12 +75,12 @@ class Jobs:
     # ── Running ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _begin(self) -> None:
-        while self._waiting and self._running < self._concurrency:
+        while self._waiting and self.running < self.concurrency:
             held = self._waiting.popleft()
             if held.lost:
                 self._forget(held)
                 continue
-            self._running += 1
+            self.running += 1
             held.runner = self._loop.create_task(self._perform(held))
 
     async def _perform(self, held: Held) -> None:
@@ -93,7 +93,7 @@ class Jobs:
             outcome = Outcome("retry", error=f"{type(error).__name__}: {error}")
         finally:
             seconds = self._loop.time() - begun_at
-            self._running -= 1
+            self.running -= 1
             self._mean_seconds += (seconds - self._mean_seconds) * (_CALMING if self._mean_seconds else 1)
             self._begin()
             self._changed.set()

@@ -18,6 +18,7 @@ from penstock.worker.recurrence import put_schedules
 from penstock.worker.runtime.children import Children
 from penstock.worker.runtime.execution import Execution
 from penstock.worker.runtime.fetching import Fetcher
+from penstock.worker.runtime.heartbeat import Heartbeat
 from penstock.worker.runtime.jobs import Jobs
 from penstock.worker.runtime.leases import Leases
 from penstock.worker.runtime.reports import Reports
@@ -57,6 +58,7 @@ class Worker:
         self._grace = options.get("grace", 30.0)
         self._burst = options.get("burst", False)
         self._target = options.get("target") or ""
+        self._name = f"{app.name}@{socket.gethostname()}:{os.getpid()}"
         self._loop: asyncio.AbstractEventLoop | None = None
         self._asked_to_stop = asyncio.Event()
         if not self._queues:
@@ -119,7 +121,9 @@ class Worker:
         execution = Execution(self._app, threads, children, reports)
         jobs = Jobs(self._concurrency, execution, Settling(self._app, client, reports, queues), queues)
         shortest = min((queue.visibility_timeout for queue in queues.values()), default=1.0)
+        heartbeat = Heartbeat(client, self._name, list(queues), jobs)
         background = [
+            _background(heartbeat.keep()),
             _background(Leases(client, jobs.held, shortest).keep()),
             _background(reports.keep_publishing()),
         ]
@@ -133,10 +137,10 @@ class Worker:
             await reports.publish_all()
         finally:
             await asyncio.gather(*[_end(task) for task in (*background, stop)])
+            await heartbeat.end()
 
     def _fetch(self, jobs: Jobs, queues: dict[str, Queue]) -> asyncio.Task[Any]:
-        consumer = f"{self._app.name}@{socket.gethostname()}:{os.getpid()}"
-        fetchers = [Fetcher(self._app, queue, consumer, len(queues), jobs) for queue in queues]
+        fetchers = [Fetcher(self._app, queue, self._name, len(queues), jobs) for queue in queues]
         each = [fetcher.burst() if self._burst else fetcher.run() for fetcher in fetchers]
         return _background(_all(each))
 
