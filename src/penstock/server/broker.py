@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 AGAIN = -1  # In place of an exit code: another broker owns the log, and a new one may wait for it.
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
 _REVIVE_SECONDS = 1.0
 _FOLLOW_CLOCK_SECONDS = 5.0
 _WATCH_SECONDS = 1.0
@@ -85,20 +86,20 @@ class Broker:
         self._tls = Tls(config.tls) if config.tls.certificate else None
         self._reviving: asyncio.Task[None] | None = None
         self._lost: str | None = None  # Why the data directory cannot be used any more.
+        self._is_asked_to_stop = False
         self._is_deposed = False  # Another broker owns the log, or has owned it since.
         self.store = (
             open_store(config.store, str(config.http.address), config.store_lease_seconds) if config.store else None
         )
 
     def stop(self) -> None:
+        self._is_asked_to_stop = True
         self._stop.set()
 
     async def run(self, when_listening: Callable[[Address], None] = lambda _: None) -> int:
         """Serve until it is stopped; the exit code. `when_listening` gets the address of the HTTP server."""
         identity = self.directory.open(self.store.identity() if self.store else None)
         try:
-            for number in () if self._embedded else (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, self.stop)
             if self.store and not await self._own(self.store):
                 return 0
             self._assemble(identity, recover(self.directory, self.config, self.store))
@@ -109,6 +110,7 @@ class Broker:
                 await self._listen(self.http, self.config.http.address),
                 await self._listen(self.lines, self.config.lines.address),
             ]
+            self._heed_signals()
             http, lines = (Address(*each.sockets[0].getsockname()[:2]) for each in listeners)
             logger.info("listening", extra={"http": str(http), "lines": str(lines), "data": str(self.config.data)})
             self._start_services()
@@ -119,13 +121,19 @@ class Broker:
             for each in rounds:
                 each.cancel()
             code = await self._shut_down(listeners)
-            if self._is_deposed:
+            if self._is_deposed and not self._is_asked_to_stop:
                 return AGAIN
             if self._lost:
                 raise DataDirectoryError(f"{self._lost}. {_AFTER_LOSS}")
             return code
         finally:
+            if self.store:
+                self.store.drop()
             self.directory.close()
+
+    def _heed_signals(self) -> None:
+        for number in () if self._embedded else _STOPPING:
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
 
     async def _own(self, store: PostgresStore) -> bool:
         """Wait until the log in the store is ours. False: the broker is to stop."""
@@ -139,7 +147,12 @@ class Broker:
 
         store.on_lost = on_lost
         standby = Standby(self.config, self._tls.context if self._tls else None)
-        return await standby.until(partial(store.acquire, self.directory), self._stop)
+        self._heed_signals()
+        try:
+            return await standby.until(partial(store.acquire, self.directory), self._stop)
+        finally:
+            for number in () if self._embedded else _STOPPING:
+                running.remove_signal_handler(number)  # Until it listens, a signal ends the process at once.
 
     def _on_lease_lost(self, error: BaseException) -> None:
         if hasattr(self, "loop") and not self.loop.failure:
