@@ -241,6 +241,22 @@ def test_a_damaged_copy_is_fetched_again(place: Place) -> None:
     assert user.log.damaged == []
 
 
+def test_a_copy_with_another_last_batch_is_not_taken(place: Place) -> None:
+    first = fill(place)
+    snapshot(first)
+    first.close()
+    segment = first.log.segments[0]
+    with segment.path.open("r+b") as file:
+        data = bytearray(file.read())
+        last = data.rindex(b"PBAT")
+        data[last + 50] ^= 1
+        file.seek(0)
+        file.write(data)
+    user = place.user("0")
+    list(user.log.recover().events)
+    assert [each.path.exists() for each in user.log.segments[:2]] == [False, True]
+
+
 def test_after_a_reboot_nothing_local_is_believed(place: Place) -> None:
     first = fill(place)
     snapshot(first)
@@ -266,6 +282,17 @@ def test_removed_parts_and_old_snapshots_leave_no_tables(place: Place) -> None:
     names = [name.split("_")[2] for (name,) in found if name.startswith("batch")]
     assert sorted(map(int, names)) == [part.base_offset for part in user.log.view().parts]
     assert sum(name.startswith("snapshot") for (name,) in found) == 2
+
+
+def test_every_owner_leaves_at_most_two_snapshots(place: Place) -> None:
+    user = fill(place, 1)
+    for _ in range(4):
+        snapshot(user)
+        user.close()
+        user = place.user()
+        list(user.log.recover().events)
+        commit(user, b"more")
+    assert len(user.log._shard.snapshots()) <= 2
 
 
 def test_a_damaged_snapshot_is_replaced_by_the_spare(place: Place) -> None:

@@ -57,7 +57,9 @@ def cached_segment(
     return segment
 
 
-def clear_old(directory: DataDirectory, parts: list[StoredPart], snapshots: list[StoredSnapshot], shard: int) -> None:
+def clear_old(
+    directory: DataDirectory, parts: list[StoredPart], snapshots: list[StoredSnapshot], shard: Shard
+) -> None:
     """Remove what is not known to be the same as in the store."""
     boot, marker = _BOOT.read_text() if _BOOT.exists() else "", directory.path / "boot"
     same_boot = boot and marker.exists() and marker.read_text() == boot
@@ -72,13 +74,19 @@ def clear_old(directory: DataDirectory, parts: list[StoredPart], snapshots: list
     marker.write_text(boot)
 
 
-def _is_finished(path: Path, part: StoredPart, shard: int) -> bool:
+def _is_finished(path: Path, part: StoredPart, shard: Shard) -> bool:
+    """Whether a file has the size and the last batch that the part has. An owner that was replaced may have another
+    batch at the end, and only there."""
     if part.end_position is None:
         return False
+    segment = Segment(path, shard.number, *part.start, part.created)
     size = SEGMENT_HEADER_BYTES + part.end_position - part.base_position
-    header = Segment(path, shard, part.base_offset, part.base_position, part.created).header()
     with path.open("rb") as file:
-        return path.stat().st_size == size and file.read(SEGMENT_HEADER_BYTES) == header
+        if path.stat().st_size != size or file.read(SEGMENT_HEADER_BYTES) != segment.header():
+            return False
+        position, header = shard.last_header(part.base_offset)
+        file.seek(segment.file_offset(position))
+        return file.read(HEADER_BYTES) == header
 
 
 def is_copy(segment: Segment, following: StoredPart) -> bool:

@@ -70,7 +70,7 @@ class StoredLog(SegmentLog):
         for unfinished in self._shard.unfinished_snapshots():
             self._shard.drop_snapshot(unfinished)
         parts, snapshots = self._shard.parts(), self._shard.snapshots()
-        clear_old(self.directory, parts, snapshots, self._shard.number)
+        clear_old(self.directory, parts, snapshots, self._shard)
         newest = self._newest_snapshot(snapshots)
         known = self.snapshots[0].point if self.snapshots else START
         self.end = self._fetch_tail(parts, known)
@@ -78,13 +78,15 @@ class StoredLog(SegmentLog):
 
     def _newest_snapshot(self, snapshots: list[StoredSnapshot]) -> Path | None:
         """The newest snapshot that is whole. The one after it is a spare, which is not fetched."""
-        for snapshot in snapshots:
+        for index, snapshot in enumerate(snapshots):
             try:
                 path = fetch_snapshot(self._shard, self.directory.snapshots, snapshot)
             except DamagedLogError as error:
                 logger.error("snapshot_damaged", extra={"offset": snapshot.offset, "reason": str(error)})
                 continue
-            self.snapshots, self._stored = [read_facts(path)], [snapshot]
+            self.snapshots, self._stored = [read_facts(path)], snapshots[index : index + _SNAPSHOTS_KEPT]
+            for other in [*snapshots[:index], *snapshots[index + _SNAPSHOTS_KEPT :]]:
+                self._shard.drop_snapshot(other)
             return path
         return None
 

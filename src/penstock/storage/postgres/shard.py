@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from penstock.errors import FencedError, LeaseHeldError, StoreError
 from penstock.model.values import Nanos, Position
-from penstock.storage.log.batch import Point
+from penstock.storage.log.batch import HEADER_BYTES, Point
 from penstock.storage.postgres.connection import Connection
 
 _ACQUIRE = """
@@ -140,6 +140,15 @@ class Shard:
             f"SELECT number, epoch, base_offset, base_position, data FROM {self._batches(part)} ORDER BY number"
         )
         return (StoredBatch(*row) for row in self._connection.stream(statement))
+
+    def last_header(self, part: int) -> tuple[Position, bytes]:
+        """The position and the header of the last batch of a part. Without one: the position 0, and nothing."""
+        statement = f"""
+            SELECT base_position, substring(data FROM 1 FOR {HEADER_BYTES}) FROM {self._batches(part)}
+            ORDER BY number DESC LIMIT 1
+        """
+        position, header = self._connection.row(statement) or (0, b"")
+        return position, header
 
     def _batches(self, part: int) -> str:
         return f"penstock.batch_{self.number}_{part}"
