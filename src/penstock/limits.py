@@ -209,6 +209,7 @@ PART_BODY_BYTES = 256 << 10
 COMMANDS_PER_SAMPLE = 17  # One of so many commands is timed. A prime, so that no client's habit is missed.
 QUEUES_PER_PART = 10  # Described in one part of a list, or of a scrape.
 SAMPLES_PER_PART = 50  # Written in one part of a scrape.
+WORKS_AT_ONCE_MAX = 16  # Long answers that are being made; further ones wait.
 STATS_QUEUES_PER_TURN = 100  # Whose figures are taken in one turn.
 TURN_SECONDS = 0.001  # Of one turn of the event loop, for all connections with more to do.
 TURN_CROWDED_SECONDS = 0.0001

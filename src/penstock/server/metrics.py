@@ -153,7 +153,7 @@ class Metrics:
             "penstock_command_seconds": self._command_lines(),
         }
         yield
-        queues = [queue for queue in self._loop.engine.queues.values() if access.sees(queue.name)]
+        queues = yield from self._queues_seen_by(access)
         found["penstock_queue_messages"] = yield from _queue_messages(queues)
         found |= yield from self._queue_figures(queues[:QUEUES_SHOWN_MAX])
         written: list[str] = []
@@ -167,6 +167,16 @@ class Metrics:
                     yield
         yield
         return "".join(written).encode() + generate_latest(self._process)
+
+    def _queues_seen_by(self, access: Access) -> Generator[None, Any, list[Queue]]:
+        queues = list(self._loop.engine.queues.values())
+        if access.sees_all:
+            return queues
+        seen: list[Queue] = []
+        for part in _parts(queues, QUEUES_PER_PART):
+            seen += [queue for queue in part if access.sees(queue.name)]
+            yield
+        return seen
 
     def _command_lines(self) -> list[str]:
         latencies = sorted(self._loop.gate.latencies.by_dialect.items())

@@ -47,7 +47,6 @@ from penstock.server.shells.heads import Head, KnownHeads
 from penstock.server.shells.misdirected import PLAIN_PORT, is_tls
 from penstock.server.shells.requests import RequestReader, RequestRefusedError, is_light
 from penstock.server.shells.streams import Flow
-from penstock.server.shells.worker import Worker
 
 if TYPE_CHECKING:
     from penstock.server.shells.http_server import HttpServer
@@ -294,7 +293,8 @@ class HttpConnection(Connection):
                 self._working = True
                 done = partial(self._end_work, exchange)
                 submit = partial(self._submit, exchange)
-                exchange.pending = Worker(result.steps, submit, self._turns, done, self.meter)
+                asked = (exchange.target, exchange.access)
+                exchange.pending = self._server.works.ask(asked, result.steps, submit, done, self.meter)
             elif type(result) is Upgrade:
                 self._begin_upgrade(result, exchange)
             else:

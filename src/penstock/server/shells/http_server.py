@@ -14,6 +14,7 @@ from penstock.server.shells.heads import KnownHeads
 from penstock.server.shells.http import HttpConnection
 from penstock.server.shells.turns import Turns
 from penstock.server.shells.unread import Unread
+from penstock.server.shells.worker import Works
 
 
 class HttpServer(Server):
@@ -30,6 +31,7 @@ class HttpServer(Server):
         quotas: Quotas | None = None,
     ) -> None:
         super().__init__(limits, turns, unread, quotas)
+        self.works = Works(self.turns)
         self.handler = handler
         self.submit = handler.submit
         self.known = KnownHeads(limits.header_bytes_max)
