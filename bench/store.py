@@ -21,7 +21,7 @@ from bench.peers import postgresql
 from bench.penstock import Broker, broker, find_penstock
 from bench.servers import scratch_directory
 
-ROUNDS = 5
+ROUNDS = 3
 WARM_SECONDS, SECONDS = 0.5, 3.0
 
 Found = dict[str, float]
