@@ -341,7 +341,8 @@ def test_connections_and_settings_are_shown(browser: Browser, shop: Broker) -> N
         rows = page.get_by_role("region", name="Settings").locator("tbody tr")
         expect(rows).to_have_count(1)
         expect(rows).to_contain_text("--set")
-        expect(page.get_by_text("There are none: create one")).to_be_visible()
+        page.get_by_role("link", name="Tokens").click()
+        expect(page.get_by_text("the first one must be an administrator")).to_be_visible()
 
 
 def test_the_keyboard_reaches_every_page(browser: Browser, shop: Broker) -> None:
