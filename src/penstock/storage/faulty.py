@@ -83,10 +83,14 @@ class FaultyLog(MemoryLog):
         return super().recover()
 
     def _cut_torn_tail(self) -> None:
-        if self.durable:
-            header = read_header(self.durable[-1])
-            if header is None or not is_whole(header, self.durable[-1][HEADER_BYTES:]):
-                del self.durable[-1]
+        """A bad batch that a snapshot covers was synced once: it is damaged, not torn."""
+        if not self.durable:
+            return
+        header = read_header(self.durable[-1])
+        known = self.snapshot.facts.offset if self.snapshot else 0
+        if header and (header.end.offset <= known or is_whole(header, self.durable[-1][HEADER_BYTES:])):
+            return
+        del self.durable[-1]
 
     def commit(self, now: Nanos, progress: Progress) -> None:
         if self._failed:
