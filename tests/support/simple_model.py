@@ -444,7 +444,10 @@ class Model:
         if message.state in ("leased", "damaged"):
             return message.receives == delivery
         home = next((queue for queue in self.queues if queue.number == place[0]), None)
-        policy = home.settings.redrive_policy if home else None
+        found = self.find(place)
+        if home is None or found is None or found[0] is home:  # Nobody has it: it is no dead letter.
+            return False
+        policy = home.settings.redrive_policy
         held = message.state == "delayed" and not message.receives
         return held and policy is not None and delivery >= policy.max_receives
 

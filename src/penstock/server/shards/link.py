@@ -278,7 +278,7 @@ class Link(asyncio.Protocol):
             for entry in self._frames.receive(data):
                 self._actions[type(entry)](entry)
         except ProtocolError as error:
-            logger.error("link_broken", extra={"reason": str(error)})
+            logger.debug("link_broken", extra={"reason": str(error)})
             self.close()
 
     def connection_lost(self, _: Exception | None) -> None:
@@ -311,7 +311,7 @@ class Link(asyncio.Protocol):
             return
         transport.write(frame(collected))
         if transport.get_write_buffer_size() > LINK_UNSENT_BYTES_MAX:
-            logger.error("link_broken", extra={"reason": "the other process does not read"})
+            logger.debug("link_broken", extra={"reason": "the other process does not read"})
             self.close()
 
 

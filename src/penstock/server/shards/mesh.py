@@ -78,11 +78,11 @@ class Mesh:
         for shard, port in enumerate(self.ports):
             if owner_of(shard, self._workers) == link.peer and isinstance(port, RemotePort):
                 port.link = link
-        logger.info("linked", extra={"worker": link.peer})
+        logger.debug("linked", extra={"worker": link.peer})
 
     def _lost(self, lost: asyncio.Event | None, link: Link) -> None:
         if lost:
             lost.set()
         if link.peer is not None and self.links.get(link.peer) is link:
             del self.links[link.peer]
-            logger.warning("link_lost", extra={"worker": link.peer})
+            logger.debug("link_lost", extra={"worker": link.peer})
