@@ -374,6 +374,19 @@ def test_an_offset_beyond_the_end_is_refused(told: Broker) -> None:
     assert (empty.status, empty.body, empty.header("X-Penstock-Next-Offset")) == (200, b"", str(end))
 
 
+def test_the_log_of_one_shard_is_asked_for_by_its_number(told: Broker) -> None:
+    described = told.request("GET", "/v1/log").json()
+    assert (described["shard"], described["shards"]) == (0, 1)
+    for target in ("/v1/log?", "/v1/log/batches?from=0&", "/v1/events?"):
+        of_shard, of_all = (told.request("GET", f"{target}{asked}") for asked in ("shard=0", ""))
+        assert (of_shard.status, of_shard.body) == (200, of_all.body)
+        refused = told.request("GET", f"{target}shard=1")
+        assert (refused.status, refused.json()["error"]) == (
+            400,
+            "there is no shard 1: the shards are numbered from 0 to 0",
+        )
+
+
 @pytest.mark.parametrize(
     "query",
     [

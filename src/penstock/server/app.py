@@ -101,7 +101,7 @@ class Application:
             **nq.routes,
             **glovebox.routes,
             **Queues(counted(writer.submit_as)).routes,
-            **EventLog(services.event_streams, later, ids, identity.lineage).routes,
+            **_event_log_of(identity, services, ids).routes,
             **Objects(ids).routes,
             **Backup(services.backups, later).routes,
             **search.routes,
@@ -251,6 +251,11 @@ def _staging_of(config: Config, services: Services, writer: ServicePort) -> Stag
         bytes_max=config.staging.bytes_max,
         lifetime_ns=config.staging.lifetime_seconds * SECOND_NS,
     )
+
+
+def _event_log_of(identity: Identity, services: Services, ids: MessageIds) -> EventLog:
+    shard = identity.shard, identity.shards
+    return EventLog(services.event_streams, services.requests.later, ids, identity.lineage, shard)
 
 
 def _nq_of(config: Config) -> Nq:

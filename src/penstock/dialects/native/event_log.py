@@ -12,12 +12,12 @@ from typing import Literal, NamedTuple, Protocol
 from msgspec import Struct
 
 from penstock.dialects.native.event_text import WORDS
-from penstock.dialects.native.parameters import flag, moment, number, parameters
+from penstock.dialects.native.parameters import Given, flag, moment, number, parameters
 from penstock.dialects.wire import http
 from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.errors import Fault, ProtocolError
 from penstock.ids import MessageIds
-from penstock.limits import INT32_MAX, NAME_NUMBER_MAX, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX
+from penstock.limits import INT32_MAX, NAME_NUMBER_MAX, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX, SHARD_MAX
 from penstock.model.access import EVERYTHING, Access, Verb
 from penstock.model.permissions import READ_THE_LOG
 from penstock.model.values import Nanos
@@ -98,11 +98,17 @@ class EventLog:
     """Requests in, queries out; streams and descriptions in, responses out."""
 
     def __init__(
-        self, reader: EventLogReader, later: http.Later, ids: MessageIds, ancestors: Sequence[tuple[str, int]] = ()
+        self,
+        reader: EventLogReader,
+        later: http.Later,
+        ids: MessageIds,
+        ancestors: Sequence[tuple[str, int]] = (),
+        shard: tuple[int, int] = (0, 1),
     ) -> None:
-        """`ancestors`: the logs that this one was restored from, each with the offset up to which both are the
-        same."""
+        """`ancestors`: the logs that this one was restored from, each with the offset up to which both are the same.
+        `shard`: the number of this shard, and how many the store has."""
         self._reader = reader
+        self._shard, self._shards = shard
         self._ancestors = [{"log": log, "end": end} for log, end in ancestors]
         self._later = later
         self._ids = ids
@@ -116,20 +122,22 @@ class EventLog:
         chosen = _format(request.headers.get(b"accept", b""))
         if chosen is None:
             return http.error_response(Fault.NOT_ACCEPTABLE, ", ".join(_MEDIA_TYPES))
-        query = _event_query(request, chosen)
+        query = self._event_query(request, chosen)
         http.require(request.access, *(((Verb.READ,), queue) for queue in query.queues))
         return self._later(self._streamed(query))
 
     def _log(self, request: http.Request, _: bytes) -> http.Awaited:
         http.require(request.access, READ_THE_LOG)
-        given = parameters(request, "names_from")
+        given = parameters(request, "names_from", "shard")
+        self._check_shard(given)
         return self._later(self._described(number(given, "names_from", 0, NAME_NUMBER_MAX + 1, 0)))
 
     def _batches(self, request: http.Request, segment: bytes) -> http.Response | http.Awaited:
         if segment != b"batches":
             return http.not_found(request)
         http.require(request.access, READ_THE_LOG)
-        given = parameters(request, "from", "to", "max_bytes")
+        given = parameters(request, "from", "to", "max_bytes", "shard")
+        self._check_shard(given)
         if "from" not in given:
             raise ProtocolError("from is missing; give the first offset")
         query = RangeQuery(
@@ -140,6 +148,36 @@ class EventLog:
         if query.stop < query.start:
             raise ProtocolError(f"to ({query.stop}) is before from ({query.start})")
         return self._later(self._ranged(query))
+
+    def _event_query(self, request: http.Request, chosen: Format) -> EventQuery:
+        known = ("from", "since", "queue", "topic", "state", "follow", "limit", "bodies", "raw", "shard")
+        given = parameters(request, *known)
+        self._check_shard(given)
+        start: From | Literal["earliest", "latest"] = _from(given["from"][0]) if "from" in given else "earliest"
+        last_seen = request.headers.get(b"last-event-id", b"")
+        if last_seen:
+            start = _from(last_seen.decode("latin-1"), "Last-Event-ID")
+        return EventQuery(
+            start=start,
+            since=moment(given, "since", 0),
+            queues=frozenset(given.get("queue", ())),
+            topics=tuple(given.get("topic", ())),
+            states=_states(given["state"][0]) if "state" in given else "",
+            follow=flag(given, "follow", default=False),
+            limit=number(given, "limit", 1, INT32_MAX, 1) if "limit" in given else None,
+            bodies=flag(given, "bodies", default=True),
+            raw=flag(given, "raw", default=False),
+            format=chosen,
+            access=request.access,
+        )
+
+    def _check_shard(self, given: Given) -> None:
+        """Raises `ProtocolError` for a request about another shard."""
+        shard = number(given, "shard", 0, SHARD_MAX, self._shard)
+        if shard >= self._shards:
+            raise ProtocolError(f"there is no shard {shard}: the shards are numbered from 0 to {self._shards - 1}")
+        if shard != self._shard:
+            raise ProtocolError(f"shard {shard} is not here: this is shard {self._shard}")
 
     async def _streamed(self, query: EventQuery) -> http.Stream:
         source = await self._reader.events(query)
@@ -162,7 +200,8 @@ class EventLog:
         document = {
             "log": self._ids.log_id,
             "ancestors": self._ancestors,
-            "shard": self._ids.shard,
+            "shard": self._shard,
+            "shards": self._shards,
             "format": log.format,
             "earliest": log.earliest,
             "end": log.end,
@@ -174,27 +213,6 @@ class EventLog:
             "queues": log.queues,
         }
         return http.json_response(200, document)
-
-
-def _event_query(request: http.Request, chosen: Format) -> EventQuery:
-    given = parameters(request, "from", "since", "queue", "topic", "state", "follow", "limit", "bodies", "raw")
-    start: From | Literal["earliest", "latest"] = _from(given["from"][0]) if "from" in given else "earliest"
-    last_seen = request.headers.get(b"last-event-id", b"")
-    if last_seen:
-        start = _from(last_seen.decode("latin-1"), "Last-Event-ID")
-    return EventQuery(
-        start=start,
-        since=moment(given, "since", 0),
-        queues=frozenset(given.get("queue", ())),
-        topics=tuple(given.get("topic", ())),
-        states=_states(given["state"][0]) if "state" in given else "",
-        follow=flag(given, "follow", default=False),
-        limit=number(given, "limit", 1, INT32_MAX, 1) if "limit" in given else None,
-        bodies=flag(given, "bodies", default=True),
-        raw=flag(given, "raw", default=False),
-        format=chosen,
-        access=request.access,
-    )
 
 
 def _from(text: str, what: str = "from") -> From | Literal["earliest", "latest"]:
