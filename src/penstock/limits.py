@@ -157,6 +157,7 @@ TAIL_BYTES_MAX = 32 << 20  # Recent batches kept in memory for readers.
 SHARDS_OF_NAMES_MAX = 65_536  # Queues whose shard is remembered.
 LINK_BYTES_MAX = 64 << 20  # Commands on one link that are not answered. Those that wait for a message do not count.
 LINK_FRAME_BYTES = 1 << 20  # What was collected is sent before the end of the turn if it has grown to this.
+LINK_PART_BYTES = 256 << 10  # Of a long body that crosses a link in parts.
 LINK_FRAME_BYTES_MAX = 256 << 20  # A frame and the largest single answer.
 LINK_UNSENT_BYTES_MAX = 512 << 20  # A link whose other end leaves more unread is closed.
 LINK_CLIENTS_MAX = 4096  # Clients that the other end of a link knows.

@@ -49,7 +49,7 @@ from penstock.server.settings import effective_settings
 from penstock.server.shells.browsers import policy_of
 from penstock.server.shells.exchanges import Result, Route
 from penstock.server.shells.handshake import Converse, WebSockets
-from penstock.server.writer.port import ServicePort
+from penstock.server.writer.port import ClientPort, ServicePort
 from penstock.storage.directory import Identity
 
 _OPEN = frozenset((b"health", b"", b"console"))  # First segments of paths that need no token: they show no data.
@@ -67,7 +67,10 @@ class Application:
         metrics: Metrics,
         services: Services,
         identities: Identities,
+        clients: ClientPort | None = None,
     ) -> None:
+        """`clients`: what conversations use in place of the writer, if there are several shards."""
+        clients = clients or writer
         self._writer, self._audit, self._metrics_of = writer, services.audit, metrics
         self._identities = identities
         self._browsers = policy_of(config, lambda: identities.is_guarded)
@@ -76,14 +79,14 @@ class Application:
         mqs, nq = _mqs_of(config, ids), _nq_of(config)
         etzel = Etzel(ids, QueueSettings())
         new_session = partial(secrets.randbelow, SESSION_ID_MAX + 1)
-        glovebox = Glovebox(config.glovebox, writer.waiting, new_session, self._login)
+        glovebox = Glovebox(config.glovebox, clients.waiting, new_session, self._login)
         conversations: dict[bytes, Converse] = {
             b"/connect/": glovebox.connect,
             b"/connect": lambda peer, _: etzel.converse(
                 peer, partial(self._login, peer) if peer.access is NOBODY else lambda _: peer.access
             ),
         }
-        self._websockets = WebSockets(writer, config.ws, conversations)
+        self._websockets = WebSockets(clients, config.ws, conversations)
         staging = _staging_of(config, services, writer)
         idempotency = Idempotency(config.publish.idempotency_seconds * SECOND_NS, config.publish.idempotency_keys_max)
         publishing = Publishing(ids, config.topics.new_queue, config.http.body_bytes_max, idempotency)
@@ -96,7 +99,7 @@ class Application:
         push, later = services.push, services.requests.later
         sought = (services.searches, services.traces, services.redrives)
         search = Search(*sought, ids, later, _soon, waiting, writer.refusal)
-        self._routes: http.Routes = {
+        self.routes: http.Routes = {
             **mqs.routes,
             **nq.routes,
             **glovebox.routes,
@@ -123,7 +126,7 @@ class Application:
         self.decide_collected = writer.decide_collected
 
     def body_rule(self, method: bytes, target: bytes, headers: http.Headers) -> http.BodyRule:
-        rule = self._body_rules.get(_route_of(http.segments_of(target)), self._mqs.body_rule)
+        rule = self._body_rules.get(route_of(http.segments_of(target)), self._mqs.body_rule)
         return rule(method, target, headers)
 
     def _settings_of(self, name: str) -> QueueSettings | None:
@@ -157,14 +160,21 @@ class Application:
         return first not in _OPEN and not is_login
 
     def route(self, request: http.Request) -> Route:
-        segments = http.segments_of(request.target)
+        return self.refused(request) or self._found(request)
+
+    def refused(self, request: http.Request) -> Route | None:
+        """What answers a request that nobody handles. Sets the access that its client has."""
         if not request.is_identified:
             self._identify(request)
         if b"token=" in request.target and _has_token(request.target):
             return lambda _: http.error_response(Fault.TOKEN_IN_URL)
         if request.access is NOBODY and self._is_guest(request):
             return self._refuse_login
-        methods = self._routes.get(_route_of(segments))
+        return None
+
+    def _found(self, request: http.Request) -> Route:
+        segments = http.segments_of(request.target)
+        methods = self.routes.get(route_of(segments))
         if methods is None:
             return self._handle_unknown
         handler = methods.get(request.method)
@@ -293,7 +303,7 @@ def _has_token(target: bytes) -> bool:
     return b"token" in names or b"access_token" in names
 
 
-def _route_of(segments: list[bytes]) -> tuple[bytes, int]:
+def route_of(segments: list[bytes]) -> tuple[bytes, int]:
     """The key of a path in the routes. Below /v1 the second segment names the resource."""
     if segments[0] == b"v1" and len(segments) > 1:
         return b"v1/" + segments[1], len(segments)

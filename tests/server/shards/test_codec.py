@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import LINK_FRAME_BYTES_MAX
 from penstock.model import answers
-from penstock.model.access import EVERYTHING, Access, Verb, scope_of
+from penstock.model.access import EVERYTHING, NOBODY, Access, Verb, scope_of
 from penstock.model.answers import Answer, Done, Receipt, Receipts, Refused
 from penstock.model.commands import Command, Fetch, ListQueues, NewMessage, Publish
 from penstock.model.values import Stage
@@ -21,12 +21,15 @@ from penstock.server.shards.codec import (
     FORM,
     Answered,
     Ask,
+    BeginStream,
     Decide,
     Dismiss,
     Frames,
     Greet,
     Hurry,
     Introduce,
+    SendPart,
+    SendRequest,
     Several,
     Withdraw,
     encode,
@@ -45,6 +48,10 @@ ENTRIES = [
     Hurry(2),
     Dismiss(1),
     Answered(1, Several([Receipt(1, 1, True)])),
+    Introduce(2, NOBODY, "", "native"),
+    SendRequest(3, 0, 2, b"GET", b"/", {b"accept": b"*/*"}, "", False, b"x", 1),
+    BeginStream(3, 200, b"A: b\r\n", None, True),
+    SendPart(3, b""),
 ]
 
 

@@ -1,4 +1,4 @@
-"""What crosses a link, as bytes and back: commands, answers, and what belongs to them.
+"""What crosses a link, as bytes and back: commands, requests, the answers to them, and what belongs to them.
 
 A frame is the length of what follows, in 4 bytes, and one array with everything of one turn. Workers of one machine
 run the same code: `FORM` differs if they do not.
@@ -20,7 +20,7 @@ from penstock import __version__
 from penstock.errors import ProtocolError
 from penstock.limits import LINK_FRAME_BYTES_MAX
 from penstock.model import answers, commands, schedule_commands, token_commands
-from penstock.model.access import EVERYTHING, Access, scope_of
+from penstock.model.access import EVERYTHING, NOBODY, Access, scope_of
 from penstock.model.commands import Command
 from penstock.model.happening import Happening
 from penstock.model.values import Packed
@@ -133,6 +133,40 @@ class Decide(Packed, frozen=True, gc=False):
     shard: int
 
 
+class SendRequest(Packed, frozen=True, gc=False):
+    """A whole request for the application of a shard. Of a long body, this has the beginning."""
+
+    number: int
+    shard: int
+    client: int
+    method: bytes
+    target: bytes
+    headers: dict[bytes, bytes]
+    certificate: str
+    is_cut: bool
+    body: bytes
+    body_bytes: int
+
+
+class SendBody(Packed, frozen=True, gc=False):
+    """The next part of the body of a request."""
+
+    number: int
+    data: bytes
+
+
+class WantPart(Packed, frozen=True, gc=False):
+    """The next part of a response may be sent."""
+
+    number: int
+
+
+class FinishStream(Packed, frozen=True, gc=False):
+    """The stream that answers a request is to end now, if it would not end by itself."""
+
+    number: int
+
+
 # ── Back from the owner ───────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -148,18 +182,60 @@ class Happened(Packed, frozen=True, gc=False):
     what: Happening
 
 
+class WantBody(Packed, frozen=True, gc=False):
+    """The next part of the body of a request may be sent."""
+
+    number: int
+
+
+class Respond(Packed, frozen=True, gc=False):
+    """The whole response to a request."""
+
+    number: int
+    status: int
+    headers: bytes
+    body: bytes
+
+
+class BeginStream(Packed, frozen=True, gc=False):
+    """A response whose parts follow, each when it is wanted."""
+
+    number: int
+    status: int
+    headers: bytes
+    length: int | None
+    is_endless: bool
+
+
+class SendPart(Packed, frozen=True, gc=False):
+    """The next part of a response. It may be empty."""
+
+    number: int
+    data: bytes
+
+
+class EndStream(Packed, frozen=True, gc=False):
+    """There are no more parts; or there are, but they cannot be read."""
+
+    number: int
+    has_failed: bool
+
+
 Entry = (
     Greet | Introduce | Dismiss | Ask | Reach | WatchQueue | Follow | Withdraw | Hurry | Decide | Answered | Happened
-)
+) | (SendRequest | SendBody | WantPart | FinishStream | WantBody | Respond | BeginStream | SendPart | EndStream)
 
 
 # ── Bytes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+_FIXED = (EVERYTHING, NOBODY)
+
+
 def _written(value: Any) -> Any:
-    """What the encoder does not know. Everything is allowed to `EVERYTHING` alone, which is compared by identity."""
-    if value is EVERYTHING:
-        return None
+    """What the encoder does not know. Those that are compared by identity are the same at the other end."""
+    if value in _FIXED:
+        return _FIXED.index(value)
     if isinstance(value, Access):
         return value.name, value.kind, [scope.text for scope in value.scopes], dict(value.limits)
     raise NotImplementedError
@@ -167,8 +243,8 @@ def _written(value: Any) -> Any:
 
 def _read(kind: type, value: Any) -> Any:
     assert kind is Access
-    if value is None:
-        return EVERYTHING
+    if isinstance(value, int):
+        return _FIXED[value]
     name, source, scopes, limits = value
     return Access(name, map(scope_of, scopes), limits, source)
 

@@ -13,6 +13,8 @@ from functools import partial
 from typing import Any, cast
 
 from penstock.dialects.wire.conversation import Cancelable
+from penstock.dialects.wire.http import Pending as PendingRequest
+from penstock.dialects.wire.http import Request
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import LINK_BYTES_MAX, LINK_CLIENTS_MAX, LINK_FRAME_BYTES, LINK_UNSENT_BYTES_MAX
 from penstock.model.access import Access
@@ -26,8 +28,11 @@ from penstock.server.shards.codec import (
     FORM,
     Answered,
     Ask,
+    BeginStream,
     Decide,
     Dismiss,
+    EndStream,
+    FinishStream,
     Follow,
     Frames,
     Greet,
@@ -35,6 +40,12 @@ from penstock.server.shards.codec import (
     Hurry,
     Introduce,
     Reach,
+    Respond,
+    SendBody,
+    SendPart,
+    SendRequest,
+    WantBody,
+    WantPart,
     WatchQueue,
     Withdraw,
     encode,
@@ -42,6 +53,7 @@ from penstock.server.shards.codec import (
     pack,
     unpack,
 )
+from penstock.server.shards.remote_requests import RequestPort, RespondTo, SentRequest, ServedRequest
 from penstock.server.writer.port import ClientPort, Pending, Reply
 
 logger = logging.getLogger(__name__)
@@ -79,16 +91,20 @@ class Call:
 
 
 class Link(asyncio.Protocol):
+    """Both ends of everything that crosses: it has more than 30 methods, because each kind of entry has one."""
+
     def __init__(
         self,
         worker: int,
         ports: Mapping[int, ClientPort],
         when_greeted: Callable[[Link], None] = lambda _: None,
         when_lost: Callable[[Link], None] = lambda _: None,
+        requests: Mapping[int, RequestPort] | None = None,
     ) -> None:
-        """`worker`: the number of this one. `ports`: its shards."""
+        """`worker`: the number of this one. `ports`, `requests`: its shards."""
         self._worker = worker
         self._ports = ports
+        self._requests = {} if requests is None else requests
         self._when_greeted = when_greeted
         self._when_lost = when_lost
         self.peer: int | None = None  # The number of the other worker, once it has sent it.
@@ -117,6 +133,12 @@ class Link(asyncio.Protocol):
             Introduce: self._introduce,
             Dismiss: self._dismiss,
             Greet: self._greeted,
+            SendRequest: self._serve_request,
+            SendBody: partial(self._serve, lambda served, entry: served.take(entry)),
+            WantPart: partial(self._serve, lambda served, _: served.pull()),
+            FinishStream: partial(self._serve, lambda served, _: served.finish()),
+            **dict.fromkeys((WantBody, SendPart), self._go_on),
+            **dict.fromkeys((Respond, BeginStream, EndStream), self._responded),
         }
 
     # ── Commands for the other worker ───────────────────────────────────────────────────────────────────────
@@ -210,6 +232,61 @@ class Link(asyncio.Protocol):
         if entry.what.kind in ENDS:
             del self.calls[entry.number]
         _give(call.reply, entry.what)
+
+    # ── Requests for the other worker ───────────────────────────────────────────────────────────────────────
+
+    def request(self, shard: int, request: Request, respond: RespondTo) -> PendingRequest | None:
+        """Have the other worker answer a request in one of its shards."""
+        size = len(request.body)
+        if self._transport is None or (self.unanswered_bytes and self.unanswered_bytes + size > LINK_BYTES_MAX):
+            respond(_FULL if self._transport else _LOST)
+            return None
+        number = self._numbers = self._numbers + 1
+        sent = SentRequest(number, request.body, respond, self.send, partial(self._withdraw, number))
+        self.unanswered_bytes += size
+        self.calls[number] = Call(self, number, sent.take, size)
+        self.send(sent.entry(shard, self._number_of(request), request))
+        return sent
+
+    def _withdraw(self, number: int) -> bool:
+        call = self.calls.pop(number, None)
+        if call:
+            self.unanswered_bytes -= call.size
+            self.send(Withdraw(number))
+        return call is not None
+
+    def _go_on(self, entry: WantBody | SendPart) -> None:
+        if call := self.calls.get(entry.number):
+            _give(call.reply, entry)
+
+    def _responded(self, entry: Respond | BeginStream | EndStream) -> None:
+        """The answer, or the beginning or the end of one. Its body does not count against the link."""
+        call = self.calls.get(entry.number)
+        if call is None:
+            return
+        self.unanswered_bytes -= call.size
+        call.size = 0
+        if type(entry) is not BeginStream:
+            del self.calls[entry.number]
+        _give(call.reply, entry)
+
+    # ── Requests of the other worker ────────────────────────────────────────────────────────────────────────
+
+    def _serve_request(self, entry: SendRequest) -> None:
+        client, port = self._clients.get(entry.client), self._requests.get(entry.shard)
+        if client is None:
+            raise ProtocolError(f"client {entry.client} was not introduced")
+        if port is None:
+            self.send(Answered(entry.number, _ELSEWHERE))
+            return
+        served = ServedRequest(entry, client, port, self.send, partial(self._served.forget, entry.number))
+        self._served.keep(entry.number, served)
+        served.begin()
+
+    def _serve(self, act: Callable[[ServedRequest, Any], None], entry: Any) -> None:
+        served = self._served.find(entry.number)
+        if isinstance(served, ServedRequest):  # Else its client has gone away.
+            act(served, entry)
 
     # ── Commands of the other worker ────────────────────────────────────────────────────────────────────────
 
@@ -326,6 +403,15 @@ class _Served:
     def begin(self, number: int) -> Reply:
         self._begun = number
         return partial(self._answer, number)
+
+    def find(self, number: int) -> Cancelable | None:
+        return self._waiting.get(number)
+
+    def keep(self, number: int, pending: Cancelable) -> None:
+        self._waiting[number] = pending
+
+    def forget(self, number: int) -> None:
+        self._waiting.pop(number, None)
 
     def waits(self, number: int, pending: Cancelable | None) -> None:
         """What was submitted may have to wait, unless it is answered."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from penstock.limits import LINK_RETRY_SECONDS
 from penstock.server.shards.link import Link
 from penstock.server.shards.remote_port import RemotePort
+from penstock.server.shards.remote_requests import RemoteRequests, RequestPort
 from penstock.server.writer.port import ClientPort
 
 logger = logging.getLogger(__name__)
@@ -25,14 +26,25 @@ def owner_of(shard: int, workers: int) -> int:
 
 
 class Mesh:
-    def __init__(self, worker: int, workers: int, shards: int, folder: Path, own: Mapping[int, ClientPort]) -> None:
-        """`folder`: where the sockets of all workers are, for nobody else. `own`: the shards of this worker."""
+    def __init__(
+        self,
+        worker: int,
+        workers: int,
+        shards: int,
+        folder: Path,
+        own: Mapping[int, ClientPort],
+        own_requests: Mapping[int, RequestPort] | None = None,
+    ) -> None:
+        """`folder`: where the sockets of all workers are, for nobody else. `own`, `own_requests`: the shards of this
+        worker, for commands and for whole requests. The latter may be filled until `start`."""
         self._worker = worker
         self._workers = workers
         self._folder = folder
         self._own = own
+        self._own_requests = {} if own_requests is None else own_requests
         self.links: dict[int, Link] = {}  # By the number of the other worker.
         self.ports: list[ClientPort] = [own.get(shard) or RemotePort(shard, self._link()) for shard in range(shards)]
+        self._remote = {shard: RemoteRequests(shard, self._link()) for shard in range(shards) if shard not in own}
         self._server: asyncio.Server | None = None
         self._dialing: list[asyncio.Task[None]] = []
 
@@ -51,6 +63,10 @@ class Mesh:
         for link in list(self.links.values()):
             link.close()
 
+    def requests(self, shard: int) -> RequestPort:
+        """Whole requests for a shard."""
+        return self._remote.get(shard) or self._own_requests[shard]
+
     @property
     def is_complete(self) -> bool:
         """Whether there is a link to every other worker."""
@@ -60,7 +76,7 @@ class Mesh:
         return self._folder / f"worker-{worker}"
 
     def _link(self, lost: asyncio.Event | None = None) -> Link:
-        return Link(self._worker, self._own, self._greeted, partial(self._lost, lost))
+        return Link(self._worker, self._own, self._greeted, partial(self._lost, lost), self._own_requests)
 
     async def _dial(self, other: int) -> None:
         while True:
@@ -77,7 +93,7 @@ class Mesh:
         self.links[link.peer] = link
         for shard, port in enumerate(self.ports):
             if owner_of(shard, self._workers) == link.peer and isinstance(port, RemotePort):
-                port.link = link
+                port.link = self._remote[shard].link = link
         logger.debug("linked", extra={"worker": link.peer})
 
     def _lost(self, lost: asyncio.Event | None, link: Link) -> None:

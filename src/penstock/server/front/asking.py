@@ -1,0 +1,192 @@
+"""One request of a client that is asked of several shards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
+from typing import Any
+
+from penstock.dialects.wire import http
+from penstock.errors import PenstockError
+from penstock.ids import MessageIds
+from penstock.model.answers import Refused
+from penstock.server.shards.remote_requests import ForwardedRequest, RequestPort, RespondTo
+from penstock.server.shards.shard_map import ShardMap
+
+Responded = http.Response | http.Stream
+
+_OK = range(200, 300)
+
+
+class AnsweredError(Exception):
+    """The answer of one shard is that to the client."""
+
+    def __init__(self, response: http.Response) -> None:
+        super().__init__(response.status)
+        self.response = response
+
+
+class Asking:
+    """A request, and the shards that it may be sent to."""
+
+    def __init__(
+        self, request: http.Request, shards: ShardMap, ids: MessageIds, ports: Callable[[int], RequestPort]
+    ) -> None:
+        self.request = request
+        self.shards = shards
+        self.ids = ids
+        self._ports = ports
+        self._pending: dict[asyncio.Future[Responded], http.Pending] = {}
+        self.has_given_up = False
+
+    def give_up(self) -> None:
+        """The client may be gone: everybody answers with what there is."""
+        self.has_given_up = True
+        for pending in list(self._pending.values()):
+            pending.give_up()
+
+    async def at(self, shard: int, target: bytes | None = None, body: bytes | None = None) -> Responded:
+        """The answer of one shard, to the request or to one with another target or body."""
+        answered: asyncio.Future[Responded] = asyncio.get_running_loop().create_future()
+        pending = self._ports(shard).ask(self._changed(target, body), settled(partial(_resolve, answered)))
+        if pending and not answered.done():
+            self._pending[answered] = pending
+            if self.has_given_up:
+                pending.give_up()
+        try:
+            return await answered
+        except asyncio.CancelledError:
+            if pending:
+                pending.cancel()
+            raise
+        finally:
+            self._pending.pop(answered, None)
+
+    def _changed(self, target: bytes | None, body: bytes | None) -> http.Request:
+        request = self.request
+        changed = ForwardedRequest(
+            request.method,
+            request.target if target is None else target,
+            request.headers,
+            request.body if body is None else body,
+            request.cut,
+            client=request,
+        )
+        changed.access, changed.certificate = request.access, request.certificate
+        return changed
+
+    async def whole(self, shard: int, target: bytes | None = None, body: bytes | None = None) -> http.Response:
+        """The whole answer of a shard. Raises `AnsweredError` if it is an error."""
+        response = await collected(await self.at(shard, target, body))
+        if response.status not in _OK:
+            raise AnsweredError(response)
+        return response
+
+    async def all(self, target: bytes | None = None, shards: Iterable[int] | None = None) -> list[http.Response]:
+        """The answers of all shards, or of these, in their order. Raises `AnsweredError` if one is an error."""
+        wanted = range(self.shards.shards) if shards is None else shards
+        return await asyncio.gather(*[self.whole(shard, target) for shard in wanted])
+
+
+Merge = Callable[[Asking], Coroutine[Any, Any, Responded]]
+
+
+class Merging:
+    """Makes one answer of several, and calls `respond` with it unless the client goes away."""
+
+    def __init__(self, merge: Merge, asking: Asking, respond: Callable[[Responded], None]) -> None:
+        self._asking = asking
+        self._task = asyncio.create_task(self._run(merge, respond))
+
+    async def _run(self, merge: Merge, respond: Callable[[Responded], None]) -> None:
+        try:
+            response = await merge(self._asking)
+        except AnsweredError as error:
+            response = error.response
+        except PenstockError as error:
+            response = http.failure(error)
+        respond(response)
+
+    def cancel(self) -> None:
+        self._task.cancel()
+
+    def give_up(self) -> None:
+        self._asking.give_up()
+
+
+def settled(respond: Callable[[Responded], None]) -> RespondTo:
+    """The same, but a refusal of the link is a response too."""
+
+    def take(response: Responded | Refused) -> None:
+        respond(http.refusal(response) if isinstance(response, Refused) else response)
+
+    return take
+
+
+def _resolve(answered: asyncio.Future[Responded], response: Responded) -> None:
+    if not answered.done():
+        answered.set_result(response)
+    elif isinstance(response, http.Stream):
+        response.source.close()  # Nobody waits for it any more.
+
+
+# ── Streams as a whole ────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def collected(response: Responded) -> http.Response:
+    """The whole of an answer, however it comes."""
+    if isinstance(response, http.Response):
+        return response
+    pieces = Pieces(response.source)
+    try:
+        data = [piece async for piece in pieces]
+    finally:
+        pieces.close()
+    return http.Response(response.status, b"".join(data), response.headers)
+
+
+class BrokenStreamError(PenstockError):
+    """A stream has ended before its end."""
+
+
+class Pieces:
+    """The pieces of a stream, one after the other."""
+
+    def __init__(self, source: http.Source) -> None:
+        self._source = source
+        self._given: asyncio.Future[bytes | None] | None = None
+        self._is_closed = False
+
+    def __aiter__(self) -> Pieces:
+        return self
+
+    async def __anext__(self) -> bytes:
+        self._given = asyncio.get_running_loop().create_future()
+        self._source.pull(self)
+        data = await self._given
+        if data is None:
+            raise StopAsyncIteration
+        return data
+
+    def close(self) -> None:
+        if not self._is_closed:
+            self._is_closed = True
+            self._source.close()
+
+    def finish(self) -> None:
+        self._source.finish()
+
+    # ── The sink ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def give(self, data: bytes) -> None:
+        if self._given and not self._given.done():
+            self._given.set_result(data)
+
+    def end(self) -> None:
+        if self._given and not self._given.done():
+            self._given.set_result(None)
+
+    def fail(self) -> None:
+        if self._given and not self._given.done():
+            self._given.set_exception(BrokenStreamError("the answer of a shard has ended too early"))

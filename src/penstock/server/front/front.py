@@ -1,0 +1,65 @@
+"""HTTP for all shards of a store, in one of its workers.
+
+Hot paths are understood here, and their commands go where they belong. Other requests are sent as a whole to the
+shard that they are about, or to all shards, whose answers are merged. `paths.py` has a row for each path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from penstock.dialects.wire import http
+from penstock.errors import ProtocolError
+from penstock.ids import MessageIds
+from penstock.server.app import Application
+from penstock.server.front.asking import Asking, Merge, Merging, settled
+from penstock.server.front.paths import At, Here, row_of
+from penstock.server.shards.remote_requests import RequestPort
+from penstock.server.shards.router import Router
+from penstock.server.shards.shard_map import ShardMap
+from penstock.server.shells.exchanges import Route
+
+
+class Front:
+    """A `shells.handler.Handler`."""
+
+    def __init__(
+        self,
+        shards: ShardMap,
+        own: Mapping[int, Application],
+        router: Router,
+        requests: Callable[[int], RequestPort],
+        ids: MessageIds,
+    ) -> None:
+        """`own`: the shards of this worker. `requests`: whole requests for any shard."""
+        self._shards = shards
+        self._own = own
+        self._requests = requests
+        self._ids = ids
+        self._home = home = own[min(own)]  # Answers what needs no shard.
+        self.body_rule, self.refusal, self.guest_refusal = home.body_rule, home.refusal, home.guest_refusal
+        self.submit, self.decide_collected = router.submit_as, router.decide_collected
+
+    def route(self, request: http.Request) -> Route:
+        if refused := self._home.refused(request):
+            return refused
+        request.is_identified = True
+        row = row_of(request)
+        if isinstance(row, Here):
+            return self._home.route(request)
+        try:
+            found = row.shard_of(request, self._shards, self._ids) if isinstance(row, At) else row
+        except ProtocolError:
+            return self._home.route(request)  # Refuses it in the form of its dialect.
+        if not isinstance(found, int):
+            return partial(self._merge, found)
+        application = self._own.get(found)
+        return application.route(request) if application else partial(self._forward, found)
+
+    def _forward(self, shard: int, request: http.Request) -> http.Awaited:
+        return http.Awaited(lambda respond: self._requests(shard).ask(request, settled(respond)))
+
+    def _merge(self, merge: Merge, request: http.Request) -> http.Awaited:
+        asking = Asking(request, self._shards, self._ids, self._requests)
+        return http.Awaited(partial(Merging, merge, asking))

@@ -1,0 +1,133 @@
+"""Where a request goes: one row a path. A path is about one shard, or about all of them, or is answered here.
+
+What is answered here makes commands only, which go where they belong, or needs no shard at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+from msgspec import Struct, field
+
+from penstock.dialects.wire import http
+from penstock.errors import Fault
+from penstock.ids import MessageIds
+from penstock.server.app import route_of
+from penstock.server.front.asking import Asking, Merge, Responded, collected
+from penstock.server.shards.destinations import ADMINISTRATION
+from penstock.server.shards.shard_map import ShardMap
+
+ShardOf = Callable[[http.Request, ShardMap, MessageIds], int]
+
+
+class Here(Struct, frozen=True):
+    """Answered by the application of any shard of this worker."""
+
+
+class At(Struct, frozen=True):
+    """Sent to one shard. `shard_of` raises `ProtocolError` if the request is wrong."""
+
+    shard_of: ShardOf
+
+
+HERE: Final = Here()
+Row = Here | At | Merge
+
+
+# ── One shard ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _queue(index: int) -> At:
+    """The queue is this segment of the path."""
+    return At(lambda request, shards, _: shards.of_name(http.queue_name(http.segments_of(request.target)[index])))
+
+
+class _Redrive(Struct):
+    source: str = field(name="from")
+
+
+_decode_redrive = msgspec.json.Decoder(_Redrive).decode
+
+
+def _redriven(request: http.Request, shards: ShardMap, _: MessageIds) -> int:
+    return shards.of_name(http.decoded(_decode_redrive, request.body).source)
+
+
+ADMINISTERED: Final = At(lambda *_: ADMINISTRATION)
+
+
+# ── The shard that knows it ───────────────────────────────────────────────────────────────────────────────────
+
+
+async def _message(asking: Asking) -> Responded:
+    """The shard that the id of a message names. A message that was moved to another shard keeps its id."""
+    place = asking.ids.find(http.segments_of(asking.request.target)[2])
+    home = asking.shards.of_number(place[0]) if place else ADMINISTRATION
+    return await _first(asking, [home, *[each for each in range(asking.shards.shards) if each != home and place]])
+
+
+async def _job(asking: Asking) -> Responded:
+    return await _first(asking, range(asking.shards.shards))
+
+
+async def _first(asking: Asking, shards: list[int] | range) -> Responded:
+    """The answer of the first shard that knows what the request is about; else that of the first one."""
+    refusals: list[http.Response] = []
+    for shard in shards:
+        response = await asking.at(shard)
+        if response.status != Fault.NOT_FOUND.status:
+            return response
+        refusals.append(await collected(response))
+    return refusals[0]
+
+
+# ── The table ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
+    # mqs, NQ, glovebox
+    (b"messages", 2): HERE,
+    (b"queues", 1): HERE,
+    (b"queues", 2): HERE,
+    (b"post", 1): HERE,
+    (b"pull", 1): HERE,
+    (b"v1/results", 4): HERE,
+    (b"status", 2): _queue(1),
+    # Queues and channels
+    (b"v1/queues", 2): HERE,
+    (b"v1/queues", 3): _queue(2),
+    (b"v1/queues", 4): {b"POST": HERE, b"GET": _queue(2), b"DELETE": _queue(2)},
+    (b"v1/channels", 3): _queue(2),
+    (b"v1/channels", 4): _queue(2),
+    # Messages
+    (b"v1/publish", 2): HERE,
+    (b"v1/confirm", 2): HERE,
+    (b"v1/extend", 2): HERE,
+    (b"v1/messages", 3): _message,
+    (b"v1/schedule", 3): _message,
+    (b"v1/redrive", 2): {b"POST": At(_redriven)},
+    (b"v1/redrive", 3): _job,
+    (b"v1/purges", 3): _job,
+    (b"v1/objects", 4): HERE,
+    (b"v1/claims", 3): _queue(2),
+    (b"v1/claims", 4): _queue(2),
+    # Administration
+    **dict.fromkeys([(b"v1/schedules", 2), (b"v1/schedules", 3), (b"v1/schedules", 4)], ADMINISTERED),
+    **dict.fromkeys([(b"v1/tokens", 2), (b"v1/tokens", 3), (b"v1/tokens", 4)], ADMINISTERED),
+    **dict.fromkeys([(b"v1/workers", 2), (b"v1/workers", 3)], ADMINISTERED),
+    (b"v1/settings", 2): HERE,
+    (b"v1/lake", 3): HERE,
+    # Pages
+    (b"", 1): HERE,
+    (b"console", 2): HERE,
+    (b"console", 3): HERE,
+    (b"openapi.json", 1): HERE,
+    (b"asyncapi.json", 1): HERE,
+}
+
+
+def row_of(request: http.Request) -> Row:
+    """Unknown paths and methods are refused here, and conversations begin here."""
+    row = PATHS.get(route_of(http.segments_of(request.target)), HERE)
+    return row.get(request.method, HERE) if isinstance(row, Mapping) else row

@@ -1,0 +1,175 @@
+"""A store with several shards over several workers, all in one thread beside the test's."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from penstock.server.app import Application, ids_of
+from penstock.server.clock import Clock
+from penstock.server.config import Config
+from penstock.server.front.front import Front
+from penstock.server.front.local_requests import LocalRequests
+from penstock.server.identities import Identities
+from penstock.server.metrics import Metrics
+from penstock.server.quotas.quotas import Quotas
+from penstock.server.recovery import recover
+from penstock.server.services.assembly import assemble
+from penstock.server.services.backups import Backups
+from penstock.server.services.history_writes import HistoryWrites
+from penstock.server.shards.mesh import Mesh, owner_of
+from penstock.server.shards.router import Router
+from penstock.server.shards.shard_map import ShardMap
+from penstock.server.shells.http_server import HttpServer
+from penstock.server.shells.turns import Turns
+from penstock.server.shells.worker import Works
+from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import ClientPort
+from penstock.server.writer.scheduler import AsyncioScheduler
+from penstock.storage.directory import DataDirectory
+from penstock.storage.shards import open_shards, shard_directory
+from tests.support.http_client import Connection, Response
+from tests.support.live_loop import until
+
+
+class Shard:
+    """One shard, with its services."""
+
+    def __init__(self, config: Config, directory: DataDirectory, turns: Turns, identities: Identities) -> None:
+        self.config, self.directory, self.identities = config, directory, identities
+        self.identity = directory.open()
+        recovered = recover(directory, config)
+        scheduler = AsyncioScheduler(asyncio.get_running_loop())
+        self.loop = Loop(recovered.engine, recovered.log, Clock(), scheduler)
+        self.metrics = Metrics(self.loop)
+        self.history_writes = HistoryWrites(self.loop, recovered.history)
+        backups = partial(Backups, directory=directory, identity=self.identity, history=self.history_writes)
+        ids = partial(ids_of, self.identity)
+        self.services = assemble(self.loop, config, ids, turns, backups, identities)
+        self.loop.gate.auditor = self.services.audit
+        self.metrics.parts += [*self.services, self.history_writes]
+
+    def application(self, clients: ClientPort) -> Application:
+        for service in (*self.services, self.history_writes):
+            service.start()
+        facts = (self.config, self.identity, self.loop, self.metrics, self.services, self.identities)
+        return Application(*facts, clients)
+
+    async def close(self) -> None:
+        for service in (*self.services, self.history_writes):
+            await service.close()
+        self.loop.log.close()
+        self.directory.close()
+
+
+class Worker:
+    """One worker, with its HTTP server."""
+
+    def __init__(self, number: int, store: Store) -> None:
+        config = store.config
+        self.turns = Turns()
+        self.identities = Identities(config.auth.tokens, Clock())
+        self.shards = {
+            shard: Shard(config, shard_directory(config.data, shard), self.turns, self.identities)
+            for shard in range(store.shards)
+            if owner_of(shard, store.workers) == number
+        }
+        self.requests: dict[int, LocalRequests] = {}
+        loops = {number: shard.loop for number, shard in self.shards.items()}
+        self.mesh = Mesh(number, store.workers, store.shards, store.folder, loops, self.requests)
+        router = Router(store.map, self.mesh.ports)
+        self.own = {number: shard.application(router) for number, shard in self.shards.items()}
+        works = Works(self.turns)
+        self.requests |= {number: LocalRequests(each, works) for number, each in self.own.items()}
+        first = self.shards[min(self.shards)]
+        front = Front(store.map, self.own, router, self.mesh.requests, ids_of(first.identity))
+        quotas = Quotas(config.quota, lambda name: first.loop.engine.queue(name) is not None)
+        self.http = HttpServer(front, config.http, self.turns, None, quotas)
+        first.services.connections.servers.append(self.http)
+        first.metrics.parts += [self.http, quotas]
+
+    async def start(self) -> int:
+        await self.mesh.start()
+        self.listener = await self.http.listen("127.0.0.1", 0)
+        port: int = self.listener.sockets[0].getsockname()[1]
+        return port
+
+    async def close(self) -> None:
+        self.listener.close()
+        self.http.close()
+        self.mesh.stop()
+        for shard in self.shards.values():
+            await shard.close()
+
+
+class Store:
+    """All workers of a store, each used in turn. One with one shard and one worker is like any broker."""
+
+    def __init__(self, config: Config, folder: Path, shards: int, workers: int, elsewhere: dict[str, int]) -> None:
+        self.config, self.folder, self.shards = config, folder, shards
+        self.workers, self.map = workers, ShardMap(shards, elsewhere)
+        self.ports: list[int] = []
+        self.all: list[Worker] = []
+        self._running = uvloop.new_event_loop()
+        self._thread = threading.Thread(target=self._running.run_forever, daemon=True)
+        self._turn = 0
+
+    def start(self) -> None:
+        self._thread.start()
+        self.run(self._start())
+
+    def run(self, what: Coroutine[Any, Any, Any]) -> Any:
+        """Run this beside the test, and wait for it."""
+        return asyncio.run_coroutine_threadsafe(what, self._running).result(100)
+
+    def until(self, condition: Callable[[], bool]) -> None:
+        self.run(until(condition))
+
+    async def _start(self) -> None:
+        open_shards(self.config.data, self.shards)
+        self.all = [Worker(number, self) for number in range(self.workers)]
+        self.ports = [await worker.start() for worker in self.all]
+        await until(lambda: all(worker.mesh.is_complete for worker in self.all))
+
+    def connect(self, worker: int | None = None) -> Connection:
+        self._turn += 1
+        chosen = self._turn % self.workers if worker is None else worker
+        return Connection(("127.0.0.1", self.ports[chosen]))
+
+    def request(
+        self, method: str, target: str, body: bytes | None = None, worker: int | None = None, **headers: str
+    ) -> Response:
+        """The answer of one of the workers: of each in turn, unless it is named."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        with self.connect(worker) as connection:
+            return connection.request(method, target, named, body)
+
+    def stop(self) -> None:
+        self.run(self._stop())
+        self._running.call_soon_threadsafe(self._running.stop)
+        self._thread.join()
+
+    async def _stop(self) -> None:
+        for worker in self.all:
+            await worker.close()
+        await asyncio.sleep(0)
+
+
+@contextmanager
+def a_store(
+    folder: Path, shards: int, workers: int, elsewhere: dict[str, int] | None = None, **settings: Any
+) -> Iterator[Store]:
+    folder.mkdir()
+    store = Store(Config(data=folder / "data", **settings), folder, shards, workers, elsewhere or {})
+    store.start()
+    try:
+        yield store
+    finally:
+        store.stop()
