@@ -40,10 +40,10 @@ async def serve(role: str, port: int, directory: Path, socket: str) -> int:
 
     async def join() -> None:
         if role == "owner":
-            links.append(await running.create_unix_server(lambda: Link(1, {SHARD: broker.loop}), socket))
+            links.append(await running.create_unix_server(lambda: Link(1, {SHARD: broker.shard.loop}), socket))
         else:
             _, link = await running.create_unix_connection(lambda: Link(0, {}), socket)
-            broker.http.submit = Front(link).submit
+            broker.servers.http.submit = Front(link).submit
 
     return await broker.run(lambda _: links.append(running.create_task(join())))
 

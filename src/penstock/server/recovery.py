@@ -37,10 +37,10 @@ def recover(directory: DataDirectory, config: Config, store: PostgresStore | Non
             history.close()
             raise
     except HistoryError as error:
-        rebuild = f"penstock log rebuild-history {config.data}"
+        rebuild = f"penstock log rebuild-history {directory.path}"
         raise HistoryError(f"{error}. Rebuild the Object History from the log: {rebuild}") from error
     except OSError as error:
-        raise DataDirectoryError(f"cannot use {config.data}: {error}") from error
+        raise DataDirectoryError(f"cannot use {directory.path}: {error}") from error
 
 
 def _replay(

@@ -75,11 +75,13 @@ class House:
             ),
             embedded=True,
         )
-        identity = self.broker.directory.open()
-        history = ObjectHistory(self.broker.directory.history)
-        self.broker._assemble(identity, Recovered(Engine(history), MemoryLog(), history))
-        for service in self.broker.services:
-            if service is not self.broker.services.push:  # It would reach out.
+        self.shard = self.broker.shard
+        self.shard.take()
+        history = ObjectHistory(self.shard.directory.history)
+        self.broker.assemble(Recovered(Engine(history), MemoryLog(), history))
+        self.http, self.lines = self.broker.servers.http, self.broker.servers.lines
+        for service in self.shard.services:
+            if service is not self.shard.services.push:  # It would reach out.
                 service.start()
         self.inputs = 0
         self.errors = Errors()
@@ -107,12 +109,12 @@ class House:
         """Until nothing is under way that does not wait for something, or some turns have passed."""
         for turn in range(_TURNS_MAX):
             await asyncio.sleep(0 if turn % 10 else 0.0002)
-            if turn > 2 and self.broker.loop.idle and not self.broker.http.turns._waiting:
+            if turn > 2 and self.shard.loop.idle and not self.http.turns._waiting:
                 break
 
     def close(self) -> None:
         logging.getLogger().removeHandler(self.errors)
-        self.broker.directory.close()
+        self.shard.let_go()
         shutil.rmtree(self._path, ignore_errors=True)
 
 
@@ -135,7 +137,7 @@ def _house() -> House:
 async def _http(data: bytes) -> None:
     """The bytes of a connection."""
     house = _house()
-    await house.feed(house.broker.http.connect(), data)
+    await house.feed(house.http.connect(), data)
 
 
 async def _request(data: bytes) -> None:
@@ -148,7 +150,7 @@ async def _request(data: bytes) -> None:
     ]
     whole = b"\r\n".join([first, b"Host: localhost", *fields, b"Content-Length: %d" % len(body), b"", body])
     house = _house()
-    written = await house.feed(house.broker.http.connect(), whole)
+    written = await house.feed(house.http.connect(), whole)
     assert written.startswith(b"HTTP/1.1") or not written
 
 
@@ -158,7 +160,7 @@ async def _frames_of(path: bytes, data: bytes) -> None:
         b"GET %b HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         b"Sec-WebSocket-Key: %b\r\nSec-WebSocket-Version: 13\r\n\r\n" % (path, KEY.encode())
     )
-    written = await house.feed(house.broker.http.connect(), upgrade, data)
+    written = await house.feed(house.http.connect(), upgrade, data)
     assert written.startswith(b"HTTP/1.1 101")
 
 
@@ -186,7 +188,7 @@ async def _etzel_frames(data: bytes) -> None:
 
 async def _lines(data: bytes) -> None:
     house = _house()
-    await house.feed(house.broker.lines.connect(), data)
+    await house.feed(house.lines.connect(), data)
 
 
 # ── Seeds: what the conformance transcripts send ──────────────────────────────────────────────────────────────

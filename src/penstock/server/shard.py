@@ -1,0 +1,218 @@
+"""The life of a shard: its data directory, recovery, services, failure and revival, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.errors import DataDirectoryError, DeposedError, LeaseHeldError, PenstockError, StoreError
+from penstock.server.app import Application, ids_of
+from penstock.server.clock import Clock
+from penstock.server.config import Config
+from penstock.server.identities import Identities
+from penstock.server.metrics import Metrics
+from penstock.server.recovery import Recovered, recover
+from penstock.server.services.assembly import assemble
+from penstock.server.services.backups import Backups
+from penstock.server.services.history_writes import HistoryWrites
+from penstock.server.services.snapshots import Snapshots
+from penstock.server.shells.turns import Turns
+from penstock.server.writer.loop import Loop
+from penstock.server.writer.scheduler import AsyncioScheduler
+from penstock.storage.directory import DataDirectory, Identity
+
+if TYPE_CHECKING:
+    from penstock.storage.postgres.store import PostgresStore
+
+logger = logging.getLogger(__name__)
+
+_REVIVE_SECONDS = 1.0
+_WATCH_SECONDS = 1.0
+_AFTER_LOSS = (
+    "The broker has stopped; what it acknowledged in its last second may be lost. Put the directory back, make sure"
+    " that nothing removes files from it, and start the broker again"
+)
+
+
+class Shard:
+    """One engine and one log, with everything that keeps and serves them.
+
+    take ──► recover, assemble ──► start ──► begin_stop ──► close_services ──► close ──► let_go
+    """
+
+    loop: Loop
+
+    def __init__(
+        self, config: Config, directory: DataDirectory, clock: Clock, store: PostgresStore | None = None
+    ) -> None:
+        """`store`: where the log is, if it is not in the directory."""
+        self._config = config
+        self._clock = clock
+        self.directory = directory
+        self.store = store
+        self.on_end: Callable[[], None] = lambda: None  # Called when the shard cannot be served any more.
+        self.is_deposed = False  # Another process owns the log, or has owned it since.
+        self._lost: str | None = None  # Why the data directory cannot be used any more.
+        self._reviving: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._stopping: list[asyncio.Task[None]] = []
+
+    # ── Start ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def take(self) -> None:
+        """Take the directory for this process."""
+        self.identity: Identity = self.directory.open(self.store.identity() if self.store else None)
+
+    def recover(self) -> Recovered:
+        return recover(self.directory, self._config, self.store)
+
+    def assemble(self, recovered: Recovered, turns: Turns, identities: Identities) -> None:
+        """Make everything that uses the log."""
+        config, identity = self._config, self.identity
+        self.loop = Loop(recovered.engine, recovered.log, self._clock, AsyncioScheduler(asyncio.get_running_loop()))
+        self.loop.on_failure = self._on_failure
+        self.loop.on_commit.append(turns.after_commit)
+        self.metrics = Metrics(self.loop)
+        self.loop.commit.on_seconds = self.metrics.commit_seconds.observe
+        self.history_writes = HistoryWrites(self.loop, recovered.history)
+        backups = partial(Backups, directory=self.directory, identity=identity, history=self.history_writes)
+        self.services = assemble(self.loop, config, partial(ids_of, identity), turns, backups, identities)
+        self.loop.gate.auditor = self.services.audit
+        self.snapshots = Snapshots(
+            self.loop, config.log, self.history_writes, is_pinned=lambda: self.services.backups.pinned
+        )
+        self.metrics.parts += [*self.services, self.history_writes, self.snapshots]
+        self.application = Application(config, identity, self.loop, self.metrics, self.services, identities)
+
+    def start(self) -> None:
+        self._start_services()
+        self._watching = asyncio.create_task(self._watch_directory())
+
+    def _start_services(self) -> None:
+        for service in (*self.services, self.history_writes, self.snapshots):
+            service.start()
+
+    # ── While it runs ───────────────────────────────────────────────────────────────────────────────────────
+
+    async def _watch_directory(self) -> None:
+        """End if the directory is no longer ours: acknowledged messages could be lost, and another broker's files
+        overwritten."""
+        while not (lost := self.directory.lost()):  # noqa: ASYNC110 - The file system sends no such event.
+            await asyncio.sleep(_WATCH_SECONDS)
+        self._lost = lost
+        logger.critical("data_directory_lost", extra={"reason": lost})
+        self.fail(DataDirectoryError(lost))
+        self.on_end()
+
+    def fail(self, error: BaseException) -> None:
+        """The log must not be written. Nothing happens if it has failed already, or is not recovered yet."""
+        if hasattr(self, "loop") and not self.loop.failure:
+            self.loop.fail(error)
+
+    def _on_failure(self, _: BaseException) -> None:
+        self.snapshots.cancel()
+        if self._lost or (self._reviving and not self._reviving.done()):
+            return
+        self._reviving = asyncio.create_task(self._revive())
+
+    async def _revive(self) -> None:
+        """As soon as the disk can be written: cut off what was not acknowledged, replay the rest, and continue."""
+        while self.loop.failure:
+            await asyncio.sleep(_REVIVE_SECONDS)
+            if self.directory.lost():
+                return
+            try:
+                await self._reopen()
+            except (DeposedError, LeaseHeldError) as error:
+                logger.warning("deposed", extra={"reason": str(error)})
+                self.is_deposed = True
+                self.on_end()
+                return
+            except (OSError, PenstockError) as error:
+                self.loop.commit.failure = f"it cannot be reopened: {error}"
+                logger.error("revival_failed", extra={"reason": str(error)})
+
+    async def _reopen(self) -> None:
+        await self.history_writes.close()
+        await asyncio.to_thread(self.loop.log.abandon)
+        if self.store:
+            await asyncio.to_thread(self.store.acquire, self.directory)
+        recovered = await asyncio.to_thread(self.recover)
+        self.loop.revive(recovered.engine, recovered.log)
+        self.history_writes.history = recovered.history
+        self._start_services()
+        logger.warning("revived", extra={"offset": recovered.log.end.offset})
+
+    # ── Stop ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def begin_stop(self) -> None:
+        """Begin nothing new, and answer everyone who waits."""
+        if self._watching:
+            self._watching.cancel()
+        self._stopping = [asyncio.create_task(service.stop()) for service in self.services]
+        await asyncio.sleep(0)
+        self.loop.release_waiters()
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the services have ended what they had begun."""
+        return all(each.done() for each in self._stopping)
+
+    async def close_services(self) -> None:
+        for each, service in zip(self._stopping, self.services, strict=True):
+            each.cancel()
+            await service.close()
+
+    async def close(self) -> bool:
+        """Write everything, and close the log. False if something cannot be written."""
+        await until(lambda: self.loop.idle or bool(self.loop.failure), self._config.stop_seconds)
+        if self._reviving:
+            self._reviving.cancel()
+        log = self.loop.log
+        is_written = await self._write_everything()
+        await self.snapshots.close()
+        await self.history_writes.close()
+        log.close()
+        if self.store:
+            await asyncio.to_thread(_release, self.store)
+        logger.info("stopped", extra={"offset": log.end.offset})
+        return is_written
+
+    async def _write_everything(self) -> bool:
+        """Write the Object History and the last snapshot. False if they, or the log, cannot be written."""
+        if self.loop.failure or not self.loop.idle:
+            return False
+        await self.history_writes.stop()
+        if self.history_writes.failure:
+            return False
+        await self.snapshots.stop()
+        return True
+
+    def let_go(self) -> None:
+        """Let another process have the directory, and the log in the store when the lease has ended."""
+        if self.store:
+            self.store.drop()
+        self.directory.close()
+
+    def check_loss(self) -> None:
+        """Raises `DataDirectoryError` if the directory was lost while the shard was served."""
+        if self._lost:
+            raise DataDirectoryError(f"{self._lost}. {_AFTER_LOSS}")
+
+
+def _release(store: PostgresStore) -> None:
+    try:
+        store.release()
+    except StoreError as error:
+        logger.warning("shard_not_released", extra={"reason": str(error)})
+
+
+async def until(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait for a condition at the end of a broker's life, at most this long."""
+    running = asyncio.get_running_loop()
+    deadline = running.time() + seconds
+    while not condition() and running.time() < deadline:  # noqa: ASYNC110 - Once, at the very end.
+        await asyncio.sleep(0.01)
