@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import psycopg
 
-from tests.support.broker import StartBroker
+from tests.support.broker import Broker, StartBroker
 from tests.support.command_line import penstock
 from tests.support.postgres import Postgres
 
@@ -28,6 +32,71 @@ def test_a_store_is_made_once_and_shown(postgres: Postgres, start_broker: StartB
     assert "warning  synchronous_standby_names is empty" in shown
     assert " at 127.0.0.1:0 (for " in shown
     assert ", epoch 1, 1 batches in 1 parts, " in shown
+
+
+def test_a_log_is_moved_into_a_store_and_back_with_its_ids_and_objects(
+    postgres: Postgres, start_broker: StartBroker, tmp_path: Path
+) -> None:
+    with psycopg.connect(postgres.url(), autocommit=True) as session:
+        session.execute("CREATE DATABASE imported")
+    url, settings = postgres.url("imported"), ("log.segment_bytes=65536", "log.snapshot_bytes=1048576")
+    files = start_broker(*settings, data=tmp_path / "files")
+    files.create_queue("work")
+    ids = [publish(files, f"{number}" + "x" * 20_000) for number in range(10)]
+    assert change(files, "a") == "Q"
+    files.stop()
+    done = penstock("store", "import", url, str(files.data))
+    assert done.stdout.startswith("The store has everything before offset "), done
+    assert penstock("store", "import", url, str(files.data)).returncode == 1  # It is a copy now.
+    stored = start_broker(*settings, data=tmp_path / "empty", flags=("--store", url))
+    assert [state(stored, each) for each in ids] == [200] * 10
+    assert [change(stored, "a"), change(stored, "b")] == ["U", "Q"]
+    ids.append(publish(stored, "later"))
+    refused = penstock("store", "export", url, str(tmp_path / "early"))
+    assert "is served by" in refused.stderr
+    stored.stop()
+    copy = start_broker(*settings, data=files.data, flags=("--store", url))
+    assert [state(copy, each) for each in ids] == [200] * 11
+    copy.stop()
+    done = penstock("store", "export", url, str(tmp_path / "back"))
+    assert "is a log of its own" in done.stdout, done
+    back = start_broker(data=tmp_path / "back")
+    assert [state(back, each) for each in ids] == [200] * 11
+    assert change(back, "b") == "U"
+    assert len(back.request("GET", "/v1/search?queue=work&limit=100").json()["messages"]) == 11
+
+
+def test_a_store_that_was_used_takes_no_other_log(postgres: Postgres, start_broker: StartBroker) -> None:
+    url = postgres.new_store()
+    start_broker(flags=("--store", url)).stop()
+    files = start_broker()
+    files.stop()
+    refused = penstock("store", "import", url, str(files.data))
+    assert refused.stderr == (
+        "penstock: the store has a log of its own already; import into a database without a store\n"
+    )
+    files.start()  # Nothing has changed.
+
+
+def publish(broker: Broker, body: str) -> str:
+    """The id of a message."""
+    return str(published(broker, {"topics": ["work"], "message": body})["id"])
+
+
+def published(broker: Broker, document: dict[str, Any]) -> dict[str, Any]:
+    given = {"Content-Type": "application/json"}
+    answer = broker.request("POST", "/v1/publish", given, json.dumps(document).encode())
+    assert answer.status == 201, answer
+    return dict(answer.json())
+
+
+def state(broker: Broker, message: str) -> int:
+    return broker.request("GET", f"/v1/messages/{message}").status
+
+
+def change(broker: Broker, content: str) -> str:
+    """Publish an object; was it queued (Q) or unchanged (U)?"""
+    return str(published(broker, {"topics": ["things"], "object": "thing", "key": "1", "message": content})["state"])
 
 
 def test_a_server_that_is_not_there_is_named_without_the_password() -> None:

@@ -179,6 +179,29 @@ def test_a_new_owner_begins_with_a_snapshot_of_the_store_and_fetches_older_bodie
     assert before < len(list(segments.glob("*.log")))
 
 
+def test_a_broker_serves_others_while_it_fetches_an_old_body(serve: Serve, store: str, tmp_path: Path) -> None:
+    settings = ("log.segment_bytes=65536", "log.snapshot_bytes=1048576")
+    first = serve(*settings, data=tmp_path / "first")
+    for queue in ("work", "other"):
+        first.create_queue(queue)
+    for number in range(5):
+        assert publish(first, f"{number}" + "x" * 30_000).status == 201
+    first.stop()
+    second = serve(*settings, data=tmp_path / "second")
+    with closing(psycopg.connect(store)) as session, second.connect() as connection:
+        session.execute("LOCK TABLE penstock.batch_0_0 IN ACCESS EXCLUSIVE MODE")
+        for _ in range(2):
+            connection.send_request("GET", "/messages/work")
+        waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%batch_0_0%'"
+        with closing(psycopg.connect(store, autocommit=True)) as watcher:
+            until(lambda: watcher.execute(waits).fetchone() == (1,))
+        assert second.request("POST", "/messages/other", body=b"meanwhile").status == 201
+        assert second.request("GET", "/messages/other").status == 200
+        session.rollback()
+        received = [part.body[:1] for _ in range(2) for part in connection.read_response().messages()]
+    assert received == [b"0", b"1"]
+
+
 def test_unchanged_content_is_detected_by_the_broker_that_takes_over(serve: Serve, tmp_path: Path) -> None:
     first = serve(data=tmp_path / "first")
     assert [said(first, "1", "a"), said(first, "1", "b"), said(first, "2", "a")] == ["Q", "Q", "Q"]

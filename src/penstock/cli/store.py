@@ -1,9 +1,10 @@
-"""`penstock store`: make, upgrade and show the tables of a log in PostgreSQL."""
+"""`penstock store`: make, upgrade and show the tables of a log in PostgreSQL, and move logs into it and back."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Make, upgrade and show the tables of a log in PostgreSQL.", no_args_is_help=True)
 
 Url = Annotated[str, typer.Argument(metavar="URL", help="postgresql://USER@HOST:PORT/DATABASE")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The data directory.", file_okay=False)]
 
 
 @app.command()
@@ -52,6 +54,37 @@ def status(url: Url) -> None:
             print(f"warning  {warning}")
         for shard in shards(connection):
             print(f"shard    {shard}")
+
+
+@app.command("import")
+def import_(url: Url, directory: Directory) -> None:
+    """Copy the log of a data directory into a new store. Stop its broker first. Message ids stay valid."""
+    from penstock.cli import output
+    from penstock.storage.directory import DataDirectory
+    from penstock.storage.postgres.moving import import_log
+
+    with _connected(url) as connection, output.counting("copying") as progress:
+        progress.expect(sum(path.stat().st_size for path in directory.glob("log/*.log")))
+        end = import_log(connection, DataDirectory(directory), progress.advance)
+    print(
+        f"The store has everything before offset {end.offset:,}. {directory} is now a copy of it, and is not served"
+        f" without it:\n  penstock serve --store URL --data {directory}"
+    )
+
+
+@app.command()
+def export(url: Url, directory: Directory) -> None:
+    """Copy the log of a store into a new data directory. Stop its brokers first. Message ids stay valid."""
+    from penstock.cli import output
+    from penstock.cli.store_export import export_log
+
+    with output.counting("copying") as progress:
+        offset = export_log(url, directory, progress)
+    print(
+        f"{directory} has everything before offset {offset:,}, and is a log of its own:\n"
+        f"  penstock serve --data {directory}\n"
+        "The store was not changed. What is published to it from now on is not in the directory."
+    )
 
 
 @contextmanager

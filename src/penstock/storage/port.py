@@ -8,6 +8,7 @@ one commit at a time; the next batch collects meanwhile. Each commit passes two 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
 from numpy.typing import NDArray
@@ -22,6 +23,14 @@ Section = tuple[str, bytes, tuple[NDArray[Any], ...]]  # A piece of a snapshot: 
 
 # Called with each stage reached, or with the error that ended the commit (and the log).
 Progress = Callable[[Stage | BaseException], None]
+
+
+class BeingFetchedError(Exception):
+    """What was to be read is stored elsewhere and is being fetched. Read again when `fetch` is done."""
+
+    def __init__(self, fetch: Future[None]) -> None:
+        super().__init__("this part of the log is being fetched")
+        self.fetch = fetch
 
 
 class Recovered(NamedTuple):
@@ -81,8 +90,8 @@ class Log(Protocol):
         """Where the durable part of the log ends."""
 
     def read(self, position: Position, size: int) -> bytes:
-        """An extent, or a piece of it, from memory or disk. Raises `DamagedExtentError`. Only for the thread that
-        appends."""
+        """An extent, or a piece of it, from memory or disk. Raises `DamagedExtentError`, and `BeingFetchedError`
+        rather than wait for another machine. Only for the thread that appends."""
 
     def view(self) -> View:
         """What is durable now, for readers in any thread."""

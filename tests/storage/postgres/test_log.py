@@ -9,8 +9,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from penstock.errors import DamagedLogError, DeposedError, FencedError, LeaseHeldError, StoreError
+from penstock.errors import DamagedExtentError, DamagedLogError, DeposedError, FencedError, LeaseHeldError, StoreError
 from penstock.model.values import Stage
+from penstock.storage.port import BeingFetchedError
 from tests.support.postgres import Postgres
 from tests.support.samples import logged, recover, section
 from tests.support.stored_logs import StoreUser
@@ -208,6 +209,14 @@ def snapshot(user: StoreUser) -> None:
     user.log.publish_snapshot(at.offset)
 
 
+def read(user: StoreUser, position: int, size: int) -> bytes:
+    """An extent that is not here, when it was fetched."""
+    with pytest.raises(BeingFetchedError) as raised:
+        user.log.read(position, size)
+    raised.value.fetch.result(60)
+    return user.log.read(position, size)
+
+
 def test_a_new_owner_fetches_the_snapshot_and_the_tail_and_the_rest_when_it_is_read(place: Place) -> None:
     first = fill(place)
     snapshot(first)
@@ -220,8 +229,7 @@ def test_a_new_owner_fetches_the_snapshot_and_the_tail_and_the_rest_when_it_is_r
     assert [event.body for event, _ in recovered.events] == [b"tail" * 300]  # type: ignore[attr-defined]
     absent = [segment for segment in user.log.segments if not segment.path.exists()]
     assert [segment.base_offset for segment in absent] == [0, 2, 4]
-    position = absent[0].base_position + 64
-    assert user.log.read(position, 300) == b"0" * 300
+    assert read(user, absent[0].base_position + 64, 300) == b"0" * 300
     assert absent[0].path.exists()
     assert user.log.view().batch_at(absent[1].base_position)[0].base_offset == 2
     assert absent[1].path.exists()
@@ -237,8 +245,24 @@ def test_a_damaged_copy_is_fetched_again(place: Place) -> None:
     with segment.path.open("r+b") as file:
         file.seek(100)
         file.write(b"damage")
-    assert user.log.read(segment.base_position + 64, 300) == b"0" * 300
+    assert read(user, segment.base_position + 64, 300) == b"0" * 300
     assert user.log.damaged == []
+
+
+def test_a_part_that_is_damaged_in_the_store_too_is_fetched_only_once_more(place: Place) -> None:
+    first = fill(place)
+    snapshot(first)
+    first.close()
+    place.run("UPDATE penstock.batch_{}_0 SET data = set_byte(data, 100, 1) WHERE number = 1")
+    user = place.user()
+    list(user.log.recover().events)
+    position = user.log.segments[0].base_position + 64
+    for _ in range(2):
+        with pytest.raises(BeingFetchedError) as raised:
+            user.log.read(position, 300)
+        raised.value.fetch.result(60)
+    with pytest.raises(DamagedExtentError):
+        user.log.read(position, 300)
 
 
 def test_a_copy_with_another_last_batch_is_not_taken(place: Place) -> None:

@@ -11,10 +11,11 @@ ends when its task is cancelled. A service that only answers requests has no `ru
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from penstock.errors import RequestError
 from penstock.model.answers import Answer, Refused
@@ -22,7 +23,9 @@ from penstock.model.commands import Command
 from penstock.model.values import Stage
 from penstock.server.measures import Samples
 from penstock.server.writer.port import ClientPort, ServicePort
+from penstock.storage.port import BeingFetchedError
 
+T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 _AFTER_FAILURE_SECONDS = 5.0
@@ -122,6 +125,16 @@ def unrefused(answer: Any) -> Any:
     if isinstance(answer, Refused):
         raise RequestError(answer.reason, answer.detail, answer.retry_seconds)
     return answer
+
+
+async def when_fetched(read: Callable[[], T]) -> T:
+    """What `read` returns, when everything that it reads is on this machine."""
+    while True:
+        try:
+            return read()
+        except BeingFetchedError as error:
+            with contextlib.suppress(FileNotFoundError):  # It was removed meanwhile; `read` finds out.
+                await asyncio.wrap_future(error.fetch)
 
 
 def resolve(future: asyncio.Future[Any], answer: Answer) -> None:

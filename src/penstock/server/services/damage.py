@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from functools import partial
 
 from penstock.model.answers import Aside, Found
 from penstock.model.commands import Criteria, Restore, Search, SetAside
 from penstock.model.values import Place, Position
-from penstock.server.services.contract import Service
+from penstock.server.services.contract import Service, when_fetched
 from penstock.server.writer.port import ServicePort
 
 logger = logging.getLogger(__name__)
@@ -68,7 +69,9 @@ class DamagedMessages(Service):
             if not isinstance(found, Found):
                 return
             after = found.after
-            sound = [(each.queue, each.sequence) for each in found.messages if self.writer.examine(each.position)]
+            sound = [
+                each for each in found.messages if await when_fetched(partial(self.writer.examine, each.position))
+            ]
             if sound:
                 logger.warning("messages_restored", extra={"messages": len(sound)})
-                await self.ask(Restore(sound))
+                await self.ask(Restore([(each.queue, each.sequence) for each in sound]))

@@ -18,7 +18,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from typing import NamedTuple, NoReturn
 
@@ -31,7 +31,7 @@ from penstock.model.commands import Carry
 from penstock.model.values import Nanos, Position
 from penstock.server.config import LogConfig
 from penstock.server.measures import Samples, one
-from penstock.server.services.contract import Service, durable
+from penstock.server.services.contract import Service, durable, when_fetched
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.live_messages import NOBODY, LiveMessage, LiveMessages
 from penstock.server.writer.port import ServicePort
@@ -227,7 +227,7 @@ class Snapshots(Service):
             stop = _CARRIED_AT_ONCE
             while stop < len(live) and live[stop].position == live[stop - 1].position:
                 stop += 1  # Messages that share an extent are carried together, so that they still share it.
-            found, live = self._read(live[:stop]), live[stop:]
+            found, live = await when_fetched(partial(self._read, live[:stop])), live[stop:]
             messages = [(*each[:3], extent) for each, extent in found if each.receiver == NOBODY]
             results = [
                 (each.queue, each.sequence, each.receiver, each.position, result)

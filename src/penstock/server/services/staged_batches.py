@@ -18,8 +18,9 @@ from penstock.limits import ADMITTED_ROWS_MAX
 from penstock.model.answers import Answer, Done, Refused
 from penstock.model.commands import AdmitRows, CommitBatch, DropStaged
 from penstock.model.settings import QueueSettings
-from penstock.server.services.contract import Service, answer_to, resolve
+from penstock.server.services.contract import Service, answer_to, resolve, when_fetched
 from penstock.server.writer.port import ServicePort
+from penstock.storage.port import BeingFetchedError
 
 if TYPE_CHECKING:
     from penstock.dialects.native.spark.staged_rows import StagedRows
@@ -72,7 +73,7 @@ class StagedBatches(Service):
     async def _stroke(self) -> bool:
         """Submit steps for a few milliseconds, and wait until they are durable. Returns whether to continue."""
         try:
-            steps = self._submit_steps()
+            steps = await when_fetched(self._submit_steps)
         except DamagedLogError as error:
             query = self.writer.engine.staging.admissions[0].query
             logger.critical("staged_rows_damaged", extra={"reason": str(error), "query": query})
@@ -93,7 +94,12 @@ class StagedBatches(Service):
         end = time.perf_counter() + _STROKE_SECONDS
         steps: list[asyncio.Future[Answer]] = []
         while staging.admissions and time.perf_counter() < end:
-            step = self._next_step(staging.admissions[0])
+            try:
+                step = self._next_step(staging.admissions[0])
+            except BeingFetchedError:
+                if steps:
+                    break
+                raise
             steps.append(answer_to(self.writer, step))
             if staging.stands_at(step.query, step.batch, step.at):
                 break  # The step was refused; its answer has the reason.

@@ -20,6 +20,7 @@ from penstock.server.writer.commit import GroupCommit
 from penstock.server.writer.port import Reply
 from penstock.server.writer.serving import Serving
 from penstock.server.writer.waiters import Waiter
+from penstock.storage.port import BeingFetchedError
 
 Entry = tuple[Any, Reply, Stage, Waiter | None]  # A command that is not decided yet.
 Collected = dict[type[Command], list[Entry]]  # By type. There is no empty list.
@@ -99,9 +100,7 @@ class Collector:
             deliveries: Sequence[Delivery] = ()
             if len(together) > 1:
                 count = sum([command.count for command, _, _, _ in together])
-                answer = self._serving.carry_out(replace(together[0][0], count=count, wait_ns=0))
-                if type(answer) is not Refused:
-                    deliveries = cast("Sequence[Delivery]", answer)
+                deliveries = self._fetched(replace(together[0][0], count=count, wait_ns=0))
             start = 0
             served: list[Entry] = []
             parts: list[Sequence[Delivery]] = []
@@ -114,6 +113,13 @@ class Collector:
                     self._decide_alone(entry)
                 start = stop
             self._commit.hold_all(served, parts)
+
+    def _fetched(self, fetch: Fetch) -> Sequence[Delivery]:
+        try:
+            answer = self._serving.carry_out(fetch)
+        except BeingFetchedError:
+            return ()  # Some of the messages may be here.
+        return () if type(answer) is Refused else cast("Sequence[Delivery]", answer)
 
     def _decide_alone(self, entry: Entry) -> None:
         command, reply, stage, waiter = entry

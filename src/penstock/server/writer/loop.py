@@ -189,6 +189,8 @@ class Loop:
         self.decide_collected()
         for waiter in self.waiters.all():
             self._serving.give_up(waiter)
+        refusal = Refused(Reason.UNAVAILABLE, "the broker is stopping")
+        give([(reply, refusal) for reply in self._serving.fetches.take()])
 
     def fail(self, error: BaseException) -> None:
         """The log cannot be written: refuse all waiting and new commands until there is a new log."""
@@ -198,6 +200,7 @@ class Loop:
         for entries in self._collected.values():
             refused += [reply for _, reply, _, waiter in entries if not (waiter and waiter.canceled)]
         self._collected.clear()
+        refused += self._serving.fetches.take()
         for waiter in self.waiters.all():
             self._serving.forget(waiter)
             refused.append(waiter.reply)

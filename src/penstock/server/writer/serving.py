@@ -12,9 +12,11 @@ from penstock.model.schedule_commands import RunDue
 from penstock.model.values import Key, Stage
 from penstock.server.writer.commit import GroupCommit, give
 from penstock.server.writer.executor import Executor
+from penstock.server.writer.fetches import Fetches
 from penstock.server.writer.port import Reply
 from penstock.server.writer.scheduler import Deadline, Scheduler
 from penstock.server.writer.waiters import Waiter, Waiters, WaitersByKey, Watch
+from penstock.storage.port import BeingFetchedError
 
 _TICK = Tick()
 _RUN_DUE = RunDue()
@@ -32,6 +34,7 @@ class Serving:
         self._deadline = deadline
         self._scheduler = scheduler
         self._wake_is_due = False
+        self.fetches = Fetches(scheduler)
         waiters.receivers.on_due = self._due_again
 
     def carry_out(self, command: Command) -> Answer:
@@ -73,13 +76,32 @@ class Serving:
     # ── Clients that wait ───────────────────────────────────────────────────────────────────────────────────
 
     def answer_or_wait(self, command: Command, reply: Reply, stage: Stage, waiter: Waiter | None) -> None:
-        answer = self.carry_out(command)
+        try:
+            answer = self.carry_out(command)
+        except BeingFetchedError as error:
+            self.fetches.add(error.fetch, reply, lambda: self._answer_later(command, reply, stage, waiter))
+            return
         if waiter and waiter.patient and not answer:
             self._wait(waiter, answer)
         else:
             self._commit.hold(reply, answer, stage)
         if type(command) is Pull:
             self._wake_passed(command)
+
+    def _answer_later(self, command: Command, reply: Reply, stage: Stage, waiter: Waiter | None) -> None:
+        if not (waiter and waiter.canceled):
+            self.answer_or_wait(command, reply, stage, waiter)
+            self.wake()
+
+    def _offer(self, waiter: Waiter) -> Answer:
+        """Decide the command of a client that waits. If its answer must be fetched, the client waits for that."""
+        try:
+            return self._executor.decide(waiter.command)
+        except BeingFetchedError as error:
+            self.forget(waiter)
+            entry = waiter.command, waiter.reply, waiter.stage, waiter
+            self.fetches.add(error.fetch, waiter.reply, lambda: self._answer_later(*entry))
+            return ()
 
     def _wait(self, waiter: Waiter, answer: Answer) -> None:
         if type(waiter.command) is Pull:
@@ -92,7 +114,9 @@ class Serving:
         """Answer a client that waits with what there is."""
         if waiter.timer:
             # A fetch that found nothing has an empty answer; the other commands have more to say.
-            self._serve(waiter, () if type(waiter.command) is Fetch else self._executor.decide(waiter.command))
+            answer = () if type(waiter.command) is Fetch else self._offer(waiter)
+            if waiter.is_waiting:
+                self._serve(waiter, answer)
             self.wake()
 
     def forget(self, waiter: Waiter) -> None:
@@ -167,11 +191,12 @@ class Serving:
                     return
                 room -= 1
                 waiter = next(iter(waiting))
-                answer = self._executor.decide(waiter.command)
-                if not answer:
+                answer = self._offer(waiter)
+                if answer:
+                    self._serve(waiter, answer)
+                elif waiter.is_waiting:
                     waiters.unserved(waiter, answer)
                     break
-                self._serve(waiter, answer)
             if waiters is self._waiters.workers:
                 self._wake_watches(cast("str", key))
 
@@ -191,9 +216,9 @@ class Serving:
         for waiter in list(waiters.by_key.get(key, ())):
             if not waiter.is_waiting:
                 continue  # It went away when another was answered.
-            if answer := self._executor.decide(waiter.command):
+            if answer := self._offer(waiter):
                 self._serve(waiter, answer)
-            else:
+            elif waiter.is_waiting:
                 waiters.unserved(waiter, answer)
 
     def _due_again(self, key: Key) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,6 +25,7 @@ from penstock.storage.log.segment import (
     segment_paths,
 )
 from penstock.storage.log.snapshot import check_snapshot, list_snapshots, snapshot_path
+from penstock.storage.port import BeingFetchedError
 from penstock.storage.postgres.connection import MissingTableError
 from penstock.storage.postgres.shard import Shard, StoredBatch, StoredPart, StoredSnapshot
 
@@ -48,6 +50,25 @@ class CachedSegment(Segment):
         return SegmentFile(self)
 
 
+class Fetches:
+    """Fetches segments for a reader that must not wait, one at a time."""
+
+    def __init__(self, fetch: Callable[[CachedSegment], None]) -> None:
+        self._fetch = fetch
+        self._thread = ThreadPoolExecutor(1, "log-fetch")
+        self._under_way: dict[int, Future[None]] = {}  # By first offset.
+
+    def begin(self, segment: CachedSegment) -> BeingFetchedError:
+        """Fetch a segment unless that is under way. Returns the error for its reader."""
+        fetch = self._under_way.get(segment.base_offset)
+        if fetch is None or fetch.done():
+            fetch = self._under_way[segment.base_offset] = self._thread.submit(self._fetch, segment)
+        return BeingFetchedError(fetch)
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+
 def cached_segment(
     directory: Path, shard: int, part: StoredPart, fetch: Callable[[CachedSegment], None]
 ) -> CachedSegment:
@@ -61,8 +82,8 @@ def clear_old(
     directory: DataDirectory, parts: list[StoredPart], snapshots: list[StoredSnapshot], shard: Shard
 ) -> None:
     """Remove what is not known to be the same as in the store."""
-    boot, marker = _BOOT.read_text() if _BOOT.exists() else "", directory.path / "boot"
-    same_boot = boot and marker.exists() and marker.read_text() == boot
+    marker = directory.path / "boot"
+    same_boot = _boot() and marker.exists() and marker.read_text() == _boot()
     good = {segment_path(directory.log, part.base_offset): part for part in parts}
     for path in segment_paths(directory.log):
         if not same_boot or path not in good or not _is_finished(path, good[path], shard):
@@ -71,7 +92,16 @@ def clear_old(
     for path in list_snapshots(directory.snapshots):
         if not same_boot or path.stat().st_size != offsets.get(path):
             path.unlink()
-    marker.write_text(boot)
+    mark_boot(directory)
+
+
+def mark_boot(directory: DataDirectory) -> None:
+    """From now on files here are the same as in the store, until the machine is started again."""
+    (directory.path / "boot").write_text(_boot())
+
+
+def _boot() -> str:
+    return _BOOT.read_text() if _BOOT.exists() else ""
 
 
 def _is_finished(path: Path, part: StoredPart, shard: Shard) -> bool:

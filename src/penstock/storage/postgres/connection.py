@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,6 +51,11 @@ class Connection:
         """The address of the server, as a number: another process connects to the same one without a name service."""
         return self._session.info.hostaddr
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended or is known to have failed."""
+        return self._session.closed or self._session.broken
+
     def execute(self, statement: str, facts: Mapping[str, Any] | Sequence[Any] = (), *, prepare: bool = False) -> int:
         """Run a statement. Returns how many rows it changed."""
         with self._errors():
@@ -73,6 +78,17 @@ class Connection:
         """The rows of a large result, one at a time."""
         with self._errors(), self._session.cursor(binary=True) as cursor:
             yield from cursor.stream(_query(statement), facts or None)
+
+    def copy(self, table: str, types: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> int:
+        """Insert many rows. Returns how many."""
+        count = 0
+        statement = _query(f"COPY {table} FROM STDIN (FORMAT BINARY)")
+        with self._errors(), self._session.cursor() as cursor, cursor.copy(statement) as copy:
+            copy.set_types(types)
+            for row in rows:
+                copy.write_row(row)
+                count += 1
+        return count
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -21,6 +21,7 @@ from penstock.storage.port import Recovered, Section
 from penstock.storage.postgres.cache import (
     BatchCheck,
     CachedSegment,
+    Fetches,
     cached_segment,
     clear_old,
     fetch_segment,
@@ -50,11 +51,14 @@ class StoredLog(SegmentLog):
     ) -> None:
         super().__init__(directory, segment_bytes=segment_bytes, shard=shard.number)
         self._connect = connect
-        self._connection = connect()  # For the thread that appends, and for readers, who take turns.
-        self._turn = Lock()
+        self._connection = connect()  # For the thread that appends.
         self._shard = shard.on(self._connection)
+        self._fetches = Fetches(self._fetch)
+        self._turn = Lock()  # Of those who fetch.
+        self._fetching: Connection | None = None
         self._owned = owned
         self._parts: dict[int, StoredPart] = {}  # Those of earlier owners, by their first offset.
+        self._fetched_again: set[int] = set()  # Those whose copy was damaged.
         self._stored: list[StoredSnapshot] = []  # As `snapshots`.
         self._writing = connect()
         removed: deque[Callable[[Shard], None]] = deque()
@@ -130,8 +134,14 @@ class StoredLog(SegmentLog):
                 raise FileNotFoundError(f"{segment} was removed")
             if not segment.path.exists():
                 check = BatchCheck(part, self.end)  # A snapshot covers all of it.
-                fetch_segment(self._shard, segment, check.data(self._shard.batches(part.base_offset)))
+                shard = self._shard.on(self._connection_to_fetch())
+                fetch_segment(shard, segment, check.data(shard.batches(part.base_offset)))
                 logger.info("segment_fetched", extra={"first_offset": part.base_offset})
+
+    def _connection_to_fetch(self) -> Connection:
+        if self._fetching is None or self._fetching.is_over:
+            self._fetching = self._connect()
+        return self._fetching
 
     # ── Reading and space ───────────────────────────────────────────────────────────────────────────────────
 
@@ -139,16 +149,21 @@ class StoredLog(SegmentLog):
         index = part_at(self.segments, position)
         segment = self.segments[index] if index >= 0 else None
         if isinstance(segment, CachedSegment) and not segment.path.exists():
-            self._fetch(segment)
+            raise self._fetches.begin(segment)
         try:
             return super()._read_block(position, size)
         except DamagedExtentError:
-            if not isinstance(segment, CachedSegment) or segment.end_position is None:
+            if not isinstance(segment, CachedSegment) or not self._may_fetch_again(segment):
                 raise
             self._checked.forget(segment)
             segment.path.unlink()  # The copy may be damaged, and the store not.
-            self._fetch(segment)
-            return super()._read_block(position, size)
+            raise self._fetches.begin(segment) from None
+
+    def _may_fetch_again(self, segment: CachedSegment) -> bool:
+        if segment.end_position is None or segment.base_offset in self._fetched_again:
+            return False
+        self._fetched_again.add(segment.base_offset)
+        return True
 
     def write_snapshot(self, sections: Iterable[Section], at: Point, time: Nanos) -> None:
         super().write_snapshot(sections, at, time)
@@ -159,8 +174,7 @@ class StoredLog(SegmentLog):
         connection.close()
 
     def publish_snapshot(self, offset: int) -> None:
-        with self._turn:
-            self._shard.publish_snapshot(offset)
+        self._shard.publish_snapshot(offset)
         super().publish_snapshot(offset)
         self._stored.insert(0, StoredSnapshot(offset, self._shard.epoch, self.snapshots[0].bytes))
         for old in self._stored[_SNAPSHOTS_KEPT:]:
@@ -175,8 +189,13 @@ class StoredLog(SegmentLog):
 
     def close(self) -> None:
         super().close()
+        self._fetches.close()
         self._connection.close()
         self._writing.close()
+        if self._fetching:
+            self._fetching.drop()  # Then a fetch that is under way fails.
+            with self._turn:
+                self._fetching.close()
 
     def abandon(self) -> None:
         self._writing.drop()  # Or the thread that writes might wait for an answer without end.

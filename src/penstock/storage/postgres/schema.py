@@ -11,7 +11,7 @@ import msgspec
 from penstock.errors import StoreError
 from penstock.limits import SHARD_MAX
 from penstock.storage.directory import Identity, new_identity
-from penstock.storage.postgres.connection import Connection, MissingTableError
+from penstock.storage.postgres.connection import Connection
 
 _FIRST = """
 CREATE SCHEMA penstock;
@@ -55,8 +55,8 @@ def initialise(connection: Connection, shards: int = 1) -> None:
     with connection.transaction():
         for migration in MIGRATIONS:
             _run(connection, migration)
-        identity = msgspec.json.encode(new_identity()).decode()
-        connection.execute("INSERT INTO penstock.store VALUES (%s, %s)", (VERSION, identity))
+        connection.execute("INSERT INTO penstock.store VALUES (%s, '')", (VERSION,))
+        set_identity(connection, new_identity())
         connection.execute("INSERT INTO penstock.shard (id) SELECT generate_series(0, %s - 1)", (shards,))
 
 
@@ -80,12 +80,15 @@ def identity_of(connection: Connection) -> Identity:
     return msgspec.json.decode(text, type=Identity)
 
 
+def set_identity(connection: Connection, identity: Identity) -> None:
+    connection.execute("UPDATE penstock.store SET identity = %s", (msgspec.json.encode(identity).decode(),))
+
+
 def version_of(connection: Connection) -> int:
     """The version of the store; 0 if it is not initialised."""
-    try:
-        (found,) = connection.row("SELECT version FROM penstock.store") or (0,)
-    except MissingTableError:
+    if connection.row("SELECT to_regclass('penstock.store') IS NULL") == (True,):
         return 0
+    (found,) = connection.row("SELECT version FROM penstock.store") or (0,)
     return int(found)
 
 

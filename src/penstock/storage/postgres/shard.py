@@ -6,7 +6,7 @@ fence. The lease only says when another broker may try. A deposed owner that doe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from penstock.errors import FencedError, LeaseHeldError, StoreError
@@ -140,6 +140,11 @@ class Shard:
             f"SELECT number, epoch, base_offset, base_position, data FROM {self._batches(part)} ORDER BY number"
         )
         return (StoredBatch(*row) for row in self._connection.stream(statement))
+
+    def copy_batches(self, part: int, batches: Iterable[StoredBatch]) -> int:
+        """Insert the batches of a log that was made elsewhere, within a transaction. Returns how many there were."""
+        types = ("int8", "int8", "int8", "int8", "bytea")
+        return self._connection.copy(self._batches(part), types, batches)
 
     def last_header(self, part: int) -> tuple[Position, bytes]:
         """The position and the header of the last batch of a part. Without one: the position 0, and nothing."""
