@@ -79,18 +79,28 @@ class Postgres:
         return True
 
     def follow(self, primary: Postgres) -> None:
-        """Be a standby of a server that runs."""
+        """Be a standby of a server that runs, whatever this one was before."""
+        shutil.rmtree(self.folder / "data", ignore_errors=True)
         copy = ["-h", "127.0.0.1", "-p", str(primary.port), "-U", "postgres", "-D", str(self.folder / "data")]
         command = [*_unprivileged(), program("pg_basebackup"), *copy, "--write-recovery-conf", "--checkpoint=fast"]
         subprocess.run(command, check=True, capture_output=True, cwd=self.folder)
 
     def promote(self) -> None:
+        """A commit waits only for its own disk then."""
         with psycopg.connect(self.url(), autocommit=True) as session:
             session.execute("SELECT pg_promote()")
+            session.execute("ALTER SYSTEM RESET synchronous_standby_names")
+            session.execute("SELECT pg_reload_conf()")
 
     def stop(self) -> None:
+        self._end(signal.SIGQUIT)  # At once: nothing of it is needed.
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
         if self._process:
-            self._process.send_signal(signal.SIGQUIT)  # At once: nothing of it is needed.
+            self._process.send_signal(how)
             self._process.wait(60)
             self._process = None
 

@@ -1,0 +1,135 @@
+"""Clients that note what was acknowledged, whichever of several brokers serves, and find out what was lost of it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import quote
+
+from tests.support.broker import Broker
+from tests.support.http_client import Connection, Response
+
+PUBLISHERS, FINISHERS = 3, 2
+_ANSWER_SECONDS_MAX = 1.5  # Then a client tries another broker.
+_FAILURES = (OSError, EOFError, AssertionError, IndexError, ValueError)
+
+
+class Ledger:
+    """Some threads publish, others take and finish. Every message has a body of its own and is published once."""
+
+    def __init__(self, *brokers: Broker) -> None:
+        self.owner = brokers[0]  # Who acknowledged last.
+        self.acknowledged: set[str] = set()
+        self.finished: set[str] = set()
+        self.returned: set[str] = set()  # Delivered though they were finished.
+        self._undecided: set[str] = set()  # They were to be finished, and the answer was an error.
+        self._brokers = brokers
+        self._sent_at = 0.0  # When the newest request was sent that was acknowledged.
+        self._over = threading.Event()
+        works: list[Callable[[Client], None]] = [self._finish] * FINISHERS
+        works += [self._publisher(number) for number in range(PUBLISHERS)]
+        self._threads = [threading.Thread(target=self._run, args=(work,), daemon=True) for work in works]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, work: Callable[[Client], None]) -> None:
+        client = Client(self._brokers)
+        while not self._over.is_set():
+            try:
+                work(client)
+            except _FAILURES:
+                client.turn_to_another()
+        client.close()
+
+    def _publisher(self, number: int) -> Callable[[Client], None]:
+        bodies = iter(f"{number}-{count}" for count in range(1 << 40))
+
+        def publish(client: Client) -> None:
+            body, sent_at = next(bodies), time.monotonic()
+            assert client.request("POST", "/messages/work", body.encode()).status == 201
+            self.acknowledged.add(body)
+            self.owner, self._sent_at = client.broker, sent_at
+
+        return publish
+
+    def _finish(self, client: Client) -> None:
+        answer = client.request("GET", "/messages/work?max_messages=10")
+        assert answer.status in (200, 204), answer
+        for part in answer.messages():
+            body = part.body.decode()
+            if body in self.finished:
+                self.returned.add(body)
+            self._undecided.add(body)
+            assert client.request("DELETE", f"/messages/{part.header('X-MQS-MESSAGE-ID')}").status == 204
+            self._undecided.discard(body)
+            self.finished.add(body)
+
+    # ── For the test ────────────────────────────────────────────────────────────────────────────────────────
+
+    def grow(self, count: int = 100) -> None:
+        """Wait until more messages are acknowledged."""
+        until = len(self.acknowledged) + count
+        self._wait(lambda: len(self.acknowledged) >= until)
+
+    def served_since(self, moment: float, by_other_than: Broker | None = None) -> float:
+        """Wait until a message is acknowledged that was sent later; the seconds since the moment."""
+        self._wait(lambda: self._sent_at > moment and self.owner is not by_other_than)
+        return time.monotonic() - moment
+
+    def _wait(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 120
+        while not condition():
+            self._threads[0].join(0.005)
+            assert time.monotonic() < deadline, "nobody serves"
+
+    def check(self) -> str:
+        """Nothing acknowledged is lost, and nothing finished was returned. What was seen, in a line."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        found = list(_bodies(self.owner))
+        lost = self.acknowledged - self.finished - self._undecided - set(found)
+        self.returned |= self.finished & set(found)
+        counts = f"{len(self.acknowledged):,} acknowledged, {len(self.finished):,} finished"
+        assert (lost, self.returned) == (set(), set()), counts
+        assert len(found) == len(set(found)), "something is there twice"
+        return f"{counts}, 0 lost, 0 returned"
+
+
+class Client:
+    """A connection to one of several brokers."""
+
+    def __init__(self, brokers: tuple[Broker, ...]) -> None:
+        self._brokers = brokers
+        self._turn = 0
+        self._connection: Connection | None = None
+
+    @property
+    def broker(self) -> Broker:
+        return self._brokers[self._turn % len(self._brokers)]
+
+    def request(self, method: str, target: str, body: bytes | None = None) -> Response:
+        if self._connection is None:
+            self._connection = self.broker.connect(_ANSWER_SECONDS_MAX)
+        return self._connection.request(method, target, body=body)
+
+    def turn_to_another(self) -> None:
+        self.close()
+        self._turn += 1
+
+    def close(self) -> None:
+        if self._connection:
+            self._connection.close()
+            self._connection = None
+
+
+def _bodies(broker: Broker) -> Iterator[str]:
+    """What the queue holds, in whatever state it is."""
+    cursor = ""
+    while True:
+        page = broker.request("GET", f"/v1/search?queue=work&limit=1000{cursor}").json()
+        yield from (message["message"] for message in page["messages"])
+        if not page["next"]:
+            return
+        cursor = f"&cursor={quote(page['next'])}"
