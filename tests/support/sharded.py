@@ -10,11 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvloop
 
+from penstock.ids import ID_KEY_BYTES
 from penstock.server.app import Application, ids_of
 from penstock.server.clock import Clock
-from penstock.server.config import Config
+from penstock.server.config import AuditConfig, Config
 from penstock.server.front.front import Front
 from penstock.server.front.local_requests import LocalRequests
 from penstock.server.identities import Identities
@@ -34,7 +36,7 @@ from penstock.server.writer.loop import Loop
 from penstock.server.writer.port import ClientPort
 from penstock.server.writer.scheduler import AsyncioScheduler
 from penstock.storage.directory import DataDirectory
-from penstock.storage.shards import open_shards, shard_directory
+from penstock.storage.shards import SHARDS_FORMAT, Shards, open_shards, shard_directory
 from tests.support.http_client import Connection, Response
 from tests.support.live_loop import until
 
@@ -89,11 +91,13 @@ class Worker:
         works = Works(self.turns)
         self.requests |= {number: LocalRequests(each, works) for number, each in self.own.items()}
         first = self.shards[min(self.shards)]
-        front = Front(store.map, self.own, router, self.mesh.requests, ids_of(first.identity))
+        front = Front(store.map, self.own, router, self.mesh.requests, ids_of(first.identity), works)
         quotas = Quotas(config.quota, lambda name: first.loop.engine.queue(name) is not None)
         self.http = HttpServer(front, config.http, self.turns, None, quotas)
         first.services.connections.servers.append(self.http)
         first.metrics.parts += [self.http, quotas]
+        for each in self.shards.values():
+            each.metrics.shows_process = each is first
 
     async def start(self) -> int:
         await self.mesh.start()
@@ -133,6 +137,9 @@ class Store:
         self.run(until(condition))
 
     async def _start(self) -> None:
+        self.config.data.mkdir()
+        known = Shards(SHARDS_FORMAT, self.shards, "5e" * ID_KEY_BYTES)  # All stores have the same ids.
+        (self.config.data / "shards.json").write_bytes(msgspec.json.encode(known))
         open_shards(self.config.data, self.shards)
         self.all = [Worker(number, self) for number in range(self.workers)]
         self.ports = [await worker.start() for worker in self.all]
@@ -144,12 +151,16 @@ class Store:
         return Connection(("127.0.0.1", self.ports[chosen]))
 
     def request(
-        self, method: str, target: str, body: bytes | None = None, worker: int | None = None, **headers: str
+        self,
+        method: str,
+        target: str,
+        body: bytes | None = None,
+        worker: int | None = None,
+        headers: dict[str, str] | None = None,
     ) -> Response:
         """The answer of one of the workers: of each in turn, unless it is named."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
         with self.connect(worker) as connection:
-            return connection.request(method, target, named, body)
+            return connection.request(method, target, headers, body)
 
     def stop(self) -> None:
         self.run(self._stop())
@@ -166,7 +177,9 @@ class Store:
 def a_store(
     folder: Path, shards: int, workers: int, elsewhere: dict[str, int] | None = None, **settings: Any
 ) -> Iterator[Store]:
+    """Without audit records, unless the settings ask for them."""
     folder.mkdir()
+    settings = {"audit": AuditConfig(enabled=False), **settings}
     store = Store(Config(data=folder / "data", **settings), folder, shards, workers, elsewhere or {})
     store.start()
     try:

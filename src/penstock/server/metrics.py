@@ -141,6 +141,7 @@ class Metrics:
         self.commit_seconds = Histogram()
         self.parts: list[Measured] = [loop]
         self._loop = loop
+        self.shows_process = True  # Of several shards in a process, one does.
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
 
@@ -166,7 +167,8 @@ class Metrics:
                     written += [_line(family, labels, value) for labels, value in part]
                     yield
         yield
-        return "".join(written).encode() + generate_latest(self._process)
+        process = generate_latest(self._process) if self.shows_process else b""
+        return "".join(written).encode() + process
 
     def _queues_seen_by(self, access: Access) -> Generator[None, Any, list[Queue]]:
         queues = list(self._loop.engine.queues.values())

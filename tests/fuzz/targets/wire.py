@@ -140,7 +140,7 @@ def _query(data: bytes) -> None:
         seconds(given, "wait", 20)
         search.criteria_of(given)
         cursor = search._cursor(given, 2)
-        assert search._cursor({"cursor": [search._cursor_text(cursor)]}, 2) == cursor
+        assert search._cursor({"cursor": [search.cursor_text(cursor)]}, 2) == cursor
     except ProtocolError:
         pass
 
@@ -148,7 +148,7 @@ def _query(data: bytes) -> None:
 def _query_seeds() -> Iterator[bytes]:
     yield urlencode({"queue": "a", "state": "ready,leased", "text": "é", "limit": 5, "wait": 1.5}).encode()
     yield urlencode(
-        {"cursor": search._cursor_text((12, 34)), "from": "2026-01-31T23:59:59Z", "to": "1700000000.5"}
+        {"cursor": search.cursor_text((12, 34)), "from": "2026-01-31T23:59:59Z", "to": "1700000000.5"}
     ).encode()
     yield b"limit=00000000000000000001&topic=a&topic=%ff&queue=%00"
 

@@ -38,6 +38,10 @@ _TIMES = frozenset(("since", "until", "ready_since", "ready_until"))
 STATES = ("ready", "delayed", "leased", "kept", "damaged", "Q", "R", "F", "B")
 _TEXT_BYTES_MAX = 1024
 
+MERGED = b"penstock-merged"
+"""A header field of a worker that merges the pages of several shards: each message is shown with its own cursor."""
+CursorOf = Callable[[Held], tuple[int, ...]]
+
 
 class Page(NamedTuple):
     """Messages with the names of their queues, and the place after which the next page begins."""
@@ -117,7 +121,7 @@ class Search:
         criteria = criteria_of(given, request.access)
         http.check(self._refusal(request, SearchCommand(criteria)))
         found = self._searching.search(criteria, (queue, sequence), limit, bodies=bodies)
-        return self._later(self._page(found, request.access, bodies=bodies, raw=raw))
+        return self._later(self._page(found, request, _place, bodies=bodies, raw=raw))
 
     def _message(self, request: http.Request, segment: bytes) -> http.Response | http.Awaited:
         given = parameters(request, "raw", "until", "wait")
@@ -145,7 +149,7 @@ class Search:
         wanted = ListScheduled(_queue(given), (time, queue, sequence), limit=limit, access=request.access)
         http.check(self._refusal(request, wanted))
         found = self._searching.scheduled(wanted, bodies=bodies)
-        return self._later(self._page(found, request.access, bodies=bodies, raw=raw))
+        return self._later(self._page(found, request, _moment, bodies=bodies, raw=raw))
 
     def _reschedule(self, request: http.Request, segment: bytes) -> http.Response | http.Call:
         place = self._ids.find(segment)
@@ -173,13 +177,16 @@ class Search:
         return self._later(self._redrives.begun(begun))
 
     async def _page(
-        self, found: Awaitable[Page], access: Access, *, bodies: bool, raw: bool
+        self, found: Awaitable[Page], request: http.Request, cursor_of: CursorOf, *, bodies: bool, raw: bool
     ) -> http.Response | http.Stream:
         messages, after = await found
-        render = partial(held_document, ids=self._ids, access=access, bodies=bodies, raw=raw)
-        documents = (render(message, queue) for message, queue in messages)
+        render = partial(held_document, ids=self._ids, access=request.access, bodies=bodies, raw=raw)
+        if MERGED in request.headers:
+            documents = (render(message, queue) | {"cursor": cursor_of(message)} for message, queue in messages)
+        else:
+            documents = (render(message, queue) for message, queue in messages)
         size = sum([message.body_bytes for message, _ in messages]) if bodies else 0
-        tail = b'],"next":' + msgspec.json.encode(after and _cursor_text(after)) + b"}"
+        tail = b'],"next":' + msgspec.json.encode(after and cursor_text(after)) + b"}"
         return page(documents, size, self._soon, b'{"messages":[', tail)
 
 
@@ -225,10 +232,13 @@ def _states(given: Given) -> frozenset[str]:
 
 
 def _cursor(given: Given, parts: int) -> tuple[int, ...]:
-    if "cursor" not in given:
-        return (0,) * parts
+    return read_cursor(given["cursor"][0], parts) if "cursor" in given else (0,) * parts
+
+
+def read_cursor(written: str, parts: int) -> tuple[int, ...]:
+    """Raises `ProtocolError` for what `cursor_text` does not write."""
     try:
-        text = base64.urlsafe_b64decode(given["cursor"][0].encode("ascii")).decode("ascii")
+        text = base64.urlsafe_b64decode(written.encode("ascii")).decode("ascii")
     except ValueError:
         text = ""
     if not re.fullmatch(rf"[0-9]{{1,19}}(\.[0-9]{{1,19}}){{{parts - 1}}}", text):
@@ -239,8 +249,16 @@ def _cursor(given: Given, parts: int) -> tuple[int, ...]:
     return cursor
 
 
-def _cursor_text(after: tuple[int, ...]) -> str:
+def cursor_text(after: tuple[int, ...]) -> str:
     return base64.urlsafe_b64encode(".".join(map(str, after)).encode()).decode()
+
+
+def _place(message: Held) -> tuple[int, ...]:
+    return message.queue, message.sequence
+
+
+def _moment(message: Held) -> tuple[int, ...]:
+    return message.visible_at, message.queue, message.sequence
 
 
 # ── Changes ───────────────────────────────────────────────────────────────────────────────────────────────────

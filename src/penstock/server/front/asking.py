@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
 from penstock.dialects.wire import http
-from penstock.errors import PenstockError
+from penstock.errors import Fault, PenstockError
 from penstock.ids import MessageIds
 from penstock.model.answers import Refused
 from penstock.server.shards.remote_requests import ForwardedRequest, RequestPort, RespondTo
 from penstock.server.shards.shard_map import ShardMap
+
+logger = logging.getLogger(__name__)
 
 Responded = http.Response | http.Stream
 
@@ -31,12 +34,19 @@ class Asking:
     """A request, and the shards that it may be sent to."""
 
     def __init__(
-        self, request: http.Request, shards: ShardMap, ids: MessageIds, ports: Callable[[int], RequestPort]
+        self,
+        request: http.Request,
+        shards: ShardMap,
+        ids: MessageIds,
+        ports: Callable[[int], RequestPort],
+        home: RequestPort,
     ) -> None:
+        """`home`: for requests that make commands only, which go where they belong."""
         self.request = request
         self.shards = shards
         self.ids = ids
         self._ports = ports
+        self._home = home
         self._pending: dict[asyncio.Future[Responded], http.Pending] = {}
         self.has_given_up = False
 
@@ -46,10 +56,25 @@ class Asking:
         for pending in list(self._pending.values()):
             pending.give_up()
 
-    async def at(self, shard: int, target: bytes | None = None, body: bytes | None = None) -> Responded:
-        """The answer of one shard, to the request or to one with another target or body."""
+    async def at(self, shard: int, **changes: Any) -> Responded:
+        """The answer of one shard, to the request or to one with another method, target or body, or more headers."""
+        return await self._asked(self._ports(shard), changes)
+
+    async def whole(self, shard: int, **changes: Any) -> http.Response:
+        """The whole answer of a shard. Raises `AnsweredError` if it is an error."""
+        return await _accepted(self.at(shard, **changes))
+
+    async def here(self) -> http.Response:
+        """The whole answer of this worker. Raises `AnsweredError` if it is an error."""
+        return await _accepted(self._asked(self._home, {}))
+
+    async def all(self, **changes: Any) -> list[http.Response]:
+        """The answers of all shards, in their order. Raises `AnsweredError` if one is an error."""
+        return await asyncio.gather(*[self.whole(shard, **changes) for shard in range(self.shards.shards)])
+
+    async def _asked(self, port: RequestPort, changes: dict[str, Any]) -> Responded:
         answered: asyncio.Future[Responded] = asyncio.get_running_loop().create_future()
-        pending = self._ports(shard).ask(self._changed(target, body), settled(partial(_resolve, answered)))
+        pending = port.ask(self._changed(**changes), settled(partial(_resolve, answered)))
         if pending and not answered.done():
             self._pending[answered] = pending
             if self.has_given_up:
@@ -63,12 +88,18 @@ class Asking:
         finally:
             self._pending.pop(answered, None)
 
-    def _changed(self, target: bytes | None, body: bytes | None) -> http.Request:
+    def _changed(
+        self,
+        method: bytes | None = None,
+        target: bytes | None = None,
+        body: bytes | None = None,
+        headers: http.Headers | None = None,
+    ) -> http.Request:
         request = self.request
         changed = ForwardedRequest(
-            request.method,
-            request.target if target is None else target,
-            request.headers,
+            method or request.method,
+            target or request.target,
+            request.headers | (headers or {}),
             request.body if body is None else body,
             request.cut,
             client=request,
@@ -76,17 +107,12 @@ class Asking:
         changed.access, changed.certificate = request.access, request.certificate
         return changed
 
-    async def whole(self, shard: int, target: bytes | None = None, body: bytes | None = None) -> http.Response:
-        """The whole answer of a shard. Raises `AnsweredError` if it is an error."""
-        response = await collected(await self.at(shard, target, body))
-        if response.status not in _OK:
-            raise AnsweredError(response)
-        return response
 
-    async def all(self, target: bytes | None = None, shards: Iterable[int] | None = None) -> list[http.Response]:
-        """The answers of all shards, or of these, in their order. Raises `AnsweredError` if one is an error."""
-        wanted = range(self.shards.shards) if shards is None else shards
-        return await asyncio.gather(*[self.whole(shard, target) for shard in wanted])
+async def _accepted(answer: Awaitable[Responded]) -> http.Response:
+    response = await collected(await answer)
+    if response.status not in _OK:
+        raise AnsweredError(response)
+    return response
 
 
 Merge = Callable[[Asking], Coroutine[Any, Any, Responded]]
@@ -106,6 +132,9 @@ class Merging:
             response = error.response
         except PenstockError as error:
             response = http.failure(error)
+        except Exception:
+            logger.exception("merge_failed")
+            response = http.error_response(Fault.INTERNAL)
         respond(response)
 
     def cancel(self) -> None:

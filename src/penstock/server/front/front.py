@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
 from penstock.server.app import Application
 from penstock.server.front.asking import Asking, Merge, Merging, settled
+from penstock.server.front.local_requests import LocalRequests
 from penstock.server.front.paths import At, Here, row_of
 from penstock.server.shards.remote_requests import RequestPort
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shells.exchanges import Route
+from penstock.server.shells.turns import Turns
+from penstock.server.shells.worker import Works
 
 
 class Front:
@@ -31,8 +35,10 @@ class Front:
         router: Router,
         requests: Callable[[int], RequestPort],
         ids: MessageIds,
+        works: Works | None = None,
     ) -> None:
-        """`own`: the shards of this worker. `requests`: whole requests for any shard."""
+        """`own`: the shards of this worker. `requests`: whole requests for any shard. `works`: as `LocalRequests` has
+        them."""
         self._shards = shards
         self._own = own
         self._requests = requests
@@ -40,6 +46,7 @@ class Front:
         self._home = home = own[min(own)]  # Answers what needs no shard.
         self.body_rule, self.refusal, self.guest_refusal = home.body_rule, home.refusal, home.guest_refusal
         self.submit, self.decide_collected = router.submit_as, router.decide_collected
+        self._here = LocalRequests(_Home(home.route, router.submit_as), works or Works(Turns()))
 
     def route(self, request: http.Request) -> Route:
         if refused := self._home.refused(request):
@@ -61,5 +68,12 @@ class Front:
         return http.Awaited(lambda respond: self._requests(shard).ask(request, settled(respond)))
 
     def _merge(self, merge: Merge, request: http.Request) -> http.Awaited:
-        asking = Asking(request, self._shards, self._ids, self._requests)
+        asking = Asking(request, self._shards, self._ids, self._requests, self._here)
         return http.Awaited(partial(Merging, merge, asking))
+
+
+class _Home(NamedTuple):
+    """The application that answers what needs no shard; commands go where they belong."""
+
+    route: Callable[[http.Request], Route]
+    submit: Callable[..., http.Pending | None]

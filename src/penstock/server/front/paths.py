@@ -16,6 +16,10 @@ from penstock.errors import Fault
 from penstock.ids import MessageIds
 from penstock.server.app import route_of
 from penstock.server.front.asking import Asking, Merge, Responded, collected
+from penstock.server.front.exposition import metrics
+from penstock.server.front.figures import health, stats, stats_stream
+from penstock.server.front.lists import channels, connections, jobs
+from penstock.server.front.searches import scheduled, search, wait
 from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shards.shard_map import ShardMap
 
@@ -98,16 +102,21 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"v1/queues", 2): HERE,
     (b"v1/queues", 3): _queue(2),
     (b"v1/queues", 4): {b"POST": HERE, b"GET": _queue(2), b"DELETE": _queue(2)},
+    (b"v1/channels", 2): channels,
     (b"v1/channels", 3): _queue(2),
     (b"v1/channels", 4): _queue(2),
     # Messages
     (b"v1/publish", 2): HERE,
     (b"v1/confirm", 2): HERE,
     (b"v1/extend", 2): HERE,
+    (b"v1/wait", 2): wait,
+    (b"v1/search", 2): search,
+    (b"v1/schedule", 2): scheduled,
     (b"v1/messages", 3): _message,
     (b"v1/schedule", 3): _message,
-    (b"v1/redrive", 2): {b"POST": At(_redriven)},
+    (b"v1/redrive", 2): {b"POST": At(_redriven), b"GET": jobs, b"HEAD": jobs},
     (b"v1/redrive", 3): _job,
+    (b"v1/purges", 2): jobs,
     (b"v1/purges", 3): _job,
     (b"v1/objects", 4): HERE,
     (b"v1/claims", 3): _queue(2),
@@ -118,7 +127,12 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     **dict.fromkeys([(b"v1/workers", 2), (b"v1/workers", 3)], ADMINISTERED),
     (b"v1/settings", 2): HERE,
     (b"v1/lake", 3): HERE,
+    (b"v1/connections", 2): connections,
+    (b"v1/stats", 2): stats,
+    (b"v1/stats", 3): stats_stream,
     # Pages
+    (b"health", 1): health,
+    (b"metrics", 1): metrics,
     (b"", 1): HERE,
     (b"console", 2): HERE,
     (b"console", 3): HERE,

@@ -34,8 +34,13 @@ def attention(
         if (row := _reason(figures, push_errors))
         or (figures.name not in lasting and (row := _delay(figures, ready_before, now)))
     ]
-    found.sort(key=lambda each: (_ORDER.index(each["reason"]), -each["messages"], each["queue"]))
+    found.sort(key=urgency)
     return found[:SHOWN_MAX]
+
+
+def urgency(row: dict[str, Any]) -> tuple[int, int, str]:
+    """The most urgent is the least."""
+    return _ORDER.index(row["reason"]), -row["messages"], row["queue"]
 
 
 def _reason(figures: Figures, push_errors: dict[str, str]) -> dict[str, Any] | None:
