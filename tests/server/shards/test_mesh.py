@@ -12,6 +12,7 @@ from penstock.errors import Reason
 from penstock.model.answers import Receipt
 from penstock.model.commands import Command, CreateQueue, NewMessage, Publish
 from penstock.model.settings import QueueSettings
+from penstock.server.shards.link import Link
 from penstock.server.shards.mesh import Mesh, owner_of
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
@@ -87,6 +88,24 @@ def test_a_worker_that_starts_again_is_linked_again(tmp_path: Path) -> None:
         workers = await workers_in(tmp_path)
         await restart(workers, 0, 2)
         await restart(workers, 2, 0)
+        for worker in workers:
+            worker.mesh.stop()
+        await asyncio.sleep(0)
+
+    uvloop.run(run())
+
+
+def test_a_late_greeting_on_a_lost_connection_does_not_leave_a_worker_without_a_link(tmp_path: Path) -> None:
+    async def run() -> None:
+        workers = await workers_in(tmp_path)
+        earlier = workers[0].mesh.links[2]
+        late = Link(2, {})
+        await asyncio.get_running_loop().create_unix_connection(lambda: late, str(tmp_path / "worker-0"))
+        await until(lambda: workers[0].mesh.links.get(2) not in (earlier, None))
+        late.close()
+        await until(lambda: late not in workers[0].mesh.links.values())
+        await until(lambda: all(worker.mesh.is_complete for worker in workers))
+        assert (await workers[0].ask(publish_to(2)))[0].fresh
         for worker in workers:
             worker.mesh.stop()
         await asyncio.sleep(0)

@@ -90,6 +90,8 @@ class Mesh:
 
     def _greeted(self, link: Link) -> None:
         assert link.peer is not None
+        if earlier := self.links.get(link.peer):
+            earlier.close()  # The other worker has left it, or connects again when it is closed: one of both is dead.
         self.links[link.peer] = link
         for shard, port in enumerate(self.ports):
             if owner_of(shard, self._workers) == link.peer and isinstance(port, RemotePort):
