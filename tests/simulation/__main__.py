@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.simulation.many import STEPS, lives, summary
+from tests.simulation.many import STEPS, live, live_sharded, lives, summary
 
 _LINE_SECONDS = 30.0
 
@@ -21,11 +21,13 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds from there on")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of each life")
     parser.add_argument("--processes", type=int, default=1, help="how many lives at once")
+    parser.add_argument("--shards", action="store_true", help="a store with several shards over several workers")
     asked = parser.parse_args()
     began = shown = time.monotonic()
     seeds = range(asked.seed, asked.seed + asked.seeds)
     totals: Counter[str] = Counter()
-    for story, facts in lives(seeds, asked.steps, asked.processes):
+    life = live_sharded if asked.shards else live
+    for story, facts in lives(life, seeds, asked.steps, asked.processes):
         if story:
             print(story)
             return 1

@@ -36,7 +36,7 @@ from penstock.model.values import Stage
 from tests.simulation.ledger import promise
 
 if TYPE_CHECKING:
-    from tests.simulation.world import Request, World
+    from tests.simulation.requests import Request, Requests
 
 QUEUES: dict[str, QueueSettings] = {
     "last": QueueSettings(),
@@ -56,7 +56,7 @@ RETRIES = 2
 
 
 class Client:
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: Requests, name: str) -> None:
         self.world = world
         self.name = name
         self.request: Request | None = None  # The one whose answer it waits for.
@@ -113,7 +113,7 @@ class Publisher(Client):
 class Retrier(Publisher):
     """Publishes with an idempotency key, and repeats a request until it is answered; sometimes also after that."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: Requests, name: str) -> None:
         self.unanswered: PublishOnce | None = None
         self.answers: dict[bytes, Sequence[Published]] = {}  # By key.
         super().__init__(world, name)
@@ -190,7 +190,7 @@ class Consumer(Client):
 class Receiver(Client):
     """Pulls under a name that it shares, and sends results for some of what it gets, now or later."""
 
-    def __init__(self, world: World, name: str) -> None:
+    def __init__(self, world: Requests, name: str) -> None:
         self.owed: list[tuple[str, int]] = []
         super().__init__(world, name)
 

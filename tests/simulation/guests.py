@@ -14,8 +14,9 @@ from penstock.model.settings import QueueSettings
 from penstock.model.values import Stage
 from penstock.server.shells.peer import LoopPeer
 from penstock.torture.checker.notices import AFTER, LAST
+from tests.simulation.asked import Place
 from tests.simulation.clients import QUEUES, Client
-from tests.simulation.ledger import BrokenPromiseError, Place, promise
+from tests.simulation.ledger import BrokenPromiseError, promise
 from tests.simulation.scheduler import Planned
 
 if TYPE_CHECKING:
@@ -81,6 +82,8 @@ class Pusher(Client):
 class Searcher(Client):
     """Walks through the messages of a queue page by page: what is there all the time is found once."""
 
+    world: World
+
     def __init__(self, world: World, name: str) -> None:
         self.queue = ""
         self.after: Place = (0, 0)
@@ -144,7 +147,7 @@ class Line(LoopPeer):
         return self._process.after(int(seconds * SECOND_NS), callback)
 
     def submit(self, command: Command, reply: Callable[[Answer], None], stage: Stage = Stage.SYNC) -> Any:
-        self._world.remember(command)
+        self._world.asked.remember(command)
         return super().submit(command, reply, stage)
 
 
@@ -235,7 +238,7 @@ class SessionClient:
 
     def _understand(self, reply: dict[str, Any]) -> None:
         self.world.note(f"{self.name} hears {reply}")
-        self.world.read_disk()
+        self.world.read_disks()
         match reply["type"]:
             case "hello":
                 self._greet(reply["id"])

@@ -45,8 +45,8 @@ from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 from penstock.storage.log.batch import HEADER_BYTES, read_header
 from penstock.storage.log.decode import events_of
+from tests.simulation.asked import Asked, Place
 
-Place = tuple[int, int]
 RETRIES_MAX = 2
 
 
@@ -77,7 +77,10 @@ class Life:
 
 
 class Ledger:
-    def __init__(self) -> None:
+    """Of one shard."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
         self.settings: dict[int, QueueSettings] = {}
         self.last_sequence: dict[int, int] = {}
         self.alive: dict[Place, Life] = {}  # By where it is now.
@@ -85,13 +88,10 @@ class Ledger:
         self.leases_logged: set[tuple[Place, Nanos]] = set()  # Id and end of every delivery on the disk.
         self.successes: set[Place] = set()
         self.acknowledged: set[Place] = set()
-        self.finished: set[Place] = set()
-        self.finish_asked: set[Place] = set()
-        self.release_asked: set[Place] = set()
-        self.kick_asked: set[str] = set()
-        self.purge_asked: set[str] = set()
-        self.result_asked: set[tuple[str, int]] = set()
-        self.held_until: dict[Place, Nanos] = {}  # Leases that consumers were told of.
+        self.finished: dict[Place, Nanos] = {}  # When a client had the answer to its finish.
+        self.held: dict[
+            Place, list[tuple[Nanos, Nanos]]
+        ] = {}  # Leases that consumers know of: from when, until when.
         self.queue_names: dict[int, str] = {}
         self.names: dict[int, str] = {}
         self.forgotten = 0  # Names.
@@ -159,22 +159,22 @@ class Ledger:
             case Invalidated() | Declined():
                 life = self._done_with(event)
                 self.pushed += 1
-                promise(life.id in self.finish_asked, f"settled, but nobody asked: {event}")
+                promise(life.id in self.asked.finish, f"settled, but nobody asked: {event}")
             case Fetched():
                 life = self._free(event)
                 life.leased_until, life.receives = event.visible_at, life.receives + 1
                 self.leases_logged.add((life.id, event.visible_at))
                 self.deliveries_logged.add(self._delivery(event, life))
             case HandedOver():
-                promise(self.queue_names[event.queue] in self.kick_asked, f"handed over, but nobody asked: {event}")
+                promise(self.queue_names[event.queue] in self.asked.kick, f"handed over, but nobody asked: {event}")
                 life = self._free(event)
                 self.leases_logged.add((life.id, NEVER_NS))
                 self.deliveries_logged.add(self._delivery(event, life))
                 self._done_with(event)
             case Succeeded():
                 life = self._done_with(event)
-                by_result = (self.queue_names[life.id[0]], life.id[1]) in self.result_asked
-                promise(by_result or life.id in self.finish_asked, f"finished, but nobody asked: {event}")
+                by_result = (self.queue_names[life.id[0]], life.id[1]) in self.asked.result
+                promise(by_result or life.id in self.asked.finish, f"finished, but nobody asked: {event}")
                 self.successes.add(life.id)
             case Retried() | Rescheduled():  # The latter of a dead letter that its last consumer gives back.
                 life = self._returned(event)
@@ -203,7 +203,7 @@ class Ledger:
                 life = self.alive.pop((event.queue, event.sequence))
                 promise(event.time >= life.expires_at, f"expired before its time: {event}")
             case Deleted():
-                promise(self.queue_names[event.queue] in self.purge_asked, f"deleted, but nobody asked: {event}")
+                promise(self.queue_names[event.queue] in self.asked.purge, f"deleted, but nobody asked: {event}")
                 del self.alive[event.queue, event.sequence]
             case Damaged():
                 life = self.alive[event.queue, event.sequence]
@@ -288,7 +288,7 @@ class Ledger:
 
     def _returned(self, event: Retried | Rescheduled | Failed | DeadLettered) -> Life:
         life = self.alive[event.queue, event.sequence]
-        ended = life.leased_until <= event.time or life.id in self.release_asked
+        ended = life.leased_until <= event.time or life.id in self.asked.release
         promise(ended, f"a lease ended before its time: {event}")
         return life
 
@@ -323,10 +323,9 @@ class Ledger:
     def place_of(self, label: int) -> Place | None:
         return self._session_places.get(label)
 
-    def finish(self, place: Place) -> None:
+    def finish(self, place: Place, now: Nanos) -> None:
         promise(place in self.successes, f"its finish was answered before it was on the disk: {place}")
-        self.finished.add(place)
-        self.held_until.pop(place, None)
+        self.finished.setdefault(place, now)
 
     def deliver(self, delivery: Delivery, command: Fetch) -> None:
         assert command.lease_ns is not None
@@ -334,11 +333,12 @@ class Ledger:
         promise(self.bodies.get(place) == delivery.body, f"delivered what is not on the disk: {place}")
         lease = (place, delivery.visible_at if command.confirm else NEVER_NS)
         promise(lease in self.leases_logged, f"delivered before it was on the disk: {place}")
-        promise(place not in self.finished, f"finished, and delivered again: {place}")
-        decided = delivery.visible_at - command.lease_ns
-        free = self.held_until.get(place, 0) <= decided or place in self.release_asked
+        since, until = delivery.visible_at - command.lease_ns, delivery.visible_at
+        promise(since < self.finished.get(place, NEVER_NS), f"finished, and delivered again: {place}")
+        held = self.held.setdefault(place, [])
+        free = all(until <= start or end <= since for start, end in held) or place in self.asked.release
         promise(free, f"delivered to two consumers at once: {place}")
-        self.held_until[place] = delivery.visible_at
+        held.append((since, until))
 
     def receive(self, receiver: str, drawn: Drawn) -> None:
         for sequence, body in zip(drawn.sequences, drawn.bodies, strict=True):

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 
-from tests.simulation.many import STEPS, facts_of, lives, summary
+from tests.simulation.many import STEPS, facts_of, live, lives, summary
 from tests.simulation.world import simulate
 from tests.support.effort import LONG
 
@@ -30,7 +30,7 @@ def test_every_promise_is_kept_whatever_the_disk_and_the_power_do(first: int) ->
 @pytest.mark.timeout(2 * 3600)
 def test_every_promise_is_kept_in_ten_thousand_lives(capsys: pytest.CaptureFixture[str]) -> None:
     totals: Counter[str] = Counter()
-    for story, facts in lives(range(LIVES_LONG), STEPS, os.cpu_count() or 1):
+    for story, facts in lives(live, range(LIVES_LONG), STEPS, os.cpu_count() or 1):
         assert not story, story
         totals.update(facts)
         if totals["lives"] % 1000 == 0:
@@ -51,9 +51,9 @@ def test_the_lives_are_eventful() -> None:
     totals = sum((Counter(facts_of(world)) for world in worlds), Counter())
     least = {"crashes": 5, "failures": 5, "acknowledged": 3_000, "finished": 1_000, "unchanged": 100, "notices": 300}
     assert {name: totals[name] for name in least if totals[name] <= least[name]} == {}
-    assert sum(world.rotten for world in worlds) > 50
+    assert sum(world.shard.rotten for world in worlds) > 50
     assert sum(sum(life.damaged for life in world.ledger.alive.values()) for world in worlds) > 20
     assert sum(world.ledger.forgotten for world in worlds) > 500
-    assert sum(len(world.ledger.purge_asked) for world in worlds) > 10
+    assert sum(len(world.asked.purge) for world in worlds) > 10
     assert sum(world.searches for world in worlds) > 50
     assert sum(world.ledger.pushed for world in worlds) > 50

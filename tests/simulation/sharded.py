@@ -1,0 +1,206 @@
+"""A simulated store with several shards over several workers, which crash, are stopped, and lose their links."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from penstock.limits import SECOND_NS
+from penstock.model.commands import Command, CreateQueue
+from penstock.model.values import Stage
+from penstock.server.shards.link import Link
+from penstock.server.shards.mesh import Mesh, owner_of
+from penstock.server.shards.router import Router
+from penstock.server.shards.shard_map import ShardMap
+from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher, Receiver, Retrier
+from tests.simulation.guests import THINGS, WATCH, Keeper, Pusher
+from tests.simulation.ledger import Ledger, promise
+from tests.simulation.network import Network
+from tests.simulation.process import Process
+from tests.simulation.requests import Request, Requests, lived
+from tests.simulation.shard import Shard
+from tests.simulation.travellers import Spreader
+
+TOGETHER = [
+    ["last", "dead", "work", "unique", "buried"],
+    ["things", "watch"],
+]  # Their messages go from one to another.
+RESTART_NS_MAX = 2 * SECOND_NS
+STOP_NS_MAX = 3 * SECOND_NS
+PART_NS_MAX = 4 * SECOND_NS
+
+
+class Worker:
+    """One worker over all its lives."""
+
+    def __init__(self, world: ShardedWorld, number: int) -> None:
+        self._world = world
+        self.number = number
+        self.run = 0
+        self.shards = [shard for shard in world.shards if owner_of(shard.number, world.workers_count) == number]
+        self.start()
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.alive
+
+    def start(self) -> None:
+        world, self.run = self._world, self.run + 1
+        world.note(f"worker {self.number} starts, run {self.run}")
+        self.process = Process(self.number, world.time, world.random, world.network)
+        for shard in self.shards:
+            shard.start(self.process)
+        self.process.run(self._open)
+
+    def _open(self) -> None:
+        world = self._world
+        own = {shard.number: shard.loop for shard in self.shards}
+        self.mesh = Mesh(self.number, world.workers_count, len(world.shards), Path("links"), own)
+        self.router = Router(world.map, self.mesh.ports)
+        self._starting = asyncio.ensure_future(self.mesh.start())
+
+    def crash(self) -> None:
+        world = self._world
+        world.note(f"worker {self.number} crashes")
+        self.process.end()
+        world.network.end_of(self.process)
+        for shard in self.shards:
+            shard.crash(world.rot_max)
+        world.time.after(world.random.randint(0, RESTART_NS_MAX), self.start)
+
+    def check_rest(self) -> None:
+        promise(self.mesh.is_complete, f"worker {self.number} has links to {list(self.mesh.links)} only")
+        for link in self.mesh.links.values():
+            self._check_link(link)
+        for shard in self.shards:
+            shard.check_rest()
+
+    def _check_link(self, link: Link) -> None:
+        promise(not link.calls, f"worker {self.number} waits for worker {link.peer}: {list(link.calls)}")
+        promise(link.unanswered_bytes == 0, f"{link.unanswered_bytes} bytes count though all is answered")
+
+
+class ShardedWorld(Requests):
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        random = self.random
+        self.crashes = self.stops = 0
+        self.workers_count = random.choice([2, 2, 3])
+        shards = self.workers_count * random.choice([1, 2])
+        self.shards = [Shard(self.time, random, self.asked, self.note, number, shards) for number in range(shards)]
+        self.network = Network(self.time, random)
+        self.rot_max = random.choice([0, 1, 20])
+        self.map = ShardMap(shards, self._homes(shards))
+        self._odds = {self._crash: random.choice([0, 0.0005, 0.002])}
+        self._odds[self._stop] = random.choice([0, 0.0005, 0.002])
+        self._odds[self.network.lose_any] = random.choice([0, 0.001, 0.005])
+        self._odds[self.network.stall_any] = random.choice([0, 0.001])
+        self._odds[self._part] = random.choice([0, 0.0005])
+        self.workers = [Worker(self, number) for number in range(self.workers_count)]
+        for settings in [*QUEUES.items(), ("things", THINGS), ("watch", WATCH)]:
+            self._shard_of(settings[0]).loop.submit(CreateQueue(*settings), lambda _: None)
+        people: list[type[Client]] = [Publisher] * 5 + [Retrier] * 2 + [Consumer] * 8 + [Receiver] * 3 + [Janitor]
+        people += [Keeper, Pusher, Pusher] + [Spreader] * 4
+        self.clients = [person(self, f"{person.__name__} {number}") for number, person in enumerate(people)]
+
+    def _homes(self, shards: int) -> dict[str, int]:
+        groups = TOGETHER + [[name] for name in QUEUES if name not in TOGETHER[0]]
+        return {name: home for group in groups for home in [self.random.randrange(shards)] for name in group}
+
+    def _shard_of(self, queue: int | str) -> Shard:
+        number = self.map.of_name(queue) if isinstance(queue, str) else self.map.of_number(queue)
+        return self.shards[number]
+
+    # What goes wrong
+
+    def _crash(self) -> None:
+        worker = self.random.choice(self.workers)
+        if worker.is_alive:
+            self.crashes += 1
+            worker.crash()
+            asked = (worker.number, worker.run)
+            self.forget([request for request in self.open.values() if (request.worker, request.run) == asked])
+
+    def _stop(self) -> None:
+        worker, duration = self.random.choice(self.workers), self.random.randint(0, STOP_NS_MAX)
+        self.note(f"worker {worker.number} stops for {duration / SECOND_NS:.3f} s")
+        self.stops += 1
+        worker.process.stop(self.time.now + duration)
+
+    def _part(self) -> None:
+        one, other = self.random.sample(range(self.workers_count), 2)
+        self.note(f"workers {one} and {other} do not reach each other")
+        self.network.part(one, other, self.random.randint(0, PART_NS_MAX))
+
+    # Requests
+
+    def ask(self, client: Client, command: Command, stage: Stage) -> Request:
+        worker = self.random.choice(self.workers)
+        request = self.open_request(client, command, stage, worker.run)
+        request.worker = worker.number
+        if worker.is_alive:
+            worker.process.soon(lambda: self._submit(worker.router, request))
+        else:
+            self.time.after(SECOND_NS // 100, lambda: self.forget([request]))
+        return request
+
+    def _submit(self, router: Router, request: Request) -> None:
+        request.pending = router.submit(request.command, lambda answer: self.answer(request, answer), request.stage)
+
+    def hang_up(self, request: Request) -> bool:
+        """A worker that is stopped does not see it."""
+        process, done = self.workers[request.worker].process, list[bool]()
+        if not process.is_stopped:
+            process.run(lambda: done.append(super(ShardedWorld, self).hang_up(request)))
+        return any(done)
+
+    def ledger_of(self, queue: int | str) -> Ledger:
+        return self._shard_of(queue).ledger
+
+    def read_disks(self) -> None:
+        for shard in self.shards:
+            shard.read_disk()
+
+    def check_unavailable(self, request: Request) -> None:
+        promise(not self.winding_up or self.time.now < self._calm_at, f"refused without a reason: {request}")
+
+    # Running
+
+    def live(self, steps: int) -> None:
+        for _ in range(steps):
+            self.step()
+            for trouble, odds in self._odds.items():
+                if self.random.random() < odds:
+                    trouble()
+        self._wind_up()
+
+    def step(self) -> None:
+        promise(self.time.step(), "nothing will ever happen again")
+        for worker in self.workers:
+            if worker.is_alive and not worker.process.is_stopped:
+                for shard in worker.shards:
+                    shard.check_waiters()
+
+    def _wind_up(self) -> None:
+        """No new requests and no more faults. Every request is answered; what is left can be fetched."""
+        self.winding_up = True
+        self.network.heal()
+        self._calm_at = self.time.now + 10 * SECOND_NS
+        for shard in self.shards:
+            shard.end_faults()
+        self.pass_time(15 * SECOND_NS)
+        promise(not self.open, f"never answered: {list(self.open.values())}")
+        for worker in self.workers:
+            worker.check_rest()
+        checks = [shard.drain() for shard in self.shards]
+        self.pass_time(SECOND_NS // 2)
+        for check in checks:
+            check()
+        for worker in self.workers:
+            worker.process.end()
+
+
+def simulate_shards(seed: int, steps: int) -> ShardedWorld:
+    world = ShardedWorld(seed)
+    again = f"python -m tests.simulation --shards --seed {seed} --steps {steps}"
+    return lived(world, lambda: world.live(steps), again)
