@@ -11,6 +11,7 @@ from penstock.engine.engine import Engine
 from penstock.limits import NEVER_NS
 from penstock.model.events import (
     EVENTS,
+    Arrived,
     Damaged,
     Delivered,
     Event,
@@ -32,10 +33,10 @@ NOW = 100
 RECEIVER = 3
 FACTS: dict[str, Any] = {"time": NOW, "queue": 1, "sequence": 1, "created": CREATED, "receives": 1, "consumer": 0}
 STORED: dict[str, Any] = {"expires_at": NEVER_NS, "to_queue": 2, "to_sequence": 2, "result": b"done"}
-STORED |= {"complete": True, "fetched": False, "leased": False}
+STORED |= {"complete": True, "fetched": False, "leased": False, "shard": 3, "target": b"far", "origin": b"near"}
 UNTIL = {Kind.FETCHED: NOW + 50, Kind.DELIVERED: NOW + 50, Kind.EXTENDED: NOW + 60}
 MESSAGE_KINDS = [kind for kind in Kind if kind >= Kind.LOGGED and kind.row.about == "message"]
-WITHOUT_A_LETTER = {Kind.EXTENDED, Kind.RESCHEDULED}
+WITHOUT_A_LETTER = {Kind.EXTENDED, Kind.RESCHEDULED, Kind.CAME_FROM}
 BY_RECEIVERS_TOO = {Kind.INVALID, Kind.NOT_INTERESTED, Kind.EXTENDED}
 ONLY_FOR_RECEIVERS = {
     *((State.KEPT, kind) for kind in BY_RECEIVERS_TOO),
@@ -51,6 +52,8 @@ def logged(time: int, visible_at: int) -> Logged:
 def event_of(kind: Kind, visible_at: int = NOW, consumer: int = 0) -> Event:
     if kind is Kind.LOGGED:
         return logged(NOW, visible_at)
+    if kind is Kind.ARRIVED:
+        return Arrived(NOW, 1, 1, visible_at, NEVER_NS, 0, 0, 0, 0, 0, 0, b"", b"", b"", b"body", CREATED)
     if kind is Kind.QUEUED:
         return Queued(NOW, 1, 1, CREATED, visible_at, NEVER_NS, 0, 0, 0, 0, 0, 2, 1)
     if kind is Kind.UNCHANGED:

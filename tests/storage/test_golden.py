@@ -67,7 +67,7 @@ def test_a_start_on_an_old_directory_finds_the_same_state(tmp_path: Path, golden
     assert log.appended.offset == len(expected["events"])
     bodies: dict[tuple[int, int], str] = {}
     for event in expected["events"]:
-        if event["kind"] in ("LOGGED", "QUEUED"):
+        if event["kind"] in ("LOGGED", "QUEUED", "ARRIVED"):
             place = event["queue"], event["sequence"]
             refers = "to_queue" in event
             bodies[place] = bodies[event["to_queue"], event["to_sequence"]] if refers else event["body"]
@@ -75,8 +75,11 @@ def test_a_start_on_an_old_directory_finds_the_same_state(tmp_path: Path, golden
         for sequence in range(1, queue.last_sequence + 1):
             row = queue.rows.get(sequence)
             if row:
-                origin = engine.origins.get((queue.number, sequence), (queue.number, sequence))
-                assert log.read(row.position, row.body_bytes).hex() == bodies[origin]
+                place = (queue.number, sequence)
+                origin = engine.origins.get(
+                    place, place
+                )  # Of a message of another shard, its place here has the body.
+                assert log.read(row.position, row.body_bytes).hex() == bodies.get(origin, bodies.get(place))
     log.close()
     directory.close()
 

@@ -14,7 +14,9 @@ from penstock.limits import NEVER_NS
 from penstock.model.events import (
     Admitted,
     Answered,
+    Arrived,
     BatchCommitted,
+    CameFrom,
     Carried,
     Completed,
     Damaged,
@@ -48,6 +50,8 @@ from penstock.model.events import (
     ResultCarried,
     ResultStored,
     Retried,
+    Sent,
+    SentAsDead,
     Staged,
     Succeeded,
     TimedOut,
@@ -57,6 +61,7 @@ from penstock.model.events import (
 from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
 from penstock.model.schedules import Schedule
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
+from penstock.model.shard_events import Collected, Routed, Taken
 from penstock.model.token_events import TokenRevoked, TokenSet
 from penstock.model.tokens import Token
 from penstock.model.values import Position, Stage
@@ -124,14 +129,9 @@ def _about(kind: type[MessageEvent], **more: st.SearchStrategy[Any]) -> st.Searc
     return st.builds(kind, time=_i64, queue=_u32, sequence=_u64, created=_i64, receives=_u32, consumer=_u32, **more)
 
 
-every_kind: dict[type[Event], st.SearchStrategy[Event]] = {
-    NameDefined: st.builds(NameDefined, time=_i64, number=_u32, text=_texts),
-    NameForgotten: st.builds(NameForgotten, time=_i64, number=_u32, text=_texts),
-    QueueCreated: st.builds(QueueCreated, time=_i64, queue=_u32, name=_texts, settings=settings_of_queues),
-    QueueChanged: st.builds(QueueChanged, time=_i64, queue=_u32, settings=settings_of_queues),
-    QueueRemoved: st.builds(QueueRemoved, time=_i64, queue=_u32),
-    Logged: st.builds(
-        Logged,
+def _logged(kind: type[Logged], **more: st.SearchStrategy[Any]) -> st.SearchStrategy[Event]:
+    return st.builds(
+        kind,
         time=_i64,
         queue=_u32,
         sequence=_u64,
@@ -147,7 +147,24 @@ every_kind: dict[type[Event], st.SearchStrategy[Event]] = {
         headers=_bytes,
         digest=st.just(b"") | st.binary(min_size=32, max_size=32),
         body=_bytes,
-    ),
+        **more,
+    )
+
+
+every_kind: dict[type[Event], st.SearchStrategy[Event]] = {
+    NameDefined: st.builds(NameDefined, time=_i64, number=_u32, text=_texts),
+    NameForgotten: st.builds(NameForgotten, time=_i64, number=_u32, text=_texts),
+    QueueCreated: st.builds(QueueCreated, time=_i64, queue=_u32, name=_texts, settings=settings_of_queues),
+    QueueChanged: st.builds(QueueChanged, time=_i64, queue=_u32, settings=settings_of_queues),
+    QueueRemoved: st.builds(QueueRemoved, time=_i64, queue=_u32),
+    Logged: _logged(Logged),
+    Arrived: _logged(Arrived, created=_i64),
+    Sent: _about(Sent, shard=_u32, target=_bytes),
+    SentAsDead: _about(SentAsDead, shard=_u32, target=_bytes),
+    CameFrom: _about(CameFrom, to_queue=_u32, to_sequence=_u64, origin=_bytes),
+    Routed: st.builds(Routed, time=_i64, queue=_u32, sequence=_u64, messages=_u32, options=_u32),
+    Taken: st.builds(Taken, time=_i64, shard=_u32, serial=_u32),
+    Collected: st.builds(Collected, time=_i64, shard=_u32, offset=_u32, serial=_u32),
     Queued: st.builds(Queued, *(_i64, _u32, _u64, _i64, _i64, _i64, _u32), *(_u32, _u32, _u32, _u32), *(_u32, _u64)),
     Unchanged: st.builds(Unchanged, *(_i64, _u32, _u64, _u32), *(_u32, _u32, _u32, _u32), *(_u32, _u64, _bytes)),
     Invalidated: _about(Invalidated),

@@ -14,6 +14,7 @@ from typing import Any
 from penstock.engine import snapshot
 from penstock.engine.decide import (
     administer,
+    admit,
     carry,
     claims,
     damage,
@@ -34,11 +35,20 @@ from penstock.engine.decide import (
     tokens,
 )
 from penstock.engine.decide.draft import Draft, RefusedError
-from penstock.engine.evolve import arrivals, messages, queues, receivers, requests, staging
+from penstock.engine.evolve import arrivals, couriers, messages, queues, receivers, requests, staging
 from penstock.engine.evolve import schedules as scheduled
 from penstock.engine.evolve import tokens as credentials
 from penstock.engine.state import EngineState
-from penstock.model import commands, events, schedule_commands, schedule_events, token_commands, token_events
+from penstock.model import (
+    commands,
+    courier_commands,
+    events,
+    schedule_commands,
+    schedule_events,
+    shard_events,
+    token_commands,
+    token_events,
+)
 from penstock.model.answers import Answer, Decision
 from penstock.model.values import Nanos, Position
 
@@ -96,6 +106,12 @@ DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
     token_commands.DescribeToken: tokens.describe_token,
     token_commands.ListTokens: tokens.list_tokens,
     commands.ForgetNames: names.forget_names,
+    courier_commands.ListOwed: admit.list_owed,
+    courier_commands.NoteTaken: admit.note_taken,
+    courier_commands.Admit: admit.admit,
+    courier_commands.Locate: admit.locate,
+    courier_commands.CheckDeadLetterQueue: administer.check_dead_letter_queue,
+    courier_commands.ForgetDeadLetters: administer.forget_dead_letters,
 }
 
 EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] = {
@@ -149,6 +165,13 @@ EVOLVE: dict[type[events.Event], Callable[[EngineState, Any, Position], None]] =
     schedule_events.ScheduleRan: scheduled.schedule_ran,
     schedule_events.ScheduleSkipped: scheduled.schedule_skipped,
     schedule_events.ScheduleRemoved: scheduled.schedule_removed,
+    events.Sent: couriers.sent,
+    events.SentAsDead: couriers.sent,
+    events.Arrived: couriers.arrived,
+    events.CameFrom: couriers.came_from,
+    shard_events.Routed: couriers.routed,
+    shard_events.Taken: couriers.taken,
+    shard_events.Collected: couriers.collected,
     token_events.TokenSet: credentials.token_set,
     token_events.TokenRevoked: credentials.token_revoked,
 }

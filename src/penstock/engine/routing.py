@@ -25,6 +25,7 @@ class Routing:
         self._beginnings: dict[str, set[int]] = {}
         self._lengths: list[int] = []  # Of the prefixes in use.
         self._known: dict[tuple[str, ...], tuple[int, ...]] = {}
+        self.changes = 0  # Of channels, since the start.
 
     def assign(self, queue: int, patterns: tuple[str, ...]) -> None:
         """Set the patterns of a queue; without patterns it is no channel."""
@@ -50,6 +51,10 @@ class Routing:
     def all_channels(self) -> list[int]:
         return sorted(self._patterns)
 
+    def patterns(self) -> list[str]:
+        """The patterns of all channels, each once."""
+        return sorted(self._exact.keys() | {f"{beginning}*" for beginning in self._beginnings})
+
     def channels(self, topics: tuple[str, ...]) -> tuple[int, ...]:
         """The numbers of the channels with a pattern for one of the topics, in order."""
         found = self._known.get(topics)
@@ -70,5 +75,6 @@ class Routing:
         return (self._beginnings, pattern[:-1]) if pattern.endswith("*") else (self._exact, pattern)
 
     def _changed(self) -> None:
+        self.changes += 1
         self._lengths = sorted({len(beginning) for beginning in self._beginnings})
         self._known.clear()

@@ -46,6 +46,7 @@ def sections_of(state: EngineState) -> Iterator[Section]:
     yield from state.answered.sections()
     yield from state.schedules.sections()
     yield from state.tokens.sections()
+    yield from state.couriers.sections()
 
 
 def _queue_sections(queue: Queue) -> Iterator[Section]:
@@ -74,6 +75,8 @@ def restore(state: EngineState, sections: Iterable[Section]) -> None:
             state.schedules.restore(facts)
         elif kind == "tokens":
             state.tokens.restore(facts)
+        elif kind == "couriers":
+            state.couriers.restore(facts)
         elif kind == "queue":
             stored = msgspec.json.decode(facts, type=_QueueFacts)
             queue = Queue(stored.number, stored.name, stored.settings)

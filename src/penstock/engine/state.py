@@ -10,6 +10,7 @@ from datetime import UTC, tzinfo
 from heapq import heappop, heappush
 
 from penstock.engine.answered import AnsweredRequests
+from penstock.engine.couriers import Couriers
 from penstock.engine.history import History, MemoryHistory
 from penstock.engine.names import Names
 from penstock.engine.queue import Queue
@@ -20,6 +21,7 @@ from penstock.engine.staging import Staging
 from penstock.engine.tokens import Tokens
 from penstock.engine.topics import TopicNames
 from penstock.limits import NAMES_DEFAULT, NEVER_NS, TICK_EVENTS_MAX
+from penstock.model.access import OWN_QUEUES
 from penstock.model.events import MessageEvent
 from penstock.model.lifecycle import ALLOWED
 from penstock.model.values import Nanos, Place
@@ -40,15 +42,19 @@ class EngineState:
         *,
         shard: int = 0,
         shards: int = 1,
+        home: Callable[[str], int] | None = None,
     ) -> None:
-        """Shard `shard` of `shards`, from 0. The numbers of their queues are interleaved, so that each is unique."""
+        """Shard `shard` of `shards`, from 0. The numbers of their queues are interleaved, so that each is unique.
+        `home`: the shard of a queue, by its name; absent: this one has all."""
         self.time: Nanos = 0  # The time of the last event.
         self.history = history or MemoryHistory()
         self.names = Names(names_max)
         self.topics = TopicNames(self.names)
         self.queues: dict[int, Queue] = {}
         self.numbers: dict[str, int] = {}  # Queue name to number, oldest queue first.
+        self.shard = shard
         self.queue_step = shards
+        self._home = home or (lambda _: shard)
         self.last_queue = shard + 1 - shards  # The number of the last queue that was created.
         self.routing = Routing()
         self.damaged_in: set[int] = set()  # Queues in which a message was ever set aside.
@@ -58,6 +64,7 @@ class EngineState:
         self.answered = AnsweredRequests()
         self.schedules = Schedules()
         self.tokens = Tokens()
+        self.couriers = Couriers()
         self.zones = zones  # For decisions; events say when.
         # When `decide(Tick())` and `advance` next have something to do. It may be early, but never late.
         self.next_deadline: Nanos = NEVER_NS
@@ -78,6 +85,18 @@ class EngineState:
     def queue(self, name: str) -> Queue | None:
         number = self.numbers.get(name)
         return None if number is None else self.queues[number]
+
+    def home(self, name: str) -> int:
+        """The shard of a queue. Each shard has the broker's own."""
+        return self.shard if name in OWN_QUEUES else self._home(name)
+
+    def is_elsewhere(self, name: str) -> bool:
+        return self.queue_step > 1 and self.home(name) != self.shard
+
+    def name_of(self, number: int) -> str:
+        """The name of a queue, here or in another shard; empty if it is not known."""
+        queue = self.queues.get(number)
+        return queue.name if queue else self.couriers.origins.get(number, "")
 
     def is_channel(self, name: str) -> bool:
         queue = self.queue(name)

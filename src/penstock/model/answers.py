@@ -13,7 +13,7 @@ from penstock.model.events import Event
 from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings
 from penstock.model.tokens import Token
-from penstock.model.values import Nanos, Packed, Place, Position, Version
+from penstock.model.values import Cursor, Nanos, Packed, Place, Position, Version
 
 
 class Refused(Packed, frozen=True):
@@ -278,6 +278,69 @@ class TokenList(Packed, frozen=True):
     tokens: Sequence[TokenDescription]
 
 
+class Owed(Struct, frozen=True, gc=False, array_like=True):
+    """A message that left for a queue of another shard, without its bytes: those are in the log of its shard."""
+
+    serial: int
+    place: Place  # In its id, which it keeps.
+    origin: str  # The queue of that place.
+    target: str
+    time: Nanos  # When it left.
+    created: Nanos
+    visible_at: Nanos
+    priority: int
+    content_type: str
+    sender: str
+    object: str
+    topics: str  # Joined by line feeds.
+    lease_ns: Nanos
+    position: Position
+    body_bytes: int
+    key_bytes: int
+    headers_bytes: int
+
+
+class OwedList(Packed, frozen=True):
+    messages: Sequence[Owed]
+
+
+class Parcel(Struct, frozen=True, gc=False, array_like=True):
+    """A message on its way to another shard. Without a target it is a copy for the queues and channels there that its
+    topics name."""
+
+    place: Place
+    origin: str
+    target: str
+    time: Nanos
+    created: Nanos
+    visible_at: Nanos
+    expires_at: Nanos  # Of a copy. One that was moved lives as long as the target says.
+    options: int  # See `Routed`.
+    priority: int
+    content_type: str
+    sender: str
+    object: str
+    topics: str
+    lease_ns: Nanos
+    key: bytes
+    headers: bytes
+    body: bytes
+
+
+class Parcels(Packed, frozen=True):
+    """What a shard owes to another, up to a cursor."""
+
+    to: Cursor
+    parcels: Sequence[Parcel]
+
+
+class Location(Packed, frozen=True):
+    """Where a message is. `away`: the shards that messages of its queue left for, and the serials of the last."""
+
+    here: bool
+    away: dict[int, int]
+
+
 class Done(Packed, frozen=True):
     """The command was carried out."""
 
@@ -331,6 +394,9 @@ Answer = (
     | ScheduleList
     | TokenDescription
     | TokenList
+    | OwedList
+    | Parcels
+    | Location
 )
 
 

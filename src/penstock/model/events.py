@@ -12,6 +12,7 @@ from penstock.model.event import Event as Event
 from penstock.model.kinds import MESSAGE_FIELDS, Kind
 from penstock.model.schedule_events import SCHEDULE_EVENTS
 from penstock.model.settings import QueueSettings
+from penstock.model.shard_events import SHARD_EVENTS
 from penstock.model.token_events import TOKEN_EVENTS
 from penstock.model.values import Nanos
 
@@ -74,6 +75,13 @@ class Logged(_Logged, frozen=True, gc=False):
     headers: bytes
     digest: bytes  # SHA-256 of the body where the queue asks for it, else empty.
     body: bytes
+
+
+class Arrived(Logged, frozen=True, gc=False):
+    """A message of another shard enters a queue (Q): a copy, or one that was moved. `created`: there."""
+
+    kind: ClassVar[Kind] = Kind.ARRIVED
+    created: Nanos
 
 
 class LoggedRun(_Logged, frozen=True, gc=False):
@@ -286,6 +294,29 @@ class Moved(MessageEvent, frozen=True, gc=False):
     to_sequence: int
 
 
+class Sent(MessageEvent, frozen=True, gc=False):
+    """Moved by an operator to a queue of another shard (D here, Q there)."""
+
+    kind: ClassVar[Kind] = Kind.SENT
+    shard: int
+    target: bytes  # The name of the queue.
+
+
+class SentAsDead(Sent, frozen=True, gc=False):
+    """Retries used up; moved to a dead-letter queue of another shard (E here, Q there)."""
+
+    kind: ClassVar[Kind] = Kind.SENT_AS_DEAD
+
+
+class CameFrom(MessageEvent, frozen=True, gc=False):
+    """A message that arrived was moved, and keeps its id: that of a place in another shard. `origin`: that queue."""
+
+    kind: ClassVar[Kind] = Kind.CAME_FROM
+    to_queue: int
+    to_sequence: int
+    origin: bytes
+
+
 class Completed(MessageEvent, frozen=True, gc=False):
     """Confirmed by as many consumers as the queue asks for (X)."""
 
@@ -460,7 +491,7 @@ def _concrete(base: type[Event]) -> Iterator[type[Event]]:
 
 
 EVENTS: tuple[type[Event], ...] = tuple(_concrete(Event))
-assert {*SCHEDULE_EVENTS, *TOKEN_EVENTS} < {*EVENTS}, "every event is among them"
+assert {*SCHEDULE_EVENTS, *TOKEN_EVENTS, *SHARD_EVENTS} < {*EVENTS}, "every event is among them"
 RUNS = (LoggedRun, QueuedRun, UnchangedRun, MessageRun)
 _SINGLE = {event.kind: event for event in EVENTS if not issubclass(event, RUNS)}
 assert _SINGLE.keys() == set(Kind)

@@ -49,6 +49,9 @@ _SUCCESS = _from((*_WAITING, _LEASED), _DONE) | {_DAMAGED: (_GONE,)}
 _ENDED = _from((*_SOUND, _DAMAGED), (_GONE,))
 
 
+About = Literal["message", "receiver", "queue", "name", "batch", "request", "schedule", "token", "shard"]
+
+
 class Row(Struct, frozen=True):
     """What holds for every event of a kind."""
 
@@ -56,7 +59,7 @@ class Row(Struct, frozen=True):
     letters: str = ""  # What a reader of the Event Log sees: one letter, or several that happen together.
     stores: tuple[str, ...] = ()  # The fields of its event; for a message in a queue, those after `MESSAGE_FIELDS`.
     states: States = {}  # For each state that a message may be in before it: those that it may be in after it.
-    about: Literal["message", "receiver", "queue", "name", "batch", "request", "schedule", "token"] = "message"
+    about: About = "message"
     whose: Literal["workers", "receivers", "any"] = "workers"  # Whose deliveries `receives` and `consumer` are about.
     notice: Literal["assign", "finish", "retry", "drop"] | None = None  # For a sender that follows its message.
     reason: str = ""  # Why it happened, where the letter alone does not say it.
@@ -80,6 +83,8 @@ _QUEUED = ("queue", "sequence", "created", "visible_at", "expires_at", "priority
 _UNCHANGED = ("queue", "sequence", "priority", *_NAMES, *_TARGET, "key", "headers")
 _SCHEDULE_RAN = ("schedule", "planned", "next", "runs", "missed", "queue", "sequence")
 _SCHEDULE_SKIPPED = ("schedule", "next", "due_at", "missed", "error")
+_ROUTED = ("queue", "sequence", "messages", "options")
+_SENT = ("shard", "target")
 _STAGED = ("query", "batch", "part", "chunk", "rows", "expires_at", "data")
 
 
@@ -114,6 +119,9 @@ class Kind(IntEnum):
     SCHEDULE_REMOVED = Row(44, stores=("schedule",), about="schedule")
     TOKEN_SET = Row(45, stores=("token", "definition"), about="token")
     TOKEN_REVOKED = Row(46, stores=("token",), about="token")
+    ROUTED = Row(47, stores=_ROUTED, about="shard")
+    TAKEN = Row(50, stores=("shard", "serial"), about="shard")
+    COLLECTED = Row(53, stores=("shard", "offset", "serial"), about="shard")
     # The life of a message.
     LOGGED = Row(16, "LQ", _LOGGED, {_GONE: _WAITING}, begins=True, wakes=True)
     FETCHED = Row(17, "F", _LEASE, {_READY: (_LEASED,)}, notice="assign")
@@ -152,6 +160,16 @@ class Kind(IntEnum):
     DAMAGED = Row(38, "B", (), _from(_SOUND, (_DAMAGED,)), clears=True)
     RESTORED = Row(39, "R", _LEASE, {_DAMAGED: (*_WAITING, _KEPT)}, reason="restored", wakes=True)
     TIMED_OUT = Row(40, "R", _LEASE, {_LEASED: _WAITING}, reason="timed out", notice="retry", wakes=True)
+    SENT = Row(48, "D", _SENT, _from(_WAITING, (_GONE,)), reason="moved to another shard", clears=True)
+    SENT_AS_DEAD = Row(
+        *(49, "E", _SENT, _from(_SOUND, (_GONE,))),
+        reason="moved to another shard",
+        notice="drop",
+        ends=True,
+        clears=True,
+    )
+    ARRIVED = Row(51, "Q", (*_LOGGED, "created"), {_GONE: _WAITING}, begins=True, wakes=True)
+    CAME_FROM = Row(52, "", (*_TARGET, "origin"), _stays(_WAITING))
 
 
 def kinds_where(is_meant: Callable[[Row], object]) -> frozenset[Kind]:
@@ -163,5 +181,6 @@ LETTERS = {kind: kind.row.letters for kind in Kind if kind.row.letters}
 ENDS = kinds_where(lambda row: row.ends)
 MOVES = kinds_where(lambda row: row.moves)
 BEGINS = kinds_where(lambda row: row.begins)
+WITH_CONTENT = kinds_where(lambda row: row.begins and "body" in row.stores)
 DEFINES = kinds_where(lambda row: "name" in row.stores or "text" in row.stores)  # What a number stands for.
 ABOUT_MESSAGES = kinds_where(lambda row: row.about == "message")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from penstock.errors import Reason
-from penstock.model import commands, schedule_commands, token_commands
+from penstock.model import commands, courier_commands, schedule_commands, token_commands
 from penstock.model.access import EVERY_NAME, SOME_NAME, Access, Need, Verb
 from penstock.model.answers import Refused
 from penstock.model.commands import Command
@@ -191,4 +191,10 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     schedule_commands.RunDue: None,
     commands.SetAside: None,
     commands.Tick: None,
+    **dict.fromkeys(
+        (courier_commands.ListOwed, courier_commands.NoteTaken, courier_commands.Admit, courier_commands.Locate), None
+    ),
+    courier_commands.CollectParcels: None,
+    courier_commands.CheckDeadLetterQueue: _nothing,
+    courier_commands.ForgetDeadLetters: _name(_MANAGE),
 }

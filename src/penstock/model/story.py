@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from penstock.model.events import Event, Logged, MessageEvent, Queued, QueueRemoved, Unchanged
+from penstock.model.events import Arrived, Event, Logged, MessageEvent, Queued, QueueRemoved, Unchanged
 from penstock.model.letters import LEAVES, SETTLES
 from penstock.model.values import Nanos, Place
 
@@ -108,7 +108,7 @@ def _begin(story: Story, event: Logged | Unchanged | Queued) -> None:
         stay.ended = True
     else:
         stay.visible_at, stay.expires_at = event.visible_at, event.expires_at
-    created = event.created if isinstance(event, Queued) else event.time
+    created = event.created if isinstance(event, Queued | Arrived) else event.time
     story.created = min(story.created or created, created)
     story.modified = event.time
     if story.content is None or isinstance(story.content, Queued):

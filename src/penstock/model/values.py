@@ -29,6 +29,13 @@ class Stage(IntEnum):
 Place = tuple[int, int]  # Queue number and sequence of a message.
 
 
+class Cursor(NamedTuple):
+    """How far a shard has come in another one: an offset of its log, and a serial of its outbox."""
+
+    offset: int
+    serial: int
+
+
 class Version(NamedTuple):
     """A version of an object and a key: the digest of its content, and the message that brought it."""
 

@@ -24,7 +24,9 @@ from penstock.limits import NEVER_NS, SECOND_NS
 from penstock.model.events import (
     Admitted,
     Answered,
+    Arrived,
     BatchCommitted,
+    CameFrom,
     Carried,
     Completed,
     Damaged,
@@ -56,6 +58,8 @@ from penstock.model.events import (
     ResultCarried,
     ResultStored,
     Retried,
+    Sent,
+    SentAsDead,
     Staged,
     Succeeded,
     TimedOut,
@@ -66,6 +70,7 @@ from penstock.model.kinds import Kind
 from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
 from penstock.model.schedules import Schedule
 from penstock.model.settings import Push, QueueSettings, RedrivePolicy
+from penstock.model.shard_events import Collected, Routed, Taken
 from penstock.model.token_events import TokenRevoked, TokenSet
 from penstock.model.tokens import Token
 from penstock.model.values import Position, Stage
@@ -437,6 +442,34 @@ TOKENS_COMMITS: list[list[Event]] = [
     [TokenSet(at(6), "boss", replace(BOSS, digest="cd" * 32, expires=at(3_600_000)))],
 ]
 
+ARRIVED = (NEVER_NS, 9, 0, 0, 0, 1, 5 * SECOND_NS, b"key", b"{}", b"")
+SHARDS_COMMITS: list[list[Event]] = [
+    [
+        QueueCreated(at(0), 1, "dead", QueueSettings()),
+        QueueCreated(at(1), 2, "orders", QueueSettings(topics=("fruit.*",))),
+        NameDefined(at(2), 1, "fruit.sweet"),
+        logged(2, 1, b"apple", topics=1),
+        logged(2, 2, b"pear", topics=1, key=b"p"),
+        Routed(at(2), 2, 1, 2, 5),
+    ],
+    [
+        SentAsDead(*about(3, 1, 2, 1, 0), 3, b"dead.far"),
+        Sent(*about(4, 2, 2), 3, "Größe".encode()),
+        Taken(at(5), 3, 1),
+    ],
+    [
+        Arrived(at(6), 2, 3, at(6), *ARRIVED, b"a copy", at(1)),
+        Queued(at(6), 1, 1, at(1), at(6), NEVER_NS, 9, 0, 0, 0, 1, 2, 3),
+        Collected(at(6), 1, 17, 0),
+    ],
+    [
+        Arrived(at(7), 1, 2, at(9), *ARRIVED, b"moved", at(1)),
+        CameFrom(at(7), 1, 2, at(1), 0, 0, 6, 11, b"far"),
+        Collected(at(7), 1, 17, 1),
+    ],
+    [Sent(at(8), 2, 3, at(1), 0, 0, 1, b"back"), Taken(at(9), 3, 2)],
+]
+
 GOLDEN = {
     "format-1": COMMITS,
     "format-1-receivers": RECEIVERS_COMMITS,
@@ -449,6 +482,7 @@ GOLDEN = {
     "format-1-answered": ANSWERED_COMMITS,
     "format-1-schedules": SCHEDULES_COMMITS,
     "format-1-tokens": TOKENS_COMMITS,
+    "format-1-shards": SHARDS_COMMITS,
 }
 """Each directory beside this file, and the events it was made of, commit by commit."""
 
@@ -562,6 +596,7 @@ def describe_state(engine: Engine) -> dict[str, Any]:
         **({"answered": describe_answered(engine)} if engine.answered.by_key else {}),
         **({"schedules": describe_schedules(engine)} if len(engine.schedules) else {}),
         **({"tokens": msgspec.to_builtins(engine.tokens.by_name)} if len(engine.tokens) else {}),
+        **({"couriers": describe_couriers(engine)} if engine.couriers.cursors or engine.couriers.outboxes else {}),
         "queues": {
             queue.name: {
                 "number": queue.number,
@@ -586,6 +621,10 @@ def describe_answered(engine: Engine) -> dict[str, Any]:
 
 def describe_schedules(engine: Engine) -> dict[str, Any]:
     return {name: planned.to_store() for name, planned in engine.schedules.by_name.items()}
+
+
+def describe_couriers(engine: Engine) -> dict[str, Any]:
+    return {name: msgspec.to_builtins(getattr(engine.couriers, name)) for name in ("outboxes", "cursors", "origins")}
 
 
 def describe_row(row: Row) -> dict[str, int]:

@@ -87,7 +87,7 @@ def test_the_columns_agree_with_the_events(written: list[Event]) -> None:
                 assert record[field] == getattr(event, field), field
         match event:
             case Logged():
-                assert record["created"] == event.time
+                assert record["created"] == getattr(event, "created", event.time)
                 assert record["to_sequence"] == event.lease_ns
                 assert record["body_bytes"] == len(event.body)
                 assert (record["key_bytes"], record["headers_bytes"]) == (len(event.key), len(event.headers))

@@ -17,7 +17,7 @@ from penstock.model.values import Stage
 
 _NOTICES: dict[Kind, Notice] = {kind: kind.row.notice for kind in Kind if kind.row.notice}
 # After any other event a sender hears nothing more of its message.
-_GOES_ON = kinds_where(lambda row: row.notice in ("assign", "retry") or not row.letters) | {Kind.MOVED}
+_GOES_ON = kinds_where(lambda row: row.notice in ("assign", "retry") or not row.letters) | {Kind.MOVED, Kind.SENT}
 _LATER = frozenset(("assign", "finish", "retry", "drop"))  # What happens to a message after it was stored.
 
 

@@ -57,7 +57,8 @@ def outcome_of(what: Happening, until: Until) -> Outcome | None:
     """For a message with one place: None if it goes on."""
     letters, facts = what.kind.row.letters, (what.time, what.consumer)
     if what.kind in ENDS:
-        return Outcome(letters[-1], *facts, _OUTCOMES[letters[-1]], what.result)
+        outcome = _DEAD_LETTERED if what.kind == Kind.SENT_AS_DEAD else _OUTCOMES[letters[-1]]
+        return Outcome(letters[-1], *facts, outcome, what.result)
     if what.kind == Kind.DEAD_LETTERED and not what.is_held:
         return Outcome("E", *facts, _DEAD_LETTERED)
     if until == "taken" and letters[:1] in (*DELIVERS,):

@@ -12,8 +12,9 @@ from penstock.engine.state import EngineState
 from penstock.errors import Reason
 from penstock.limits import QUEUE_NUMBER_MAX, QUEUES_MAX
 from penstock.model.access import OWN_QUEUES
-from penstock.model.answers import ObjectDescription, QueueDescription, QueueList, Refused
+from penstock.model.answers import Done, ObjectDescription, QueueDescription, QueueList, Refused
 from penstock.model.commands import CreateQueue, DeleteQueue, DescribeObject, DescribeQueue, ListQueues, UpdateQueue
+from penstock.model.courier_commands import CheckDeadLetterQueue, ForgetDeadLetters
 from penstock.model.events import QueueChanged, QueueRemoved
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
@@ -48,7 +49,7 @@ def update_queue(draft: Draft, command: UpdateQueue) -> QueueDescription | Refus
 
 def _check(draft: Draft, settings: QueueSettings) -> None:
     policy = settings.redrive_policy
-    if policy and draft.queue(policy.dead_letter_queue) is None:
+    if policy and not has_queue(draft, policy.dead_letter_queue):
         raise RefusedError(Refused(Reason.NO_DEAD_LETTER_QUEUE, policy.dead_letter_queue))
     if settings.confirmations > 1 and not settings.confirm:
         detail = f"confirm=false and confirmations={settings.confirmations}"
@@ -58,16 +59,35 @@ def _check(draft: Draft, settings: QueueSettings) -> None:
         raise RefusedError(Refused(Reason.NOT_TOGETHER, detail))
 
 
+def has_queue(draft: Draft, name: str) -> bool:
+    """Whether messages can be moved to a queue. One of another shard is created if it does not exist."""
+    return draft.queue(name) is not None or draft.state.is_elsewhere(name)
+
+
 def delete_queue(draft: Draft, command: DeleteQueue) -> QueueDescription | Refused:
     queue = draft.queue(command.name)
     if queue is None:
         return Refused(Reason.NO_QUEUE, command.name)
-    for other in draft.state.queues.values():
-        policy = other.settings.redrive_policy
-        if policy and policy.dead_letter_queue == queue.name and other is not queue:
-            draft.events.append(QueueChanged(draft.now, other.number, replace(other.settings, redrive_policy=None)))
+    _remove_policies(draft, queue.name)
     draft.events.append(QueueRemoved(draft.now, queue.number))
     return _description(queue, draft.now)
+
+
+def forget_dead_letters(draft: Draft, command: ForgetDeadLetters) -> Done:
+    _remove_policies(draft, command.name)
+    return Done()
+
+
+def check_dead_letter_queue(draft: Draft, command: CheckDeadLetterQueue) -> Done | Refused:
+    return Done() if draft.queue(command.name) else Refused(Reason.NO_DEAD_LETTER_QUEUE, command.name)
+
+
+def _remove_policies(draft: Draft, name: str) -> None:
+    """Messages of queues with this dead-letter queue are dropped from now on when they fail."""
+    for other in draft.state.queues.values():
+        policy = other.settings.redrive_policy
+        if policy and policy.dead_letter_queue == name and other.name != name:
+            draft.events.append(QueueChanged(draft.now, other.number, replace(other.settings, redrive_policy=None)))
 
 
 def describe_queue(draft: Draft, command: DescribeQueue) -> QueueDescription | Refused:

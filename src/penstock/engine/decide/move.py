@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.engine.decide.administer import has_queue
 from penstock.engine.decide.draft import Draft
 from penstock.engine.decide.facts import facts_of
 from penstock.engine.queue import Queue
@@ -11,7 +12,7 @@ from penstock.errors import Reason
 from penstock.limits import NEVER_NS
 from penstock.model.answers import Done, Redriven, Refused, ScheduledAt
 from penstock.model.commands import Cancel, Redrive, Reschedule
-from penstock.model.events import Deleted, Moved, Rescheduled
+from penstock.model.events import Deleted, Moved, Rescheduled, Sent
 from penstock.model.lifecycle import DELAYED, READY
 
 
@@ -43,27 +44,34 @@ def _delayed(draft: Draft, command: Cancel | Reschedule) -> tuple[Queue, int, Ro
 
 def redrive(draft: Draft, command: Redrive) -> Redriven | Refused:
     """Move the messages that no consumer holds and whose target queue exists."""
-    queue, target = draft.queue(command.queue), draft.queue(command.to) if command.to else None
-    if queue is None or (command.to and target is None):
+    queue = draft.queue(command.queue)
+    if queue is None or (command.to and not has_queue(draft, command.to)):
         return Refused(Reason.NO_QUEUE, command.to if queue else command.queue)
     for sequence in command.sequences:
         row = queue.rows.get(sequence)
-        there = target or _origin(draft.state, queue, sequence)
-        if row is None or there is None or there is queue or not _is_free(row):
-            continue
-        expires_at = min(draft.now + there.settings.retention_ns, NEVER_NS)
-        visible_at = max(draft.now, row.visible_at) if row.state == DELAYED else draft.now
-        facts = facts_of(queue, sequence, row, draft.now)
-        draft.events.append(Moved(*facts, visible_at, expires_at, there.number, draft.take(there)))
+        there = command.to or _origin(draft.state, queue, sequence)
+        if row and there and there != queue.name and _is_free(row) and has_queue(draft, there):
+            _move(draft, queue, sequence, row, there)
     moved = len(draft.events)
     return Redriven(moved, len(command.sequences) - moved)
+
+
+def _move(draft: Draft, queue: Queue, sequence: int, row: Row, name: str) -> None:
+    facts = facts_of(queue, sequence, row, draft.now)
+    there = draft.queue(name)
+    if there is None:
+        draft.events.append(Sent(*facts, draft.state.home(name), name.encode()))
+        return
+    expires_at = min(draft.now + there.settings.retention_ns, NEVER_NS)
+    visible_at = max(draft.now, row.visible_at) if row.state == DELAYED else draft.now
+    draft.events.append(Moved(*facts, visible_at, expires_at, there.number, draft.take(there)))
 
 
 def _is_free(row: Row) -> bool:
     return row.state == READY or (row.state == DELAYED and not row.consumer)
 
 
-def _origin(state: EngineState, queue: Queue, sequence: int) -> Queue | None:
-    """The queue a moved message was published to, if it still exists."""
+def _origin(state: EngineState, queue: Queue, sequence: int) -> str:
+    """The queue a moved message was published to; empty if it is gone."""
     origin = state.origins.get((queue.number, sequence))
-    return state.queues.get(origin[0]) if origin else None
+    return state.name_of(origin[0]) if origin else ""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from penstock.engine.decide.administer import make_queue
+from penstock.engine.decide.administer import has_queue, make_queue
 from penstock.engine.decide.draft import Draft, RefusedError
 from penstock.engine.decide.publish import log, numbers_of, run_of, runs_of
 from penstock.engine.history import content_digests
@@ -27,6 +27,7 @@ from penstock.model.answers import Published, Refused
 from penstock.model.commands import NewMessage, PublishTopics
 from penstock.model.events import Logged, QueuedRun, Unchanged, UnchangedRun
 from penstock.model.settings import QueueSettings
+from penstock.model.shard_events import IS_UNCHANGED, OWN_DELAY, OWN_LIFETIME, Routed
 from penstock.model.values import Nanos, Place
 
 _UNDECIDED = Published(0, 0, "Q")
@@ -100,7 +101,8 @@ def _detects(settings: QueueSettings) -> bool:
 def publish_topics(draft: Draft, command: PublishTopics) -> list[Published] | Refused:
     if command.queue and draft.queue(command.queue) is None:
         return Refused(Reason.NO_QUEUE, command.queue)
-    return _Publishing(draft, command).decide()
+    is_alone = draft.state.queue_step == 1 or command.queue
+    return (_Publishing if is_alone else _PublishingForAll)(draft, command).decide()
 
 
 class _Publishing:
@@ -221,7 +223,7 @@ class _Publishing:
         settings, policy = self._command.create, self._command.create.redrive_policy
         if policy and policy.dead_letter_queue == name:
             settings = replace(settings, redrive_policy=None, retries=0)
-        elif policy and self._draft.queue(policy.dead_letter_queue) is None:
+        elif policy and not has_queue(self._draft, policy.dead_letter_queue):
             self._create(policy.dead_letter_queue)
         return make_queue(self._draft, name, settings)
 
@@ -360,6 +362,39 @@ class _Publishing:
                 visible_at.append(min(now + delay_ns, NEVER_NS))
                 expires_at.append(min(now + expires_ns, NEVER_NS))
         return visible_at, expires_at
+
+
+class _PublishingForAll(_Publishing):
+    """Publishes in one of several shards: to the queues and channels here, with a promise to those elsewhere."""
+
+    def _queues_of(self, message: NewMessage) -> list[Queue]:
+        state, names = self._draft.state, roots(message.topics, message.object)
+        here = [name for name in names if not state.is_elsewhere(name)]
+        named = [self._queue(name) for name in here or names[:1]]
+        wanting = [state.queues[number] for number in state.routing.channels(message.topics)]
+        return list({queue.number: queue for queue in [*named, *wanting]}.values())
+
+    def _publish_to(self, targets: _Targets, runs: list[_Run], digest: bytes) -> None:
+        super()._publish_to(targets, runs, digest)
+        for run in runs:
+            message, first = run.messages[0], self._answers[run.indexes[0]]
+            if message.topics:
+                facts = (first.queue, first.sequence, len(run.messages), _options(run, message))
+                self._draft.events.append(Routed(self._draft.now, *facts))
+                self._name_those_elsewhere(run, message)
+
+    def _name_those_elsewhere(self, run: _Run, message: NewMessage) -> None:
+        """Couriers take the messages to these queues too. Their channels are not known here."""
+        names = tuple([name for name in roots(message.topics, "") if self._draft.state.is_elsewhere(name)])
+        for index in run.indexes if names else ():
+            answer = self._answers[index]
+            self._answers[index] = replace(answer, queues=answer.queues + names)
+
+
+def _options(run: _Run, message: NewMessage) -> int:
+    options = 0 if message.delay_ns is None else OWN_DELAY
+    options |= 0 if message.expires_ns is None else OWN_LIFETIME
+    return options | (IS_UNCHANGED if run.places and run.places[0] else 0)
 
 
 def _cut(indexes: range, messages: Sequence[NewMessage]) -> Iterator[_Run]:

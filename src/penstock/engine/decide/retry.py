@@ -8,7 +8,7 @@ from penstock.engine.decide.facts import facts_of
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
 from penstock.limits import NEVER_NS
-from penstock.model.events import DeadLettered, Event, Failed, FailedForAll, Rescheduled, Retried
+from penstock.model.events import DeadLettered, Event, Failed, FailedForAll, Fetched, Rescheduled, Retried, SentAsDead
 from penstock.model.lifecycle import DELAYED
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
@@ -28,7 +28,7 @@ def give_back(
     event: Event
     if row.state == DELAYED:  # A dead letter that its last consumer held: it was moved when it was delivered.
         event = Rescheduled(*facts, visible_at)
-    elif not settings.deliveries or row.receives < settings.deliveries:
+    elif not _has_failed(draft, settings, row.receives):
         event = kind(*facts, visible_at)
     else:
         event = _failed(draft, queue, sequence, row, kind)
@@ -36,6 +36,15 @@ def give_back(
             draft.end(queue, sequence)
     draft.events.append(event)
     return event
+
+
+def _has_failed(draft: Draft, settings: QueueSettings, receives: int) -> bool:
+    """Whether a message has used up its deliveries. If its dead-letter queue is in another shard, `max_receives`
+    counts too: the last delivery has not moved it."""
+    most, policy = settings.deliveries, settings.redrive_policy
+    if policy and draft.state.is_elsewhere(policy.dead_letter_queue):
+        most = min(most or policy.max_receives, policy.max_receives)
+    return most > 0 and receives >= most
 
 
 def _backoff(settings: QueueSettings, sequence: int, receives: int) -> Nanos:
@@ -57,12 +66,13 @@ def _failed(draft: Draft, queue: Queue, sequence: int, row: Row, kind: type[Retr
     return FailedForAll(*facts[:-1], consumer)
 
 
-def dead_letter(draft: Draft, queue: Queue, sequence: int, row: Row, held_until: Nanos | None = None) -> DeadLettered:
+def dead_letter(draft: Draft, queue: Queue, sequence: int, row: Row, held_until: Nanos | None = None) -> Event:
     """Move a message to the dead-letter queue, in one event. `held_until`: its last consumer holds it until then."""
     policy = queue.settings.redrive_policy
     assert policy is not None
     target = draft.queue(policy.dead_letter_queue)
-    assert target is not None, "removing a dead-letter queue removes the policies that name it"
+    if target is None:
+        return _dead_letter_elsewhere(draft, queue, sequence, row, policy.dead_letter_queue, held_until)
     return DeadLettered(
         *facts_of(queue, sequence, row, draft.now),
         fetched=held_until is not None,
@@ -71,3 +81,15 @@ def dead_letter(draft: Draft, queue: Queue, sequence: int, row: Row, held_until:
         to_queue=target.number,
         to_sequence=draft.take(target),
     )
+
+
+def _dead_letter_elsewhere(
+    draft: Draft, queue: Queue, sequence: int, row: Row, name: str, held_until: Nanos | None
+) -> Event:
+    """Let a message leave for a dead-letter queue of another shard. One that its last consumer holds stays here until
+    its lease ends, so that the consumer can still finish it."""
+    assert draft.state.is_elsewhere(name), "removing a dead-letter queue removes the policies that name it"
+    facts = facts_of(queue, sequence, row, draft.now)
+    if held_until is not None:
+        return Fetched(*facts, held_until)
+    return SentAsDead(*facts, draft.state.home(name), name.encode())

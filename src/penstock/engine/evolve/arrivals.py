@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.engine.history import content_digest, note, note_run
-from penstock.engine.rows import ROW_DTYPE
+from penstock.engine.queue import Queue
+from penstock.engine.rows import ROW_DTYPE, Row
 from penstock.engine.state import EngineState
 from penstock.limits import RUN_MESSAGES_MIN
 from penstock.model.events import Logged, LoggedRun, Queued, QueuedRun, Unchanged, UnchangedRun
@@ -158,6 +159,18 @@ def _refer_run(state: EngineState, event: QueuedRun, chosen: slice) -> None:
     if topics := event.topics[chosen.start]:
         state.index_topics(queue, topics, first, len(rows))
     state.arm(queue, expires_at if row_state == READY else min(visible_at, expires_at))
+
+
+def arrive(state: EngineState, queue: Queue, sequence: int, row: Row, digest: bytes | None) -> None:
+    """Add a message that was in another queue, here or elsewhere. Both have the same content."""
+    assert sequence == queue.last_sequence + 1, "sequences have no gaps"
+    queue.rows.add(sequence, row)
+    queue.enter(sequence, row.state, row.visible_at, row.priority, row.expires_at)
+    if digest and queue.settings.deduplication and digest not in queue.digests:
+        queue.digests.remember(digest, sequence)
+    if row.topics:
+        state.index_topics(queue, row.topics, sequence)
+    state.arm(queue, row.expires_at if row.state == READY else min(row.visible_at, row.expires_at))
 
 
 def unchanged(state: EngineState, event: Unchanged, _: Position) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from penstock.engine.evolve.arrivals import arrive
 from penstock.engine.groups import WORKERS
 from penstock.engine.queue import Queue
 from penstock.engine.state import EngineState
@@ -154,20 +155,13 @@ def _move(state: EngineState, event: DeadLettered | Moved, consumer: int) -> Non
     digest = queue.digests.by_sequence.get(event.sequence)
     origin = state.remove(queue, event.sequence, row)
     target = state.queues[event.to_queue]
-    assert event.to_sequence == target.last_sequence + 1, "sequences have no gaps"
     row_state = READY if event.visible_at <= event.time else DELAYED
     moved = row._replace(
         visible_at=event.visible_at, receives=0, consumer=consumer, state=row_state, expires_at=event.expires_at
     )
-    target.rows.add(event.to_sequence, moved)
-    target.enter(event.to_sequence, row_state, event.visible_at, row.priority, event.expires_at)
-    if digest and target.settings.deduplication and digest not in target.digests:
-        target.digests.remember(digest, event.to_sequence)
-    if row.topics:
-        target.index_topics(row.topics, event.to_sequence)
+    arrive(state, target, event.to_sequence, moved, digest)
     state.moved[origin] = (event.to_queue, event.to_sequence)
     state.origins[event.to_queue, event.to_sequence] = origin
-    state.arm(target, event.expires_at if row_state == READY else min(event.visible_at, event.expires_at))
 
 
 def carried(state: EngineState, event: Carried, position: Position) -> None:

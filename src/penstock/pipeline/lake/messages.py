@@ -36,7 +36,7 @@ def make_messages(batch: Batch, since: int) -> DataFrame:
 
 
 _ENTERS = f"not {kind_is(Kind.UNCHANGED)}"
-_BY_REFERENCE = f"(state = 'Q' and {kind_is(Kind.QUEUED)})"
+_BY_REFERENCE = f"(state = 'Q' and {kind_is(Kind.QUEUED, Kind.ARRIVED)})"
 # A message that is logged and queued is one record with the letters L and Q; only its L makes a row.
 _IS_BIRTH = f"(state = 'L' or {_BY_REFERENCE} or state = 'Q' and {kind_is(Kind.LOGGED)})"
 

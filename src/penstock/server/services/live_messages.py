@@ -87,7 +87,7 @@ class LiveMessages:
 _ALIVE: dict[str, Callable[[tuple[np.ndarray, ...]], np.ndarray]] = {
     "rows": lambda columns: columns[1]["position"],
     "slots": lambda columns: _results(columns[1])["value"],
-    "staging": lambda columns: columns[0],  # Not carried: it is gone soon.
+    **dict.fromkeys(("staging", "couriers"), lambda columns: columns[0]),  # Not carried: it is gone soon.
 }
 
 

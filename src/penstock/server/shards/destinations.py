@@ -13,9 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.engine.routing import roots
+from penstock.errors import Reason
 from penstock.limits import NEVER_NS
-from penstock.model import commands, schedule_commands, token_commands
-from penstock.model.answers import Answer, ObjectDescription, Pulled, QueueList, Refused, Repeated
+from penstock.model import commands, courier_commands, schedule_commands, token_commands
+from penstock.model.answers import Answer, ObjectDescription, Pulled, QueueList, Refused, Repeated, ScheduleList
 from penstock.model.commands import Command
 from penstock.server.shards.shard_map import ShardMap
 
@@ -196,6 +197,45 @@ def _pulled(answers: list[Pulled | Refused], order: dict[str, int]) -> Answer:
     return joined
 
 
+# ── A queue and what others know of it ────────────────────────────────────────────────────────────────────────
+
+
+def _settings(command: commands.CreateQueue | commands.UpdateQueue, shards: ShardMap) -> Destination:
+    """First the shard of a dead-letter queue elsewhere: it must exist."""
+    home, policy = shards.of_name(command.name), command.settings.redrive_policy
+    fields = getattr(command, "fields", None)
+    is_set = policy and (fields is None or "redrive_policy" in fields)
+    if not policy or not is_set or (there := shards.of_name(policy.dead_letter_queue)) == home:
+        return home
+    check = courier_commands.CheckDeadLetterQueue(policy.dead_letter_queue)
+    return Parts([(there, check), (home, command)], lambda answers: answers[-1], 2, _all_done)
+
+
+def _all_done(answers: list[Any]) -> bool:
+    return not isinstance(answers[-1], Refused)
+
+
+def _delete_queue(command: commands.DeleteQueue, shards: ShardMap) -> Destination:
+    """Then no queue of another shard has it as its dead-letter queue any more."""
+    home = shards.of_name(command.name)
+    return _then_others(home, command, courier_commands.ForgetDeadLetters(command.name), shards)
+
+
+def _then_others(home: int, command: Command, following: Command, shards: ShardMap) -> Destination:
+    """A command, and when it is done another one for all other shards. The answer is that to the first."""
+    if shards.shards == 1:
+        return home
+    others = [(shard, following) for shard in range(shards.shards) if shard != home]
+    return Parts([(home, command), *others], lambda answers: answers[0], 1, _all_done)
+
+
+def _set_schedule(command: schedule_commands.SetSchedule, shards: ShardMap) -> Destination:
+    """A schedule is in the shard of the queue that it publishes to. It may have been in another one before."""
+    wanted = command.definition
+    home = shards.of_name(wanted.queue or roots(wanted.topics, wanted.object)[0])
+    return _then_others(home, command, schedule_commands.DeleteSchedule(command.name), shards)
+
+
 # ── All shards ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -242,6 +282,36 @@ def _newest_first(versions: Iterable[Any]) -> list[Any]:
     return sorted(versions, key=lambda version: version.changed, reverse=True)
 
 
+def _schedule(command: Any, shards: ShardMap) -> Destination:
+    """One of the shards has it."""
+    return _everywhere(command, shards, _the_one)
+
+
+def _the_one(answers: list[Any]) -> Answer:
+    def is_missing(answer: Any) -> bool:
+        return isinstance(answer, Refused) and answer.reason is Reason.NO_SCHEDULE
+
+    found: Answer = next((answer for answer in answers if not is_missing(answer)), answers[0])
+    return found
+
+
+def _list_schedules(command: schedule_commands.ListSchedules, shards: ShardMap) -> Destination:
+    """By name. Any shard may have all that are asked for."""
+    end = command.offset + command.limit
+    wanted = replace(command, offset=0, limit=end)
+    return _everywhere(
+        command if shards.shards == 1 else wanted, shards, lambda lists: _planned(lists, slice(command.offset, end))
+    )
+
+
+def _planned(lists: list[ScheduleList | Refused], wanted: slice) -> Answer:
+    found = [each for each in lists if isinstance(each, ScheduleList)]
+    if len(found) < len(lists):
+        return next(each for each in lists if isinstance(each, Refused))
+    schedules = sorted([schedule for each in found for schedule in each.schedules], key=lambda each: each.name)
+    return ScheduleList(sum(each.total for each in found), schedules[wanted])
+
+
 # ── The table ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 DESTINATIONS: dict[type[Command], Row | None] = {
@@ -252,9 +322,15 @@ DESTINATIONS: dict[type[Command], Row | None] = {
         ),
         _queue,
     ),
+    **dict.fromkeys((commands.CreateQueue, commands.UpdateQueue), _settings),
+    commands.DeleteQueue: _delete_queue,
+    commands.DescribeQueue: _name,
+    schedule_commands.SetSchedule: _set_schedule,
     **dict.fromkeys(
-        (commands.CreateQueue, commands.UpdateQueue, commands.DeleteQueue, commands.DescribeQueue), _name
+        (schedule_commands.DeleteSchedule, schedule_commands.RunSchedule, schedule_commands.DescribeSchedule),
+        _schedule,
     ),
+    schedule_commands.ListSchedules: _list_schedules,
     **dict.fromkeys(
         (
             *(commands.Finish, commands.Release, commands.Settle, commands.Extend, commands.AwaitMessage),
@@ -274,20 +350,22 @@ DESTINATIONS: dict[type[Command], Row | None] = {
         (
             *(token_commands.SetToken, token_commands.RotateToken, token_commands.RevokeToken),
             *(token_commands.DescribeToken, token_commands.ListTokens),
-            *(schedule_commands.SetSchedule, schedule_commands.DeleteSchedule, schedule_commands.RunSchedule),
-            *(schedule_commands.DescribeSchedule, schedule_commands.ListSchedules),
             *(commands.StageRows, commands.CommitBatch, commands.DropStaged, commands.DescribeStaged),
         ),
         _administration,
     ),
     # Part of requests that are sent to the shard of their queue as a whole.
     **dict.fromkeys((commands.ReadClaimed, commands.FinishClaimed), None),
+    # Parts of other commands.
+    **dict.fromkeys((courier_commands.CheckDeadLetterQueue, courier_commands.ForgetDeadLetters), None),
     # Only services of a shard send these.
     **dict.fromkeys(
         (
             *(commands.Search, commands.ListCandidates, commands.ListHeld, commands.ListScheduled),
             *(commands.AdmitRows, commands.Carry, commands.ForgetNames, commands.Restore, commands.SetAside),
             *(commands.Tick, schedule_commands.RunDue),
+            *(courier_commands.ListOwed, courier_commands.NoteTaken, courier_commands.Admit),
+            *(courier_commands.CollectParcels, courier_commands.Locate),
         ),
         None,
     ),

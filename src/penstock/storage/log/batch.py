@@ -60,9 +60,15 @@ DIGEST_BYTES = 32
 
 # How the fields of events are stored that are not fields of a record with the same name.
 FLAGS = {"complete": COMPLETE, "fetched": WAS_FETCHED, "leased": LEASED}
-RENAMED = {"lease_ns": "to_sequence", "forgotten": "receives"}
+RENAMED = {
+    "lease_ns": "to_sequence",
+    "forgotten": "receives",
+    "messages": "receives",
+    "options": "priority",
+    "shard": "to_queue",
+}
 SLOTS = {
-    **dict.fromkeys(("body", "result", "extent", "answer"), "body"),
+    **dict.fromkeys(("body", "result", "extent", "answer", "target", "origin"), "body"),
     **{name: name for name in ("key", "headers", "digest")},
 }
 

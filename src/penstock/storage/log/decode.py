@@ -24,6 +24,7 @@ from penstock.model.events import (
 from penstock.model.kinds import Kind
 from penstock.model.schedule_events import SCHEDULE_EVENTS
 from penstock.model.settings import QueueSettings
+from penstock.model.shard_events import Collected, Taken
 from penstock.model.token_events import TOKEN_EVENTS
 from penstock.model.values import Position
 from penstock.storage.log.batch import (
@@ -156,7 +157,10 @@ _DECODERS: dict[int, _Decoder] = {
     Kind.QUEUE_CHANGED: _decode_queue_changed,
     Kind.STAGED: _decode_staged,
 }
-_IN_JSON: tuple[type[Event], ...] = (BatchCommitted, Admitted, Unstaged, *SCHEDULE_EVENTS, *TOKEN_EVENTS)
+_IN_JSON: tuple[type[Event], ...] = (
+    *(BatchCommitted, Admitted, Unstaged, Taken, Collected),
+    *(*SCHEDULE_EVENTS, *TOKEN_EVENTS),
+)
 _DECODERS |= {event.kind: _decoder_of_json(event) for event in _IN_JSON}
 _SINGLE = [event for event in EVENTS if not issubclass(event, RUNS)]
 _DECODERS |= {event.kind: _decoder_of(event) for event in _SINGLE if event.kind not in _DECODERS}

@@ -30,6 +30,7 @@ from penstock.model.events import (
     Unstaged,
 )
 from penstock.model.schedule_events import ScheduleRan, ScheduleRemoved, ScheduleSet, ScheduleSkipped
+from penstock.model.shard_events import Collected, Taken
 from penstock.model.token_events import TOKEN_EVENTS
 from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import (
@@ -222,7 +223,7 @@ _ENCODERS: dict[type[Event], _Encoder] = {
     Staged: _encode_staged,
     ScheduleSet: _encode_schedule_set,
     ScheduleRan: _encode_schedule_ran,
-    **dict.fromkeys((BatchCommitted, Admitted, Unstaged), _encode_as_json),
+    **dict.fromkeys((BatchCommitted, Admitted, Unstaged, Taken, Collected), _encode_as_json),
     **dict.fromkeys((ScheduleSkipped, ScheduleRemoved, *TOKEN_EVENTS), _encode_as_json),
 }
 _ENCODERS |= {event: _encoder_of(event) for event in EVENTS if event not in _ENCODERS}

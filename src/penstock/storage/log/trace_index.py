@@ -27,7 +27,7 @@ _ENTRY = np.dtype([("block", "<u4"), ("queue", "<u4"), ("low", "<u8"), ("high", 
 
 # By kind: does a record join two places? The message goes from one to the other, or is in both.
 IS_JOIN, _IS_ABOUT_MESSAGE = np.zeros((2, 256), dtype=np.bool_)
-IS_JOIN[list(MOVES | {Kind.QUEUED})] = _IS_ABOUT_MESSAGE[list(ABOUT_MESSAGES)] = True
+IS_JOIN[list(MOVES | {Kind.QUEUED, Kind.CAME_FROM})] = _IS_ABOUT_MESSAGE[list(ABOUT_MESSAGES)] = True
 
 
 class BlockIndex:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from penstock.errors import EventsRemovedError
 from penstock.limits import NEVER_NS, TRACE_BYTES_MAX, TRACE_PLACES_MAX, TRACE_RECORDS_MAX
 from penstock.model.events import Event
-from penstock.model.kinds import ABOUT_MESSAGES, BEGINS, MOVES, Kind
+from penstock.model.kinds import ABOUT_MESSAGES, BEGINS, MOVES, WITH_CONTENT, Kind
 from penstock.model.values import Nanos, Place
 from penstock.storage.letters.columns import NUMBERS, PARTS
 from penstock.storage.letters.table import table_of
@@ -154,7 +154,7 @@ class Tracer:
             return False
         here = (int(record["queue"]), int(record["sequence"]))
         there = (int(record["to_queue"]), int(record["to_sequence"]))
-        if kind == Kind.LOGGED and here in self._sources:
+        if kind in WITH_CONTENT and here in self._sources:
             self._sources.discard(here)
             self._content = event()
         concerned = here in self._wanted
@@ -162,14 +162,14 @@ class Tracer:
             self._add(there, self._later)
         if concerned and kind in BEGINS:
             self._wanted.discard(here)
-            if kind != Kind.LOGGED and there not in self._places:
+            if kind not in WITH_CONTENT and there not in self._places:
                 self._sources.add(there)
                 self._grown = True
         if there in self._wanted and kind in MOVES:
             self._wanted.discard(there)
             self._add(here, self._wanted)
             self._grown = concerned = True
-        if there in self._wanted and kind == Kind.QUEUED:
+        if there in self._wanted and kind in (Kind.QUEUED, Kind.CAME_FROM):
             self._add(here, self._later)
             concerned = True
         if concerned:

@@ -1,0 +1,84 @@
+"""Messages that leave for another shard, arrive from one, or are known to be there."""
+
+from __future__ import annotations
+
+from penstock.engine.evolve.arrivals import arrive
+from penstock.engine.rows import Row
+from penstock.engine.state import EngineState
+from penstock.model.answers import Owed
+from penstock.model.events import Arrived, CameFrom, Sent
+from penstock.model.lifecycle import DELAYED, READY
+from penstock.model.shard_events import Collected, Routed, Taken
+from penstock.model.values import Cursor, Position
+
+
+def routed(_: EngineState, __: Routed, ___: Position) -> None:
+    """A promise to other shards, which they find in the log."""
+
+
+def sent(state: EngineState, event: Sent, _: Position) -> None:
+    queue, row = state.message(event)
+    place = state.remove(queue, event.sequence, row)
+    outbox, texts = state.couriers.outbox(event.shard), state.names.texts
+    outbox.add(
+        Owed(
+            serial=outbox.last + 1,
+            place=place,
+            origin=queue.name if place[0] == queue.number else state.name_of(place[0]),
+            target=event.target.decode(),
+            time=event.time,
+            created=row.created,
+            visible_at=row.visible_at if row.state == DELAYED else event.time,
+            priority=row.priority,
+            content_type=texts[row.content_type],
+            sender=texts[row.sender],
+            object=texts[row.object],
+            topics=texts[row.topics],
+            lease_ns=row.lease_ns,
+            position=row.position,
+            body_bytes=row.body_bytes,
+            key_bytes=row.key_bytes,
+            headers_bytes=row.headers_bytes,
+        )
+    )
+    state.couriers.away.setdefault(place[0], {})[event.shard] = outbox.last
+
+
+def taken(state: EngineState, event: Taken, _: Position) -> None:
+    state.couriers.outbox(event.shard).forget(event.serial)
+
+
+def collected(state: EngineState, event: Collected, _: Position) -> None:
+    state.couriers.cursors[event.shard] = Cursor(event.offset, event.serial)
+
+
+def arrived(state: EngineState, event: Arrived, position: Position) -> None:
+    """Like a message that is logged, but no version of its object: that is where it was published."""
+    row = Row(
+        visible_at=event.visible_at,
+        receives=0,
+        consumer=0,
+        state=READY if event.visible_at <= event.time else DELAYED,
+        key_bytes=len(event.key),
+        priority=event.priority,
+        position=position,
+        created=event.created,
+        expires_at=event.expires_at,
+        body_bytes=len(event.body),
+        headers_bytes=len(event.headers),
+        content_type=event.content_type,
+        sender=event.sender,
+        lease_ns=event.lease_ns,
+        object=event.object,
+        topics=event.topics,
+    )
+    arrive(state, state.queues[event.queue], event.sequence, row, event.digest)
+
+
+def came_from(state: EngineState, event: CameFrom, _: Position) -> None:
+    state.message(event)
+    origin, place = (event.to_queue, event.to_sequence), (event.queue, event.sequence)
+    state.moved[origin] = place
+    state.origins[place] = origin
+    if event.to_queue not in state.queues:
+        state.couriers.origins[event.to_queue] = event.origin.decode()

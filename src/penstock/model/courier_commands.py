@@ -1,0 +1,67 @@
+"""Commands of couriers, which take what one shard owes to another: see `commands`. No client sends them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from penstock.model.answers import Parcel
+from penstock.model.commands import Command
+from penstock.model.settings import QueueSettings
+from penstock.model.values import Cursor, Nanos
+
+
+class CollectParcels(Command, frozen=True):
+    """What the shard that this is sent to owes to another one after a cursor; it waits until there is something. A
+    service carries this out, not the engine. `patterns`: those of the channels there."""
+
+    shard: int  # The one that asks.
+    after: Cursor
+    patterns: Sequence[str]
+    wait_ns: Nanos
+
+
+class ListOwed(Command, frozen=True):
+    """The messages that left for a shard, after a serial."""
+
+    shard: int
+    after: int
+    limit: int
+
+
+class NoteTaken(Command, frozen=True):
+    """A shard has all messages that left for it up to this serial."""
+
+    shard: int
+    serial: int
+
+
+class Admit(Command, frozen=True):
+    """Put messages of another shard into their queues, and note how far it has come, in one step. Nothing changes if
+    the cursor is not at `at`, or if channels have changed since the messages were asked for. `create`: the settings
+    of queues that are created for it."""
+
+    shard: int  # The one that they come from.
+    at: Cursor
+    to: Cursor
+    channels: int  # The number of changes of channels then.
+    parcels: Sequence[Parcel]
+    create: QueueSettings
+
+
+class Locate(Command, frozen=True):
+    """Whether a message is in this shard, and which shards may have it otherwise."""
+
+    queue: int
+    sequence: int
+
+
+class ForgetDeadLetters(Command, frozen=True):
+    """Remove the redrive policies that name a queue of another shard, which was deleted."""
+
+    name: str
+
+
+class CheckDeadLetterQueue(Command, frozen=True):
+    """Refused if a queue of this name does not exist here."""
+
+    name: str

@@ -1,0 +1,47 @@
+"""Events of couriers, which take what one shard owes to another. Only a store with several shards has them.
+
+What leaves a shard is promised by a record in its log. What arrives is logged together with how far the target has
+come in the source, so that each message is there once, whatever crashes.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from penstock.model.event import Event
+from penstock.model.kinds import Kind
+
+# Options of messages that go to other shards: it has a delay or a lifetime of its own, or its content is not new, and
+# then only queues want it that do not detect that.
+OWN_DELAY, OWN_LIFETIME, IS_UNCHANGED = 1, 2, 4
+
+
+class Routed(Event, frozen=True, gc=False):
+    """The topics of these messages are also for queues and channels of other shards. They have consecutive sequences
+    and are logged before it in the same batch."""
+
+    kind: ClassVar[Kind] = Kind.ROUTED
+    queue: int
+    sequence: int
+    messages: int
+    options: int
+
+
+class Taken(Event, frozen=True, gc=False):
+    """Another shard has all messages that left for it up to this one, durably."""
+
+    kind: ClassVar[Kind] = Kind.TAKEN
+    shard: int
+    serial: int
+
+
+class Collected(Event, frozen=True, gc=False):
+    """What another shard owed before this offset of its log, and up to this serial of its outbox, is in the log."""
+
+    kind: ClassVar[Kind] = Kind.COLLECTED
+    shard: int
+    offset: int
+    serial: int
+
+
+SHARD_EVENTS: tuple[type[Event], ...] = (Routed, Taken, Collected)

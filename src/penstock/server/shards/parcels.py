@@ -1,0 +1,85 @@
+"""What one shard owes to another, made from its log and its outbox. Nothing here waits or asks for anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from penstock.engine.routing import roots
+from penstock.engine.topics import has_topic
+from penstock.model.answers import Owed, Parcel
+from penstock.model.events import Logged
+
+TextOf = Callable[[int], str | None]  # The text of a name, by its number.
+
+
+class Wanted:
+    """What a shard wants of others: messages for its queues, and for the patterns of its channels."""
+
+    def __init__(self, shard: int, patterns: Sequence[str], home: Callable[[str], int]) -> None:
+        self._shard = shard
+        self._patterns = patterns
+        self._home = home
+        self._known: dict[str, bool] = {}
+
+    def wants(self, topics: str) -> bool:
+        """Whether it wants messages with these topics, which are joined by line feeds."""
+        found = self._known.get(topics)
+        if found is None:
+            found = self._known[topics] = self._decide(topics.split("\n"))
+        return found
+
+    def _decide(self, topics: Sequence[str]) -> bool:
+        if any(self._home(root) == self._shard for root in roots(tuple(topics), "")):
+            return True
+        return any(has_topic(topics, pattern) for pattern in self._patterns)
+
+
+def copy_of(message: Logged, options: int, topics: str, text: TextOf) -> Parcel:
+    """A message for the queues and channels elsewhere that its topics name."""
+    return Parcel(
+        place=(message.queue, message.sequence),
+        origin="",
+        target="",
+        time=message.time,
+        created=message.time,
+        visible_at=message.visible_at,
+        expires_at=message.expires_at,
+        options=options,
+        priority=message.priority,
+        content_type=text(message.content_type) or "",
+        sender=text(message.sender) or "",
+        object=text(message.object) or "",
+        topics=topics,
+        lease_ns=message.lease_ns,
+        key=message.key,
+        headers=message.headers,
+        body=message.body,
+    )
+
+
+def moved(owed: Owed, extent: bytes) -> Parcel:
+    """A message that left for another shard, with its bytes."""
+    key_at, headers_at = owed.body_bytes, owed.body_bytes + owed.key_bytes
+    return Parcel(
+        place=owed.place,
+        origin=owed.origin,
+        target=owed.target,
+        time=owed.time,
+        created=owed.created,
+        visible_at=owed.visible_at,
+        expires_at=0,
+        options=0,
+        priority=owed.priority,
+        content_type=owed.content_type,
+        sender=owed.sender,
+        object=owed.object,
+        topics=owed.topics,
+        lease_ns=owed.lease_ns,
+        key=extent[key_at:headers_at],
+        headers=extent[headers_at:],
+        body=extent[:key_at],
+    )
+
+
+def bytes_of(owed: Owed) -> int:
+    return owed.body_bytes + owed.key_bytes + owed.headers_bytes
