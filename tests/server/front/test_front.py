@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
+from penstock.server.front.paths import PATHS
 from tests.support.sharded import Store, a_store
 
 SHARDS, WORKERS = 4, 2
@@ -19,6 +20,17 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
         for name in QUEUES:
             assert store.request("PUT", f"/v1/queues/{name}", b"{}").status == 201
         yield store
+
+
+def test_every_path_has_a_row(store: Store) -> None:
+    assert PATHS.keys() == store.all[0].own[0].routes.keys()
+
+
+def test_rows_that_depend_on_the_method_have_all_methods(store: Store) -> None:
+    routes = store.all[0].own[0].routes
+    for path, row in PATHS.items():
+        if isinstance(row, Mapping):
+            assert row.keys() == routes[path].keys(), path
 
 
 @pytest.mark.parametrize("worker", range(WORKERS))

@@ -119,7 +119,7 @@ class EventLog:
         }
 
     def _events(self, request: http.Request, _: bytes) -> http.Response | http.Awaited:
-        chosen = _format(request.headers.get(b"accept", b""))
+        chosen = format_of(request.headers.get(b"accept", b""))
         if chosen is None:
             return http.error_response(Fault.NOT_ACCEPTABLE, ", ".join(_MEDIA_TYPES))
         query = self._event_query(request, chosen)
@@ -240,7 +240,7 @@ _MEDIA_TYPES: dict[str, Format] = {
 _CONTENT_TYPES = {form: media_type.encode() for media_type, form in _MEDIA_TYPES.items()}
 
 
-def _format(accept: bytes) -> Format | None:
+def format_of(accept: bytes) -> Format | None:
     """The format that a client prefers; of equally good ones, our first."""
     best, best_weight = None, 0.0
     ranges = (

@@ -19,6 +19,7 @@ from penstock.server.front.asking import Asking, Merge, Responded, collected
 from penstock.server.front.exposition import metrics
 from penstock.server.front.figures import health, stats, stats_stream
 from penstock.server.front.lists import channels, connections, jobs
+from penstock.server.front.logs import backup, backup_part, events, log, log_part
 from penstock.server.front.searches import scheduled, search, wait
 from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shards.shard_map import ShardMap
@@ -121,10 +122,17 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"v1/objects", 4): HERE,
     (b"v1/claims", 3): _queue(2),
     (b"v1/claims", 4): _queue(2),
+    # Logs
+    (b"v1/events", 2): events,
+    (b"v1/log", 2): log,
+    (b"v1/log", 3): log_part,
+    (b"v1/backup", 2): backup,
+    (b"v1/backup", 3): backup_part,
     # Administration
     **dict.fromkeys([(b"v1/schedules", 2), (b"v1/schedules", 3), (b"v1/schedules", 4)], ADMINISTERED),
     **dict.fromkeys([(b"v1/tokens", 2), (b"v1/tokens", 3), (b"v1/tokens", 4)], ADMINISTERED),
     **dict.fromkeys([(b"v1/workers", 2), (b"v1/workers", 3)], ADMINISTERED),
+    **dict.fromkeys([(b"v1/stage", 3), (b"v1/stage", 4), (b"v1/stage", 5)], ADMINISTERED),
     (b"v1/settings", 2): HERE,
     (b"v1/lake", 3): HERE,
     (b"v1/connections", 2): connections,

@@ -1,0 +1,126 @@
+"""The logs of all shards: their events merged by time, their descriptions, and their backups.
+
+A reader of all events has a cursor with one part a shard: `0:17.1,1:5,…`. Everything else is about one log: it is
+named with the parameter `shard`, or is described with all others.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from penstock.dialects.native.event_log import format_of
+from penstock.dialects.wire import http
+from penstock.errors import ProtocolError
+from penstock.limits import SHARD_MAX
+from penstock.server.front.asking import Asking, Pieces, Responded
+from penstock.server.front.merged_events import LogReader, merged
+from penstock.server.front.merged_source import MergedSource, streams_of
+from penstock.server.front.targets import target_with
+from penstock.server.shards.destinations import ADMINISTRATION
+
+_EACH = ("earliest", "latest", "now")
+_NO_STORE = b"Cache-Control: no-store\r\n"
+_CONTENT_TYPE = re.compile(rb"Content-Type: [^\r]*")
+_LAST_SEEN = b"last-event-id"
+_LIMIT = re.compile("[1-9][0-9]{0,9}")
+
+
+def _given(asking: Asking) -> dict[str, str]:
+    """The parameters as far as they matter here. The shards look at all of them."""
+    return dict(parse_qsl(asking.request.query.decode("latin-1"), keep_blank_values=True))
+
+
+def _shard(asking: Asking) -> int | None:
+    """The shard that a request names; one that does not exist is refused by another."""
+    given = _given(asking)
+    if "shard" not in given:
+        return None
+    shard = http.whole_number(given["shard"].encode(), "shard", 0, SHARD_MAX)
+    return shard if shard < asking.shards.shards else ADMINISTRATION
+
+
+# ── Events ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def events(asking: Asking) -> Responded:
+    shard, chosen = _shard(asking), format_of(asking.request.headers.get(b"accept", b""))
+    if shard is not None or chosen is None:
+        return await asking.at(shard or ADMINISTRATION)
+    if chosen == "arrow":
+        raise ProtocolError(
+            "Arrow has the events of one shard: give shard, or accept application/x-ndjson or text/event-stream"
+        )
+    given = _given(asking)
+    begun = asking.request.headers.get(_LAST_SEEN, b"").decode("latin-1") or given.get("from", "earliest")
+    targets = [target_with(asking.request.target, **{"from": each}) for each in _starts(begun, asking.shards.shards)]
+    # In this format a stream says where it begins, and how far it has come when nothing matches.
+    streams = await streams_of(asking, targets, headers={b"accept": b"text/event-stream", _LAST_SEEN: b""})
+    readers = [LogReader(shard, Pieces(stream.source)) for shard, stream in enumerate(streams)]
+    limit = int(given["limit"]) if _LIMIT.fullmatch(given.get("limit", "")) else None
+    headers, is_followed = streams[0].headers, given.get("follow") == "true"
+    if chosen == "json":
+        headers = _CONTENT_TYPE.sub(b"Content-Type: application/x-ndjson", headers, count=1)
+    source = MergedSource(
+        merged(readers, limit, is_followed=is_followed, as_sent_events=chosen == "sse"),
+        [reader.pieces for reader in readers],
+    )
+    return http.Stream(200, headers, source, endless=is_followed)
+
+
+def _starts(text: str, shards: int) -> list[str]:
+    """Where the readers of all shards begin. Raises `ProtocolError`."""
+    if text in _EACH:
+        return [text] * shards
+    found = dict(re.findall(r"([0-9]{1,4}):([0-9]{1,18}(?:\.[0-9])?)", text))
+    parts = [f"{shard}:{found.get(str(shard))}" for shard in range(shards)]
+    if ",".join(parts) != text:
+        raise ProtocolError(
+            f"from must be the next of an event, earliest, latest or now; with several shards, give shard with an"
+            f" offset, or offsets of all {shards}: 0:17,1:5,…"
+        )
+    return [found[str(shard)] for shard in range(shards)]
+
+
+# ── One log, or all ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def log(asking: Asking) -> Responded:
+    return await _of_each(asking, "logs", asking.at)
+
+
+async def backup(asking: Asking) -> Responded:
+    return await _of_each(asking, "backups", _backup(asking))
+
+
+async def log_part(asking: Asking) -> Responded:
+    return await _of_one(asking, asking.at)
+
+
+async def backup_part(asking: Asking) -> Responded:
+    return await _of_one(asking, _backup(asking))
+
+
+def _backup(asking: Asking) -> Callable[[int], Awaitable[Responded]]:
+    """The paths of backups do not know the parameter `shard`."""
+    target = target_with(asking.request.target, shard=None)
+    return lambda shard: asking.at(shard, target=target)
+
+
+async def _of_one(asking: Asking, at: Callable[[int], Awaitable[Responded]]) -> Responded:
+    shard = _shard(asking)
+    if shard is None:
+        raise ProtocolError(f"shard is missing; there are {asking.shards.shards}, numbered from 0")
+    return await at(shard)
+
+
+async def _of_each(asking: Asking, word: str, at: Callable[[int], Awaitable[Responded]]) -> Responded:
+    shard = _shard(asking)
+    if shard is not None:
+        return await at(shard)
+    documents: list[Any] = [msgspec.Raw(answer.body) for answer in await asking.all()]
+    return http.json_response(200, {"shards": asking.shards.shards, word: documents}, _NO_STORE)

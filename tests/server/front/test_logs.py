@@ -1,0 +1,169 @@
+"""The logs of all shards: merged by time, or one of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.support.http_client import Connection
+from tests.support.sharded import Store, a_store
+
+SHARDS = 4
+QUEUES = {f"queue-{shard}": shard for shard in range(SHARDS)}
+PUBLISHED = 30
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    with a_store(tmp_path_factory.mktemp("store") / "four", SHARDS, 2, QUEUES) as store:
+        for name in QUEUES:
+            assert store.request("PUT", f"/v1/queues/{name}", b"{}").status == 201
+        for number in range(PUBLISHED):
+            publish(store, f"queue-{number % SHARDS}", f"message {number}")
+        yield store
+
+
+def publish(store: Store, queue: str, text: str) -> None:
+    body = json.dumps({"message": text}).encode()
+    assert store.request("POST", f"/v1/queues/{queue}/messages", body).status == 201
+
+
+def events_of(store: Store, query: str = "", **headers: str) -> list[dict[str, Any]]:
+    answer = store.request("GET", f"/v1/events?{query}", headers=headers)
+    assert answer.status == 200, answer
+    return [json.loads(line) for line in answer.body.splitlines()]
+
+
+def texts(events: list[dict[str, Any]]) -> list[str]:
+    return [event["message"] for event in events if "message" in event]
+
+
+def test_events_of_all_shards_come_in_the_order_of_their_times(store: Store) -> None:
+    events = events_of(store)
+    times = [event["time"] for event in events]
+    assert times == sorted(times)
+    assert [text for text in texts(events) if text.startswith("message")] == [
+        f"message {number}" for number in range(PUBLISHED)
+    ]
+    for event in events:
+        assert event["shard"] == QUEUES[event["queue"]]
+
+
+def test_each_cursor_leads_to_what_comes_after_it(store: Store) -> None:
+    events = events_of(store)
+    for index in range(0, len(events), 7):
+        assert events_of(store, f"from={events[index]['next']}") == events[index + 1 :]
+        assert events_of(store, **{"Last-Event-ID": events[index]["next"]}) == events[index + 1 :]
+
+
+def test_parts_of_the_stream_are_the_whole(store: Store) -> None:
+    whole, parts = events_of(store), list[dict[str, Any]]()
+    cursor = "earliest"
+    while part := events_of(store, f"limit=8&from={cursor}"):
+        assert len(part) <= 8
+        parts += part
+        cursor = part[-1]["next"]
+    assert parts == whole
+
+
+def test_filters_are_those_of_each_shard(store: Store) -> None:
+    assert {event["queue"] for event in events_of(store, "queue=queue-1&queue=queue-2")} == {"queue-1", "queue-2"}
+    assert {event["state"] for event in events_of(store, "state=L")} == {"L"}
+    assert events_of(store, "from=latest") == []
+
+
+def test_one_shard_has_its_own_offsets(store: Store) -> None:
+    alone = events_of(store, "shard=2")
+    assert {event["queue"] for event in alone} == {"queue-2"}
+    assert events_of(store, f"shard=2&from={alone[3]['next']}") == alone[4:]
+    together = [event for event in events_of(store) if event["shard"] == 2]
+    assert [event["offset"] for event in together] == [event["offset"] for event in alone]
+
+
+@pytest.mark.parametrize(
+    "query", ["from=17", "from=0:1,1:2", "from=0:1,1:1,2:1,3:1,4:1", "from=0:1,0:1,2:1,3:1", "shard=9", "limit=0"]
+)
+def test_a_wrong_question_is_refused(store: Store, query: str) -> None:
+    answer = store.request("GET", f"/v1/events?{query}")
+    assert (answer.status, answer.json()["code"]) == (400, "bad_request")
+
+
+def test_a_cursor_past_the_end_is_refused(store: Store) -> None:
+    assert store.request("GET", "/v1/events?from=0:1,1:1,2:999999,3:1").json()["code"] == "past_end"
+
+
+def test_arrow_is_for_one_shard(store: Store) -> None:
+    arrow = {"Accept": "application/vnd.apache.arrow.stream"}
+    assert store.request("GET", "/v1/events", headers=arrow).status == 400
+    answer = store.request("GET", "/v1/events?shard=3", headers=arrow)
+    assert (answer.status, answer.header("Content-Type")) == (200, arrow["Accept"])
+
+
+class Followed:
+    """Server-Sent Events of a connection."""
+
+    def __init__(self, connection: Connection, query: str) -> None:
+        headers = {"Accept": "text/event-stream"}
+        assert connection.begin(f"/v1/events?follow=true&{query}", headers).status == 200
+        self._connection = connection
+        self._buffer = b""
+
+    def next(self) -> tuple[str, dict[str, Any] | None]:
+        """The id of the next event, and its document."""
+        while b"\n\n" not in self._buffer:
+            self._buffer += self._connection.read_chunk()
+        block, _, self._buffer = self._buffer.partition(b"\n\n")
+        fields = dict(line.partition(": ")[::2] for line in block.decode().splitlines())
+        return fields["id"], json.loads(fields["data"]) if "data" in fields else None
+
+    def until(self, text: str) -> tuple[str, list[str]]:
+        """Everything up to a message, and where to continue."""
+        seen: list[str] = []
+        while True:
+            following, event = self.next()
+            seen += texts([event]) if event else []
+            assert event is None or event["next"] == following
+            if seen and seen[-1] == text:
+                return following, seen
+
+
+def test_a_reader_follows_all_shards(store: Store) -> None:
+    with store.connect() as connection:
+        followed = Followed(connection, "from=latest")
+        begun, event = followed.next()
+        assert event is None
+        for number in range(8):
+            publish(store, f"queue-{number % SHARDS}", f"live {number}")
+            assert followed.until(f"live {number}")[1] == [f"live {number}"]
+    with store.connect() as connection:
+        seen = Followed(connection, f"from={begun}").until("live 7")[1]
+        assert seen == [f"live {number}" for number in range(8)]
+    streams = [shard.services.event_streams for worker in store.all for shard in worker.shards.values()]
+    store.until(lambda: not any(each.open for each in streams))
+
+
+def test_the_logs_of_all_shards_are_described(store: Store) -> None:
+    described = store.request("GET", "/v1/log").json()
+    assert described["shards"] == SHARDS
+    for shard in range(SHARDS):
+        alone = store.request("GET", f"/v1/log?shard={shard}").json()
+        assert (alone["shard"], alone["shards"]) == (shard, SHARDS)
+        assert described["logs"][shard] == alone
+        batches = store.request("GET", f"/v1/log/batches?shard={shard}&from=0")
+        assert batches.header("X-Penstock-End-Offset") == str(alone["end"])
+        assert batches.body
+    assert "there are 4" in store.request("GET", "/v1/log/batches?from=0").json()["error"]
+    assert store.request("GET", "/v1/log/nothing?shard=0").status == 404
+
+
+def test_each_shard_has_a_backup(store: Store) -> None:
+    described = store.request("GET", "/v1/backup").json()
+    assert (described["shards"], len(described["backups"])) == (SHARDS, SHARDS)
+    for shard in range(SHARDS):
+        alone = store.request("GET", f"/v1/backup?shard={shard}").json()
+        assert alone["log"] == described["backups"][shard]["log"]
+        assert len(store.request("GET", f"/v1/backup/log?shard={shard}&from=0&to=16").body) == 16
+    assert store.request("GET", "/v1/backup/history").status == 400
