@@ -20,6 +20,7 @@ from bench import (
     machine,
     push,
     report,
+    reshard,
     spectator,
     store,
     tls,
@@ -47,6 +48,7 @@ RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
     "tls": (tls.tls, tls.ROUNDS),
     "link": (link.link, link.ROUNDS),
     "store": (store.store, store.ROUNDS),
+    "reshard": (reshard.moving, reshard.MESSAGES),
 }
 
 

@@ -177,11 +177,11 @@ def progress(what: str, total: float | None, unit: str) -> Iterator[Callable[[fl
 
 
 @contextmanager
-def counting(what: str) -> Iterator[Progress]:
-    """A bar for bytes whose number is known only later."""
+def counting(what: str, unit: str = "bytes") -> Iterator[Progress]:
+    """A bar for bytes, or something else, whose number is known only later."""
     from penstock.storage.backup.making import Progress
 
-    with _bar(what, None, "bytes") as update:
+    with _bar(what, None, unit) as update:
         yield Progress(lambda total: update(total=total), lambda size: update(advance=size))
 
 

@@ -7,9 +7,11 @@ forgets the same ones, whatever the settings are by then.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Literal
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 
@@ -20,6 +22,11 @@ from penstock.model.values import Nanos
 _SECTION_KEYS_MAX = 4096
 _TABLE = np.dtype([("time", "<i8"), ("key_bytes", "<u4"), ("answer_bytes", "<u4")])
 _DIGEST_BYTES = 32
+
+# Messages with consecutive sequences: queue, first sequence, count, state, queues, channels.
+Run = tuple[int, int, int, Literal["Q", "U"], tuple[str, ...], tuple[str, ...]]
+encode_runs = msgspec.msgpack.Encoder().encode
+decode_runs = msgspec.msgpack.Decoder(list[Run]).decode
 
 
 class AnsweredRequest(Struct, frozen=True, gc=False):
@@ -54,6 +61,17 @@ class AnsweredRequests:
                 break
             left, used, count = left - 1, used - _size(key, request), count + 1
         return count
+
+    def part(self, is_mine: Callable[[int], bool]) -> AnsweredRequests:
+        """The answers about some queues, by number, each without the messages of other queues. An answer without any
+        message is in every part."""
+        part = AnsweredRequests()
+        for key, request in self.by_key.items():
+            runs = decode_runs(request.answer)
+            mine = [run for run in runs if is_mine(run[0])]
+            if mine or not runs:
+                part.add(key, AnsweredRequest(request.time, request.digest, encode_runs(mine)))
+        return part
 
     # Snapshots
 

@@ -6,7 +6,7 @@ are left where they are until they come to the top, or until there are too many 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Any
@@ -96,6 +96,15 @@ class Schedules:
     def _counts(self, time: Nanos, name: str) -> bool:
         planned = self.by_name.get(name)
         return planned is not None and planned.armed == time
+
+    def part(self, is_mine: Callable[[Schedule], bool]) -> Schedules:
+        """Only some of them."""
+        part = Schedules()
+        for planned in self.by_name.values():
+            if is_mine(planned.definition):
+                part.bytes += planned.definition.size
+                part.put(planned)
+        return part
 
     # ── Snapshots ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -103,6 +103,7 @@ class DataDirectory:
         self._check_path()
         identity = self._read_identity()
         if identity is None:
+            self._check_single()
             raise DataDirectoryError(f"{self.path} is not a Penstock data directory: penstock.json is missing")
         return identity
 
@@ -141,6 +142,12 @@ class DataDirectory:
                 raise DataDirectoryError(
                     f"{path} is not a directory, so it cannot hold a broker's data; choose another path for the data"
                 )
+
+    def _check_single(self) -> None:
+        if (self.path / "shards.json").exists():
+            raise DataDirectoryError(
+                f"{self.path} is a store with several shards; each is a directory in its shards/"
+            )
 
     def _lock_identity(self) -> None:
         """A second lock, on a file that every broker needs: it also refuses one that finds the lock file removed.
@@ -183,6 +190,7 @@ class DataDirectory:
             write_durably(self.path / "owner", secrets.token_hex(8).encode())
 
     def _make_identity(self, stored: Identity | None) -> Identity:
+        self._check_single()
         if any(self.log.iterdir()):
             raise DataDirectoryError(f"{self.path} has a log, but penstock.json is missing; restore it from a backup")
         identity = stored or new_identity()

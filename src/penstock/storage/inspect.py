@@ -92,6 +92,7 @@ class Report(msgspec.Struct, kw_only=True):
     directory: str
     format: int
     shard: int
+    ancestors: list[int] = []  # Offsets where the log went on from another one, which may be that of shard 0.
     held_by: int | None  # The process that serves the directory. Then the log may change while it is read.
     snapshots: list[SnapshotReport] = []  # Newest first.
     segments: list[SegmentReport] = []
@@ -150,6 +151,7 @@ def scan(directory: DataDirectory, advance: Advance = lambda _: None) -> Report:
             directory=str(directory.path),
             format=identity.format,
             shard=identity.shard,
+            ancestors=[end for _, end in identity.lineage],
             held_by=holder(directory.path),
         )
         try:
@@ -239,7 +241,8 @@ def _scan_segment(
             return end
         report.problems.append(_damage(path, _without_path(path, error), byte=0))
         return None
-    if segment.shard != report.shard:
+    is_older = segment.shard == 0 and segment.base_offset < max(report.ancestors, default=0)
+    if segment.shard != report.shard and not is_older:
         text = f"it belongs to shard {segment.shard}, the directory to shard {report.shard}"
         report.problems.append(_damage(path, text, byte=0))
     _check_chain(segment, report, end)
@@ -294,6 +297,8 @@ def _gap(segment: Segment, gap: Gap) -> Problem:
 def _check_chain(segment: Segment, report: Report, end: Point | None) -> None:
     if end is None or segment.start == end:
         return
+    if segment.base_offset in report.ancestors and segment.base_position > end.position:
+        return  # Here begins a shard that was made from this log: what is before it is not for readers.
     lost = (end.offset, segment.base_offset - 1)
     if segment.base_offset <= end.offset or segment.base_position < end.position:
         text = (

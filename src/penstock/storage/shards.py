@@ -43,7 +43,7 @@ def open_shards(path: Path, shards: int) -> Shards:
     if (path / "penstock.json").exists():
         raise DataDirectoryError(f"{path} is a data directory with one shard; choose another directory for {shards}")
     try:
-        found = _read(path) or _make(path, shards)
+        found = read_shards(path) or _make(path, shards)
         if found.shards != shards:
             raise DataDirectoryError(f"{path} has {found.shards} shards, not {shards}; their number cannot change")
         for shard in range(shards):
@@ -57,7 +57,8 @@ def shard_directory(path: Path, shard: int) -> DataDirectory:
     return DataDirectory(path / "shards" / f"{shard:04}")
 
 
-def _read(path: Path) -> Shards | None:
+def read_shards(path: Path) -> Shards | None:
+    """The store in this directory; None if there is none with several shards."""
     try:
         data = (path / "shards.json").read_bytes()
     except FileNotFoundError:

@@ -8,22 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Literal
 
-import msgspec
-
+from penstock.engine.answered import decode_runs, encode_runs
 from penstock.engine.decide.draft import Draft
 from penstock.engine.decide.publish_topics import publish_topics
 from penstock.errors import Reason
 from penstock.model.answers import Published, Refused, Repeated
 from penstock.model.commands import PublishOnce
 from penstock.model.events import Answered
-
-# Messages with consecutive sequences: queue, first sequence, count, state, queues, channels.
-_Run = tuple[int, int, int, Literal["Q", "U"], tuple[str, ...], tuple[str, ...]]
-
-_encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(list[_Run]).decode
 
 
 def publish_once(draft: Draft, command: PublishOnce) -> Sequence[Published] | Repeated | Refused:
@@ -47,7 +39,7 @@ def _packed(published: Sequence[Published]) -> bytes:
     for _, run in groupby(enumerate(published), _alike):
         (_, first), *others = run
         runs.append((first.queue, first.sequence, 1 + len(others), first.state, first.queues, first.channels))
-    return _encode(runs)
+    return encode_runs(runs)
 
 
 def _alike(numbered: tuple[int, Published]) -> object:
@@ -58,6 +50,6 @@ def _alike(numbered: tuple[int, Published]) -> object:
 def _unpacked(answer: bytes) -> list[Published]:
     return [
         Published(queue, sequence, state, queues, channels)
-        for queue, first, count, state, queues, channels in _decode(answer)
+        for queue, first, count, state, queues, channels in decode_runs(answer)
         for sequence in range(first, first + count)
     ]

@@ -142,6 +142,12 @@ class StoredVersions:
             for name, data in cursor:
                 yield bytes(name), unpacked(_checked(name, data))
 
+    def blocks(self) -> Iterator[bytes]:
+        """The rows of all versions that were replaced, in the order of the log."""
+        with _as_history_error(self._path), self._view.cursor(self._replaced) as cursor:
+            for _ in cursor:
+                yield _block_at(cursor)
+
     # ── Writing ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def write(self, changes: Changes) -> None:
