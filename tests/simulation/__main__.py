@@ -9,7 +9,9 @@ import argparse
 import sys
 import time
 from collections import Counter
+from contextlib import nullcontext
 
+from tests.simulation.bugs import BUGS, seeded
 from tests.simulation.many import STEPS, live, live_sharded, lives, summary
 
 _LINE_SECONDS = 30.0
@@ -22,7 +24,13 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of each life")
     parser.add_argument("--processes", type=int, default=1, help="how many lives at once")
     parser.add_argument("--shards", action="store_true", help="a store with several shards over several workers")
+    parser.add_argument("--bug", choices=BUGS, help="seed a bug, which a life should find")
     asked = parser.parse_args()
+    with seeded(asked.bug) if asked.bug else nullcontext():
+        return _live(asked)
+
+
+def _live(asked: argparse.Namespace) -> int:
     began = shown = time.monotonic()
     seeds = range(asked.seed, asked.seed + asked.seeds)
     totals: Counter[str] = Counter()

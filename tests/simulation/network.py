@@ -17,6 +17,7 @@ from penstock.model.values import Nanos
 from tests.simulation.process import Process
 from tests.simulation.scheduler import VirtualTime
 
+STALL_NS_MAX = 3 * SECOND_NS
 NOTICED_NS_MAX = 2 * SECOND_NS  # How long an end may take to see that the connection is broken.
 
 
@@ -26,6 +27,7 @@ class Network:
         self.random = random
         self.delay_ns_max = random.choice([SECOND_NS // 100_000, SECOND_NS // 1000, SECOND_NS // 20])
         self.splits = random.choice([0, 0.3])  # How likely what is written arrives in two pieces.
+        self.slow = random.choice([0, 0.2])  # How likely nothing passes at the beginning of a connection.
         self.wires: list[Wire] = []
         self.lost = 0
         self._listeners: dict[str, Listener] = {}
@@ -48,6 +50,8 @@ class Network:
             raise TimeoutError(address)
         wire = Wire(self, (process, factory()), (listener.process, listener.factory()))
         self.wires.append(wire)
+        if self.random.random() < self.slow:
+            wire.stall(self.random.randint(0, STALL_NS_MAX))
         return wire.ends[0], wire.ends[0].protocol
 
     def lose_any(self) -> None:
@@ -56,7 +60,7 @@ class Network:
 
     def stall_any(self) -> None:
         if self.wires:
-            self.random.choice(self.wires).stall(self.random.randint(0, 3 * SECOND_NS))
+            self.random.choice(self.wires).stall(self.random.randint(0, STALL_NS_MAX))
 
     def part(self, one: int, other: int, duration: Nanos) -> None:
         """Let two processes not reach each other. Their connections stall until then, or break."""

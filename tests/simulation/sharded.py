@@ -94,7 +94,7 @@ class ShardedWorld(Requests):
         self._odds = {self._crash: random.choice([0, 0.0005, 0.002])}
         self._odds[self._stop] = random.choice([0, 0.0005, 0.002])
         self._odds[self.network.lose_any] = random.choice([0, 0.001, 0.005])
-        self._odds[self.network.stall_any] = random.choice([0, 0.001])
+        self._odds[self.network.stall_any] = random.choice([0, 0.001, 0.005])
         self._odds[self._part] = random.choice([0, 0.0005])
         self.workers = [Worker(self, number) for number in range(self.workers_count)]
         for settings in [*QUEUES.items(), ("things", THINGS), ("watch", WATCH)]:
