@@ -88,11 +88,10 @@ class Worker:
         self.mesh = Mesh(number, store.workers, store.shards, store.folder, loops, self.requests)
         router = Router(store.map, self.mesh.ports)
         self.own = {number: shard.application(router) for number, shard in self.shards.items()}
-        works = Works(self.turns)
-        self.requests |= {number: LocalRequests(each, works) for number, each in self.own.items()}
-        first = self.shards[min(self.shards)]
-        front = Front(store.map, self.own, router, self.mesh.requests, ids_of(first.identity), works)
+        works, first = Works(self.turns), self.shards[min(self.shards)]
         quotas = Quotas(config.quota, lambda name: first.loop.engine.queue(name) is not None)
+        self.requests |= {number: LocalRequests(each, works, quotas) for number, each in self.own.items()}
+        front = Front(store.map, self.own, router, self.mesh.requests, ids_of(first.identity), works)
         self.http = HttpServer(front, config.http, self.turns, None, quotas)
         first.services.connections.servers.append(self.http)
         first.metrics.parts += [self.http, quotas]

@@ -69,7 +69,7 @@ class Application:
         identities: Identities,
         clients: ClientPort | None = None,
     ) -> None:
-        """`clients`: what conversations use in place of the writer, if there are several shards."""
+        """`clients`: where the commands of clients go, if there are several shards; services use the writer."""
         clients = clients or writer
         self._writer, self._audit, self._metrics_of = writer, services.audit, metrics
         self._identities = identities
@@ -93,7 +93,7 @@ class Application:
         consuming = Consuming(ids, self._settings_of, config.http.body_bytes_max, _soon)
         waiting = Waiting(services.waits, ids, services.log_reads.names.name, writer.refusal)
         self._mqs = mqs
-        schedules = Schedules(writer.submit_as, ids, config.topics.new_queue)
+        schedules = Schedules(clients.submit_as, ids, config.topics.new_queue)
         ruled = (nq, staging, publishing, consuming, waiting, schedules)
         self._body_rules = {route: dialect.body_rule for dialect in ruled for route in dialect.routes}
         push, later = services.push, services.requests.later
@@ -103,7 +103,7 @@ class Application:
             **mqs.routes,
             **nq.routes,
             **glovebox.routes,
-            **Queues(counted(writer.submit_as)).routes,
+            **Queues(counted(clients.submit_as)).routes,
             **_event_log_of(identity, services, ids).routes,
             **Objects(ids).routes,
             **Backup(services.backups, later).routes,
@@ -118,12 +118,12 @@ class Application:
             **Workers(services.workers).routes,
             **About(services.connections, partial(effective_settings, config)).routes,
             **(self._console.routes if self._console else {}),
-            **Channels(counted(writer.submit_as), push.check, push.describe).routes,
+            **Channels(counted(clients.submit_as), push.check, push.describe).routes,
             **_joined(publishing.routes, consuming.routes, Purges(services.purges, later, writer.refusal).routes),
             **self._pages(),
         }
-        self.submit = writer.submit_as
-        self.decide_collected = writer.decide_collected
+        self.submit = clients.submit_as
+        self.decide_collected = clients.decide_collected
 
     def body_rule(self, method: bytes, target: bytes, headers: http.Headers) -> http.BodyRule:
         rule = self._body_rules.get(route_of(http.segments_of(target)), self._mqs.body_rule)

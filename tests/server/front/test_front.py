@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from penstock.server.front.paths import PATHS
+from tests.support.http_client import Connection
+from tests.support.live_loop import until
 from tests.support.sharded import Store, a_store
 
 SHARDS, WORKERS = 4, 2
@@ -46,3 +50,65 @@ def test_every_worker_answers_for_every_queue(store: Store, queue: str, worker: 
     assert (document["queue"], document["state"]) == (queue, "F")
     confirmed = store.request("POST", "/v1/confirm", json.dumps({"id": identifier}).encode(), worker=worker)
     assert confirmed.json()["outcome"] == "success"
+
+
+def test_long_bodies_reach_the_shard_of_another_worker(store: Store) -> None:
+    """A query that is staged in shard 0, from worker 1."""
+    rows = pa.table({"queue": ["queue-0"] * 3, "body": [bytes([each]) * 300_000 for each in range(3)]})
+    data = pa.BufferOutputStream()
+    with pa.ipc.new_stream(data, rows.schema) as stream:
+        stream.write_table(rows)
+    staged = store.request("POST", "/v1/stage/query/1/part", data.getvalue().to_pybytes(), worker=1)
+    assert (staged.status, staged.json()) == (201, {"rows": 3})
+    assert store.request("DELETE", "/v1/stage/query/1", worker=1).status == 204
+
+
+def test_a_worker_that_is_away_is_missed_only_by_its_queues(tmp_path: Path) -> None:
+    with a_store(tmp_path / "four", SHARDS, WORKERS, QUEUES) as store:
+        for name in QUEUES:
+            store.request("PUT", f"/v1/queues/{name}", b"{}")
+        with store.connect(0) as waiting, store.connect(0) as following:
+            waiting.send_request("GET", "/v1/queues/queue-1/messages?wait=20")
+            following.begin("/v1/events?follow=true")
+            store.run(away(store, 1))
+            lost = waiting.read_response()
+            assert (lost.status, lost.json()["code"]) == (503, "unavailable")
+            assert "the connection to the process that has this queue was lost" in lost.json()["error"]
+            with pytest.raises(ConnectionError):
+                read_to_end(following)
+        for target in ("/v1/queues/queue-3", "/v1/search", "/v1/stats", "/metrics", "/v1/events", "/v1/log?shard=1"):
+            answer = store.request("GET", target, worker=0)
+            assert (answer.status, answer.json()["code"]) == (503, "unavailable"), target
+        for target in ("/v1/queues/queue-2", "/v1/search?queue=queue-0", "/v1/events?shard=2", "/v1/tokens"):
+            assert store.request("GET", target, worker=0).status == 200, target
+        health = store.request("GET", "/health", worker=0)
+        assert (health.status, health.body) == (503, b"red: shard 1 cannot be reached")
+
+
+def read_to_end(connection: Connection) -> None:
+    while connection.read_chunk():
+        pass
+
+
+async def away(store: Store, worker: int) -> None:
+    store.all[worker].mesh.stop()
+    await until(lambda: not any(each.mesh.is_complete for each in store.all))
+
+
+def test_answers_have_the_order_of_pipelined_requests(store: Store) -> None:
+    targets = ["/v1/queues/queue-1", "/health", "/v1/search?limit=1", "/v1/queues/queue-0", "/nothing", "/v1/stats"]
+    alone = [store.request("GET", target, worker=0).status for target in targets]
+    with store.connect(0) as connection:
+        for target in targets:
+            connection.send_request("GET", target)
+        assert [connection.read_response().status for _ in targets] == alone
+
+
+def test_other_methods_and_paths_are_refused_as_ever(store: Store) -> None:
+    assert store.request("POST", "/v1/search", b"").status == 405
+    assert store.request("DELETE", "/v1/redrive").status == 405
+    assert store.request("HEAD", "/v1/search").body == b""
+    assert store.request("HEAD", "/v1/events").status == 200
+    assert store.request("GET", "/v1/queues/%ff").json()["code"] == "bad_request"
+    assert store.request("GET", "/status/%ff").json() == {"type": "Error", "name": "%ff", "code": "BadRequest"}
+    assert store.request("POST", "/v1/redrive", b"{").json()["code"] == "bad_json"

@@ -9,8 +9,12 @@ from typing import Any, Protocol
 
 from penstock.dialects.wire.http import Awaited, Call, Calls, Pending, Request, Response, Work, error_response
 from penstock.errors import Fault
+from penstock.model.access import EVERYTHING, NOBODY
 from penstock.model.client import Client
 from penstock.model.commands import Command
+from penstock.server.quotas.meter import Meter
+from penstock.server.quotas.quotas import Quotas, network_of
+from penstock.server.quotas.work import payer, paying
 from penstock.server.shards.remote_requests import RespondTo
 from penstock.server.shells.exchanges import Exchange, Result, Route, Several
 from penstock.server.shells.worker import Works
@@ -29,26 +33,45 @@ class Answering(Protocol):
 
 class LocalRequests:
     """`works`: makes long answers part by part. Not those of the HTTP server: a long answer there may wait for one
-    here."""
+    here. `quotas`: for clients of other workers."""
 
-    def __init__(self, application: Answering, works: Works) -> None:
+    def __init__(self, application: Answering, works: Works, quotas: Quotas | None = None) -> None:
         self._application = application
         self._works = works
+        self._quotas = quotas
 
     def ask(self, request: Request, respond: RespondTo) -> Pending:
         asked = _Asked(request, respond)
-        exchange = asked.exchange
+        exchange, meter = asked.exchange, payer() or self._meter_of(request)
         try:
-            pending = self._begin(exchange, self._application.route(exchange)(exchange))
+            with paying(meter):
+                pending = self._begin(exchange, self._application.route(exchange)(exchange), meter)
             exchange.pending = pending if exchange.connection else None
         except Exception:
             logger.exception("request_failed")
             exchange.respond(error_response(Fault.INTERNAL))
         return asked
 
-    def _begin(self, exchange: Exchange, result: Result) -> Pending | None:
+    def _meter_of(self, request: Request) -> Meter | None:
+        """What counts the work for a client whose connection is another worker's."""
+        quotas, access = self._quotas, request.access
+        if quotas is None:
+            return None
+        address = quotas.of_address(network_of(request.address)) if request.address else None
+        is_known = access is not EVERYTHING and access is not NOBODY
+        identity = quotas.of_identity(access.identity, access.limits) if is_known else None
+        if not address and not identity:
+            return None
+        meter = Meter(quotas)
+        meter.charge(address)
+        meter.charge(identity)
+        return meter
+
+    def _begin(self, exchange: Exchange, result: Result, meter: Meter | None) -> Pending | None:
         """Also makes the response, if that is possible at once."""
-        submit = partial(self._application.submit, exchange)
+        submit: Callable[..., Pending | None] = partial(self._application.submit, exchange)
+        if meter is not None:
+            submit = partial(meter.submit, self._application.submit, exchange)
         if isinstance(result, Response):
             exchange.respond(result)
             return None
@@ -60,7 +83,7 @@ class LocalRequests:
             return Several(result, exchange.answer, submit)
         if isinstance(result, Work):
             asked = (exchange.target, exchange.access)
-            return self._works.ask(asked, result.steps, submit, exchange.respond, None)
+            return self._works.ask(asked, result.steps, submit, exchange.respond, meter)
         assert isinstance(result, Awaited), "conversations are not requests of a shard"
         return result.when_ready(exchange.respond)
 

@@ -129,7 +129,7 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"v1/backup", 2): backup,
     (b"v1/backup", 3): backup_part,
     # Administration
-    **dict.fromkeys([(b"v1/schedules", 2), (b"v1/schedules", 3), (b"v1/schedules", 4)], ADMINISTERED),
+    **dict.fromkeys([(b"v1/schedules", 2), (b"v1/schedules", 3), (b"v1/schedules", 4)], HERE),
     **dict.fromkeys([(b"v1/tokens", 2), (b"v1/tokens", 3), (b"v1/tokens", 4)], ADMINISTERED),
     **dict.fromkeys([(b"v1/workers", 2), (b"v1/workers", 3)], ADMINISTERED),
     **dict.fromkeys([(b"v1/stage", 3), (b"v1/stage", 4), (b"v1/stage", 5)], ADMINISTERED),

@@ -46,6 +46,11 @@ class Meter:
             self._accounts.append(account)
         return None
 
+    def charge(self, account: Account | None) -> None:
+        """Count what is used for this account, but no connection: another process has it."""
+        if account:
+            self._accounts.append(account)
+
     def _leave(self, account: Account) -> None:
         account.connections -= 1
         account.unread_bytes -= self._unread_bytes
