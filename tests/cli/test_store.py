@@ -8,7 +8,7 @@ from typing import Any
 
 import psycopg
 
-from tests.support.broker import Broker, StartBroker
+from tests.support.broker import Broker, StartBroker, refused_start
 from tests.support.command_line import penstock
 from tests.support.postgres import Postgres
 
@@ -22,16 +22,33 @@ def test_a_store_is_made_once_and_shown(postgres: Postgres, start_broker: StartB
         1,
         "penstock: the database has no store; run: penstock store init URL\n",
     )
-    assert penstock("store", "init", url).stdout.startswith("The store is ready (version 1).")
+    assert penstock("store", "init", url).stdout.startswith("The store is ready (version 2).")
     assert "initialised already; nothing was changed" in penstock("store", "init", url).stderr
-    assert penstock("store", "upgrade", url).stdout == "The store had version 1; now it has version 1.\n"
+    assert penstock("store", "upgrade", url).stdout == "The store had version 2; now it has version 2.\n"
     broker = start_broker(flags=("--store", url))
     broker.create_queue("work")
     shown = penstock("store", "status", url).stdout
     assert "a commit waits for this server's disk only" in shown
     assert "warning  synchronous_standby_names is empty" in shown
-    assert " at 127.0.0.1:0 (for " in shown
-    assert ", epoch 1, 1 batches in 1 parts, " in shown
+    *_, names, row = shown.splitlines()
+    assert names.split()[:6] == ["shard", "owner", "address", "lease", "epoch", "batches"]
+    assert row.split()[2:6] == ["127.0.0.1:0", row.split()[3], "s", "1"]
+    (shard,) = json.loads(penstock("store", "status", url, "--json").stdout)["shards"]
+    assert (shard["number"], shard["epoch"], shard["batches"], shard["parts"]) == (0, 1, 1, 1)
+
+
+def test_a_store_has_as_many_shards_as_it_was_made_with_and_one_broker_does_not_serve_several(
+    postgres: Postgres, tmp_path: Path
+) -> None:
+    with psycopg.connect(postgres.url(), autocommit=True) as session:
+        session.execute("CREATE DATABASE several")
+    url = postgres.url("several")
+    assert penstock("store", "init", url, "--shards", "3").returncode == 0
+    shown = json.loads(penstock("store", "status", url, "--json").stdout)
+    assert [shard["number"] for shard in shown["shards"]] == [0, 1, 2]
+    code, complaint = refused_start(tmp_path, flags=("--store", url))
+    assert code == 1
+    assert "the store has 3 shards, and a broker serves one; use another store" in complaint
 
 
 def test_a_log_is_moved_into_a_store_and_back_with_its_ids_and_objects(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
     from penstock.storage.postgres.connection import Connection
+    from penstock.storage.postgres.status import ShardState
 
 app = typer.Typer(help="Make, upgrade and show the tables of a log in PostgreSQL.", no_args_is_help=True)
 
@@ -19,12 +20,15 @@ Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The data directo
 
 
 @app.command()
-def init(url: Url) -> None:
+def init(
+    url: Url,
+    shards: Annotated[int, typer.Option(help="How many logs the store has. It stays.", hidden=True)] = 1,
+) -> None:
     """Make the tables. The database must exist; everything goes into its schema penstock."""
     from penstock.storage.postgres.schema import VERSION, initialise
 
     with _connected(url) as connection:
-        initialise(connection)
+        initialise(connection, shards)
     print(f"The store is ready (version {VERSION}). Start a broker with it:\n  penstock serve --store URL --data DIR")
 
 
@@ -39,21 +43,38 @@ def upgrade(url: Url) -> None:
 
 
 @app.command()
-def status(url: Url) -> None:
+def status(
+    url: Url, as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")] = False
+) -> None:
     """Show the owner, the lease and the size of the log, and what a commit waits for."""
+    from penstock.cli import output
     from penstock.storage.postgres.durability import read_durability
     from penstock.storage.postgres.schema import identity_of, version_of
     from penstock.storage.postgres.status import shards
 
     with _connected(url) as connection:
         identity_of(connection)
-        durability = read_durability(connection)
-        print(f"version  {version_of(connection)}")
-        print(f"commit   {durability}")
-        for warning in durability.warnings():
-            print(f"warning  {warning}")
-        for shard in shards(connection):
-            print(f"shard    {shard}")
+        durability, version, found = read_durability(connection), version_of(connection), shards(connection)
+    if as_json:
+        rows = [shard._asdict() for shard in found]
+        warnings = list(durability.warnings())
+        output.emit({"version": version, "durability": str(durability), "warnings": warnings, "shards": rows})
+        return
+    print(f"version  {version}")
+    print(f"commit   {durability}")
+    for warning in durability.warnings():
+        print(f"warning  {warning}")
+    output.table(_COLUMNS, [_row(shard) for shard in found])
+
+
+_COLUMNS = ("shard", "owner", "address", "lease", "epoch", "batches", "parts", "MiB", "snapshot at offset")
+
+
+def _row(shard: ShardState) -> tuple[Any, ...]:
+    lease = f"{shard.lease_seconds:.0f} s" if shard.is_owned else "over"
+    owner = (shard.owner, shard.address, lease) if shard.owner else ("nobody", "", "")
+    size = round(shard.bytes / (1 << 20), 1)
+    return shard.number, *owner, shard.epoch, shard.batches, shard.parts, size, shard.snapshot
 
 
 @app.command("import")

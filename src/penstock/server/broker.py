@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from penstock.dialects.etzel.conversation import Etzel
+from penstock.errors import StoreError
 from penstock.limits import SECOND_NS
 from penstock.model.settings import QueueSettings
 from penstock.server.app import ids_of
@@ -68,6 +69,10 @@ class Broker:
         """Serve until it is stopped; the exit code. `when_listening` gets the address of the HTTP server."""
         shard = self.shard
         shard.take()
+        if shard.store and shard.identity.shards > 1:
+            raise StoreError(
+                f"the store has {shard.identity.shards} shards, and a broker serves one; use another store"
+            )
         try:
             if shard.store and not await self._own(shard.store):
                 return 0

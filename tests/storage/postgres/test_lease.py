@@ -1,9 +1,11 @@
-"""The lease of a shard: renewed as long as it is ours, and lost for good when it is not."""
+"""The leases of shards: renewed together as long as they are ours, and each lost for good when it is not."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 
 import psycopg
 import pytest
@@ -11,18 +13,48 @@ import pytest
 from penstock.errors import FencedError, StoreError
 from penstock.storage.postgres import lease
 from penstock.storage.postgres.connection import Connection
-from penstock.storage.postgres.lease import Lease
+from penstock.storage.postgres.lease import Leases
 from penstock.storage.postgres.shard import Shard
 from tests.support.postgres import Postgres
 
+LEASE_SECONDS = 6.0
+
 
 @pytest.fixture
-def owned(postgres: Postgres) -> Shard:
-    url, number = postgres.new_shard()
-    with closing(Connection(url)) as connection:
-        shard = Shard(connection, number)
-        shard.acquire("owner", "here")
-    return shard
+def own(postgres: Postgres) -> Callable[[], Shard]:
+    """Owns another shard of the store at each call."""
+
+    def owned() -> Shard:
+        url, number = postgres.new_shard()
+        with closing(Connection(url)) as connection:
+            shard = Shard(connection, number)
+            shard.acquire("owner", "here")
+        return shard
+
+    return owned
+
+
+@pytest.fixture
+def leases(postgres: Postgres, monkeypatch: pytest.MonkeyPatch) -> Leases:
+    """They are renewed at once."""
+    monkeypatch.setattr(lease, "_RENEW", 0.01)
+    return Leases(partial(Connection, postgres.url()), LEASE_SECONDS)
+
+
+class Losses:
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+        self._over = threading.Event()
+
+    def note(self, error: BaseException) -> None:
+        assert self.error is None, "a lease is lost once"
+        self.error = error
+        self._over.set()
+
+    def wait(self) -> BaseException:
+        assert self._over.wait(60)
+        assert self.error is not None
+        return self.error
 
 
 def run(postgres: Postgres, statement: str) -> list[tuple[object, ...]]:
@@ -30,48 +62,60 @@ def run(postgres: Postgres, statement: str) -> list[tuple[object, ...]]:
         return session.execute(statement.encode()).fetchall()
 
 
-def lost_by(connect: object, shard: Shard, renewed_at: float) -> BaseException:
-    lost: list[BaseException] = []
-    over = threading.Event()
-
-    def note(error: BaseException) -> None:
-        lost.append(error)
-        over.set()
-
-    held = Lease(connect, shard, renewed_at, note)  # type: ignore[arg-type]
-    held.start()
-    assert over.wait(60)
-    held.stop()
-    return lost[0]
+def wait_for_renewals(postgres: Postgres, shard: Shard) -> None:
+    seen: set[object] = set()
+    while len(seen) < 4:
+        seen.add(run(postgres, f"SELECT lease_until FROM penstock.shard WHERE id = {shard.number}")[0])
 
 
-def test_a_lease_is_lost_when_another_owner_has_come(
-    postgres: Postgres, owned: Shard, monkeypatch: pytest.MonkeyPatch
+def test_a_lease_is_lost_when_another_owner_has_come_and_the_others_are_not(
+    postgres: Postgres, own: Callable[[], Shard], leases: Leases
 ) -> None:
-    monkeypatch.setattr(lease, "_RENEW", 0.01)
-    run(postgres, f"UPDATE penstock.shard SET epoch = epoch + 1 WHERE id = {owned.number} RETURNING 1")
-    assert isinstance(lost_by(lambda: Connection(postgres.url()), owned, lease.now()), FencedError)
+    replaced, kept = own(), own()
+    losses, none = Losses(), Losses()
+    run(postgres, f"UPDATE penstock.shard SET epoch = epoch + 1 WHERE id = {replaced.number} RETURNING 1")
+    leases.hold(replaced, lease.now() + 3600, losses.note)
+    leases.hold(kept, lease.now() + 3600, none.note)
+    assert isinstance(losses.wait(), FencedError)
+    wait_for_renewals(postgres, kept)
+    assert none.error is None
+    leases.let_go(kept.number)
 
 
-def test_a_lease_that_cannot_be_renewed_is_lost_before_it_ends_in_the_store(
-    postgres: Postgres, owned: Shard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_leases_that_cannot_be_renewed_are_lost_before_they_end_in_the_store(own: Callable[[], Shard]) -> None:
     def refuse() -> Connection:
         raise StoreError("no route")
 
-    error = lost_by(refuse, owned, lease.now() - owned.lease_seconds)
-    assert str(error) == "the lease could not be renewed for 4 s"
+    leases, losses = Leases(refuse, LEASE_SECONDS), [Losses(), Losses()]
+    for each in losses:
+        leases.hold(own(), lease.now() - LEASE_SECONDS, each.note)
+    assert [str(each.wait()) for each in losses] == ["the lease could not be renewed for 4 s"] * 2
 
 
-def test_renewals_go_on_until_the_lease_is_stopped(
-    postgres: Postgres, owned: Shard, monkeypatch: pytest.MonkeyPatch
+def test_one_statement_renews_all_leases_until_they_are_let_go(
+    postgres: Postgres, own: Callable[[], Shard], leases: Leases
 ) -> None:
-    monkeypatch.setattr(lease, "_RENEW", 0.01)
-    until = f"SELECT lease_until FROM penstock.shard WHERE id = {owned.number}"
-    held = Lease(lambda: Connection(postgres.url()), owned, lease.now() + 3600, lambda error: None)
-    held.start()
-    seen: set[object] = set()
-    while len(seen) < 4:
-        seen.add(run(postgres, until)[0])
-    held.stop()
-    held._threads[0].join(60)
+    shards = [own(), own(), own()]
+    for shard in shards:
+        leases.hold(shard, lease.now() + 3600, lambda _: None)
+    for shard in shards:
+        wait_for_renewals(postgres, shard)
+    numbers = ",".join(str(shard.number) for shard in shards)
+    moments = run(postgres, f"SELECT count(DISTINCT xmin::text) FROM penstock.shard WHERE id IN ({numbers})")
+    assert moments == [(1,)]
+    threads = [thread for thread in threading.enumerate() if thread.name == "lease"]
+    for shard in shards:
+        leases.let_go(shard.number)
+    for thread in threads:
+        thread.join(60)
+
+
+def test_a_shard_is_held_again_after_all_were_let_go(
+    postgres: Postgres, own: Callable[[], Shard], leases: Leases
+) -> None:
+    shard = own()
+    leases.hold(shard, lease.now() + 3600, lambda _: None)
+    leases.let_go(shard.number)
+    leases.hold(shard, lease.now() + 3600, lambda _: None)
+    wait_for_renewals(postgres, shard)
+    leases.let_go(shard.number)

@@ -1,6 +1,7 @@
-"""Keeps the lease of a shard: one thread renews it, and another one ends everything when that fails for too long.
+"""Keeps the leases of all shards that a process owns: one thread renews them with one statement, and another one ends
+what could not be renewed for too long.
 
-The lease is for liveness: it decides when another broker may try. What is safe does not depend on any clock.
+A lease is for liveness: it decides when another broker may try. What is safe does not depend on any clock.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from penstock.errors import FencedError, StoreError
+from penstock.errors import StoreError
 from penstock.storage.postgres.connection import Connection
 from penstock.storage.postgres.shard import Shard
 
@@ -20,6 +21,11 @@ _RENEW = 1 / 3  # Of the lease: renewed this often.
 _SERVE = 2 / 3  # Of the lease: how long to serve after the last good renewal.
 assert _RENEW < _SERVE < 1
 
+_RENEW_ALL = """
+UPDATE penstock.shard SET lease_until = clock_timestamp() + make_interval(secs => %s)
+FROM unnest(%s::int[], %s::bigint[]) AS held (number, owned) WHERE id = number AND epoch = owned RETURNING id
+"""
+
 Lost = Callable[[BaseException], None]
 
 
@@ -28,54 +34,83 @@ def now() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
-class Lease:
-    """The lease of an owner, from its acquisition until it is stopped or lost."""
+class _Held:
+    """A shard that is owned."""
 
-    def __init__(self, connect: Callable[[], Connection], shard: Shard, acquired_at: float, on_lost: Lost) -> None:
-        """`on_lost` is called once, in a thread of the lease."""
+    def __init__(self, shard: Shard, acquired_at: float, on_lost: Lost) -> None:
+        self.shard = shard
+        self.renewed_at = acquired_at
+        self.on_lost = on_lost
+
+
+class Leases:
+    """For any thread."""
+
+    def __init__(self, connect: Callable[[], Connection], lease_seconds: float) -> None:
         self._connect = connect
-        self._shard = shard
-        self._on_lost = on_lost
-        self._renewed_at = acquired_at
-        self._renew_seconds, self._serve_seconds = _RENEW * shard.lease_seconds, _SERVE * shard.lease_seconds
-        self._over = threading.Event()
+        self._lease_seconds = lease_seconds
+        self._held: dict[int, _Held] = {}  # By number.
         self._lock = threading.Lock()
-        self._threads = [
-            threading.Thread(target=target, name=f"lease-{target.__name__}", daemon=True)
-            for target in (self._renew, self._watch)
-        ]
-
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
-
-    def stop(self) -> None:
+        self._over = threading.Event()  # Set: no thread is needed.
         self._over.set()
 
-    def _renew(self) -> None:
+    def hold(self, shard: Shard, acquired_at: float, on_lost: Lost) -> None:
+        """Renew the lease of a shard until it is let go or lost. `on_lost` is called once, in a thread of this
+        object."""
+        with self._lock:
+            self._held[shard.number] = _Held(shard, acquired_at, on_lost)
+            if self._over.is_set():
+                self._over = threading.Event()
+                for work in (self._renew, self._watch):
+                    threading.Thread(target=work, args=(self._over,), name="lease", daemon=True).start()
+
+    def let_go(self, number: int) -> None:
+        """Stop renewing. The lease runs on in the store."""
+        with self._lock:
+            self._remove(number)
+
+    def _remove(self, number: int) -> _Held | None:
+        held = self._held.pop(number, None)
+        if not self._held:
+            self._over.set()
+        return held
+
+    def _renew(self, over: threading.Event) -> None:
         connection: Connection | None = None
-        while not self._over.wait(self._renew_seconds):
-            began = now()
+        while not over.wait(_RENEW * self._lease_seconds):
             try:
                 connection = connection or self._connect()
-                self._shard.on(connection).renew()
-                self._renewed_at = began
-            except FencedError as error:
-                self._lose(error)
+                self._renew_all(connection)
             except StoreError as error:
                 logger.warning("lease_not_renewed", extra={"reason": str(error)})
                 connection = None
         if connection:
             connection.close()
 
-    def _watch(self) -> None:
-        while not self._over.wait(max(0.01, self._renewed_at + self._serve_seconds - now())):
-            if now() >= self._renewed_at + self._serve_seconds:
-                self._lose(StoreError(f"the lease could not be renewed for {self._serve_seconds:.0f} s"))
+    def _renew_all(self, connection: Connection) -> None:
+        began, held = now(), list(self._held.values())
+        numbers, epochs = [each.shard.number for each in held], [each.shard.epoch for each in held]
+        renewed = {number for (number,) in connection.rows(_RENEW_ALL, (self._lease_seconds, numbers, epochs))}
+        for each in held:
+            if each.shard.number in renewed:
+                each.renewed_at = began
+            else:
+                self._lose(each, each.shard.fenced())
 
-    def _lose(self, error: BaseException) -> None:
-        with self._lock:
-            if self._over.is_set():
+    def _watch(self, over: threading.Event) -> None:
+        serve_seconds = _SERVE * self._lease_seconds
+        while True:
+            held = list(self._held.values())
+            for each in held:
+                if now() >= each.renewed_at + serve_seconds:
+                    self._lose(each, StoreError(f"the lease could not be renewed for {serve_seconds:.0f} s"))
+            first = min((each.renewed_at for each in held), default=now())
+            if over.wait(max(0.01, first + serve_seconds - now())):
                 return
-            self._over.set()
-        self._on_lost(error)
+
+    def _lose(self, held: _Held, error: BaseException) -> None:
+        with self._lock:
+            if self._held.get(held.shard.number) is not held:
+                return  # It was let go meanwhile.
+            self._remove(held.shard.number)
+        held.on_lost(error)

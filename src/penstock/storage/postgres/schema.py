@@ -42,7 +42,11 @@ CREATE TABLE penstock.snapshot (
     PRIMARY KEY (shard, base_offset, epoch)
 );
 """
-MIGRATIONS = (_FIRST,)  # The n-th makes version n of the one before it.
+_SECOND = """
+ALTER TABLE penstock.shard ADD identity text;
+CREATE TABLE penstock.elsewhere (queue text PRIMARY KEY, shard int NOT NULL REFERENCES penstock.shard);
+"""
+MIGRATIONS = (_FIRST, _SECOND)  # The n-th makes version n of the one before it.
 VERSION = len(MIGRATIONS)
 
 
@@ -55,8 +59,8 @@ def initialise(connection: Connection, shards: int = 1) -> None:
     with connection.transaction():
         for migration in MIGRATIONS:
             _run(connection, migration)
-        connection.execute("INSERT INTO penstock.store VALUES (%s, '')", (VERSION,))
-        set_identity(connection, new_identity())
+        identity = msgspec.structs.replace(new_identity(), shards=shards)
+        connection.execute("INSERT INTO penstock.store VALUES (%s, %s)", (VERSION, _encoded(identity)))
         connection.execute("INSERT INTO penstock.shard (id) SELECT generate_series(0, %s - 1)", (shards,))
 
 
@@ -70,18 +74,31 @@ def upgrade(connection: Connection) -> int:
     return found
 
 
-def identity_of(connection: Connection) -> Identity:
-    """The identity of the store's first log. Raises `StoreError` unless the store has this version."""
+def identity_of(connection: Connection, shard: int = 0) -> Identity:
+    """The identity of a shard. Raises `StoreError` unless the store has it, and this version."""
     found = _existing(connection)
     if found != VERSION:
         remedy = "run: penstock store upgrade URL" if found < VERSION else "use a newer Penstock"
         raise StoreError(f"the store has version {found}, and this Penstock needs version {VERSION}; {remedy}")
-    (text,) = connection.row("SELECT identity FROM penstock.store") or ("",)
-    return msgspec.json.decode(text, type=Identity)
+    row = connection.row(
+        "SELECT store.identity, shard.identity FROM penstock.store, penstock.shard WHERE id = %s", (shard,)
+    )
+    if row is None:
+        raise StoreError(f"the store has no shard {shard}")
+    of_store, of_shard = row
+    if of_shard:
+        return msgspec.json.decode(of_shard, type=Identity)
+    return msgspec.structs.replace(msgspec.json.decode(of_store, type=Identity), shard=shard)
 
 
 def set_identity(connection: Connection, identity: Identity) -> None:
-    connection.execute("UPDATE penstock.store SET identity = %s", (msgspec.json.encode(identity).decode(),))
+    """Give a shard the identity of a log that was made elsewhere."""
+    facts = (_encoded(identity), identity.shard)
+    connection.execute("UPDATE penstock.shard SET identity = %s WHERE id = %s", facts)
+
+
+def _encoded(identity: Identity) -> str:
+    return msgspec.json.encode(identity).decode()
 
 
 def version_of(connection: Connection) -> int:

@@ -20,9 +20,6 @@ UPDATE penstock.shard SET epoch = epoch + 1, owner = %s, address = %s,
 WHERE id = %s AND (lease_until < clock_timestamp() OR owner = %s)
 RETURNING epoch, last_batch
 """
-_RENEW = """
-UPDATE penstock.shard SET lease_until = clock_timestamp() + make_interval(secs => %s) WHERE id = %s AND epoch = %s
-"""
 _RELEASE = "UPDATE penstock.shard SET owner = NULL, lease_until = '-infinity' WHERE id = %s AND epoch = %s"
 _HOLDER = """
 SELECT owner, address, extract(epoch FROM greatest(lease_until, clock_timestamp()) - clock_timestamp())::float
@@ -106,10 +103,6 @@ class Shard:
         owner, address, seconds = holder
         return f"shard {self.number} is served by {owner} at {address}; its lease ends in {seconds:.1f} s"
 
-    def renew(self) -> None:
-        if not self._connection.execute(_RENEW, (self.lease_seconds, self.number, self.epoch)):
-            raise self._fenced()
-
     def release(self) -> None:
         """Let another broker own the shard at once."""
         self._connection.execute(_RELEASE, (self.number, self.epoch))
@@ -118,9 +111,9 @@ class Shard:
         """Within a transaction: refuse unless this epoch is the newest, and keep it so until the end."""
         own = "SELECT 1 FROM penstock.shard WHERE id = %s AND epoch = %s FOR SHARE"
         if not self._connection.rows(own, (self.number, self.epoch)):
-            raise self._fenced()
+            raise self.fenced()
 
-    def _fenced(self) -> FencedError:
+    def fenced(self) -> FencedError:
         return FencedError(f"another broker owns shard {self.number} now (this one had epoch {self.epoch})")
 
     # ── Batches ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -132,7 +125,7 @@ class Shard:
         facts |= {"offset": start.offset, "position": start.position}
         statement = _APPEND.format(table=self._batches(part))
         if self._connection.execute(statement, facts, prepare=True) != 1:
-            raise self._fenced()
+            raise self.fenced()
 
     def batches(self, part: int) -> Iterator[StoredBatch]:
         """The batches of a part in order. Raises `MissingTableError` if it was removed."""

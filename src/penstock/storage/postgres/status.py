@@ -1,4 +1,4 @@
-"""The state of a store, for people."""
+"""The state of a store: who owns each shard, and how large its log is."""
 
 from __future__ import annotations
 
@@ -29,14 +29,9 @@ class ShardState(NamedTuple):
     snapshot: int | None
     bytes: int
 
-    def __str__(self) -> str:
-        lease = f"for {self.lease_seconds:.0f} s more" if self.lease_seconds else "lease is over"
-        owner = f"{self.owner} at {self.address} ({lease})" if self.owner else "nobody"
-        snapshot = "none" if self.snapshot is None else f"at offset {self.snapshot}"
-        return (
-            f"{self.number}: owner {owner}, epoch {self.epoch}, {self.batches:,} batches in {self.parts:,} parts,"
-            f" {self.bytes / (1 << 20):,.0f} MiB, snapshot {snapshot}"
-        )
+    @property
+    def is_owned(self) -> bool:
+        return self.lease_seconds > 0
 
 
 def shards(connection: Connection) -> list[ShardState]:

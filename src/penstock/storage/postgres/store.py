@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import socket
 from contextlib import closing
+from functools import partial
 
 from penstock.errors import DeposedError
 from penstock.storage.directory import DataDirectory, Identity
 from penstock.storage.postgres.connection import Connection, Dropped, display, parameters
 from penstock.storage.postgres.durability import Durability, read_durability
-from penstock.storage.postgres.lease import Lease, Lost, now
+from penstock.storage.postgres.lease import Leases, Lost, now
 from penstock.storage.postgres.log import StoredLog
 from penstock.storage.postgres.schema import identity_of
 from penstock.storage.postgres.shard import Ownership, Shard
@@ -21,8 +22,16 @@ logger = logging.getLogger(__name__)
 class PostgresStore:
     """One shard of a store, owned by this process from `acquire` until it is released or lost."""
 
-    def __init__(self, url: str, address: str = "", shard: int = 0, lease_seconds: float = 6.0) -> None:
-        """`address`: where clients reach this broker, for people who look at the store."""
+    def __init__(
+        self,
+        url: str,
+        address: str = "",
+        shard: int = 0,
+        lease_seconds: float = 6.0,
+        leases: Leases | None = None,
+    ) -> None:
+        """`address`: where clients reach this broker, for people who look at the store. `leases`: of all shards that
+        this process owns."""
         self._url = parameters(url)
         self.display = display(url)
         self._address = address
@@ -32,11 +41,11 @@ class PostgresStore:
         self._open = Dropped()
         self._shard: Shard | None = None
         self._owned: Ownership | None = None
-        self._lease: Lease | None = None
+        self._leases = leases or Leases(partial(Connection, self._url), lease_seconds)
 
     def identity(self) -> Identity:
         with closing(Connection(self._url)) as connection:
-            return identity_of(connection)
+            return identity_of(connection, self._number)
 
     def durability(self) -> Durability:
         with closing(Connection(self._url)) as connection:
@@ -55,8 +64,7 @@ class PostgresStore:
         self._shard, self._owned = shard, owned
         if before and owned.epoch != before.epoch + 1:
             raise DeposedError(f"another broker has owned shard {self._number} in epoch {owned.epoch - 1}")
-        self._lease = Lease(self._connect, shard, began, self._lose)
-        self._lease.start()
+        self._leases.hold(shard, began, self._lose)
         logger.info("shard_acquired", extra={"shard": self._number, "epoch": owned.epoch})
 
     def _lose(self, error: BaseException) -> None:
@@ -65,9 +73,7 @@ class PostgresStore:
 
     def drop(self) -> None:
         """Stop renewing and end all connections. The lease runs on in the store."""
-        if self._lease:
-            self._lease.stop()
-            self._lease = None
+        self._leases.let_go(self._number)
         self._open.all()
 
     def release(self) -> None:
