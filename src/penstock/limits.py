@@ -160,6 +160,13 @@ LINK_FRAME_BYTES = 1 << 20  # What was collected is sent before the end of the t
 LINK_PART_BYTES = 256 << 10  # Of a long body that crosses a link in parts.
 LINK_FRAME_BYTES_MAX = 256 << 20  # A frame and the largest single answer.
 LINK_UNSENT_BYTES_MAX = 512 << 20  # A link whose other end leaves more unread is closed.
+COURIER_BYTES_MAX = 1 << 20  # One answer to another shard that asks for what it is owed; at least one message.
+COURIER_MESSAGES_MAX = 1000
+COURIER_RECENT_BYTES = 8 << 20  # Messages for other shards that are kept in memory, so that the log is read once.
+COURIER_READ_BYTES = 256 << 10  # Of the log, looked through in one turn.
+COURIER_PROGRESS_RECORDS = 10_000  # After so many events a cursor is moved, even if nothing was found in them.
+COURIER_WAIT_SECONDS = 10  # How long a shard waits for what it is owed before it asks again.
+COURIER_RETRY_SECONDS = 0.1  # After a shard could not be asked.
 LINK_CLIENTS_MAX = 4096  # Clients that the other end of a link knows.
 LINK_RETRY_SECONDS = 0.1  # How often a worker tries to connect to one that it has no link to.
 

@@ -320,7 +320,10 @@ def test_a_scrape_has_every_metric_with_its_help_and_the_process_too(log: Segmen
         identity = Identity(1, 0, bytes(ID_KEY_BYTES).hex())
         backups = partial(Backups, directory=log.directory, identity=identity, history=history)
         metrics.parts += [snapshots, history]
-        metrics.parts += assemble(loop, Config(), identity.message_ids, Turns(), backups, Identities(()))
+        services = assemble(loop, Config(), identity.message_ids, Turns(), backups, Identities(()))
+        services.departures.connect(0, 2, lambda _: 0)
+        services.courier.connect({1: loop})
+        metrics.parts += services
         await ask(loop, CreateQueue("orders", QueueSettings()))
         await snapshots.stop()
         return to_the_end(metrics.scrape()).decode()

@@ -59,10 +59,10 @@ class ShardRig(Rig):
             header = read_header(data)
             assert header is not None
             if header.end.offset > after.offset:
-                for message, options in routed_in(header, data[HEADER_BYTES:]):
-                    topics = self.engine.names.texts[message.topics]
+                for messages, options in routed_in(header, data[HEADER_BYTES:]):
+                    topics = self.engine.names.texts[messages[0].topics]
                     if wanted.wants(topics):
-                        parcels.append(copy_of(message, options, topics, self.engine.names.texts.get))
+                        parcels += [copy_of(each, options, topics, self.engine.names.texts.get) for each in messages]
         owed = cast("OwedList", self.do(ListOwed(shard, after.serial, 1000))).messages
         parcels += [moved(each, self.log.read(each.position, bytes_of(each))) for each in owed]
         serial = owed[-1].serial if owed else after.serial

@@ -27,6 +27,7 @@ from penstock.server.services.assembly import assemble
 from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.shards.mesh import Mesh, owner_of
+from penstock.server.shards.own_port import OwnPort
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shells.http_server import HttpServer
@@ -44,10 +45,12 @@ from tests.support.live_loop import until
 class Shard:
     """One shard, with its services."""
 
-    def __init__(self, config: Config, directory: DataDirectory, turns: Turns, identities: Identities) -> None:
+    def __init__(
+        self, config: Config, directory: DataDirectory, shards: ShardMap, turns: Turns, identities: Identities
+    ) -> None:
         self.config, self.directory, self.identities = config, directory, identities
         self.identity = directory.open()
-        recovered = recover(directory, config)
+        recovered = recover(directory, config, home=shards.of_name)
         scheduler = AsyncioScheduler(asyncio.get_running_loop())
         self.loop = Loop(recovered.engine, recovered.log, Clock(), scheduler)
         self.metrics = Metrics(self.loop)
@@ -79,13 +82,17 @@ class Worker:
         self.turns = Turns()
         self.identities = Identities(config.auth.tokens, Clock())
         self.shards = {
-            shard: Shard(config, shard_directory(config.data, shard), self.turns, self.identities)
+            shard: Shard(config, shard_directory(config.data, shard), store.map, self.turns, self.identities)
             for shard in range(store.shards)
             if owner_of(shard, store.workers) == number
         }
         self.requests: dict[int, LocalRequests] = {}
-        loops = {number: shard.loop for number, shard in self.shards.items()}
-        self.mesh = Mesh(number, store.workers, store.shards, store.folder, loops, self.requests)
+        own = {number: OwnPort(shard.loop, shard.services.departures) for number, shard in self.shards.items()}
+        self.mesh = Mesh(number, store.workers, store.shards, store.folder, own, self.requests)
+        for at, shard in self.shards.items():
+            others = {source: port for source, port in enumerate(self.mesh.ports) if source != at}
+            shard.services.departures.connect(at, store.shards, store.map.of_name)
+            shard.services.courier.connect(others)
         router = Router(store.map, self.mesh.ports)
         self.own = {number: shard.application(router) for number, shard in self.shards.items()}
         works, first = Works(self.turns), self.shards[min(self.shards)]

@@ -39,6 +39,7 @@ class Outbox(msgspec.Struct):
 
 class Couriers:
     def __init__(self) -> None:
+        self.routed = 0  # Promises for topics since the start: whether it is worth to look for them.
         self.outboxes: dict[int, Outbox] = {}  # By shard, here and below.
         self.cursors: dict[int, Cursor] = {}
         self.origins: dict[int, str] = {}  # The names of queues of other shards that moved messages came from.

@@ -130,6 +130,19 @@ FAMILIES = (
     Family("penstock_history_keys", "gauge", "Objects and keys in the Object History."),
     Family("penstock_history_unwritten", "gauge", "Versions in the log that are not in the Object History yet."),
     Family("penstock_history_write_seconds", "gauge", "Duration of the last write since the start; 0 if none."),
+    Family(
+        "penstock_courier_lag_seconds",
+        "gauge",
+        "How long the oldest message waits that a shard owes to another; absent with one shard, as all of these.",
+        ("source",),
+    ),
+    Family("penstock_courier_messages_total", "counter", "Messages of other shards since the start.", ("source",)),
+    Family(
+        "penstock_courier_outbox_messages",
+        "gauge",
+        "Messages that left for another shard and are not known to be there.",
+        ("target",),
+    ),
 )
 """Every metric of the broker, in the order of the scrape. Those of the process (`process_*`) follow."""
 

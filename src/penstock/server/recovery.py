@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.engine.engine import Engine
@@ -27,12 +28,18 @@ class Recovered(NamedTuple):
     history: ObjectHistory
 
 
-def recover(directory: DataDirectory, config: Config, store: PostgresStore | None = None) -> Recovered:
-    """`store`: where the log is, and this process owns it. Otherwise it is in the directory."""
+def recover(
+    directory: DataDirectory,
+    config: Config,
+    store: PostgresStore | None = None,
+    home: Callable[[str], int] | None = None,
+) -> Recovered:
+    """`store`: where the log is, and this process owns it. Otherwise it is in the directory. `home`: the shard of a
+    queue by its name, if there are several."""
     try:
         history = ObjectHistory(directory.history, keys_max=config.history.keys_max)
         try:
-            return _replay(directory, config, history, store)
+            return _replay(directory, config, history, store, home)
         except BaseException:
             history.close()
             raise
@@ -44,11 +51,15 @@ def recover(directory: DataDirectory, config: Config, store: PostgresStore | Non
 
 
 def _replay(
-    directory: DataDirectory, config: Config, history: ObjectHistory, store: PostgresStore | None
+    directory: DataDirectory,
+    config: Config,
+    history: ObjectHistory,
+    store: PostgresStore | None,
+    home: Callable[[str], int] | None,
 ) -> Recovered:
     identity = directory.identity
     assert identity is not None, "the directory is open"
-    engine = Engine(history, config.names.max, zone_of, shard=identity.shard, shards=identity.shards)
+    engine = Engine(history, config.names.max, zone_of, shard=identity.shard, shards=identity.shards, home=home)
     open_one = store.open_log if store else open_log
     log = open_one(directory, segment_bytes=config.log.segment_bytes)
     sections, events = log.recover()

@@ -82,7 +82,11 @@ class Shard:
         self.services = assemble(self.loop, config, partial(ids_of, identity), turns, backups, identities)
         self.loop.gate.auditor = self.services.audit
         self.snapshots = Snapshots(
-            self.loop, config.log, self.history_writes, is_pinned=lambda: self.services.backups.pinned
+            self.loop,
+            config.log,
+            self.history_writes,
+            is_pinned=lambda: self.services.backups.pinned,
+            kept_from=self.services.departures.kept_from,
         )
         self.metrics.parts += [*self.services, self.history_writes, self.snapshots]
         self.application = Application(config, identity, self.loop, self.metrics, self.services, identities)

@@ -12,8 +12,9 @@ from penstock.model.shard_events import Collected, Routed, Taken
 from penstock.model.values import Cursor, Position
 
 
-def routed(_: EngineState, __: Routed, ___: Position) -> None:
+def routed(state: EngineState, _: Routed, __: Position) -> None:
     """A promise to other shards, which they find in the log."""
+    state.couriers.routed += 1
 
 
 def sent(state: EngineState, event: Sent, _: Position) -> None:

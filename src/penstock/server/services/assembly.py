@@ -16,7 +16,9 @@ from penstock.server.identities import Identities
 from penstock.server.services.audit import Audit
 from penstock.server.services.backups import Backups
 from penstock.server.services.connections import Connections
+from penstock.server.services.courier import Courier
 from penstock.server.services.damage import DamagedMessages
+from penstock.server.services.departures import Departures
 from penstock.server.services.event_streams import EventStreams
 from penstock.server.services.lake_reads import LakeReads
 from penstock.server.services.log_reads import LogReads
@@ -38,6 +40,8 @@ from penstock.server.writer.port import ServicePort
 
 class Services(NamedTuple):
     audit: Audit
+    courier: Courier
+    departures: Departures
     token_changes: TokenChanges
     damaged_messages: DamagedMessages
     staged_batches: StagedBatches
@@ -73,6 +77,8 @@ def assemble(
     audit = Audit(writer, ids(), config.audit)
     return Services(
         audit=audit,
+        courier=Courier(writer, config.topics.new_queue),
+        departures=Departures(writer, reads),
         token_changes=TokenChanges(writer, identities),
         damaged_messages=DamagedMessages(writer),
         staged_batches=StagedBatches(writer, config.topics.new_queue),

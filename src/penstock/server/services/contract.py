@@ -137,7 +137,7 @@ async def when_fetched(read: Callable[[], T]) -> T:
                 await asyncio.wrap_future(error.fetch)
 
 
-def resolve(future: asyncio.Future[Any], answer: Answer) -> None:
+def resolve(future: asyncio.Future[Any], answer: Answer | None) -> None:
     """Set the answer that a coroutine awaits."""
     if not future.done():  # It is done if the waiting coroutine was cancelled.
         future.set_result(answer)

@@ -14,6 +14,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 import time
 import traceback
 import warnings
@@ -74,11 +75,13 @@ class Snapshots(Service):
         settings: LogConfig,
         history: HistoryWrites | None = None,
         is_pinned: Callable[[], bool] = lambda: False,
+        kept_from: Callable[[], int] = lambda: sys.maxsize,
     ) -> None:
         """Without `history`, snapshots contain the Object History too. While the log `is_pinned`, nothing of it is
-        removed."""
+        removed, and never what comes after the offset that it is `kept_from`."""
         super().__init__(writer)
         self._is_pinned = is_pinned
+        self._kept_from = kept_from
         self._settings = settings
         self._history = history
         self._failed_at: Position | None = None  # Where the log ended when the last snapshot failed.
@@ -202,9 +205,9 @@ class Snapshots(Service):
         )
 
     def _expendable(self, parts: Sequence[Part], now: Nanos) -> list[bool]:
-        """For each part, whether it is past the Event Log's retention and before the newest snapshot, which will be
-        the spare one."""
-        covered = self.newest.offset if self.newest else 0
+        """For each part, whether it is past the Event Log's retention, before the newest snapshot, which will be the
+        spare one, and not wanted by other shards."""
+        covered = min(self.newest.offset if self.newest else 0, self._kept_from())
         oldest_wanted = now - self._settings.retention_seconds * SECOND_NS
         first_wanted = self.writer.log.appended.position - self._settings.retention_bytes
         return [

@@ -1,0 +1,123 @@
+"""Takes what other shards owe to this one: asks each of them, and puts the messages into their queues, each once.
+
+There is one question under way for each shard. The next one is asked when the answer is durable, which is flow
+control: a shard that does not keep up is owed more, and is sent no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from penstock.limits import COURIER_RETRY_SECONDS, COURIER_WAIT_SECONDS, SECOND_NS
+from penstock.model.answers import Discarded, Parcels, Refused
+from penstock.model.courier_commands import Admit, CollectParcels
+from penstock.model.settings import QueueSettings
+from penstock.model.values import Nanos
+from penstock.server.measures import Samples
+from penstock.server.services.contract import Service, answer_to, resolve
+from penstock.server.writer.port import ClientPort, ServicePort
+
+logger = logging.getLogger(__name__)
+
+
+class _Source:
+    """Another shard, and how far this one has come there."""
+
+    def __init__(self, port: ClientPort) -> None:
+        self.port = port
+        self.messages = 0  # That it has sent, since the start.
+        self.behind_since: Nanos | None = None  # The time of the oldest message that is known not to be here.
+        self.is_refused = False
+        self._changes = 0  # Of channels, when the question was asked that is not answered.
+        self._answered: asyncio.Future[Any] | None = None
+
+    async def ask(self, question: CollectParcels, changes: int) -> Parcels | Refused | None:
+        """The answer, however long it takes; None if channels have changed. The question is withdrawn if nobody waits
+        for the answer any more."""
+        self._changes = changes
+        answered = self._answered = asyncio.get_running_loop().create_future()
+        pending = self.port.submit(question, partial(resolve, answered))
+        found: Parcels | Refused | None = None
+        try:
+            found = await answered
+        finally:
+            self._answered = None
+            if found is None and pending:
+                pending.cancel()
+        return found
+
+    def channels_changed(self, changes: int) -> None:
+        """A question with the patterns of before finds too little."""
+        if self._answered and self._changes != changes:
+            resolve(self._answered, None)
+
+    def lag_seconds(self, now: Nanos) -> float:
+        return 0.0 if self.behind_since is None else max(0.0, (now - self.behind_since) / SECOND_NS)
+
+
+class Courier(Service):
+    def __init__(self, writer: ServicePort, new_queue: QueueSettings) -> None:
+        """`new_queue`: the settings of queues that messages create."""
+        super().__init__(writer)
+        self._new_queue = new_queue
+        self._sources: dict[int, _Source] = {}
+
+    def connect(self, sources: Mapping[int, ClientPort]) -> None:
+        """`sources`: all other shards."""
+        self._sources = {shard: _Source(port) for shard, port in sources.items()}
+        self.writer.on_queue.append(self._after_queue)
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for shard, source in self._sources.items():
+                group.create_task(self._follow(shard, source))
+
+    def lags(self) -> dict[int, float]:
+        """By shard: how long the oldest message waits that it owes to this one, in seconds."""
+        now = self.writer.now()
+        return {shard: source.lag_seconds(now) for shard, source in sorted(self._sources.items())}
+
+    def state(self) -> Iterable[tuple[str, Samples]]:
+        if self._sources:
+            yield "penstock_courier_lag_seconds", [((str(shard),), lag) for shard, lag in self.lags().items()]
+            messages: Samples = [((str(shard),), each.messages) for shard, each in sorted(self._sources.items())]
+            yield "penstock_courier_messages_total", messages
+
+    def _after_queue(self, _: int) -> None:
+        for source in self._sources.values():
+            source.channels_changed(self.writer.engine.routing.changes)
+
+    async def _follow(self, shard: int, source: _Source) -> None:
+        while True:
+            source.is_refused = await self._take(shard, source)
+            if source.is_refused:
+                source.behind_since = source.behind_since or self.writer.now()
+                await asyncio.sleep(COURIER_RETRY_SECONDS)
+
+    async def _take(self, shard: int, source: _Source) -> bool:
+        """Ask once, and take what comes. Whether it was refused, there or here."""
+        engine = self.writer.engine
+        at, changes = engine.couriers.cursor(shard), engine.routing.changes
+        # Whether it is still behind, it wants to know at once.
+        wait_ns = COURIER_WAIT_SECONDS * SECOND_NS if source.behind_since is None else 0
+        question = CollectParcels(engine.shard, at, engine.routing.patterns(), wait_ns)
+        answer = await source.ask(question, changes)
+        if answer is None or isinstance(answer, Refused):
+            return answer is not None
+        if answer.to == at:
+            source.behind_since = None
+            return False
+        source.behind_since = min([parcel.time for parcel in answer.parcels], default=None)
+        admitted = await answer_to(self.writer, Admit(shard, at, answer.to, changes, answer.parcels, self._new_queue))
+        if isinstance(admitted, Refused):
+            if not source.is_refused:
+                logger.warning("courier_waits", extra={"reason": admitted.sentence, "shard": shard})
+            return True
+        if not isinstance(admitted, Discarded):
+            source.messages += len(answer.parcels)
+            source.behind_since = None
+        return False

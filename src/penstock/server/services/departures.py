@@ -1,0 +1,266 @@
+"""What this shard owes to others: answers them when they ask, and keeps the log for those that have not.
+
+Messages for topics are found in the log. The newest are also in memory, so that the log is read once for all shards;
+one that is behind reads the log itself, a piece in each turn of the event loop. Only what is durable is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from penstock.errors import DamagedExtentError, DamagedLogError, Reason
+from penstock.limits import (
+    COURIER_BYTES_MAX,
+    COURIER_MESSAGES_MAX,
+    COURIER_PROGRESS_RECORDS,
+    COURIER_READ_BYTES,
+    COURIER_RECENT_BYTES,
+    SECOND_NS,
+)
+from penstock.model.answers import Owed, OwedList, Parcel, Parcels, Refused
+from penstock.model.courier_commands import CollectParcels, ListOwed, NoteTaken
+from penstock.model.events import Logged
+from penstock.model.values import Cursor as Reached
+from penstock.server.measures import Samples
+from penstock.server.services.contract import Service, answer_to
+from penstock.server.services.log_reads import LogReads
+from penstock.server.shards.parcels import Wanted, bytes_of, copy_of, moved
+from penstock.server.writer.port import Reply, ServicePort
+from penstock.storage.log.routed import routed_in
+from penstock.storage.log.view import Cursor, View
+
+logger = logging.getLogger(__name__)
+
+
+class _Promise(NamedTuple):
+    """Messages with the same topics for other shards, and where their batch ends."""
+
+    end: int
+    messages: list[Logged]
+    options: int
+
+    @property
+    def size(self) -> int:
+        return sum([len(each.body) for each in self.messages])
+
+
+def _promises_in(cursor: Cursor, view: View) -> tuple[list[_Promise], int]:
+    """Those in the next piece of the log, and the offset where that ends; 0 at the end of the view."""
+    batches = cursor.read(view, COURIER_READ_BYTES)
+    found = [_Promise(header.end.offset, *each) for header, payload in batches for each in routed_in(header, payload)]
+    return found, batches[-1][0].end.offset if batches else 0
+
+
+class _Recent:
+    """The newest promises, from one offset of the log up to its durable end."""
+
+    def __init__(self, writer: ServicePort) -> None:
+        self._writer = writer
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin at the end of the log. All promises before it are durable."""
+        log = self._writer.log
+        self.start, self.end = log.end.offset, log.end
+        self._promises: list[_Promise] = []
+        self._bytes = 0
+        self._left = -self._writer.engine.couriers.routed  # Minus those that were logged, plus those that were found.
+
+    def read_on(self) -> bool:
+        """Look through what has become durable. Whether there is something."""
+        log = self._writer.log
+        if self._left + self._writer.engine.couriers.routed == 0:
+            self.end = log.end  # All that were logged are found, so the log need not be read.
+            return False
+        cursor, view, before = Cursor(self.end.position), log.view(), self._left
+        try:
+            while (piece := _promises_in(cursor, view))[1]:
+                self._add(piece[0])
+        finally:
+            cursor.close()
+        self.end = view.end
+        return self._left < before
+
+    def _add(self, found: list[_Promise]) -> None:
+        self._left -= len(found)
+        self._promises += found
+        self._bytes += sum([each.size for each in found])
+        if self._bytes > COURIER_RECENT_BYTES:
+            self._forget(len(self._promises) // 2)
+
+    def _forget(self, count: int) -> None:
+        """Forget the oldest, whole batches of them."""
+        self.start = self._promises[count].end
+        count = bisect_right(self._promises, self.start, key=_end_of)
+        self._bytes -= sum([each.size for each in self._promises[:count]])
+        del self._promises[:count]
+
+    def after(self, offset: int) -> list[_Promise]:
+        return self._promises[bisect_right(self._promises, offset, key=_end_of) :]
+
+
+def _end_of(promise: _Promise) -> int:
+    return promise.end
+
+
+class Departures(Service):
+    def __init__(self, writer: ServicePort, reads: LogReads) -> None:
+        super().__init__(writer)
+        self._names = reads.names
+        self._home: Callable[[str], int] = lambda _: 0
+        self._others: frozenset[int] = frozenset()
+        self._reached: dict[int, Reached] = {}  # By shard: its cursor, as far as it has asked since the start.
+        self._recent = _Recent(writer)
+        self._committed = asyncio.Event()  # Replaced after each commit that someone may wait for.
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def connect(self, shard: int, shards: int, home: Callable[[str], int]) -> None:
+        """This is one of several shards, and others will ask. `home`: the shard of a queue, by its name."""
+        self._home = home
+        self._others = frozenset(range(shards)) - {shard}
+        self.writer.on_commit.append(self._after_commit)
+
+    def start(self) -> None:
+        """Also when a failed log was replaced: what was not durable is not owed."""
+        self._recent.reset()
+        super().start()
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await super().close()
+
+    async def stop(self) -> None:
+        """The others get no answer any more; the connection to this process is lost soon."""
+        await self.close()
+
+    def kept_from(self) -> int:
+        """The offset from which the log must be kept, because others have not asked for what comes after it."""
+        if not self._others:
+            return sys.maxsize
+        return min([self._reached[each].offset if each in self._reached else 0 for each in self._others])
+
+    def state(self) -> Iterable[tuple[str, Samples]]:
+        if self._others:
+            outboxes = self.writer.engine.couriers.outboxes
+            waiting = {shard: len(outbox.messages) for shard, outbox in outboxes.items()}
+            samples: Samples = [((str(shard),), waiting.get(shard, 0)) for shard in sorted(self._others)]
+            yield "penstock_courier_outbox_messages", samples
+
+    def _after_commit(self) -> None:
+        if self._recent.read_on() or self._is_worth_waking():
+            committed, self._committed = self._committed, asyncio.Event()
+            committed.set()
+
+    def _is_worth_waking(self) -> bool:
+        outboxes, reached = self.writer.engine.couriers.outboxes, self._reached
+        if any(outbox.messages for outbox in outboxes.values()):
+            return True
+        end = self._recent.end.offset
+        return any(end - each.offset > COURIER_PROGRESS_RECORDS for each in reached.values())
+
+    # ── An answer ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def collect(self, command: CollectParcels, reply: Reply) -> asyncio.Task[None]:
+        """Answer another shard when there is something for it. Cancelled if it does not want the answer any more."""
+        self._reached[command.shard] = command.after
+        self._note_taken(command)
+        task = asyncio.create_task(self._answer(command, reply))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _note_taken(self, command: CollectParcels) -> None:
+        outbox = self.writer.engine.couriers.outboxes.get(command.shard)
+        if outbox and next(iter(outbox.messages), sys.maxsize) <= command.after.serial:
+            self.writer.submit(NoteTaken(command.shard, command.after.serial), lambda _: None)
+
+    async def _answer(self, command: CollectParcels, reply: Reply) -> None:
+        try:
+            reply(await self._found(command))
+        except DamagedLogError as error:
+            logger.critical("courier_stopped", extra={"reason": str(error), "shard": command.shard})
+            reply(Refused(Reason.DAMAGED, str(error)))
+
+    async def _found(self, command: CollectParcels) -> Parcels | Refused:
+        """What is owed after a cursor. If nothing is in time, the same cursor and no messages."""
+        wanted, offset = Wanted(command.shard, command.patterns, self._home), command.after.offset
+        running = asyncio.get_running_loop()
+        deadline = running.time() + command.wait_ns / SECOND_NS
+        while True:
+            committed = self._committed
+            copies, offset = await self._copies(wanted, offset)
+            owed = await self._owed(command)
+            if isinstance(owed, Refused):
+                return owed
+            parcels, serial = owed
+            if copies or parcels or offset - command.after.offset > COURIER_PROGRESS_RECORDS:
+                return Parcels(Reached(offset, serial), [*copies, *parcels])
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await committed.wait()
+            except TimeoutError:
+                return Parcels(command.after, [])
+
+    async def _copies(self, wanted: Wanted, offset: int) -> tuple[list[Parcel], int]:
+        """The messages for topics after an offset, as many as fit, and the offset up to which they were found."""
+        if offset < self._recent.start:
+            return await self._copies_in_log(wanted, offset)
+        end = self._recent.end.offset
+        return self._chosen(wanted, self._recent.after(offset), end)
+
+    async def _copies_in_log(self, wanted: Wanted, offset: int) -> tuple[list[Parcel], int]:
+        view = self.writer.log.view()
+        start = view.point_of(max(offset, view.earliest().offset))
+        cursor, found = Cursor(start.position), list[Parcel]()
+        try:
+            while not found and (piece := _promises_in(cursor, view))[1]:
+                found, offset = self._chosen(wanted, piece[0], piece[1])
+                await asyncio.sleep(0)
+        finally:
+            cursor.close()
+        return found, offset
+
+    def _chosen(self, wanted: Wanted, promises: list[_Promise], end: int) -> tuple[list[Parcel], int]:
+        chosen, size = list[Parcel](), 0
+        for at, promise in enumerate(promises):
+            topics = self._names.name(promise.messages[0].topics) or ""
+            if wanted.wants(topics):
+                chosen += [copy_of(each, promise.options, topics, self._names.name) for each in promise.messages]
+                size += promise.size
+            is_full = size > COURIER_BYTES_MAX or len(chosen) > COURIER_MESSAGES_MAX
+            if is_full and at + 1 < len(promises) and promises[at + 1].end > promise.end:
+                return chosen, promise.end  # A cursor is between two batches.
+        return chosen, end
+
+    async def _owed(self, command: CollectParcels) -> tuple[list[Parcel], int] | Refused:
+        """The messages in the outbox, and the serial of the last. They are durable, because the answer is."""
+        outbox, after = self.writer.engine.couriers.outboxes.get(command.shard), command.after.serial
+        if outbox is None or outbox.last <= after:
+            return [], after
+        answer: OwedList | Refused = await answer_to(
+            self.writer, ListOwed(command.shard, after, COURIER_MESSAGES_MAX)
+        )
+        if isinstance(answer, Refused):
+            return answer
+        parcels, size = list[Parcel](), 0
+        for each in answer.messages:
+            if (parcel := self._parcel(each)) is not None:
+                parcels.append(parcel)
+            after, size = each.serial, size + bytes_of(each)
+            if size > COURIER_BYTES_MAX:
+                break
+        return parcels, after
+
+    def _parcel(self, owed: Owed) -> Parcel | None:
+        try:
+            return moved(owed, self.writer.log.read(owed.position, bytes_of(owed)))
+        except DamagedExtentError as error:
+            self.writer.report_damage(error)
+            logger.critical("message_lost", extra={"reason": str(error), "target": owed.target})
+            return None

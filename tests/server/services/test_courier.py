@@ -1,0 +1,151 @@
+"""Couriers between live shards: what crosses arrives once and soon, whatever crashes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from penstock.limits import COURIER_PROGRESS_RECORDS
+from penstock.model.commands import Fetch, NewMessage, Publish, Redrive, Settle
+from penstock.model.settings import RedrivePolicy
+from penstock.server.services import departures
+from tests.support.live_loop import ask, until
+from tests.support.live_shards import LiveShards
+
+HOMES = {"a": 0, "b": 1, "all": 1, "dead": 1, "sweet": 2, "far": 2}
+
+
+def live(story: Callable[[LiveShards], Awaitable[None]]) -> Callable[[], None]:
+    async def run() -> None:
+        shards = LiveShards(3, HOMES)
+        await shards.create("dead")
+        await shards.create("a", redrive_policy=RedrivePolicy(1, "dead"))
+        await shards.create("all", topics=("*",))
+        await shards.create("sweet", topics=("a.sweet",))
+        try:
+            async with asyncio.timeout(100):
+                await story(shards)
+        finally:
+            await shards.end()
+
+    def test() -> None:
+        asyncio.run(run())
+
+    test.__name__ = getattr(story, "__name__", "test")
+    return test
+
+
+def about(body: bytes, topic: str = "a.sweet") -> NewMessage:
+    return NewMessage(body, topics=(topic,))
+
+
+async def has(shards: LiveShards, queue: str, expected: Counter[bytes]) -> None:
+    """Wait until a queue has these messages, and no more of them."""
+    await until(lambda: shards.bodies(queue).total() >= expected.total())
+    assert shards.bodies(queue) == expected
+
+
+@live
+async def test_a_channel_elsewhere_gets_messages_as_they_are_published(shards: LiveShards) -> None:
+    for each in range(5):
+        await shards.publish(about(b"%d" % each))
+        expected = Counter(b"%d" % done for done in range(each + 1))
+        await has(shards, "sweet", expected)
+        await has(shards, "all", expected)
+
+
+@live
+async def test_a_dead_letter_goes_elsewhere_and_back(shards: LiveShards) -> None:
+    await shards.publish(about(b"1", "a.x"))
+    [delivery] = await shards.ask("a", Fetch("a"))
+    await shards.ask("a", Settle(delivery.queue, delivery.sequence, "retry"))
+    await has(shards, "dead", Counter([b"1"]))
+    await shards.ask("dead", Redrive("dead", [1]))
+    await has(shards, "a", Counter([b"1"]))
+    await until(lambda: not shards.bodies("dead"))
+    await until(lambda: all(not box.messages for box in shards.of("a").loop.engine.couriers.outboxes.values()))
+
+
+@live
+async def test_a_shard_that_crashes_goes_on_where_it_was(shards: LiveShards) -> None:
+    for each in range(12):
+        await shards.publish(*[about(b"%d %d" % (each, more)) for more in range(10)])
+        await shards.crash(each % 3)
+    expected = Counter(b"%d %d" % (each, more) for each in range(12) for more in range(10))
+    await has(shards, "sweet", expected)
+    await has(shards, "all", expected)
+
+
+@live
+async def test_a_channel_has_every_message_that_is_published_after_its_creation(shards: LiveShards) -> None:
+    for each in range(10):
+        name = f"new{each}"
+        await shards.create(name, topics=(f"a.{each}",))
+        await shards.publish(about(b"%d" % each, f"a.{each}"))
+        await has(shards, name, Counter([b"%d" % each]))
+
+
+@live
+async def test_a_shard_that_is_far_behind_reads_the_log(shards: LiveShards) -> None:
+    target = shards.of("sweet")
+    await target.courier.close()
+    for each in range(30):
+        await shards.publish(*[about(b"%d %d" % (each, more)) for more in range(100)])
+    await shards.crash(0)  # The source has nothing in memory any more.
+    target.courier.start()
+    await has(shards, "sweet", Counter(b"%d %d" % (each, more) for each in range(30) for more in range(100)))
+
+
+@live
+async def test_what_is_not_in_memory_any_more_is_read_from_the_log(shards: LiveShards) -> None:
+    target = shards.of("sweet")
+    await target.courier.close()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(departures, "COURIER_RECENT_BYTES", 1000)
+        for each in range(40):
+            await shards.publish(about(b"%064d" % each))
+        target.courier.start()
+        await has(shards, "sweet", Counter(b"%064d" % each for each in range(40)))
+
+
+@live
+async def test_the_lag_is_how_long_the_oldest_message_waits(shards: LiveShards) -> None:
+    await shards.publish(about(b"1"))
+    await has(shards, "sweet", Counter([b"1"]))
+    courier = shards.of("sweet").courier
+    await until(lambda: courier.lags() == {0: 0.0, 1: 0.0})
+    samples = dict(courier.state())
+    assert samples["penstock_courier_messages_total"] == [(("0",), 1), (("1",), 0)]
+    await courier.close()
+    source: Any = courier._sources[0]
+    shards._links[0].shard, kept = None, shards._links[0].shard
+    courier.start()
+    await until(lambda: source.lag_seconds(shards.of("sweet").loop.executor.now()) > 0)
+    shards._links[0].shard = kept
+    await until(lambda: courier.lags()[0] == 0.0)
+
+
+@live
+async def test_the_log_is_kept_until_all_other_shards_have_passed_it(shards: LiveShards) -> None:
+    source = shards.of("a")
+    await until(lambda: source.departures._reached.keys() == {1, 2})
+    before = source.departures.kept_from()
+    messages = [NewMessage(b"x")] * 1000
+    for _ in range(COURIER_PROGRESS_RECORDS // 1000 + 1):
+        await ask(source.loop, Publish("a", messages))
+    await until(lambda: source.departures.kept_from() > COURIER_PROGRESS_RECORDS > before)
+
+
+@live
+async def test_an_idle_store_writes_nothing(shards: LiveShards) -> None:
+    await shards.publish(about(b"1"))
+    await has(shards, "sweet", Counter([b"1"]))
+    await has(shards, "all", Counter([b"1"]))
+    ends = [shard.log.end for shard in shards.shards]
+    for _ in range(200):
+        await asyncio.sleep(0)
+    assert [shard.log.end for shard in shards.shards] == ends

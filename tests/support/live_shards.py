@@ -1,0 +1,135 @@
+"""Several shards with couriers in the test's own event loop, each with a log of its own; any of them can crash."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import Any
+
+from penstock.engine.engine import Engine
+from penstock.errors import Reason
+from penstock.model.answers import Refused
+from penstock.model.commands import Command, CreateQueue, NewMessage, PublishTopics
+from penstock.model.settings import QueueSettings
+from penstock.model.values import Stage
+from penstock.server.services.courier import Courier
+from penstock.server.services.departures import Departures
+from penstock.server.services.log_reads import LogReads
+from penstock.server.shards.own_port import OwnPort
+from penstock.server.shards.shard_map import ShardMap
+from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import Reply
+from penstock.server.writer.scheduler import AsyncioScheduler
+from penstock.storage.memory import MemoryLog
+from tests.support.live_loop import ask
+
+NEW_QUEUE = QueueSettings()
+_GONE = Refused(Reason.UNAVAILABLE, "it has crashed")
+
+
+class LiveShard:
+    """From a start to a crash."""
+
+    def __init__(self, shard: int, shards: ShardMap, log: MemoryLog) -> None:
+        engine = Engine(shard=shard, shards=shards.shards, home=shards.of_name)
+        sections, events = log.recover()
+        if sections is not None:
+            engine.restore(sections)
+        for event, position in events:
+            engine.evolve(event, position)
+        self.log = log
+        self.loop = Loop(engine, log, time.time_ns, AsyncioScheduler(asyncio.get_running_loop()))
+        self.reads = LogReads(self.loop)
+        self.departures = Departures(self.loop, self.reads)
+        self.courier = Courier(self.loop, NEW_QUEUE)
+        self.departures.connect(shard, shards.shards, shards.of_name)
+        self.port = OwnPort(self.loop, self.departures)
+
+    def start(self) -> None:
+        self.departures.start()
+        self.courier.start()
+
+    async def end(self) -> None:
+        await self.courier.close()
+        await self.departures.close()
+        await self.reads.close()
+
+
+class _Link:
+    """The way to a shard, which loses everything that is under way when the shard crashes."""
+
+    def __init__(self) -> None:
+        self.shard: LiveShard | None = None
+        self._unanswered: dict[int, Reply] = {}
+        self._last = 0
+
+    def submit(self, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Any:
+        if self.shard is None:
+            asyncio.get_running_loop().call_soon(reply, _GONE)
+            return None
+        self._last = number = self._last + 1
+        self._unanswered[number] = reply
+
+        def answered(answer: Any) -> None:
+            if waiting := self._unanswered.pop(number, None):
+                waiting(answer)
+
+        return self.shard.port.submit(command, answered, stage)
+
+    def lose(self) -> None:
+        unanswered, self._unanswered = self._unanswered, {}
+        for reply in unanswered.values():
+            reply(_GONE)
+
+
+class LiveShards:
+    def __init__(self, shards: int, elsewhere: dict[str, int] | None = None) -> None:
+        self.map = ShardMap(shards, elsewhere)
+        self._links = [_Link() for _ in range(shards)]
+        self.shards: list[LiveShard] = []
+        for shard in range(shards):
+            self.shards.append(self._started(shard, MemoryLog()))
+
+    def _started(self, shard: int, log: MemoryLog) -> LiveShard:
+        started = LiveShard(shard, self.map, log)
+        sources: Any = {source: link for source, link in enumerate(self._links) if source != shard}
+        started.courier.connect(sources)
+        self._links[shard].shard = started
+        started.start()
+        return started
+
+    async def crash(self, shard: int) -> None:
+        """Lose what is not durable, and start again."""
+        victim, link = self.shards[shard], self._links[shard]
+        link.shard = None
+        link.lose()
+        durable = list(victim.log.durable)
+        await victim.end()
+        self.shards[shard] = self._started(shard, MemoryLog(durable, victim.log.snapshot))
+
+    def of(self, queue: str) -> LiveShard:
+        return self.shards[self.map.of_name(queue)]
+
+    async def ask(self, queue: str, command: Command) -> Any:
+        return await ask(self.of(queue).loop, command)
+
+    async def create(self, name: str, **settings: Any) -> None:
+        answer = await self.ask(name, CreateQueue(name, QueueSettings(**settings)))
+        assert not isinstance(answer, Refused), answer
+
+    async def publish(self, *messages: NewMessage) -> Any:
+        root = messages[0].topics[0].partition(".")[0]
+        return await self.ask(root, PublishTopics(messages, NEW_QUEUE))
+
+    def bodies(self, name: str) -> Counter[bytes]:
+        shard = self.of(name)
+        queue = shard.loop.engine.queue(name)
+        if queue is None:
+            return Counter()
+        rows = [row for each in range(1, queue.last_sequence + 1) if (row := queue.rows.get(each))]
+        return Counter(shard.log.read(row.position, row.body_bytes) for row in rows)
+
+    async def end(self) -> None:
+        for shard in self.shards:
+            await shard.end()
