@@ -12,6 +12,7 @@ from penstock.dialects.native.parameters import Given, number, parameters
 from penstock.dialects.native.stats import COUNTED, Figures, sort_key
 from penstock.dialects.wire import http
 from penstock.limits import INT32_MAX
+from penstock.model.access import is_own
 from penstock.server.front.asking import Asking, Pieces, Responded, collected
 from penstock.server.front.merged_source import MergedSource, streams_of
 from penstock.server.front.targets import target_with
@@ -47,9 +48,11 @@ async def stats(asking: Asking) -> Responded:
     documents = await asyncio.gather(
         *[_figures(asking, shard, offset + limit) for shard in range(asking.shards.shards)]
     )
-    rows = _sorted([row for document in documents for row in document["queues"]], given)
+    found = [row for document in documents for row in document["queues"]]
+    rows = _sorted(_joined(found), given)
     shown = rows[offset : offset + limit]
-    total, following = sum(document["total"] for document in documents), offset + len(shown)
+    total = sum(document["total"] for document in documents) - (len(found) - len(rows))
+    following = offset + len(shown)
     merged = _head(documents) | {
         "total": total,
         "next": following if shown and following < total else None,
@@ -79,6 +82,24 @@ def _with_hours(before: Document, page: Document) -> Document:
     if "history" in before:
         page["history"]["queues"] |= before["history"]["queues"]
     return page
+
+
+def _joined(rows: list[Document]) -> list[Document]:
+    """One row for each queue: every shard has the broker's own."""
+    own = [row for row in rows if is_own(row["name"])]
+    by_name = {name: [row for row in own if row["name"] == name] for name in {row["name"] for row in own}}
+    return [row for row in rows if not is_own(row["name"])] + [_sum_of(same) for same in by_name.values()]
+
+
+def _sum_of(rows: list[Document]) -> Document:
+    merged = dict(rows[0])
+    for name, value in merged.items():
+        values = [row[name] for row in rows if row[name] is not None]
+        if name == "ready_since":
+            merged[name] = min(values, default=None)
+        elif not isinstance(value, bool | str) and values:
+            merged[name] = round(sum(values), 2)
+    return merged
 
 
 def _sorted(rows: list[Document], given: Given) -> list[Document]:
@@ -149,13 +170,16 @@ async def stats_stream(asking: Asking) -> Responded:
 
 async def _live(pieces: list[Pieces]) -> AsyncGenerator[bytes, None]:
     """One event for one of each shard: each has one a second."""
+    own: dict[tuple[int, str], Document] = {}  # The last row of each shard about a queue that all have.
     while True:
         events = await asyncio.gather(*[_event(each) for each in pieces])
         documents = [_decode(event) for event in events if event]
         if len(documents) < len(pieces):
             return
+        changed = [(shard, row) for shard, document in enumerate(documents) for row in document["queues"]]
+        own |= {(shard, row["name"]): row for shard, row in changed if is_own(row["name"])}
         merged = _head(documents) | {
-            "queues": [row for document in documents for row in document["queues"]],
+            "queues": _joined([row for _, row in changed if not is_own(row["name"])] + list(own.values())),
             "removed": [name for document in documents for name in document["removed"]],
         }
         if "consumers" in documents[0]:

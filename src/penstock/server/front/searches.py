@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Raw, Struct
@@ -46,7 +47,7 @@ async def _paged(asking: Asking, known: Sequence[str], parts: int) -> Responded:
     limit = number(given, "limit", 1, SEARCH_PAGE_MAX, SEARCH_PAGE_DEFAULT)
     begun = _cursors(given, parts, asking.shards.shards)
     pages = await asyncio.gather(*[_page(asking, shard, cursor, parts) for shard, cursor in begun.items()])
-    return _merged(pages, limit)
+    return _merged(pages, limit, by_time=bool(queue))
 
 
 # ── Pages ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -56,6 +57,7 @@ class _Found(Struct):
     """What matters of a message here."""
 
     cursor: list[int]
+    created: str = ""
 
 
 class _Answer(Struct):
@@ -67,14 +69,26 @@ _decode = msgspec.json.Decoder(_Answer).decode
 _decode_found = msgspec.json.Decoder(_Found).decode
 
 
+class _Message(NamedTuple):
+    place: Cursor
+    created: str
+    data: bytes
+
+
 class _Page:
     """The page of one shard."""
 
     def __init__(self, shard: int, begun: Cursor, answer: _Answer, parts: int) -> None:
         self.shard = shard
-        self.messages = [(tuple(_decode_found(raw).cursor), bytes(raw)) for raw in answer.messages]
+        self.messages = [_message(bytes(raw)) for raw in answer.messages]
         self.next = read_cursor(answer.next, parts) if answer.next else None
-        self.reached: Cursor | None = begun  # What was used so far.
+        self.reached = begun  # What was used so far.
+
+
+def _message(data: bytes) -> _Message:
+    """The cursor is the last field of the document, and so is found from its end."""
+    found = _decode_found(data)
+    return _Message(tuple(found.cursor), found.created, data[: data.rindex(b',"cursor":[')] + b"}")
 
 
 async def _page(asking: Asking, shard: int, cursor: str, parts: int) -> _Page:
@@ -83,18 +97,25 @@ async def _page(asking: Asking, shard: int, cursor: str, parts: int) -> _Page:
     return _Page(shard, read_cursor(cursor, parts) if cursor else (), _decode(answer.body), parts)
 
 
-def _merged(pages: Sequence[_Page], limit: int) -> http.Response:
-    """In order, as far as every shard has looked."""
-    bound = min([page.next for page in pages if page.next], default=None)
-    found = sorted((cursor, data, page) for page in pages for cursor, data in page.messages) if pages else []
+def _merged(pages: Sequence[_Page], limit: int, *, by_time: bool) -> http.Response:
+    """In order, as far as every shard has looked. `by_time`: of a queue that every shard has."""
+
+    def key(message: _Message) -> tuple[Any, ...]:
+        return (message.created, message.place) if by_time else (message.place,)
+
+    def bound(page: _Page) -> tuple[Any, ...]:
+        return (key(page.messages[-1]) if page.messages else ()) if by_time else (page.next,)
+
+    last = min([bound(page) for page in pages if page.next], default=None)
+    found = sorted([(key(message), message, page) for page in pages for message in page.messages], key=itemgetter(0))
     shown: list[bytes] = []
     room = FETCH_BYTES_MAX
-    for cursor, data, page in found:
-        if len(shown) == limit or (bound is not None and cursor > bound) or (room < len(data) and shown):
+    for order, message, page in found:
+        if len(shown) == limit or (last is not None and order > last) or (room < len(message.data) and shown):
             break
-        shown.append(_without_cursor(data))
-        room -= len(data)
-        page.reached = cursor
+        shown.append(message.data)
+        room -= len(message.data)
+        page.reached = message.place
     parts = [f"{page.shard}:{text}" for page in pages if (text := _following(page)) is not None]
     following = msgspec.json.encode(",".join(parts) or None)
     return http.Response(200, b'{"messages":[%b],"next":%b}\n' % (b",".join(shown), following), http.JSON)
@@ -102,14 +123,9 @@ def _merged(pages: Sequence[_Page], limit: int) -> http.Response:
 
 def _following(page: _Page) -> str | None:
     """Where the next page of a shard begins; None if it has nothing more."""
-    if page.messages and page.reached != page.messages[-1][0]:
+    if page.messages and page.reached != page.messages[-1].place:
         return cursor_text(page.reached) if page.reached else ""
     return cursor_text(page.next) if page.next else None
-
-
-def _without_cursor(data: bytes) -> bytes:
-    """The cursor is the last field of the document, and so is found from its end."""
-    return data[: data.rindex(b',"cursor":[')] + b"}"
 
 
 def _cursors(given: Given, parts: int, shards: int) -> dict[int, str]:
