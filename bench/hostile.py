@@ -47,6 +47,7 @@ LIMIT_BYTES = 64 << 20  # Of each of the limits below.
 LIMITS = ("http.buffered_bytes_max", "lines.buffered_bytes_max", "unread_bytes_max")
 QUOTAS = {  # For every address; the honest client keeps within them.
     "connections": 2000,
+    "connections_per_second": 50,
     "bytes_per_second": 5_000_000,
     "requests_per_second": 4500,
     "published_per_second": 4500,

@@ -133,6 +133,18 @@ def elsewhere(broker: Broker) -> socket.socket:
     return socket.create_connection(broker.http, timeout=30, source_address=("127.0.0.2", 0))
 
 
+def test_connections_too_soon_after_each_other_are_refused(start_broker: StartBroker) -> None:
+    broker = start_broker("quota.address.connections_per_second=1")
+    answers: list[str] = []
+    while len(answers) < TRIES and not (answers and "429" in answers[-1]):
+        with elsewhere(broker) as connection:
+            connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            answers.append(connection.recv(1000).decode())
+    assert answers[0].startswith("HTTP/1.1 200")
+    assert "quota.address.connections_per_second = 1" in answers[-1]
+    assert "Retry-After: 1" in answers[-1]
+
+
 def test_a_websocket_counts_as_the_connection_that_it_was(start_broker: StartBroker) -> None:
     broker = start_broker("quota.address.connections=1")
     for _ in range(3):

@@ -338,6 +338,9 @@ class QuotaLimits(Struct, frozen=True, kw_only=True):
     """What one account may use. 0: no limit."""
 
     connections: Annotated[int, _from(0, 1_000_000, "Open connections; further ones are refused.")] = 0
+    connections_per_second: Annotated[
+        int, _from(0, _COUNT_MAX, "New connections in a second; further ones are refused.")
+    ] = 0
     bytes_per_second: Annotated[int, _from(0, _COUNT_MAX, "Bytes that the broker reads in a second.")] = 0
     requests_per_second: Annotated[
         int, _from(0, _COUNT_MAX, "HTTP requests, JSON lines and WebSocket messages in a second.")

@@ -47,7 +47,7 @@ def test_without_quotas_nobody_has_an_account() -> None:
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"wait": 1}, "unknown limit 'wait'; the limits are connections, bytes_per_second, "),
+        ({"wait": 1}, "unknown limit 'wait'; the limits are connections, connections_per_second, "),
         ({"waiting": 0.5}, "limits: Expected `int`, got `float` - at `$.waiting`"),
         ({"connections": 1e9}, "limits: Expected `int` <= 1000000 - at `$.connections`"),
     ],

@@ -36,8 +36,8 @@ class Meter:
         if account in self._accounts:
             return None
         scope = account.scope if account else "identity"
-        if account and _is_reached(account.connections, account.limits.connections):
-            return self._quotas.refuse(account, "connections")
+        if account and (refused := self._connection_refused(account)):
+            return refused
         for other in [each for each in self._accounts if each.scope == scope]:
             self._leave(other)
         if account:
@@ -50,6 +50,16 @@ class Meter:
         """Count what is used for this account, but no connection: another process has it."""
         if account:
             self._accounts.append(account)
+
+    def _connection_refused(self, account: Account) -> Refused | None:
+        if _is_reached(account.connections, account.limits.connections):
+            return self._quotas.refuse(account, "connections")
+        if bucket := account.buckets.get("connections_per_second"):
+            now = self._quotas.clock()
+            if seconds := bucket.wait(now):
+                return self._quotas.refuse(account, "connections_per_second", seconds)
+            bucket.take(1, now)
+        return None
 
     def _leave(self, account: Account) -> None:
         account.connections -= 1
