@@ -1,4 +1,4 @@
-"""Hooks of the documentation site: files outside docs/ that pages link to, and reference pages made from code."""
+"""Hooks of the documentation site: files outside docs/ that pages link to, reference pages from code, diagrams."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
+from scripts.docs_diagrams import STYLE, drawn
 from scripts.docs_reference import reference_pages
 
 ROOT = Path(__file__).parents[1]
@@ -15,6 +16,14 @@ _PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 _FOLDERS = ("examples", "deploy")
 _HOME = "project"  # Where these files are in the site.
 _OUTSIDE = re.compile(r"\]\(((?:\.\./)+)([^)#]+)(#[^)]*)?\)")
+_STYLES = "site.css"  # Named in mkdocs.yml.
+_TABLES = """\
+@media (max-width: 45em) {
+  .md-typeset table:not([class]) { font-size: 0.6rem; }
+  .md-typeset table:not([class]) th, .md-typeset table:not([class]) td { padding: 0.5em 0.6em; min-width: 5em; }
+  .md-typeset table:not([class]) td code { white-space: normal; overflow-wrap: anywhere; }
+}
+"""
 _DECISION = re.compile(r"adr/\d{4}-")
 
 
@@ -24,6 +33,7 @@ def on_files(files: Files, config: Any) -> Files:
         files.append(File.generated(config, place, content=_page(path) if path.suffix == ".md" else path.read_text()))
     for place, text in reference_pages().items():
         files.append(File.generated(config, place, content=text))
+    files.append(File.generated(config, _STYLES, content=STYLE + _TABLES))
     for file in files.documentation_pages():
         if _DECISION.match(file.src_uri):
             file.inclusion = file.inclusion.NOT_IN_NAV  # adr/README.md lists them.
@@ -31,7 +41,8 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links that leave docs/ lead to the copies in the site; those that stay there are kept."""
+    """Diagrams are drawn. Links that leave docs/ lead to the copies in the site; those that stay there are kept."""
+    markdown = drawn(markdown)
     if page.file.src_uri.startswith(f"{_HOME}/"):
         return markdown
     depth = page.file.src_uri.count("/")
