@@ -1,4 +1,5 @@
-"""Everybody around the shop: customers who order, a price feed, a stock clerk who answers, an analyst who listens."""
+"""Everybody around the shop: customers who order, a price feed, a stock clerk who answers, an analyst who counts
+orders and clicks, and a screen that shows the progress of parcels."""
 
 from __future__ import annotations
 
@@ -32,11 +33,12 @@ class Street:
         async with asyncio.TaskGroup() as group:
             for life in (self._order, self._browse, self._feed, self._ask, self._answer):
                 group.create_task(life())
-            for queue, seconds in (("price-watch", 0.01), ("prices", 0.01), ("orders", 0.01)):
-                group.create_task(self._take(queue, seconds))
+            for queue in ("price-watch", "prices", "orders", "clicks", shop.app.progress_queue):
+                group.create_task(self._take(queue, 0.01))
             group.create_task(self._take("analytics", 0.5 / self.rate))
 
     async def _prepare(self) -> None:
+        await shop.app.create_progress_queue()
         for queue in ("stock", "orders", "clicks"):
             await self.client.queues.create(queue, visibility_timeout=10)
         await self.client.queues.create("prices", visibility_timeout=10, detect_unchanged=True)
@@ -61,7 +63,6 @@ class Street:
                 await remind.a.send(number, f"{name}@example.com")
 
     async def _browse(self) -> None:
-        """Clicks that nobody consumes: the console says so."""
         while True:
             await asyncio.sleep(1 / self.rate)
             await self.client.publish(
