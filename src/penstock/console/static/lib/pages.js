@@ -14,6 +14,7 @@ export const PAGES = [
   { name: "events", file: "events", label: "Events", key: "e" },
   { name: "connections", file: "connections", label: "Connections", key: "n" },
   { name: "lake", file: "lake", label: "Lake", key: "l" },
+  { name: "audit", file: "audit", label: "Audit", key: "a" },
   { name: "settings", file: "settings", label: "Settings", key: "," },
   { name: "tokens", file: "tokens", label: "Tokens", under: "settings" },
 ];

@@ -30,9 +30,10 @@ function recurring(schedules) {
     { label: "To", cell: (row) => (row.queue ? queueLink(row.queue) : (row.topics || []).join(", ")) },
     { label: "Next", cell: (row) => (row.paused ? badge("paused", "soon") : h("span", { title: time(row.next_run) }, `in ${duration(seconds(row.next_run) - Date.now() / 1000)}`)) },
     { label: "Last", minor: true, cell: (row) => (row.last_id ? h("a", { href: `#/messages/${row.last_id}` }, time(row.last_run)) : "–") },
+    { label: "Trouble", cell: (row) => (row.last_error ? h("span", { class: "wrap bad" }, row.last_error) : row.missed ? h("span", { class: "wrap soon" }, `${count(row.missed)} missed`) : "–") },
     { label: "Runs", number: true, minor: true, cell: (row) => count(row.runs) },
     { label: "Missed", number: true, minor: true, cell: (row) => count(row.missed) },
-    { label: "", cell: (row) => [row.last_error && badge(row.last_error, "bad"), " ", action(row.paused ? "Continue" : "Pause", () => pause(row)), " ", action("Run now", () => run(row)), " ", action("Delete", () => removeSchedule(row), { class: "plain bad" })] },
+    { label: "", cell: (row) => [action(row.paused ? "Continue" : "Pause", () => pause(row)), " ", action("Run now", () => run(row)), " ", action("Delete", () => removeSchedule(row), { class: "plain bad" })] },
   ], schedules, { empty: [h("p", {}, "There are none. Publish a message every ten minutes:"), h("pre", {}, curl("PUT", "/v1/schedules/heartbeat", { topics: ["heartbeat"], message: "still here", every: 600 }))] });
 }
 
