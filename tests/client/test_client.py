@@ -142,6 +142,27 @@ def test_messages_are_found_followed_and_redriven(client: Client) -> None:
     assert "penstock_" in client.metrics()
 
 
+def test_the_reason_for_which_a_message_is_given_back_is_found_with_the_dead_letter(client: Client) -> None:
+    client.queues.create("client-why-lost")
+    client.queues.create("client-why", redrive_policy={"max_receives": 2, "dead_letter_queue": "client-why-lost"})
+    sent = [client.publish("client-why", text) for text in ("a", "b", "c")]
+    for _ in range(6):
+        (message,) = client.receive("client-why", consumer="me")
+        reason = ("the bank is closed", "card 4711 expired\ntrace")[message.receives - 1]
+        message.retry(delay=0.001, reason="ü" * 2000 if message.text == "b" else reason)
+    found = {each.body.decode(): each.reason for each in client.search(queue="client-why-lost")}
+    assert found == {"a": "card 4711 expired", "b": "ü" * 128, "c": "card 4711 expired"}
+    assert [each["reason"] for each in client.message(sent[0].id)["consumed"]] == [
+        "the bank is closed",
+        "card 4711 expired\ntrace",
+    ]
+    assert len(client.message(sent[1].id)["consumed"][0]["reason"].encode()) == 1024
+    retries = [event for event in client.message(sent[0].id)["events"] if event["state"] == "R"]
+    assert [event["reason"] for event in retries] == ["the bank is closed"]
+    assert client.redrive("client-why-lost", filter={"reason": "card * expired"}).moved == 2
+    assert [each.body for each in client.search(queue="client-why-lost")] == [b"b"]
+
+
 def test_schedules_are_made_changed_run_and_removed(client: Client) -> None:
     client.queues.create("client-reports")
     made = client.schedules.put("client-nightly", {"report": 1}, queue="client-reports", cron="30 2 * * *")

@@ -12,6 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from tests.console.conftest import call
 from tests.support.broker import Broker, StartBroker
 from tests.support.browser import PHONE, WIDE, faults, needs_browser, opened
+from tests.support.waiting import wait_until
 
 pytestmark = needs_browser
 
@@ -26,7 +27,7 @@ PAGES = (
         "dead-letters",
         "dead-letters/orders.failed",
     ),
-    *("schedules", "topics", "objects/customer/ada", "events", "connections", "lake", "settings", "tokens"),
+    *("schedules", "topics", "objects/customer/ada", "events", "connections", "lake", "audit", "settings", "tokens"),
 )
 
 
@@ -294,6 +295,49 @@ def test_dead_letters_are_grouped_by_where_they_came_from_and_a_group_is_moved_a
     assert [call(shop, "GET", f"/v1/queues/{name}")["status"]["ready"] for name in (lost, one, other)] == [3, 0, 2]
 
 
+def test_dead_letters_show_why_they_failed_and_those_with_one_reason_are_moved_alone(
+    browser: Browser, shop: Broker
+) -> None:
+    lost, work = new_queue(shop), new_queue(shop)
+    policy = {"max_receives": 1, "dead_letter_queue": lost}
+    call(shop, "PATCH", f"/v1/queues/{work}", {"redrive_policy": policy})
+    call(shop, "POST", f"/v1/queues/{work}/messages", [{"message": n} for n in range(5)])
+    taken = call(shop, "GET", f"/v1/queues/{work}/messages?max=5&consumer=ada")
+    reasons = [f"order {10_000 + n} is unknown" for n in range(3)] + ["HTTP 503", ""]
+    for message, reason in zip(taken, reasons, strict=True):
+        given = {"id": message["id"], "outcome": "retry", "consumer": "ada", "reason": reason}
+        call(shop, "POST", "/v1/confirm", given)
+    with opened(browser) as page:
+        show(page, shop, f"messages/{taken[3]['id']}")
+        expect(page.get_by_role("region", name="Deliveries")).to_contain_text("HTTP 503")
+        show(page, shop, f"dead-letters/{lost}")
+        groups = page.get_by_role("region", name="Groups")
+        expect(groups.get_by_role("row")).to_have_count(4)
+        expect(groups).to_contain_text("none reported")
+        row = groups.get_by_role("row").filter(has_text="order * is unknown")
+        row.get_by_role("button", name="Redrive 3 messages").click()
+        expect(page.get_by_role("dialog")).to_contain_text(f"Move 3 messages out of {lost}?")
+        page.get_by_role("button", name="Move 3").click()
+        expect(page.locator("#notes")).to_contain_text("3 messages moved")
+    assert [call(shop, "GET", f"/v1/queues/{name}")["status"]["ready"] for name in (lost, work)] == [2, 3]
+
+
+def test_the_audit_shows_who_deleted_a_queue_and_what_it_was(browser: Browser, start_broker: StartBroker) -> None:
+    broker = start_broker("audit.enabled=true")
+    name = new_queue(broker)
+    call(broker, "PATCH", f"/v1/queues/{name}", {"visibility_timeout": 77})
+    call(broker, "DELETE", f"/v1/queues/{name}")
+    with opened(browser) as page:
+        show(page, broker, "audit")
+        page.get_by_label("Name, person, address or code").fill(name)
+        page.get_by_label("Act").fill("queue.delete")
+        page.get_by_role("button", name="Show").click()
+        records = page.get_by_role("region", name="Records").get_by_role("row")
+        expect(records).to_have_count(2)
+        expect(records.last).to_contain_text("anonymous")
+        expect(records.last).to_contain_text("visibility_timeout 77")
+
+
 def test_a_schedule_is_paused_and_run(browser: Browser, shop: Broker) -> None:
     with opened(browser) as page:
         show(page, shop, "schedules")
@@ -312,7 +356,11 @@ def test_topics_show_where_messages_go_and_which_endpoint_fails(browser: Browser
     with opened(browser) as page:
         show(page, shop, "topics")
         expect(page.locator(".flow").filter(has_text="customer.*")).to_contain_text("mail")
-        expect(page.locator(".flow").filter(has_text="http://127.0.0.1:9/x")).to_be_visible()
+        endpoint = page.locator(".flow").filter(has_text="http://127.0.0.1:9/x")
+        wait_until(lambda: call(shop, "GET", "/v1/channels/hook")["push"]["failing_since"], "a push failed")
+        show(page, shop, "queues")
+        show(page, shop, "topics")
+        expect(endpoint).to_contain_text(", since ")
 
 
 def test_versions_of_an_object_are_compared(browser: Browser, shop: Broker) -> None:

@@ -75,12 +75,14 @@ from tests.support.simple_model import Message, Model, Place, Queue
 # Few names and short times, so that everything meets everything, often at the very same moment.
 KEEPS: list[Literal["finished", "all"]] = ["finished", "finished", "all"]
 PATTERNS: list[tuple[str, ...]] = [(), (), ("t.*",), ("u", "t.a"), ("*",)]
+REASONS = ["", "bad card", "bad bank", "timeout"]
 OUTCOMES: list[Outcome] = ["success", "success", "invalid", "not_interested", "retry"]
 MADE = QueueSettings(detect_unchanged=True, visibility_ns=10)
 names = st.sampled_from(["a", "b", "c", "d"])
 consumers = st.sampled_from(["", "me", "you"])
 delays = st.sampled_from([0, 0, 0, 1, 5, 20])
 deliveries = st.sampled_from([None, None, 1, 2])
+reasons = st.sampled_from(REASONS)
 picks = st.integers(0, 1 << 16)
 bodies = st.sampled_from([b"", b"same", b"other", b"x" * 300])
 settings_of_queues = st.builds(
@@ -289,13 +291,14 @@ class EngineMachine(RuleBasedStateMachine):
         consumer=st.none() | consumers,
         delivery=deliveries,
         delay_ns=delays,
+        reason=reasons,
     )
     def settle_one(
-        self, pick: int, outcome: Outcome, consumer: str | None, delivery: int | None, delay_ns: int
+        self, pick: int, outcome: Outcome, consumer: str | None, delivery: int | None, delay_ns: int, reason: str
     ) -> None:
         place, consumer = self.any_taken(pick, consumer)
-        answer, now = self.do(Settle(*place, outcome, consumer, delivery, delay_ns))
-        assert answer == self.model.settle_one(place, outcome, consumer, delivery, delay_ns, now)
+        answer, now = self.do(Settle(*place, outcome, consumer, delivery, delay_ns, reason=reason.encode()))
+        assert answer == self.model.settle_one(place, outcome, consumer, delivery, delay_ns, now, reason)
 
     @rule(picked=st.lists(st.tuples(picks, st.sampled_from(OUTCOMES), st.none() | consumers), max_size=4))
     def settle_several(self, picked: list[tuple[int, Outcome, str | None]]) -> None:
@@ -357,12 +360,13 @@ class EngineMachine(RuleBasedStateMachine):
         about=st.sampled_from(["", "o"]),
         states=st.sets(st.sampled_from(["ready", "delayed", "leased", "kept", "damaged"])),
         limit=st.integers(1, 5),
+        reason=st.sampled_from(["", "", "bad *", "*timeout*"]),
     )
-    def search(self, name: str, topic: str, about: str, states: set[str], limit: int) -> None:
+    def search(self, name: str, topic: str, about: str, states: set[str], limit: int, reason: str) -> None:
         self.settle()
         if name and self.model.queue(name) is None:
             return
-        criteria = Criteria(queue=name, topic=topic, object=about, states=frozenset(states))
+        criteria = Criteria(queue=name, topic=topic, object=about, states=frozenset(states), reason=reason)
         expected = self.model.search(criteria)
         found: list[tuple[Place, Place]] = []
         after: tuple[int, int] | None = (0, 0)
@@ -405,7 +409,7 @@ class EngineMachine(RuleBasedStateMachine):
     def purge(self, name: str, really: bool) -> None:
         if really:
             answer, _ = self.do(Purge(name))
-            expected = self.model.purge(name)
+            expected = self.model.purge(name, answer.after if isinstance(answer, Purged) else None)
             assert (answer.deleted if isinstance(answer, Purged) else answer) == expected
 
     # Damage
@@ -533,6 +537,8 @@ class EngineMachine(RuleBasedStateMachine):
             assert (version.digest, version.queue, version.sequence) == (content_digest(body), *place)
         assert self.engine.moved == moved
         assert self.engine.origins == {place: origin for origin, place in moved.items()}
+        given = {(queue.number, each.sequence): each.reason for queue in self.model.queues for each in queue.messages}
+        assert self.engine.reasons.by_place == {place: reason for place, reason in given.items() if reason}
 
     def agree_on(self, queue: Queue) -> None:
         mine = self.engine.queues[queue.number]
@@ -650,7 +656,7 @@ def random_step(machine: EngineMachine, random: Random) -> None:
             machine.publish_topics(messages, random.choice(["", "", name]))
         case 16:
             delivery, delay_ns = random.choice([None, None, 1, 2]), random.choice([0, 0, 1, 5, 20])
-            machine.settle_one(pick, random.choice(OUTCOMES), consumer, delivery, delay_ns)
+            machine.settle_one(pick, random.choice(OUTCOMES), consumer, delivery, delay_ns, random.choice(REASONS))
         case 17:
             picked = [(random.randrange(1 << 16), random.choice(OUTCOMES), consumer) for _ in range(4)]
             machine.settle_several(picked)
@@ -670,7 +676,8 @@ def random_step(machine: EngineMachine, random: Random) -> None:
         case _:
             states = random.sample(["ready", "delayed", "leased", "kept", "damaged"], random.randint(0, 4))
             topic, about = random.choice(["", "t.*", "t.a", "u"]), random.choice(["", "", "o"])
-            machine.search(random.choice(["", name]), topic, about, set(states), random.randint(1, 5))
+            reason = random.choice(["", "", "bad *", "*timeout*"])
+            machine.search(random.choice(["", name]), topic, about, set(states), random.randint(1, 5), reason)
 
 
 def random_settings(random: Random) -> QueueSettings:

@@ -40,6 +40,7 @@ class Message:
     receives: int = 0
     consumer: str = ""
     slots: dict[str, Slot] = field(default_factory=dict)  # By consumer, where several have to confirm.
+    reason: str = ""  # Why it is a dead letter.
 
 
 @dataclass
@@ -179,13 +180,13 @@ class Model:
             receipts.append(Receipt(queue.number, queue.last_sequence, True))
         return receipts
 
-    def purge(self, name: str) -> int | Refused:
-        """How many messages were deleted."""
+    def purge(self, name: str, through: int | None) -> int | Refused:
+        """How many messages were deleted, up to this sequence."""
         queue = self.queue(name)
         if queue is None:
             return Refused(Reason.NO_QUEUE, name)
-        count = len(queue.messages)
-        queue.messages.clear()
+        left = [message for message in queue.messages if through is not None and message.sequence > through]
+        count, queue.messages = len(queue.messages) - len(left), left
         return count
 
     def publish_topics(
@@ -324,7 +325,14 @@ class Model:
         return Done()
 
     def settle_one(
-        self, place: Place, outcome: str, consumer: str | None, delivery: int | None, delay_ns: int, now: int
+        self,
+        place: Place,
+        outcome: str,
+        consumer: str | None,
+        delivery: int | None,
+        delay_ns: int,
+        now: int,
+        reason: str = "",
     ) -> Answer:
         found = self.find(place)
         if found is None:
@@ -333,7 +341,7 @@ class Model:
             return Discarded() if was_there else Refused(Reason.NO_MESSAGE)
         queue, message = found
         if consumer and queue.settings.confirmations > 1 and consumer in queue.cursors:
-            return self._settle_alone(queue, message, outcome, consumer, delivery, delay_ns, now)
+            return self._settle_alone(queue, message, outcome, consumer, delivery, delay_ns, now, reason)
         if queue.is_done_with(message):
             return Discarded()
         if not self._has(message, consumer) or not self._runs(place, message, delivery):
@@ -341,7 +349,7 @@ class Model:
         if outcome == "retry" and not self._is_held(message):
             return Refused(Reason.LEASE_GONE)
         if outcome == "retry":
-            self._return(queue, message, now, delay_ns)
+            self._return(queue, message, now, delay_ns, reason)
         elif outcome == "success":
             queue.confirm(message)
         else:
@@ -357,6 +365,7 @@ class Model:
         delivery: int | None,
         delay_ns: int,
         now: int,
+        reason: str,
     ) -> Answer:
         slot = message.slots.get(consumer)
         if slot and slot.state in ("stored", "declined"):
@@ -371,7 +380,7 @@ class Model:
             if complete:
                 queue.done_with(message, complete)
         elif outcome == "retry":
-            self._return_alone(queue, message, consumer, now, delay_ns)
+            self._return_alone(queue, message, consumer, now, delay_ns, reason)
         else:
             message.slots[consumer] = Slot("declined")
         return Done()
@@ -537,6 +546,7 @@ class Model:
             if criteria.queue in ("", queue.name)
             and (not criteria.states or message.state in criteria.states)
             and criteria.object in ("", message.new.object)
+            and (not criteria.reason or (message.reason and fnmatchcase(message.reason, criteria.reason)))
             and (not wanted or any(fnmatchcase(topic, wanted) for topic in message.new.topics))
         ]
 
@@ -565,21 +575,25 @@ class Model:
                 if message.state == "delayed" and message.visible_at <= now:
                     message.state, message.consumer = "ready", ""
 
-    def _return(self, queue: Queue, message: Message, now: int, delay_ns: int) -> None:
-        if not self._fails(queue, message, message.receives, now):
+    def _return(self, queue: Queue, message: Message, now: int, delay_ns: int, reason: str = "") -> None:
+        if message.state == "delayed" and reason:  # It became a dead letter when it was delivered.
+            message.reason = reason
+        if not self._fails(queue, message, message.receives, now, reason):
             message.state = "delayed" if delay_ns else "ready"
             message.visible_at, message.consumer = now + delay_ns, ""
 
-    def _return_alone(self, queue: Queue, message: Message, consumer: str, now: int, delay_ns: int) -> None:
+    def _return_alone(
+        self, queue: Queue, message: Message, consumer: str, now: int, delay_ns: int, reason: str = ""
+    ) -> None:
         """Of one of several consumers."""
         slot = message.slots[consumer]
-        if self._fails(queue, message, slot.deliveries, now):
+        if self._fails(queue, message, slot.deliveries, now, reason):
             if message.slots:  # Else it has begun anew in another queue.
                 message.slots[consumer] = Slot("declined")
         else:
             message.slots[consumer] = Slot("awaited", slot.deliveries, now + delay_ns)
 
-    def _fails(self, queue: Queue, message: Message, deliveries: int, now: int) -> bool:
+    def _fails(self, queue: Queue, message: Message, deliveries: int, now: int, reason: str) -> bool:
         """Was this the last delivery? Then the message goes, for all who are to confirm it."""
         policy = queue.settings.redrive_policy
         limits = [queue.settings.retries]
@@ -589,6 +603,7 @@ class Model:
             return False
         if policy:
             self._move(queue, message, now, now, "")
+            message.reason = reason
         else:
             queue.done_with(message, complete=True)
         return True
@@ -608,6 +623,7 @@ class Model:
         message.hashed = known and self._twin(target, message.new.body) is None
         message.sequence = target.last_sequence
         message.receives, message.consumer, message.slots = 0, consumer, {}
+        message.reason = ""
         message.visible_at = visible_at
         message.state = "delayed" if visible_at > now else "ready"
         lifetime = target.settings.retention_ns

@@ -69,6 +69,7 @@ def test_a_channel_says_how_its_push_goes(start_broker: StartBroker) -> None:
             "circuit": "closed",
             "in_flight": 0,
             "last_error": None,
+            "failing_since": None,
         }
         endpoint.answer = answer(500)
         publish(broker, b"c")
@@ -79,6 +80,9 @@ def test_a_channel_says_how_its_push_goes(start_broker: StartBroker) -> None:
                 pass
         push = push_of(broker)
         assert (push["circuit"], push["last_error"]) == ("open", "the endpoint answered 500")
+        assert push["failing_since"] is not None
+        (failed,) = broker.request("GET", "/v1/events?queue=c&state=R").body.splitlines()
+        assert json.loads(failed)["reason"] == "the endpoint answered 500"
         metrics = broker.request("GET", "/metrics").body.decode()
         assert 'penstock_push_channels{circuit="open"} 1.0' in metrics
         assert 'penstock_push_outcomes_total{outcome="success"} 2.0' in metrics

@@ -153,7 +153,8 @@ def test_a_dead_letter_queue_keeps_jobs_that_failed(app: App, broker: Broker) ->
         assert broken.send(1).result(60) == 1  # In the last attempt.
         with pytest.raises(JobFailed):
             broken.send(9).result(60)
-    assert broker.request("GET", f"/v1/queues/{failed}").json()["status"]["messages"] == 1
+    (letter,) = broker.request("GET", f"/v1/search?queue={failed}").json()["messages"]
+    assert letter["reason"] == "ValueError: no"
 
 
 def test_a_chain_hands_each_result_to_the_next_task(app: App) -> None:

@@ -130,7 +130,7 @@ def redrive(
         typer.Option(
             "--filter",
             metavar="NAME=VALUE",
-            help="Which: topic, state, object, key, since, until, ready_since, ready_until, origin, text.",
+            help="Which: topic, state, object, key, since, until, ready_since, ready_until, origin, reason, text.",
         ),
     ] = None,
     rate: Annotated[float | None, typer.Option(min=0.001, help="Messages a second at most.")] = None,

@@ -23,12 +23,21 @@ def search(
     key: Annotated[str | None, typer.Option(help="The key of the object.")] = None,
     since: Annotated[str | None, typer.Option(help="Logged at this time or later: 2026-11-16T12:00:00Z")] = None,
     until: Annotated[str | None, typer.Option(help="Logged before this time.")] = None,
+    reason: Annotated[str | None, typer.Option(help="Why it is a dead letter; * stands for anything.")] = None,
     count: Annotated[int, typer.Option("--count", "-n", min=1, help="How many at most.")] = 100,
 ) -> None:
     """Find messages that queues hold now. Exit code 4 if there are none."""
     with session.client() as client:
         found = client.search(
-            queue=queue, topic=topic, state=state, object=object_, key=key, since=since, until=until, text=text
+            queue=queue,
+            topic=topic,
+            state=state,
+            object=object_,
+            key=key,
+            since=since,
+            until=until,
+            reason=reason,
+            text=text,
         )
         if not messages.show(islice(found, count), session.as_json):
             raise typer.Exit(Exit.NOT_FOUND)

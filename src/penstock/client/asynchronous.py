@@ -24,13 +24,14 @@ class AsyncMessage(MessageFacts):
         """The message is done with. A result is kept with it: text as it is, anything else as JSON."""
         return await self._receiver.settle(self, "success", result=result)
 
-    async def retry(self, delay: float | None = None) -> Confirmed:
-        """Give the message back: it is ready again after so many seconds, or when its queue says."""
-        return await self._receiver.settle(self, "retry", delay=delay)
+    async def retry(self, delay: float | None = None, reason: str = "") -> Confirmed:
+        """Give the message back: it is ready again after so many seconds, or when its queue says. The reason is kept
+        in the message's life, up to 1 KiB."""
+        return await self._receiver.settle(self, "retry", delay=delay, reason=reason)
 
-    async def invalid(self) -> Confirmed:
-        """The message is done with, because it is not valid."""
-        return await self._receiver.settle(self, "invalid")
+    async def invalid(self, reason: str = "") -> Confirmed:
+        """The message is done with, because it is not valid. The reason is kept in its life, up to 1 KiB."""
+        return await self._receiver.settle(self, "invalid", reason=reason)
 
     async def not_interested(self) -> Confirmed:
         """The message is done with, because it is not for this consumer."""

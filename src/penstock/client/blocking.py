@@ -32,13 +32,14 @@ class Message(MessageFacts):
         """The message is done with. A result is kept with it: text as it is, anything else as JSON."""
         return self._receiver.settle(self, "success", result=result)
 
-    def retry(self, delay: float | None = None) -> Confirmed:
-        """Give the message back: it is ready again after so many seconds, or when its queue says."""
-        return self._receiver.settle(self, "retry", delay=delay)
+    def retry(self, delay: float | None = None, reason: str = "") -> Confirmed:
+        """Give the message back: it is ready again after so many seconds, or when its queue says. The reason is kept
+        in the message's life, up to 1 KiB."""
+        return self._receiver.settle(self, "retry", delay=delay, reason=reason)
 
-    def invalid(self) -> Confirmed:
-        """The message is done with, because it is not valid."""
-        return self._receiver.settle(self, "invalid")
+    def invalid(self, reason: str = "") -> Confirmed:
+        """The message is done with, because it is not valid. The reason is kept in its life, up to 1 KiB."""
+        return self._receiver.settle(self, "invalid", reason=reason)
 
     def not_interested(self) -> Confirmed:
         """The message is done with, because it is not for this consumer."""

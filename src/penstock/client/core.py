@@ -277,10 +277,16 @@ class Core(Generic[S, M]):
         return list(await asyncio.gather(*[self._settling.settle(message, "success") for message in messages]))
 
     async def settle(
-        self, message: M, outcome: OutcomeName, *, result: object = None, delay: float | None = None
+        self,
+        message: M,
+        outcome: OutcomeName,
+        *,
+        result: object = None,
+        delay: float | None = None,
+        reason: str = "",
     ) -> Confirmed:
         """Report an outcome for a message: what its methods `confirm`, `retry`, … do."""
-        return await self._settling.settle(message, outcome, result, delay)
+        return await self._settling.settle(message, outcome, result, delay, reason)
 
     async def extend(self, message: M, seconds: float) -> None:
         """Let the lease of a message run so long from now."""
@@ -348,6 +354,7 @@ class Core(Generic[S, M]):
         key: str | None = None,
         since: datetime | float | str | None = None,
         until: datetime | float | str | None = None,
+        reason: str | None = None,
         text: str | None = None,
         bodies: bool = True,
     ) -> Pages[Found]:
@@ -355,7 +362,8 @@ class Core(Generic[S, M]):
 
         `for found in client.search(queue="orders", state="delayed"): print(found.id)`
         """
-        about = {"queue": queue, "topic": topic, "state": state, "object": object, "key": key, "text": text}
+        about = {"queue": queue, "topic": topic, "state": state, "object": object, "key": key}
+        about |= {"reason": reason, "text": text}
         return Pages(found_pages(self._session, query(**about, since=since, until=until, bodies=bodies, raw=True)))
 
     async def message(self, id: str) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from urllib.parse import quote, urlencode
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from penstock.limits import REASON_BYTES_MAX
+
 OutcomeName = Literal["success", "invalid", "not_interested", "retry"]
 
 _JSON = "application/json"
@@ -55,6 +57,14 @@ def result_fields(result: object) -> dict[str, str]:
     if isinstance(result, bytes | bytearray | memoryview):
         return {"result_base64": b64encode(result).decode("ascii")}
     return {"result": result if isinstance(result, str) else encode(result).decode()}
+
+
+def reason_field(reason: str) -> dict[str, str]:
+    """Why a message is given back or invalid, cut to what the broker stores."""
+    if not reason:
+        return {}
+    cut = reason[:REASON_BYTES_MAX].encode(errors="replace")[:REASON_BYTES_MAX]
+    return {"reason": cut.decode(errors="ignore")}
 
 
 def body_of(text: str | UnsetType, in_base64: str | UnsetType) -> bytes:

@@ -376,6 +376,8 @@ class Found(Struct, frozen=True, kw_only=True):
     topics: tuple[str, ...] = ()
     visible_at: datetime | None = None
     expires_at: datetime | None = None
+    origin: str = ""  # Where it was published, if it was moved since.
+    reason: str = ""  # Why it is a dead letter, if its consumer reported that.
     _text: str | UnsetType = field(default=UNSET, name="message")
     _base64: str | UnsetType = field(default=UNSET, name="message_base64")
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from penstock.client import errors
 from penstock.client.batches import Batches
-from penstock.client.encoding import OutcomeName, encode, result_fields
+from penstock.client.encoding import OutcomeName, encode, reason_field, result_fields
 from penstock.client.results import Confirmed, MessageFacts
 from penstock.client.session import Session
 from penstock.client.transport import Reply, Request
@@ -47,9 +47,14 @@ class Settling:
         self._under_way: set[asyncio.Task[Confirmed]] = set()
 
     async def settle(
-        self, message: MessageFacts, outcome: OutcomeName, result: object = None, delay: float | None = None
+        self,
+        message: MessageFacts,
+        outcome: OutcomeName,
+        result: object = None,
+        delay: float | None = None,
+        reason: str = "",
     ) -> Confirmed:
-        document = message.lease | {"outcome": outcome} | result_fields(result)
+        document = message.lease | {"outcome": outcome} | result_fields(result) | reason_field(reason)
         if outcome == "retry":
             # Only this delivery is given back: the next one may be somebody else's.
             document |= {"delivery": message.receives} | ({} if delay is None else {"delay": delay})

@@ -42,6 +42,7 @@ def sections_of(state: EngineState) -> Iterator[Section]:
     yield from state.history.sections()
     moved = np.array([(*origin, *place) for origin, place in state.moved.items()], dtype=np.int64)
     yield "moved", b"", (moved,)
+    yield from state.reasons.sections()
     yield from state.staging.sections()
     yield from state.answered.sections()
     yield from state.schedules.sections()
@@ -86,6 +87,8 @@ def restore(state: EngineState, sections: Iterable[Section]) -> None:
             state.routing.assign(queue.number, queue.settings.topics)
         elif kind == "history":
             state.history.restore(facts)
+        elif kind == "reasons":
+            state.reasons.restore(facts, columns)
         elif kind == "moved":
             for a, b, c, d in columns[0].view(np.int64).reshape(-1, 4).tolist():
                 state.moved[a, b] = (c, d)

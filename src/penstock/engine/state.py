@@ -14,6 +14,7 @@ from penstock.engine.couriers import Couriers
 from penstock.engine.history import History, MemoryHistory
 from penstock.engine.names import Names
 from penstock.engine.queue import Queue
+from penstock.engine.reasons import Reasons
 from penstock.engine.routing import Routing
 from penstock.engine.rows import Row
 from penstock.engine.schedules import Schedules
@@ -60,6 +61,7 @@ class EngineState:
         self.damaged_in: set[int] = set()  # Queues in which a message was ever set aside.
         self.moved: dict[Place, Place] = {}  # Where a moved message is now, by the place in its id.
         self.origins: dict[Place, Place] = {}  # The reverse.
+        self.reasons = Reasons()
         self.staging = Staging()
         self.answered = AnsweredRequests()
         self.schedules = Schedules()
@@ -148,6 +150,7 @@ class EngineState:
         if origin is None:
             return queue.number, sequence
         del self.moved[origin]
+        self.reasons.forget((queue.number, sequence))
         return origin
 
     def index_topics(self, queue: Queue, topics: int, first: int, count: int = 1) -> None:

@@ -160,6 +160,7 @@ class Held(Struct, gc=False, array_like=True, tag=True):
     topics: str  # Joined by line feeds.
     origin: str = ""  # The queue that it was published to, if that is another one and still there.
     is_awaited: bool = False  # Kept, because consumers have yet to confirm it.
+    reason: str = ""  # Why it became a dead letter, shortened.
     body: bytes = b""
     key: bytes = b""
     headers: bytes = b""

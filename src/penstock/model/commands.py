@@ -149,7 +149,8 @@ Outcome = Literal["success", "invalid", "not_interested", "retry"]
 
 class Settle(Command, frozen=True, gc=False):
     """Report the outcome of a message; where several consumers have to confirm, for this one alone. The first outcome
-    counts, later ones are discarded. `delay_ns`: until it is delivered again, after a retry."""
+    counts, later ones are discarded. `delay_ns`: until it is delivered again, after a retry. `reason`: why, for a
+    message that is given back or invalid."""
 
     queue: int
     sequence: int
@@ -158,6 +159,7 @@ class Settle(Command, frozen=True, gc=False):
     delivery: int | None = None
     delay_ns: Nanos = 0
     result: bytes = b""
+    reason: bytes = b""
 
 
 class SettleMany(Command, frozen=True, gc=False):
@@ -311,6 +313,7 @@ class Criteria(Struct, frozen=True, kw_only=True, gc=False):
     ready_since: Nanos = 0
     ready_until: Nanos = NEVER_NS  # Ready since that time: for a dead letter, the time of its failure.
     origin: str = ""  # The queue that it was published to, before it was moved.
+    reason: str = ""  # Why it became a dead letter; a star stands for any characters.
     key: bytes | None = None
     text: bytes = b""
     access: Access = EVERYTHING  # Only in queues that it may read.

@@ -229,6 +229,7 @@ class Retried(MessageEvent, frozen=True, gc=False):
 
     kind: ClassVar[Kind] = Kind.RETRIED
     visible_at: Nanos
+    reason: bytes = b""  # The consumer's, if it gives one.
 
 
 class TimedOut(Retried, frozen=True, gc=False):
@@ -241,6 +242,7 @@ class Failed(MessageEvent, frozen=True, gc=False):
     """Retries used up; dropped (E)."""
 
     kind: ClassVar[Kind] = Kind.FAILED
+    reason: bytes = b""
 
 
 class DeadLettered(MessageEvent, frozen=True, gc=False):
@@ -256,12 +258,14 @@ class DeadLettered(MessageEvent, frozen=True, gc=False):
     expires_at: Nanos
     to_queue: int
     to_sequence: int
+    reason: bytes = b""
 
 
 class Invalidated(MessageEvent, frozen=True, gc=False):
     """The consumer reports that the message is invalid (I), and is done with it."""
 
     kind: ClassVar[Kind] = Kind.INVALID
+    reason: bytes = b""
 
 
 class Declined(MessageEvent, frozen=True, gc=False):
@@ -278,10 +282,12 @@ class Extended(MessageEvent, frozen=True, gc=False):
 
 
 class Rescheduled(MessageEvent, frozen=True, gc=False):
-    """A delayed message becomes ready at `visible_at`. Readers of the Event Log do not see it."""
+    """A delayed message becomes ready at `visible_at`. Readers of the Event Log do not see it. `reason`: the last
+    consumer of a dead letter gave it back."""
 
     kind: ClassVar[Kind] = Kind.RESCHEDULED
     visible_at: Nanos
+    reason: bytes = b""
 
 
 class Moved(MessageEvent, frozen=True, gc=False):

@@ -74,6 +74,8 @@ class Row(Struct, frozen=True):
 MESSAGE_FIELDS = ("queue", "sequence", "created", "receives", "consumer")
 _LEASE = ("visible_at",)
 _RESULT = ("result",)
+_REASON = ("reason",)  # What the consumer reports as the cause; mostly empty.
+_AGAIN = (*_LEASE, *_REASON)
 _TARGET = ("to_queue", "to_sequence")
 _ARRIVAL = ("visible_at", "expires_at", *_TARGET)
 _NAMES = ("content_type", "sender", "object", "topics")
@@ -133,10 +135,10 @@ class Kind(IntEnum):
         ends=True,
         clears=True,
     )
-    RETRIED = Row(20, "R", _LEASE, {_LEASED: _WAITING}, notice="retry", wakes=True)
-    FAILED = Row(21, "E", (), {_LEASED: _DONE}, notice="drop", ends=True)
+    RETRIED = Row(20, "R", _AGAIN, {_LEASED: _WAITING}, notice="retry", wakes=True)
+    FAILED = Row(21, "E", _REASON, {_LEASED: _DONE}, notice="drop", ends=True)
     DEAD_LETTERED = Row(
-        *(22, "FEQ", ("fetched", *_ARRIVAL), _from(_SOUND, (_GONE,))),
+        *(22, "FEQ", ("fetched", *_ARRIVAL, *_REASON), _from(_SOUND, (_GONE,))),
         only_if={"F": "fetched"},
         notice="drop",
         moves=True,
@@ -149,17 +151,17 @@ class Kind(IntEnum):
     RESULT_STORED = Row(27, "S", _RESULT, _stays((*_SOUND, _DAMAGED)), whose="receivers", notice="finish")
     QUEUED = Row(28, "Q", _QUEUED, {_GONE: _WAITING}, begins=True, wakes=True)
     UNCHANGED = Row(29, "LU", _UNCHANGED, {_GONE: (_GONE,)}, begins=True)
-    INVALID = Row(30, "I", (), _OUTCOME, whose="any", notice="drop", ends=True, clears=True)
+    INVALID = Row(30, "I", _REASON, _OUTCOME, whose="any", notice="drop", ends=True, clears=True)
     NOT_INTERESTED = Row(31, "N", (), _OUTCOME, whose="any", notice="drop", ends=True, clears=True)
     EXTENDED = Row(32, "", _LEASE, _stays(_SOUND), whose="any")
-    RESCHEDULED = Row(33, "", _LEASE, {_DELAYED: _WAITING}, wakes=True)
+    RESCHEDULED = Row(33, "", _AGAIN, {_DELAYED: _WAITING}, wakes=True)
     MOVED = Row(34, "Q", _ARRIVAL, _from(_WAITING, (_GONE,)), moves=True, wakes=True)
     COMPLETED = Row(35, "X", (), _from(_SOUND, _DONE), whose="any", ends=True)
-    GIVEN_BACK = Row(36, "R", _LEASE, _stays(_SOUND), whose="receivers", notice="retry")
-    FAILED_FOR_ALL = Row(37, "E", (), _from(_SOUND, _DONE), whose="any", notice="drop", ends=True)
+    GIVEN_BACK = Row(36, "R", _AGAIN, _stays(_SOUND), whose="receivers", notice="retry")
+    FAILED_FOR_ALL = Row(37, "E", _REASON, _from(_SOUND, _DONE), whose="any", notice="drop", ends=True)
     DAMAGED = Row(38, "B", (), _from(_SOUND, (_DAMAGED,)), clears=True)
-    RESTORED = Row(39, "R", _LEASE, {_DAMAGED: (*_WAITING, _KEPT)}, reason="restored", wakes=True)
-    TIMED_OUT = Row(40, "R", _LEASE, {_LEASED: _WAITING}, reason="timed out", notice="retry", wakes=True)
+    RESTORED = Row(39, "R", _AGAIN, {_DAMAGED: (*_WAITING, _KEPT)}, reason="restored", wakes=True)
+    TIMED_OUT = Row(40, "R", _AGAIN, {_AGAIND: _WAITING}, reason="timed out", notice="retry", wakes=True)
     SENT = Row(48, "D", _SENT, _from(_WAITING, (_GONE,)), reason="moved to another shard", clears=True)
     SENT_AS_DEAD = Row(
         *(49, "E", _SENT, _from(_SOUND, (_GONE,))),

@@ -41,6 +41,7 @@ class Consumption(Struct, gc=False):
     is_worker: bool  # Not one of several consumers that get the message, each for itself.
     settled: Nanos | None = None
     letter: str | None = None  # How it was settled: S, I, N; K if nothing was awaited; R or E if nothing came.
+    reason: str = ""  # Why it was given back, or is invalid: what the consumer reported, or that its time was up.
 
     @property
     def who(self) -> int | None:
@@ -132,7 +133,7 @@ def _go_on(story: Story, event: Any) -> None:
     if not row.letters and "visible_at" in row.stores:
         stay.visible_at, story.modified = event.visible_at, event.time
         if row.wakes:  # No consumer holds it: the last consumer of a dead letter may have given it back.
-            _give_up(each for each in _open(story, place) if each.is_worker)
+            _give_up((each for each in _open(story, place) if each.is_worker), _reason(event))
 
 
 def _note(story: Story, stay: Stay, letter: str, time: Nanos) -> None:
@@ -202,8 +203,13 @@ def _delivery_of(story: Story, stay: Stay, event: Any, letter: str) -> Consumpti
         delivery = Consumption(event.queue, stay.place, event.consumer, None, is_worker)
         if letter in SETTLES:
             story.consumptions.append(delivery)
-    delivery.settled, delivery.letter = event.time, letter
+    delivery.settled, delivery.letter, delivery.reason = event.time, letter, _reason(event)
     return delivery
+
+
+def _reason(event: Any) -> str:
+    given: bytes = getattr(event, "reason", b"")
+    return given.decode(errors="replace") or event.kind.row.reason
 
 
 def _delivered(story: Story, stay: Stay, event: Any) -> Consumption:
@@ -220,10 +226,11 @@ def _open(story: Story, place: Place) -> list[Consumption]:
     return [each for each in story.consumptions if each.place == place and each.letter is None]
 
 
-def _give_up(deliveries: Iterable[Consumption]) -> None:
+def _give_up(deliveries: Iterable[Consumption], reason: str = "") -> None:
     """They are to be repeated; except for one that made the message a dead letter."""
     for delivery in deliveries:
         delivery.letter = "R" if delivery.queue == delivery.place[0] else "E"
+        delivery.reason = reason
 
 
 def _move(story: Story, stay: Stay, event: Any) -> None:

@@ -566,14 +566,14 @@ def test_while_the_circuit_is_half_open_one_message_at_a_time_is_tried(log: Segm
                 await ask(scene.loop, UpdateQueue("c", QueueSettings(push=to(endpoint, max_in_flight=8))))
                 fates = await scene.publish(*[b"%d" % number for number in range(8)])
                 await scene.until(lambda: endpoint.under_way == 1)
-                assert scene.pushers.describe("c") == {
-                    "circuit": "half-open",
-                    "in_flight": 1,
-                    "last_error": "the endpoint answered 500",
-                }
+                described = scene.pushers.describe("c")
+                assert (described["circuit"], described["in_flight"]) == ("half-open", 1)
+                assert described["last_error"] == "the endpoint answered 500"
+                assert described["failing_since"] is not None
                 assert endpoint.under_way == 1
                 gate.set()
                 await asyncio.gather(*fates)
+                assert scene.pushers.describe("c")["failing_since"] is None
 
     asyncio.run(scenario())
 

@@ -106,8 +106,6 @@ def test_a_trace_finds_what_a_reader_of_everything_finds(seed: int) -> None:
 
 # ── Copies ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-NOWHERE = {"visible_at": 0, "expires_at": NEVER_NS}
-
 
 def copied(tmp_path: Path) -> tuple[SegmentLog, DataDirectory]:
     """A message in queue 1 with copies in 2 and 3, among others; one of them moves on. And one that says the same."""
@@ -123,7 +121,7 @@ def copied(tmp_path: Path) -> tuple[SegmentLog, DataDirectory]:
             12: [queued(120, 3, 5)],
             20: [Fetched(200, 2, 5, 100, 1, 0, visible_at=999)],
             30: [Succeeded(300, 3, 5, 100, 0, 0, complete=True, result=b"")],
-            40: [DeadLettered(400, 2, 5, 100, 1, 0, fetched=False, **NOWHERE, to_queue=4, to_sequence=1)],
+            40: [DeadLettered(400, 2, 5, 100, 1, 0, False, 0, NEVER_NS, 4, 1)],
             50: [Succeeded(500, 4, 1, 100, 0, 0, complete=True, result=b"")],
             55: [Unchanged(550, 1, 99, 0, 0, 0, 0, 0, 1, 5, b"k")],
         }

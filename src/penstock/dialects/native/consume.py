@@ -37,6 +37,7 @@ class _Confirmation(Struct, forbid_unknown_fields=True):
     delay: _Seconds = 0
     result: Raw = Raw()
     result_base64: str | UnsetType = UNSET
+    reason: str = ""
 
 
 class _Extension(Struct, forbid_unknown_fields=True):
@@ -141,11 +142,12 @@ class Consuming:
         result, _ = given_bytes(confirmation.result, confirmation.result_base64, "result") or (b"", "")
         if len(result) > limits.RESULT_BYTES_MAX:
             raise ProtocolError(f"a result has at most {limits.RESULT_BYTES_MAX} bytes, got {len(result)}")
+        reason = _reason(confirmation)
         consumer = None if confirmation.consumer is None else http.checked_text(confirmation.consumer, "consumer")
         delay_ns = nanos_of(confirmation.delay)
         if place is None:
             return None
-        return Settle(*place, confirmation.outcome, consumer, confirmation.delivery, delay_ns, result)
+        return Settle(*place, confirmation.outcome, consumer, confirmation.delivery, delay_ns, result, reason)
 
     def _lengthen(self, extension: _Extension) -> Extend | None:
         place = self._place(extension.id)
@@ -159,6 +161,13 @@ class Consuming:
         if place is None and not is_uuid(raw):
             raise ProtocolError("id: a message id is a UUID")
         return place
+
+
+def _reason(confirmation: _Confirmation) -> bytes:
+    reason = confirmation.reason.encode()
+    if len(reason) > limits.REASON_BYTES_MAX:
+        raise ProtocolError(f"a reason has at most {limits.REASON_BYTES_MAX} bytes, got {len(reason)}")
+    return reason
 
 
 def _settled(confirmation: _Confirmation, answer: Answer) -> dict[str, Any]:

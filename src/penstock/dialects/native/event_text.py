@@ -76,6 +76,7 @@ _WHERE = b'{"offset":%d,"next":"%b","state":"%b","event":"%b","time":"%b","queue
 _WHICH = b',"sequence":%d,"id":"%b","created":"%b","receives":%d'
 _EVENT = _WHERE + _WHICH
 _MOVED = b',"to_queue":%b,"to_queue_number":%d,"to_sequence":%d,"to_id":"%b"'
+_FAILURES = "REI"  # Their result is the reason that the consumer gave.
 _LETTERS = {letter: (letter.encode(), word.encode()) for letter, word in WORDS.items()}
 _REASONS = {int(kind): b',"reason":"%b"' % kind.row.reason.encode() for kind in Kind if kind.row.reason}
 _encode = msgspec.json.Encoder().encode
@@ -127,8 +128,8 @@ class EventWriter:
         if event.to_queue is not None and event.to_sequence is not None:
             place = event.to_queue, event.to_sequence
             text += _MOVED % (self._queues[event.to_queue], *place, self._ids.make(*place))
-        elif event.result is not None:
-            text += _text("result", event.result)
+        if event.result is not None:
+            text += _text("reason" if event.letter in _FAILURES else "result", event.result)
         return text + _REASONS.get(event.kind, b"") + b"}"
 
     def _facts(self, event: Event) -> bytes:

@@ -45,6 +45,8 @@ def held_document(message: Held, queue: str, ids: MessageIds, access: Access, *,
     }
     if message.origin and access.reads(message.origin):
         document["origin"] = message.origin
+    if message.reason:
+        document["reason"] = message.reason
     return document | _held_parts(message, raw=raw) if bodies else document
 
 
@@ -211,6 +213,7 @@ def _consumption(delivery: Consumption, name: TextOf, queue: TextOf) -> Document
         "confirmedTS": time_text(delivery.settled) if delivery.letter and delivery.letter in SETTLES else None,
         "durationMS": ((delivery.settled or 0) - (delivery.fetched or 0)) // 1_000_000 if both else None,
         "state": delivery.letter or "F",
+        **({"reason": delivery.reason} if delivery.reason else {}),
     }
 
 

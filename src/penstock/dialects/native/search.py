@@ -32,7 +32,7 @@ from penstock.model.values import Place
 
 CRITERIA = (
     *("queue", "topic", "state", "object", "key", "since", "until"),
-    *("ready_since", "ready_until", "origin", "text"),
+    *("ready_since", "ready_until", "origin", "reason", "text"),
 )
 _TIMES = frozenset(("since", "until", "ready_since", "ready_until"))
 STATES = ("ready", "delayed", "leased", "kept", "damaged", "Q", "R", "F", "B")
@@ -202,6 +202,7 @@ def criteria_of(given: Given, access: Access = EVERYTHING) -> Criteria:
         ready_since=moment(given, "ready_since", 0),
         ready_until=moment(given, "ready_until", NEVER_NS),
         origin=_one(given, "origin", NAME_BYTES_MAX),
+        reason=_one(given, "reason", _TEXT_BYTES_MAX),
         key=_one(given, "key", KEY_BYTES_MAX).encode() if "key" in given else None,
         text=_one(given, "text", _TEXT_BYTES_MAX).encode(),
         access=access,

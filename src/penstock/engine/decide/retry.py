@@ -17,21 +17,27 @@ _SPREAD, _SPREAD_RANGE = 2_654_435_761, 1 << 32  # Multiplying by the first spre
 
 
 def give_back(
-    draft: Draft, queue: Queue, sequence: int, row: Row, delay_ns: Nanos, kind: type[Retried] = Retried
+    draft: Draft,
+    queue: Queue,
+    sequence: int,
+    row: Row,
+    delay_ns: Nanos,
+    kind: type[Retried] = Retried,
+    reason: bytes = b"",
 ) -> Event:
     """Make a message available again, or end it. `delay_ns`: 0 if the consumer asked for no delay; then that of the
-    queue is used. `kind`: the event if the message is to be delivered again."""
+    queue is used. `kind`: the event if the message is to be delivered again. `reason`: the consumer's."""
     settings, now = queue.settings, draft.now
     delay_ns = delay_ns or (_backoff(settings, sequence, row.receives) if settings.retry_delay_ns else 0)
     facts = (now, queue.number, sequence, row.created, row.receives, row.consumer)
     visible_at = min(now + delay_ns, NEVER_NS)
     event: Event
     if row.state == DELAYED:  # A dead letter that its last consumer held: it was moved when it was delivered.
-        event = Rescheduled(*facts, visible_at)
+        event = Rescheduled(*facts, visible_at, reason)
     elif not _has_failed(draft, settings, row.receives):
-        event = kind(*facts, visible_at)
+        event = kind(*facts, visible_at, reason)
     else:
-        event = _failed(draft, queue, sequence, row, kind)
+        event = _failed(draft, queue, sequence, row, kind, reason)
         if settings.keep == "finished" or settings.redrive_policy:
             draft.end(queue, sequence)
     draft.events.append(event)
@@ -54,19 +60,21 @@ def _backoff(settings: QueueSettings, sequence: int, receives: int) -> Nanos:
     return backoff_ns(max(receives, 1), first_ns, longest_ns, chance, settings.retry_backoff, settings.retry_jitter)
 
 
-def _failed(draft: Draft, queue: Queue, sequence: int, row: Row, kind: type[Retried]) -> Event:
+def _failed(draft: Draft, queue: Queue, sequence: int, row: Row, kind: type[Retried], reason: bytes) -> Event:
     """The event for a message that has used up its deliveries."""
     if queue.settings.redrive_policy:
-        return dead_letter(draft, queue, sequence, row)
+        return dead_letter(draft, queue, sequence, row, reason=reason)
     facts = facts_of(queue, sequence, row, draft.now)
     is_worker = kind.kind.row.whose == "workers"
     if is_worker and queue.settings.confirmations <= 1:
-        return Failed(*facts)
+        return Failed(*facts, reason)
     consumer = queue.worker(sequence, row) if is_worker else row.consumer
-    return FailedForAll(*facts[:-1], consumer)
+    return FailedForAll(*facts[:-1], consumer, reason)
 
 
-def dead_letter(draft: Draft, queue: Queue, sequence: int, row: Row, held_until: Nanos | None = None) -> Event:
+def dead_letter(
+    draft: Draft, queue: Queue, sequence: int, row: Row, held_until: Nanos | None = None, reason: bytes = b""
+) -> Event:
     """Move a message to the dead-letter queue, in one event. `held_until`: its last consumer holds it until then."""
     policy = queue.settings.redrive_policy
     assert policy is not None
@@ -80,6 +88,7 @@ def dead_letter(draft: Draft, queue: Queue, sequence: int, row: Row, held_until:
         expires_at=min(draft.now + target.settings.retention_ns, NEVER_NS),
         to_queue=target.number,
         to_sequence=draft.take(target),
+        reason=reason,
     )
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from penstock.engine.decide.draft import Draft
 from penstock.engine.line import Line
 from penstock.engine.queue import Queue
+from penstock.engine.reasons import matches
 from penstock.engine.state import EngineState
 from penstock.engine.topics import has_topic, topics_of
 from penstock.errors import Reason
@@ -150,6 +151,8 @@ class Turn:
         """Messages that meet the criteria, some at a time: their queue, their sequences and their rows."""
         if (self._criteria.object and not self._object) or (self._criteria.origin and not self._origin):
             return
+        if self._criteria.reason and not self._state.reasons:
+            return
         room = self._room
         for queue in self._queues():
             room -= _QUEUE_COST
@@ -158,6 +161,8 @@ class Turn:
                 mask = self._mask(rows)
                 if self._origin:
                     mask &= self._come_from(queue, sequences)
+                if self._criteria.reason:
+                    mask &= self._failed_because(queue, sequences)
                 if mask.all():
                     yield queue, sequences, rows
                 elif mask.any():
@@ -239,6 +244,11 @@ class Turn:
         places = [(number, sequence) for sequence in sequences.tolist()]
         return np.array([origins.get(place, place)[0] == self._origin for place in places], dtype=bool)
 
+    def _failed_because(self, queue: Queue, sequences: NDArray[np.int64]) -> _Mask:
+        reasons, number, wanted = self._state.reasons, queue.number, self._criteria.reason
+        texts = [reasons.of((number, sequence)) for sequence in sequences.tolist()]
+        return np.array([bool(text) and matches(wanted, text) for text in texts], dtype=bool)
+
     def _have_topic(self, numbers: NDArray[np.uint32]) -> _Mask:
         known, places = np.unique(numbers, return_inverse=True)
         return np.array([self._has_topic(number) for number in known.tolist()], dtype=np.bool_)[places]
@@ -275,4 +285,5 @@ def held(state: EngineState, queue: Queue, sequence: int) -> Held:
         *(text[row.content_type], text[row.sender], text[row.object], text[row.topics]),
         origin=origin.name if origin else "",
         is_awaited=row.state == KEPT and needed > 1 and queue.groups.results(sequence) < needed,
+        reason=state.reasons.of(place),
     )

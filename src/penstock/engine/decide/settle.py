@@ -93,13 +93,12 @@ class _Settling:
         place = (queue.number, sequence)
         facts = (draft.now, *place, row.created, row.receives)
         if retry:
-            give_back(draft, queue, sequence, row, command.delay_ns)
+            give_back(draft, queue, sequence, row, command.delay_ns, reason=command.reason)
         elif outcome == "success":
             complete = queue.settings.confirmations <= 1 or queue.completes(sequence, self._confirmed[place])
             draft.events.append(Succeeded(*facts, row.consumer, complete, command.result))
         else:
-            kind = Invalidated if outcome == "invalid" else Declined
-            draft.events.append(kind(*facts, queue.worker(sequence, row)))
+            draft.events.append(_ended(command, (*facts, queue.worker(sequence, row))))
         draft.end(queue, sequence)
         return _DONE
 
@@ -117,11 +116,11 @@ class _Settling:
             self._confirm(queue, facts, command.result)
         elif command.outcome == "retry":
             lease = row._replace(state=LEASED, receives=slot.size, consumer=consumer)
-            event = give_back(draft, queue, sequence, lease, command.delay_ns, GivenBack)
+            event = give_back(draft, queue, sequence, lease, command.delay_ns, GivenBack, command.reason)
             if type(event) is not GivenBack:
                 draft.end(queue, sequence)
         else:
-            draft.events.append(Invalidated(*facts) if command.outcome == "invalid" else Declined(*facts))
+            draft.events.append(_ended(command, facts))
         return _DONE
 
     def _confirm(self, queue: Queue, facts: Facts, result: bytes) -> None:
@@ -131,6 +130,10 @@ class _Settling:
             draft.events.append(Completed(*facts))
             draft.end(queue, sequence)
         self._confirmed[place] += 1
+
+
+def _ended(command: Settle, facts: Facts) -> Invalidated | Declined:
+    return Invalidated(*facts, command.reason) if command.outcome == "invalid" else Declined(*facts)
 
 
 def extend(draft: Draft, command: Extend) -> LeasedUntil | Refused:

@@ -114,6 +114,8 @@ def _extended_alone(state: EngineState, queue: Queue, event: Extended) -> None:
 
 def rescheduled(state: EngineState, event: Rescheduled | Restored, _: Position) -> None:
     queue, row = state.message(event)
+    if event.reason and (event.queue, event.sequence) in state.origins:
+        state.reasons.note((event.queue, event.sequence), event.reason)
     row_state = READY if event.visible_at <= event.time else DELAYED
     queue.change(event.sequence, row, row_state, event.visible_at, row.receives, 0)
     state.arm(queue, event.visible_at if row_state == DELAYED else NEVER_NS)
@@ -141,6 +143,7 @@ def ended(state: EngineState, event: MessageEvent, _: Position) -> None:
 def dead_lettered(state: EngineState, event: DeadLettered, _: Position) -> None:
     # If the last delivery is part of the event, its consumer holds the message until it becomes visible again.
     _move(state, event, event.consumer if event.fetched else 0)
+    state.reasons.note((event.to_queue, event.to_sequence), event.reason)
 
 
 def moved(state: EngineState, event: Moved, _: Position) -> None:

@@ -27,6 +27,7 @@ def queue_removed(state: EngineState, event: QueueRemoved, _: Position) -> None:
     state.routing.remove(event.queue)
     for place in [place for place in state.origins if place[0] == event.queue]:
         del state.moved[state.origins.pop(place)]
+        state.reasons.forget(place)
 
 
 def name_defined(state: EngineState, event: NameDefined, _: Position) -> None:

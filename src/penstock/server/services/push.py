@@ -76,7 +76,7 @@ class PushChannels(Service):
         """The state of a channel's push; empty if it is not pushed."""
         number = self.writer.engine.numbers.get(channel, 0)
         if number in self._refused:
-            return {"circuit": "open", "in_flight": 0, "last_error": self._refused[number]}
+            return {"circuit": "open", "in_flight": 0, "last_error": self._refused[number], "failing_since": None}
         return self._by_queue[number].describe() if number in self._by_queue else {}
 
     def error(self, channel: str) -> str:

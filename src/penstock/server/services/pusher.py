@@ -19,7 +19,7 @@ from penstock import __version__
 from penstock.backoff import backoff_ns
 from penstock.dialects.native.push import Reply, RequestWriter, parse_url, retry_after_ns
 from penstock.dialects.wire.conversation import Cancelable
-from penstock.dialects.wire.times import in_seconds
+from penstock.dialects.wire.times import in_seconds, rfc3339_nanos
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds
 from penstock.limits import (
@@ -27,6 +27,7 @@ from penstock.limits import (
     PUSH_LEASE_MARGIN_SECONDS,
     PUSH_PAUSE_SECONDS,
     PUSH_WAIT_SECONDS,
+    REASON_BYTES_MAX,
     SECOND_NS,
 )
 from penstock.model.answers import Answer, Delivery, Refused
@@ -89,6 +90,7 @@ class Pusher:
         self._loop = tools.writer
         self._asyncio = asyncio.get_running_loop()
         self._last_error: str | None = None
+        self._failing_since: Nanos | None = None
         self._attempts: set[_Attempt] = set()
         self._asked: _Asked | None = None
         self._pause: asyncio.TimerHandle | None = None  # Until it ends, the pusher fetches nothing.
@@ -113,7 +115,7 @@ class Pusher:
         self._connections = Connections(endpoint, lambda: tools.tls, tools.allow_private, self._lost_the_last)
         self._writer = RequestWriter(tools.ids, self._channel, endpoint, __version__)
         self._circuit = tools.circuit()
-        self._last_error = None
+        self._last_error = self._failing_since = None
         self._end_pause()
 
     def stop(self) -> None:
@@ -148,7 +150,12 @@ class Pusher:
         return self._circuit.state
 
     def describe(self) -> dict[str, Any]:
-        return {"circuit": self._circuit.state, "in_flight": self.in_flight, "last_error": self._last_error}
+        return {
+            "circuit": self._circuit.state,
+            "in_flight": self.in_flight,
+            "last_error": self._last_error,
+            "failing_since": self._failing_since and rfc3339_nanos(self._failing_since).decode(),
+        }
 
     # ── Asking for messages ─────────────────────────────────────────────────────────────────────────────────
 
@@ -262,9 +269,11 @@ class Pusher:
             return
         self._end(attempt)
         self._tools.outcomes[reply.outcome] += 1
-        if attempt.connections is self._connections and self._circuit.succeed():
-            self._end_pause()
-            logger.info("push_resumed", extra={"channel": self._channel})
+        if attempt.connections is self._connections:
+            self._failing_since = None
+            if self._circuit.succeed():
+                self._end_pause()
+                logger.info("push_resumed", extra={"channel": self._channel})
         if attempt.confirm:
             self._settle(attempt.delivery, reply.outcome)
 
@@ -274,13 +283,15 @@ class Pusher:
         self._tools.outcomes["retry"] += 1
         asked_ns = retry_after_ns(retry_after, self._loop.now())
         if attempt.confirm:
-            self._settle(attempt.delivery, "retry", max(self._tools.retry_ns(attempt.delivery.receives), asked_ns))
+            delay_ns = max(self._tools.retry_ns(attempt.delivery.receives), asked_ns)
+            self._settle(attempt.delivery, "retry", delay_ns, reason)
         if attempt.connections is self._connections:
             open_ns = self._circuit.fail(self._tools.chance())
             self._note_failure(reason, None if open_ns is None else max(open_ns, asked_ns))
 
     def _note_failure(self, reason: str, open_ns: Nanos | None) -> None:
         self._last_error = reason
+        self._failing_since = self._failing_since or self._loop.now()
         if open_ns is not None:
             facts = {"channel": self._channel, "reason": reason, "seconds": open_ns / SECOND_NS}
             logger.warning("push_suspended", extra=facts)
@@ -293,9 +304,10 @@ class Pusher:
         if self._stopped and not self._attempts:
             self._on_idle(self)
 
-    def _settle(self, delivery: Delivery, outcome: Outcome, delay_ns: Nanos = 0) -> None:
+    def _settle(self, delivery: Delivery, outcome: Outcome, delay_ns: Nanos = 0, reason: str = "") -> None:
         facts = (delivery.queue, delivery.sequence, outcome, None, delivery.receives, delay_ns)
-        self._loop.submit(Settle(*facts), _ignore)
+        cause = reason.encode(errors="replace")[:REASON_BYTES_MAX]
+        self._loop.submit(Settle(*facts, reason=cause), _ignore)
 
 
 class _Asked:

@@ -68,7 +68,7 @@ RENAMED = {
     "shard": "to_queue",
 }
 SLOTS = {
-    **dict.fromkeys(("body", "result", "extent", "answer", "target", "origin"), "body"),
+    **dict.fromkeys(("body", "result", "reason", "extent", "answer", "target", "origin"), "body"),
     **{name: name for name in ("key", "headers", "digest")},
 }
 

@@ -38,9 +38,10 @@ class Settling:
         if held.lost or outcome.what == "lost":
             return
         what: OutcomeName = outcome.what
+        facts: dict[str, Any] = {"result": outcome.result or None, "delay": outcome.delay, "reason": outcome.error}
         while not held.lost:
             try:
-                await self._client.settle(held.message, what, result=outcome.result or None, delay=outcome.delay)
+                await self._client.settle(held.message, what, **facts)
             except (Unavailable, Timeout):
                 continue
             except ClientError as error:

@@ -10,9 +10,9 @@ import { action, asCode, ask, attempt, button, field, heading, loaded, note, que
 import { navigate } from "../lib/route.js";
 
 const SAMPLE = 1000;
-const FILTERS = ["origin", "topic", "object", "key", "text", "ready_since", "ready_until", "since", "until"];
+const FILTERS = ["reason", "origin", "topic", "object", "key", "text", "ready_since", "ready_until", "since", "until"];
 /** @type {Record<string, string>} */
-const WORDS = { origin: "from", ready_since: "failed since", ready_until: "failed before" };
+const WORDS = { reason: "because of", origin: "from", ready_since: "failed since", ready_until: "failed before" };
 
 /** @param {any} route */
 export const load = async ({ path: [name] }) => (name ? null : figures({ dead_letters: true, sort: "ready", order: "descending", limit: 1000 }));
@@ -38,7 +38,7 @@ function oneQueue(name, query) {
   };
   const given = (/** @type {string} */ label, /** @type {string} */ key, /** @type {Record<string, any>} */ more = {}) => field(label, { name: key, value: query[key] || "", ...more });
   const form = h("form", { class: "form", role: "search", onsubmit: apply },
-    given("Text in the body", "text", { id: "filter", type: "search" }), given("Came from", "origin"), given("Topic", "topic"), given("Object", "object"), given("Key", "key"),
+    given("Text in the body", "text", { id: "filter", type: "search" }), given("Reason", "reason", { placeholder: "*timeout*" }), given("Came from", "origin"), given("Topic", "topic"), given("Object", "object"), given("Key", "key"),
     given("Failed since", "ready_since", { placeholder: "2026-01-31T12:00:00Z" }), given("Failed before", "ready_until", { placeholder: "2026-01-31T13:00:00Z" }),
     h("div", { class: "actions wide" }, h("button", { type: "submit" }, "Filter"), button("Clear", () => navigate(`/dead-letters/${encodeURIComponent(name)}`))));
   const progress = h("div", { "aria-live": "polite" });
@@ -53,7 +53,7 @@ function oneQueue(name, query) {
 }
 
 /**
- * Messages that came from the same queue and are about the same topic or object: what a filter can find again.
+ * Messages that failed for the same reason, came from the same queue and are about the same topic or object: what a filter can find again.
  * @param {string} name @param {Record<string, string>} query @param {any} found
  * @param {(filter: Record<string, string>) => Promise<void>} move
  */
@@ -63,8 +63,9 @@ function groups(name, query, found, move) {
   return [
     table("Groups", [
       { label: "Messages", number: true, cell: (row) => count(row.messages.length) },
+      { label: "Reason", cell: (row) => (row.reason ? h("span", { class: "wrap" }, row.reason) : h("span", { class: "quiet" }, row.about.consumer ? "its last consumer still has it" : row.about.origin ? "none reported" : "–")) },
       { label: "Came from", cell: (row) => (row.about.origin ? queueLink(row.about.origin) : h("span", { class: "quiet" }, "published here")) },
-      { label: "Topic or object", cell: (row) => row.about.topics[0] || row.about.object || "–" },
+      { label: "Topic or object", minor: true, cell: (row) => row.about.topics[0] || row.about.object || "–" },
       { label: "Failed", minor: true, cell: (row) => span(row.messages) },
       { label: "Shape", minor: true, cell: (row) => h("span", { class: "preview mono" }, [...new Set(row.messages.map(shapeOf))].join(" · ")) },
       { label: "", cell: (row) => (row.filter ? h("div", { class: "actions tight" }, rows.length > 1 && narrow(row), action("Redrive …", () => move(row.filter), { "aria-label": `Redrive ${plural(row.messages.length, "message")} of this group` })) : null) },
@@ -75,27 +76,32 @@ function groups(name, query, found, move) {
 
 /** @param {any[]} messages */
 function grouped(messages) {
-  /** @type {Map<string, {about: any, messages: any[], filter: Record<string, string>|null}>} */
+  /** @type {Map<string, {about: any, reason: string, messages: any[], filter: Record<string, string>|null}>} */
   const known = new Map();
   for (const message of messages) {
     const [topic] = message.topics;
-    const key = JSON.stringify([message.origin, topic, topic ? "" : message.object]);
-    const group = known.get(key) || { about: message, messages: [], filter: filterOf(message) };
+    const reason = patternOf(message.reason || "");
+    const key = JSON.stringify([reason, Boolean(message.consumer), message.origin, topic, topic ? "" : message.object]);
+    const group = known.get(key) || { about: message, reason, messages: [], filter: filterOf(message, reason) };
     group.messages.push(message);
     known.set(key, group);
   }
   const rows = [...known.values()].sort((one, other) => other.messages.length - one.messages.length);
-  const isAlone = (/** @type {any} */ row) => rows.every((each) => each === row || each.about.origin !== row.about.origin);
-  // Without a topic and an object only the origin is left: enough if no other group has it.
-  for (const row of rows) if (!row.about.topics.length && !row.about.object && !isAlone(row)) row.filter = null;
+  // A filter that matches messages of another group too is none: nothing finds messages without a topic, or without a reason.
+  const finds = (/** @type {any} */ filter, /** @type {any} */ { reason, about }) => Object.entries({ reason, origin: about.origin, topic: about.topics[0], object: about.object })
+    .every(([name, value]) => !filter[name] || filter[name] === value);
+  for (const row of rows) if (rows.some((each) => each !== row && finds(row.filter, each))) row.filter = null;
   return rows;
 }
 
-/** What finds the messages of a group again. @param {any} message @returns {Record<string, string>} */
-function filterOf({ origin, topics: [topic], object }) {
+/** What finds the messages of a group again. @param {any} message @param {string} reason @returns {Record<string, string>} */
+function filterOf({ origin, topics: [topic], object }, reason) {
   const about = topic ? { topic } : object ? { object } : {};
-  return { ...(origin ? { origin } : {}), ...about };
+  return { ...(reason ? { reason } : {}), ...(origin ? { origin } : {}), ...about };
 }
+
+/** Reasons that differ only in a long number or an id are one: a star takes its place. @param {string} reason */
+const patternOf = (reason) => reason.replace(/[\w-]*\d[\w-]*/g, (word) => (word.length > 4 ? "*" : word));
 
 /** From when to when they failed. @param {any[]} messages */
 function span(messages) {

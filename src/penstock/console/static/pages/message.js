@@ -14,6 +14,8 @@ const WORDS = {
   exasperated: "Failed: its deliveries are used up", expired: "Expired", deleted: "Deleted", unchanged: "Unchanged", invalid: "Invalid", "not interested": "Not interested", broken: "Damaged on the disk",
 };
 
+const OUTCOMES = { F: "not settled yet", S: "confirmed", I: "invalid", N: "not interested", K: "handed over", R: "to be repeated", E: "dead letter or dropped" };
+
 /** @param {string} letter */
 export const letterOf = (letter) => h("span", { class: `letter ${/** @type {Record<string, string>} */ (TONES)[letter] || ""}` }, letter);
 
@@ -56,9 +58,9 @@ function strip(events) {
 function timeline(events) {
   const began = events.length ? seconds(events[0].time) : 0;
   return h("ol", { class: "timeline" }, events.map((event) => h("li", {},
-    letterOf(event.state), h("b", {}, /** @type {Record<string, string>} */ (WORDS)[event.event] || event.event), event.reason ? ` (${event.reason})` : "",
-    event.consumer ? ` by ${event.consumer}` : "", " · ", event.queue ? queueLink(event.queue) : "a queue that is gone",
+    letterOf(event.state), h("b", {}, /** @type {Record<string, string>} */ (WORDS)[event.event] || event.event), event.consumer ? ` by ${event.consumer}` : "", " · ", event.queue ? queueLink(event.queue) : "a queue that is gone",
     event.to_queue && event.state === "E" ? [" → ", queueLink(event.to_queue)] : null,
+    event.reason ? h("div", { class: "reason" }, event.reason) : null,
     h("div", { class: "gap" }, `${time(event.time)} · after ${duration(seconds(event.time) - began)}`))));
 }
 
@@ -87,7 +89,8 @@ const deliveries = (consumed) => table("Deliveries", [
   { label: "Delivered", cell: (row) => time(row.fetchedTS) },
   { label: "Settled", minor: true, cell: (row) => time(row.confirmedTS) },
   { label: "Took", number: true, cell: (row) => (row.durationMS === null ? "–" : duration(row.durationMS / 1000)) },
-  { label: "Outcome", cell: (row) => letterOf(row.state) },
+  { label: "Outcome", cell: (row) => [letterOf(row.state), " ", /** @type {Record<string, string>} */ (OUTCOMES)[row.state]] },
+  { label: "Reason", cell: (row) => (row.reason ? h("span", { class: "wrap" }, row.reason) : "–") },
 ], consumed, { empty: "It was not delivered yet." });
 
 /** @param {string} id */

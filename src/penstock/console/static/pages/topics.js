@@ -3,7 +3,7 @@
 import { api } from "../lib/api.js";
 import { curl } from "../lib/code.js";
 import { h } from "../lib/dom.js";
-import { count } from "../lib/format.js";
+import { age, count, seconds, time } from "../lib/format.js";
 import { badge, copyable, heading, queueLink } from "../lib/parts.js";
 
 const TONES = { closed: "good", "half-open": "soon", open: "bad" };
@@ -30,5 +30,5 @@ export function page(_, { channels, total }) {
 function endpoint(push) {
   const circuit = push.circuit || "closed";
   const words = { closed: "works", "half-open": "is tried", open: "fails" };
-  return h("span", { class: "target" }, h("span", { class: "mono" }, push.url), " ", badge(/** @type {any} */ (words)[circuit], /** @type {any} */ (TONES)[circuit]), h("small", {}, ` ${push.in_flight ?? 0} of ${push.max_in_flight} in flight`), push.last_error && circuit !== "closed" ? h("div", { class: "bad" }, push.last_error) : null);
+  return h("span", { class: "target" }, h("span", { class: "mono" }, push.url), " ", badge(/** @type {any} */ (words)[circuit], /** @type {any} */ (TONES)[circuit]), h("small", {}, ` ${push.in_flight ?? 0} of ${push.max_in_flight} in flight`), push.last_error && (push.failing_since || circuit !== "closed") ? h("div", { class: "bad" }, push.last_error, push.failing_since ? `, since ${time(push.failing_since)} (${age(seconds(push.failing_since))})` : "") : null);
 }
