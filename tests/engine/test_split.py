@@ -7,7 +7,7 @@ from penstock.engine.history import MemoryHistory
 from penstock.engine.snapshot import sections_of
 from penstock.engine.split import Division, part_of
 from penstock.model.answers import Location
-from penstock.model.commands import CreateQueue, Fetch, NewMessage, Publish
+from penstock.model.commands import CreateQueue, Fetch, NewMessage, Publish, Settle
 from penstock.model.courier_commands import Locate
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Cursor
@@ -62,7 +62,9 @@ def test_a_dead_letter_of_another_shard_is_found_by_its_id_and_knows_where_it_ca
     rig.do(CreateQueue("orders", QueueSettings(redrive_policy=RedrivePolicy(1, "dead"))))
     rig.do(Publish("orders", [NewMessage(b"bad")]))
     rig.do(Fetch("orders", 1))
+    rig.do(Settle(2, 1, "retry", delivery=1, reason=b"broken"))
     dead, orders = parts(rig, 2)
+    assert (dead.reasons.by_place, orders.reasons.by_place) == ({(1, 1): "broken"}, {})
     assert dead.find(2, 1) is not None
     assert dead.origins == {(1, 1): (2, 1)}
     assert dead.couriers.origins == {2: "orders"}

@@ -7,7 +7,7 @@ searched by reason. Equal texts are stored once.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 import msgspec
@@ -37,6 +37,12 @@ class Reasons:
 
     def forget(self, place: Place) -> None:
         self.by_place.pop(place, None)
+
+    def part(self, is_mine: Callable[[int], bool]) -> Reasons:
+        """Those of the dead letters in some queues, by their numbers."""
+        part = Reasons()
+        part.by_place = {place: text for place, text in self.by_place.items() if is_mine(place[0])}
+        return part
 
     # Snapshots
 

@@ -39,6 +39,7 @@ def part_of(state: EngineState, shard: int, division: Division, history: History
     part.last_queue = state.last_queue - (state.last_queue - 1 - shard) % division.shards
     part.queues = {number: queue for number, queue in state.queues.items() if is_mine(number)}
     part.moved = {origin: place for origin, place in state.moved.items() if is_mine(place[0])}
+    part.reasons = state.reasons.part(is_mine)
     part.answered = state.answered.part(is_mine)
     part.schedules = state.schedules.part(lambda each: division.shard_of(_target(each)) == shard)
     part.couriers = _couriers(state, shard, division)

@@ -161,7 +161,7 @@ class Kind(IntEnum):
     FAILED_FOR_ALL = Row(37, "E", _REASON, _from(_SOUND, _DONE), whose="any", notice="drop", ends=True)
     DAMAGED = Row(38, "B", (), _from(_SOUND, (_DAMAGED,)), clears=True)
     RESTORED = Row(39, "R", _AGAIN, {_DAMAGED: (*_WAITING, _KEPT)}, reason="restored", wakes=True)
-    TIMED_OUT = Row(40, "R", _AGAIN, {_AGAIND: _WAITING}, reason="timed out", notice="retry", wakes=True)
+    TIMED_OUT = Row(40, "R", _AGAIN, {_LEASED: _WAITING}, reason="timed out", notice="retry", wakes=True)
     SENT = Row(48, "D", _SENT, _from(_WAITING, (_GONE,)), reason="moved to another shard", clears=True)
     SENT_AS_DEAD = Row(
         *(49, "E", _SENT, _from(_SOUND, (_GONE,))),
