@@ -370,6 +370,25 @@ TIMED_OUT_COMMITS: list[list[Event]] = [
     [Fetched(*about(40, 1, 10, 2), visible_at=at(50)), Retried(*about(45, 1, 10, 2), visible_at=at(45))],
 ]
 
+REASONS_COMMITS: list[list[Event]] = [
+    [
+        QueueCreated(at(0), 1, "dead", QueueSettings()),
+        QueueCreated(at(1), 2, "orders", QueueSettings()),
+        *(logged(10, number, b"order", visible_at=at(10)) for number in (1, 2, 3, 4)),
+    ],
+    [Fetched(*about(20, 1, 10, 1), visible_at=at(30)), Retried(*about(21, 1, 10, 1), at(21), b"the bank is closed")],
+    [
+        DeadLettered(*about(30, 1, 10, 1), False, at(30), NEVER_NS, 1, 1, b"no card\ntrace"),
+        DeadLettered(*about(31, 2, 10, 1, 0), True, at(60), NEVER_NS, 1, 2),
+        Rescheduled(at(32), 1, 2, at(10), 0, 0, at(32), "größer".encode()),
+    ],
+    [
+        Fetched(*about(40, 3, 10, 1), visible_at=at(50)),
+        Failed(*about(41, 3, 10, 1), b"gone"),
+        Invalidated(*about(42, 4, 10, 0), b"no JSON"),
+    ],
+]
+
 RUN = (1, 1, 3, "Q", ("orders",), ())
 EMPTY_ANSWER = msgspec.msgpack.encode([])
 
@@ -483,6 +502,7 @@ GOLDEN = {
     "format-1-schedules": SCHEDULES_COMMITS,
     "format-1-tokens": TOKENS_COMMITS,
     "format-1-shards": SHARDS_COMMITS,
+    "format-1-reasons": REASONS_COMMITS,
 }
 """Each directory beside this file, and the events it was made of, commit by commit."""
 
@@ -597,6 +617,7 @@ def describe_state(engine: Engine) -> dict[str, Any]:
         **({"schedules": describe_schedules(engine)} if len(engine.schedules) else {}),
         **({"tokens": msgspec.to_builtins(engine.tokens.by_name)} if len(engine.tokens) else {}),
         **({"couriers": describe_couriers(engine)} if engine.couriers.cursors or engine.couriers.outboxes else {}),
+        **({"reasons": describe_reasons(engine)} if engine.reasons else {}),
         "queues": {
             queue.name: {
                 "number": queue.number,
@@ -617,6 +638,10 @@ def describe_state(engine: Engine) -> dict[str, Any]:
 
 def describe_answered(engine: Engine) -> dict[str, Any]:
     return {key.decode(): as_plain(request) for key, request in engine.answered.by_key.items()}
+
+
+def describe_reasons(engine: Engine) -> list[list[Any]]:
+    return [[*place, text] for place, text in engine.reasons.by_place.items()]
 
 
 def describe_schedules(engine: Engine) -> dict[str, Any]:
@@ -649,7 +674,7 @@ def describe_receivers(queue: Queue) -> dict[str, Any]:
 
 def as_plain(value: msgspec.Struct) -> dict[str, Any]:
     """A struct as JSON knows it, bytes in hexadecimal; without what came later, where there is nothing of it."""
-    later = _LATER.get(type(value), ())
+    later = ("reason", *_LATER.get(type(value), ()))
     fields = msgspec.structs.asdict(value)
     return {name: as_plain_value(field) for name, field in fields.items() if field or name not in later}
 
