@@ -336,10 +336,12 @@ class Parcels(Packed, frozen=True):
 
 
 class Location(Packed, frozen=True):
-    """Where a message is. `away`: the shards that messages of its queue left for, and the serials of the last."""
+    """Where a message is. `away`: the shards that messages of its queue left for, and the serials of the last.
+    `is_due`: it may be among those that left for this shard and are not here yet."""
 
     here: bool
     away: dict[int, int]
+    is_due: bool = False
 
 
 class Done(Packed, frozen=True):

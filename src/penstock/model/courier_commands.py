@@ -49,10 +49,13 @@ class Admit(Command, frozen=True):
 
 
 class Locate(Command, frozen=True):
-    """Whether a message is in this shard, and which shards may have it otherwise."""
+    """Whether a message is in this shard, and which shards may have it otherwise. `source`: the shard that it left,
+    up to this serial."""
 
     queue: int
     sequence: int
+    source: int = -1
+    serial: int = 0
 
 
 class ForgetDeadLetters(Command, frozen=True):

@@ -144,4 +144,5 @@ def note_taken(draft: Draft, command: NoteTaken) -> Done:
 def locate(draft: Draft, command: Locate) -> Location:
     state = draft.state
     here = state.find(command.queue, command.sequence) is not None
-    return Location(here, state.couriers.away.get(command.queue, {}))
+    is_due = not here and state.couriers.cursor(command.source).serial < command.serial
+    return Location(here, state.couriers.away.get(command.queue, {}), is_due)

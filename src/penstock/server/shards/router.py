@@ -13,6 +13,7 @@ from penstock.model.commands import Command
 from penstock.model.happening import Happening
 from penstock.model.values import Stage
 from penstock.server.shards.destinations import Parts, destination
+from penstock.server.shards.search_away import BY_ID, BY_IDS, follow, follow_each
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.writer.port import ClientPort, Pending, Reply
 
@@ -40,6 +41,15 @@ class Router:
 
     def _send(
         self, client: Client | None, shard: int, command: Command, reply: Reply, stage: Stage
+    ) -> Pending | None:
+        if type(command) in BY_ID and len(self._ports) > 1:
+            reply = follow(shard, self._ports, partial(self._pass, client, stage), command, reply)
+        elif type(command) in BY_IDS and len(self._ports) > 1:
+            reply = follow_each(shard, self._ports, partial(self._pass, client, stage), command, reply)
+        return self._pass(client, stage, shard, command, reply)
+
+    def _pass(
+        self, client: Client | None, stage: Stage, shard: int, command: Command, reply: Reply
     ) -> Pending | None:
         port = self._ports[shard]
         return port.submit_as(client, command, reply, stage) if client else port.submit(command, reply, stage)

@@ -126,7 +126,7 @@ class Loop:
 
     def _queue_name(self, number: int) -> str | None:
         queue = self.executor.engine.queues.get(number)
-        return queue.name if queue else None
+        return queue.name if queue else self.executor.engine.name_of(number) or None
 
     # ── For services ────────────────────────────────────────────────────────────────────────────────────────
 

@@ -1,0 +1,109 @@
+"""Finds a message that has left the shard in its id, and sends it a command there.
+
+The shard in the id knows for which shards messages of the queue have left, and so does each of these. So a message is
+found by asking one after the other, and most commands ask nobody: their message is where its id says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from penstock.errors import Reason
+from penstock.model.answers import Discarded, Location, Refused
+from penstock.model.commands import (
+    Cancel,
+    Command,
+    Delete,
+    Extend,
+    Finish,
+    FinishMany,
+    LookUp,
+    Release,
+    Reschedule,
+    Settle,
+    SettleMany,
+)
+from penstock.model.courier_commands import Locate
+from penstock.server.writer.port import ClientPort, Reply
+
+BY_ID = frozenset((Finish, Release, Settle, Extend, Delete, Cancel, Reschedule, LookUp))
+BY_IDS = frozenset((FinishMany, SettleMany))
+_ON_ITS_WAY = Refused(Reason.UNAVAILABLE, "the message is on its way to another shard")
+
+Send = Callable[[int, Command, Reply], object]  # To a shard.
+
+
+def is_missing(answer: Any) -> bool:
+    """Whether the message may be elsewhere."""
+    return isinstance(answer, Discarded) or (isinstance(answer, Refused) and answer.reason is Reason.NO_MESSAGE)
+
+
+def follow(home: int, ports: Sequence[ClientPort], send: Send, command: Any, reply: Reply) -> Reply:
+    """A reply that sends a command on if the message was not found in its home."""
+
+    def answered(answer: Any) -> None:
+        if is_missing(answer):
+            _Search(home, ports, send, command, answer, reply).begin()
+        else:
+            reply(answer)
+
+    return answered
+
+
+def follow_each(home: int, ports: Sequence[ClientPort], send: Send, command: Any, reply: Reply) -> Reply:
+    """As `follow`, for a command about several messages."""
+    items = command.finishes if isinstance(command, FinishMany) else command.settles
+
+    def answered(answers: Any) -> None:
+        missing = [] if isinstance(answers, Refused) else [at for at, each in enumerate(answers) if is_missing(each)]
+        found, left = list(answers) if missing else answers, len(missing)
+
+        def replace(at: int, answer: Any) -> None:
+            nonlocal left
+            found[at], left = answer, left - 1
+            if left == 0:
+                reply(found)
+
+        for at in missing:
+            _Search(home, ports, send, items[at], answers[at], partial(replace, at)).begin()
+        if not missing:
+            reply(answers)
+
+    return answered
+
+
+class _Search:
+    """For one message. If no shard has it, the answer is that of its home."""
+
+    def __init__(
+        self, home: int, ports: Sequence[ClientPort], send: Send, command: Any, answer: Any, reply: Reply
+    ) -> None:
+        self._home, self._ports, self._send = home, ports, send
+        self._command, self._answer, self._reply = command, answer, reply
+        self._visited: set[int] = set()
+        self._left = [
+            (home, -1, 0)
+        ]  # Shards to ask; the one that a message left, and the serial of the last that did.
+
+    def begin(self) -> None:
+        while self._left:
+            shard, source, serial = self._left.pop()
+            if shard not in self._visited:
+                self._visited.add(shard)
+                where = Locate(self._command.queue, self._command.sequence, source, serial)
+                self._ports[shard].submit(where, partial(self._located, shard))
+                return
+        self._reply(self._answer)
+
+    def _located(self, shard: int, found: Location | Refused) -> None:
+        if isinstance(found, Refused):
+            self._reply(found)
+        elif found.here and shard != self._home:
+            self._send(shard, self._command, self._reply)
+        elif found.is_due:
+            self._reply(_ON_ITS_WAY)
+        else:
+            self._left += [(each, shard, serial) for each, serial in found.away.items()]
+            self.begin()

@@ -1,0 +1,134 @@
+"""Commands by id reach a message that has left the shard in its id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from penstock.errors import Reason
+from penstock.model.access import Access, scope_of
+from penstock.model.answers import Delivery, Discarded, Done, LeasedUntil, Refused
+from penstock.model.client import Client
+from penstock.model.commands import (
+    Command,
+    Delete,
+    Extend,
+    Fetch,
+    Finish,
+    FinishMany,
+    NewMessage,
+    Publish,
+    Redrive,
+    Settle,
+    SettleMany,
+)
+from penstock.model.settings import RedrivePolicy
+from penstock.server.shards.codec import Introduce
+from penstock.server.shards.router import Router
+from tests.support.live_loop import until
+from tests.support.live_shards import LiveShards
+
+HOMES = {"a": 0, "dead": 1, "far": 2}
+
+
+class Store:
+    def __init__(self, shards: LiveShards) -> None:
+        self.shards = shards
+
+    async def ask(self, command: Command, client: Client | None = None) -> Any:
+        router = Router(self.shards.map, [shard.port for shard in self.shards.shards])
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        if client:
+            router.submit_as(client, command, answered.set_result)
+        else:
+            router.submit(command, answered.set_result)
+        return await answered
+
+    async def dead_letters(self, count: int) -> list[Delivery]:
+        """Messages of `a` that have arrived in `dead`, as they were delivered in `a`."""
+        await self.ask(Publish("a", [NewMessage(b"%d" % each) for each in range(count)]))
+        delivered: list[Delivery] = list(await self.ask(Fetch("a", count)))
+        for each in delivered:
+            assert await self.ask(Settle(each.queue, each.sequence, "retry")) == Done()
+        await until(lambda: self.shards.bodies("dead").total() == count)
+        return delivered
+
+
+def live(story: Callable[[Store], Awaitable[None]]) -> Callable[[], None]:
+    async def run() -> None:
+        shards = LiveShards(3, HOMES)
+        await shards.create("dead")
+        await shards.create("far")
+        await shards.create("a", redrive_policy=RedrivePolicy(1, "dead"))
+        try:
+            async with asyncio.timeout(100):
+                await story(Store(shards))
+        finally:
+            await shards.end()
+
+    def test() -> None:
+        asyncio.run(run())
+
+    test.__name__ = getattr(story, "__name__", "test")
+    return test
+
+
+@live
+async def test_a_dead_letter_is_finished_by_its_id(store: Store) -> None:
+    [message] = await store.dead_letters(1)
+    [dead] = await store.ask(Fetch("dead"))
+    assert (dead.queue, dead.sequence) == (message.queue, message.sequence)
+    assert isinstance(await store.ask(Extend(dead.queue, dead.sequence, 10**9)), LeasedUntil)
+    assert await store.ask(Finish(dead.queue, dead.sequence)) == Done()
+    assert not store.shards.bodies("dead")
+    refused = await store.ask(Finish(dead.queue, dead.sequence))
+    assert isinstance(refused, Refused)
+    assert refused.reason is Reason.NO_MESSAGE
+
+
+@live
+async def test_some_of_several_messages_are_elsewhere(store: Store) -> None:
+    first, second = await store.dead_letters(2)
+    await store.ask(Publish("a", [NewMessage(b"here")]))
+    [here] = await store.ask(Fetch("a"))
+    places = [(each.queue, each.sequence) for each in (first, here, second)]
+    answers = await store.ask(FinishMany([Finish(*place) for place in [*places, (1, 99)]]))
+    assert [isinstance(each, Done) for each in answers] == [True, True, True, False]
+    assert not store.shards.bodies("dead") + store.shards.bodies("a")
+    settled = await store.ask(SettleMany([Settle(*place) for place in places]))
+    assert settled == [Discarded()] * 3
+
+
+@live
+async def test_a_message_is_found_after_two_moves(store: Store) -> None:
+    [message] = await store.dead_letters(1)
+    await store.ask(Redrive("dead", [1], to="far"))
+    await until(lambda: store.shards.bodies("far").total() == 1)
+    assert await store.ask(Delete(message.queue, message.sequence)) == Done()
+    assert not store.shards.bodies("far")
+
+
+@live
+async def test_a_message_on_its_way_is_not_answered_for(store: Store) -> None:
+    courier = store.shards.of("dead").courier
+    await courier.close()
+    await store.ask(Publish("a", [NewMessage(b"1")]))
+    [message] = await store.ask(Fetch("a"))
+    await store.ask(Settle(message.queue, message.sequence, "retry"))
+    refused = await store.ask(Delete(message.queue, message.sequence))
+    assert isinstance(refused, Refused)
+    assert refused.reason is Reason.UNAVAILABLE
+    courier.start()
+    await until(lambda: store.shards.bodies("dead").total() == 1)
+    assert await store.ask(Delete(message.queue, message.sequence)) == Done()
+
+
+@live
+async def test_who_may_not_use_the_queue_in_the_id_may_not_use_the_message_elsewhere(store: Store) -> None:
+    [message] = await store.dead_letters(1)
+    stranger = Introduce(1, Access("stranger", [scope_of("consume:other")]), "", "")
+    refused = await store.ask(Finish(message.queue, message.sequence), stranger)
+    assert isinstance(refused, Refused)
+    assert refused.reason is Reason.FORBIDDEN
+    assert store.shards.bodies("dead").total() == 1
