@@ -40,7 +40,7 @@ async def serve(role: str, port: int, directory: Path, socket: str) -> int:
 
     async def join() -> None:
         if role == "owner":
-            links.append(await running.create_unix_server(lambda: Link(1, {SHARD: broker.shard.loop}), socket))
+            links.append(await running.create_unix_server(lambda: Link(1, {SHARD: broker.shards[0].loop}), socket))
         else:
             _, link = await running.create_unix_connection(lambda: Link(0, {}), socket)
             broker.servers.http.submit = Front(link).submit

@@ -170,6 +170,9 @@ COURIER_PROGRESS_RECORDS = 10_000  # After so many events a cursor is moved, eve
 COURIER_WAIT_SECONDS = 10  # How long a shard waits for what it is owed before it asks again.
 COURIER_RETRY_SECONDS = 0.1  # After a shard could not be asked.
 LINK_CLIENTS_MAX = 4096  # Clients that the other end of a link knows.
+UNIX_PATH_BYTES_MAX = 107  # Of a Unix socket, on Linux.
+WORKER_RESTART_SECONDS = 1.0  # A worker that was killed is started again at most this often.
+TOKENS_KNOWN_SECONDS_MAX = 20.0  # How long a change of tokens may take to reach all workers.
 LINK_RETRY_SECONDS = 0.1  # How often a worker tries to connect to one that it has no link to.
 
 # Object History

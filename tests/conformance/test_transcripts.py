@@ -9,11 +9,13 @@ import pytest
 
 from tests.support.broker import Broker, StartBroker
 from tests.support.certificates import Pair
+from tests.support.effort import LONG
 from tests.support.transcript import Mismatch, Player, Transcript, load
 
 HERE = Path(__file__).parent
 TRANSCRIPTS = sorted(HERE.glob("*/*.toml"))
 TIMED_TRIES = 5
+FLAGS = ("--workers", "2", "--shards", "4")
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=[f"{path.parent.name}/{path.stem}" for path in TRANSCRIPTS])
@@ -63,6 +65,30 @@ def test_a_body_that_is_refused_while_it_is_sent_is_answered_over_tls(secure_bro
     with secure_broker.connect() as connection:
         assert connection.refused_early("PUT /queues/large HTTP/1.1", 4 << 20).status == 413
         assert connection.read_to_end() == b""
+
+
+# ── Several processes ─────────────────────────────────────────────────────────────────────────────────────────
+
+SHORT = ("publish_and_fetch", "post_and_fetch", "notices", "publish_and_receive", "several_queues", "queue_messages")
+SHARDED = [path for path in TRANSCRIPTS if LONG or path.stem in SHORT]
+
+
+@pytest.fixture(scope="module")
+def sharded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    broker = Broker(tmp_path_factory.mktemp("sharded-broker") / "data", flags=FLAGS).start()
+    yield broker
+    broker.stop()
+
+
+@pytest.mark.parametrize("path", SHARDED, ids=[f"{path.parent.name}/{path.stem}" for path in SHARDED])
+def test_two_workers_with_four_shards_answer_the_same(path: Path, request: pytest.FixtureRequest) -> None:
+    transcript = load(path)
+    if transcript.settings is None:
+        broker: Broker = request.getfixturevalue("sharded_broker")
+    else:
+        start_broker: StartBroker = request.getfixturevalue("start_broker")
+        broker = start_broker(*transcript.settings, flags=FLAGS)
+    play(path, transcript, broker)
 
 
 def play(path: Path, transcript: Transcript, broker: Broker, talk: str | None = None) -> None:

@@ -23,6 +23,8 @@ def serve(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting. May be repeated.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="The settings file [default: ./penstock.toml, if any]")] = None,
+    workers: Annotated[str | None, typer.Option(hidden=True)] = None,
+    shards: Annotated[int | None, typer.Option(hidden=True)] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Allow other machines to connect without tokens or TLS.")
     ] = False,
@@ -39,4 +41,18 @@ def serve(
     own |= {"tls.certificate": tls_certificate, "tls.key": tls_key}
     loaded = load(config, os.environ, settings or [], {key: value for key, value in own.items() if value is not None})
     logs.set_up(loaded.logging.level, loaded.logging.format)
-    raise typer.Exit(broker.serve(loaded, insecure=insecure))
+    processes = workers_of(workers or "1")
+    if processes == 1 and not shards and not (loaded.data / "shards.json").exists():
+        raise typer.Exit(broker.serve(loaded, insecure=insecure))
+    from penstock.server import supervisor
+
+    raise typer.Exit(supervisor.serve(loaded, processes, shards, insecure=insecure))
+
+
+def workers_of(text: str) -> int:
+    """How many workers `--workers` asks for."""
+    if text == "auto":
+        return len(os.sched_getaffinity(0))
+    if text.isdecimal() and int(text) > 0:
+        return int(text)
+    raise typer.BadParameter(f"{text!r} is not a number of workers; choose one from 1, or `auto`")

@@ -1,4 +1,4 @@
-"""The life of a broker: its shard, its servers, its signals, and the order in which they start and stop."""
+"""The life of a broker: its shards, its servers, its signals, and the order in which they start and stop."""
 
 from __future__ import annotations
 
@@ -28,9 +28,11 @@ from penstock.server.quotas.quotas import Quotas
 from penstock.server.recovery import Recovered
 from penstock.server.servers import Servers
 from penstock.server.shard import Shard, until
+from penstock.server.shells.handler import Handler
 from penstock.server.shells.turns import Turns
 from penstock.server.standby import Standby
 from penstock.server.tls import Tls
+from penstock.server.writer.port import ClientPort
 from penstock.storage import open_store
 from penstock.storage.directory import DataDirectory
 
@@ -48,6 +50,8 @@ class Broker:
     """One broker from start to stop. One that is `embedded` leaves the signals and the garbage collector to the
     program that it is part of, which may do everything with the secret `owner`."""
 
+    _is_shared = False  # Whether other processes listen on the same addresses.
+
     def __init__(self, config: Config, *, embedded: bool = False, owner: str = "", insecure: bool = False) -> None:
         """`insecure`: other machines may connect without a token."""
         self._embedded = embedded
@@ -58,8 +62,12 @@ class Broker:
         self._stop = asyncio.Event()
         self._tls = Tls(config.tls) if config.tls.certificate else None
         self._is_asked_to_stop = False
-        self.shard = Shard(self.config, DataDirectory(config.data), self._clock, _store_of(config))
-        self.shard.on_end = self._stop.set
+        self.shards = self._make_shards()
+        for shard in self.shards:
+            shard.on_end = self._stop.set
+
+    def _make_shards(self) -> list[Shard]:
+        return [Shard(self.config, DataDirectory(self.config.data), self._clock, _store_of(self.config))]
 
     def stop(self) -> None:
         self._is_asked_to_stop = True
@@ -67,85 +75,110 @@ class Broker:
 
     async def run(self, when_listening: Callable[[Address], None] = lambda _: None) -> int:
         """Serve until it is stopped; the exit code. `when_listening` gets the address of the HTTP server."""
-        shard = self.shard
-        shard.take()
-        if shard.store and shard.identity.shards > 1:
-            raise StoreError(
-                f"the store has {shard.identity.shards} shards, and a broker serves one; use another store"
-            )
+        shards = self.shards
         try:
-            if shard.store and not await self._own(shard.store):
+            for shard in shards:
+                shard.take()
+            if not await self._own_stored():
                 return 0
-            self.assemble(shard.recover())
+            self.assemble([shard.recover() for shard in shards])
             rounds = await self._start(when_listening)
             await self._stop.wait()
             for each in rounds:
                 each.cancel()
             is_written = await self._shut_down()
-            if shard.is_deposed and not self._is_asked_to_stop:
+            if any(shard.is_deposed for shard in shards) and not self._is_asked_to_stop:
                 return AGAIN
-            shard.check_loss()
+            for shard in shards:
+                shard.check_loss()
             return 0 if is_written else 1
         finally:
-            shard.let_go()
+            for shard in shards:
+                shard.let_go()
 
     def _heed_signals(self) -> None:
         for number in () if self._embedded else _STOPPING:
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
 
-    async def _own(self, store: PostgresStore) -> bool:
-        """Wait until the log in the store is ours. False: the broker is to stop."""
+    async def _own_stored(self) -> bool:
+        """Wait until every log in a store is ours. False: the broker is to stop."""
+        for shard in self.shards:
+            if shard.store and not await self._own(shard, shard.store):
+                return False
+        return True
+
+    async def _own(self, shard: Shard, store: PostgresStore) -> bool:
+        if shard.identity.shards > 1:
+            raise StoreError(
+                f"the store has {shard.identity.shards} shards, and a broker serves one; use another store"
+            )
         for warning in store.durability().warnings():
             logger.warning("store_not_safe", extra={"reason": warning})
         logger.info("store", extra={"store": store.display, "durability": str(store.durability())})
         running = asyncio.get_running_loop()
 
         def on_lost(error: BaseException) -> None:
-            running.call_soon_threadsafe(self.shard.fail, error)
+            running.call_soon_threadsafe(shard.fail, error)
 
         store.on_lost = on_lost
         standby = Standby(self.config, self._tls.context if self._tls else None)
         self._heed_signals()
         try:
-            return await standby.until(partial(store.acquire, self.shard.directory), self._stop)
+            return await standby.until(partial(store.acquire, shard.directory), self._stop)
         finally:
             for number in () if self._embedded else _STOPPING:
                 running.remove_signal_handler(number)  # Until it listens, a signal ends the process at once.
 
     # ── Start ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def assemble(self, recovered: Recovered) -> None:
-        config, shard = self.config, self.shard
-        turns = Turns(lambda: not shard.loop.idle)
+    def assemble(self, recovered: list[Recovered]) -> None:
+        """Make everything that uses the logs of the shards. What belongs to no shard is counted with the first."""
+        config, first = self.config, self.shards[0]
+        turns = Turns(lambda: any(not shard.loop.idle for shard in self.shards))
         self._identities = Identities(config.auth.tokens, self._clock, self._owner, jwts_of(config.auth))
-        shard.assemble(recovered, turns, self._identities)
-        quotas = Quotas(config.quota, lambda name: shard.loop.engine.queue(name) is not None)
-        login, identify = shard.services.audit.login, self._identities.of_token
-        etzel = Etzel(ids_of(shard.identity), QueueSettings())
+        for shard, each in zip(self.shards, recovered, strict=True):
+            shard.assemble(each, turns, self._identities)
+        quotas = Quotas(config.quota, self._has_queue)
+        handler, writer = self._offer(turns, quotas)
+        login, identify = first.services.audit.login, self._identities.of_token
+        etzel = Etzel(ids_of(first.identity), QueueSettings())
         self.servers = Servers(
             config,
-            shard.application,
-            shard.loop,
+            handler,
+            writer,
             lambda peer: etzel.converse(peer, partial(login, peer, identify)),
             turns,
             quotas,
             self._identities,
         )
-        shard.services.connections.servers += self.servers.all
-        shard.metrics.parts += [self.servers.http, self.servers.lines, quotas, *([self._tls] if self._tls else [])]
+        first.services.connections.servers += self.servers.all
+        first.metrics.parts += [self.servers.http, self.servers.lines, quotas, *([self._tls] if self._tls else [])]
+
+    def _offer(self, _: Turns, __: Quotas) -> tuple[Handler, ClientPort]:
+        """What HTTP requests and the commands of lines go to."""
+        return self.shards[0].offer(), self.shards[0].loop
+
+    def _has_queue(self, name: str) -> bool:
+        return self.shards[0].loop.engine.queue(name) is not None
 
     async def _start(self, when_listening: Callable[[Address], None]) -> list[asyncio.Task[None]]:
         """Serve clients. Returns what is done while they are served."""
-        if not self._embedded:
-            check_exposure(self.config, has_tokens=self._identities.is_guarded, insecure=self._insecure)
-            gc.freeze()  # What was recovered stays for long: the collector need not look at it.
-        http, lines = await self.servers.listen(self._tls, self._backlog)
+        await self._prepare()
+        http, lines = await self.servers.listen(self._tls, self._backlog, is_shared=self._is_shared)
         self._heed_signals()
-        logger.info("listening", extra={"http": str(http), "lines": str(lines), "data": str(self.config.data)})
-        self.shard.start()
+        facts = {"http": str(http), "lines": str(lines), "data": str(self.config.data)}
+        logger.info("worker_listening" if self._is_shared else "listening", extra=facts)
+        for shard in self.shards:
+            shard.start()
         when_listening(http)
         rounds = [self._follow_clock(), *([self._tls.watch()] if self._tls else [])]
         return [asyncio.create_task(each) for each in rounds]
+
+    async def _prepare(self) -> None:
+        """What has to be done before it listens."""
+        if not self._embedded:
+            check_exposure(self.config, has_tokens=self._identities.is_guarded, insecure=self._insecure)
+            gc.freeze()  # What was recovered stays for long: the collector need not look at it.
 
     async def _follow_clock(self) -> None:
         """Log once if the system clock was set, and keep timers right while our clock adjusts to it."""
@@ -153,8 +186,8 @@ class Broker:
         while True:
             await asyncio.sleep(_FOLLOW_CLOCK_SECONDS)
             error = self._clock.follow()
-            if error:
-                self.shard.loop.rearm()
+            for shard in self.shards if error else ():
+                shard.loop.rearm()
             if abs(error) > SECOND_NS and is_right:
                 logger.warning("clock_set", extra={"seconds": error / SECOND_NS})
             is_right = not error
@@ -164,13 +197,23 @@ class Broker:
     async def _shut_down(self) -> bool:
         """False if something cannot be written."""
         logger.info("stopping")
-        shard, servers = self.shard, self.servers
+        shards, servers = self.shards, self.servers
         servers.stop()
-        await shard.begin_stop()
-        await until(lambda: servers.is_empty and shard.is_quiet, self.config.stop_seconds)
+        await self._when_refusing()
+        for shard in shards:
+            await shard.begin_stop()
+        await until(lambda: servers.is_empty and all(each.is_quiet for each in shards), self.config.stop_seconds)
         servers.close()
-        await shard.close_services()
-        return await shard.close()
+        await self._when_finished()
+        for shard in shards:
+            await shard.close_services()
+        return all(await asyncio.gather(*[shard.close() for shard in shards]))
+
+    async def _when_refusing(self) -> None:
+        """No new requests are accepted."""
+
+    async def _when_finished(self) -> None:
+        """All requests are answered."""
 
 
 def _store_of(config: Config) -> PostgresStore | None:
@@ -179,9 +222,14 @@ def _store_of(config: Config) -> PostgresStore | None:
     return open_store(config.store, str(config.http.address), config.store_lease_seconds)
 
 
-def serve(config: Config, *, insecure: bool = False) -> int:
+def tune() -> None:
+    """Set the interpreter up for a process that only serves."""
     sys.setswitchinterval(0.0005)  # The thread of the log needs the interpreter soon after each sync.
     gc.set_threshold(50_000, 20, 100)
+
+
+def serve(config: Config, *, insecure: bool = False) -> int:
+    tune()
 
     async def run() -> int:
         while (code := await Broker(config, insecure=insecure).run()) == AGAIN:

@@ -33,6 +33,18 @@ def set_up(level: str, format: Literal["auto", "json", "text"]) -> None:  # noqa
     logging.captureWarnings(True)
 
 
+def set_worker(number: int) -> None:
+    """Have every line say which process of a broker has written it."""
+    make = logging.getLogRecordFactory()
+
+    def made(*arguments: Any, **named: Any) -> logging.LogRecord:
+        record = make(*arguments, **named)
+        record.worker = number
+        return record
+
+    logging.setLogRecordFactory(made)
+
+
 class JsonFormatter(logging.Formatter):
     """A JSON object per line, in ASCII, which no locale and no terminal can break."""
 

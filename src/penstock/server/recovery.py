@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # Only a broker that uses it needs its library.
 
 logger = logging.getLogger(__name__)
 
+Home = Callable[[str], int]
+
 
 class Recovered(NamedTuple):
     engine: Engine
@@ -29,13 +31,10 @@ class Recovered(NamedTuple):
 
 
 def recover(
-    directory: DataDirectory,
-    config: Config,
-    store: PostgresStore | None = None,
-    home: Callable[[str], int] | None = None,
+    directory: DataDirectory, config: Config, store: PostgresStore | None = None, home: Home | None = None
 ) -> Recovered:
     """`store`: where the log is, and this process owns it. Otherwise it is in the directory. `home`: the shard of a
-    queue by its name, if there are several."""
+    queue, if there are several."""
     try:
         history = ObjectHistory(directory.history, keys_max=config.history.keys_max)
         try:
@@ -55,7 +54,7 @@ def _replay(
     config: Config,
     history: ObjectHistory,
     store: PostgresStore | None,
-    home: Callable[[str], int] | None,
+    home: Home | None,
 ) -> Recovered:
     identity = directory.identity
     assert identity is not None, "the directory is open"

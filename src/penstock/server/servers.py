@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from functools import partial
 
 from penstock.dialects.etzel.codec import refusal
 from penstock.dialects.wire.conversation import Peer
-from penstock.errors import ConfigError, InUseError
+from penstock.errors import ConfigError, InUseError, PenstockError
 from penstock.server.config import Address, Config
 from penstock.server.identities import Identities
 from penstock.server.listening import listening_process
@@ -46,11 +47,13 @@ class Servers:
         self.all: tuple[Server, ...] = (self.http, self.lines)
         identities.on_change += [server.expel for server in self.all]
 
-    async def listen(self, tls: Tls | None, backlog: int) -> list[Address]:
-        """Returns the addresses for HTTP and for lines. `backlog`: clients of each that may wait to be accepted."""
+    async def listen(self, tls: Tls | None, backlog: int, *, is_shared: bool = False) -> list[Address]:
+        """Returns the addresses for HTTP and for lines. `backlog`: clients of each that may wait to be accepted.
+        `is_shared`: other processes listen there too."""
+        listen = partial(_listen, tls=tls, backlog=backlog, is_shared=is_shared)
         self._listeners = [
-            await _listen(self.http, self._config.http.address, tls, backlog),
-            await _listen(self.lines, self._config.lines.address, tls, backlog),
+            await listen(self.http, self._config.http.address),
+            await listen(self.lines, self._config.lines.address),
         ]
         return [Address(*each.sockets[0].getsockname()[:2]) for each in self._listeners]
 
@@ -70,15 +73,21 @@ class Servers:
             server.close()
 
 
-async def _listen(server: HttpServer | LineServer, address: Address, tls: Tls | None, backlog: int) -> asyncio.Server:
+async def _listen(
+    server: HttpServer | LineServer, address: Address, tls: Tls | None, backlog: int, *, is_shared: bool
+) -> asyncio.Server:
     try:
         if tls:
-            return await listen_securely(server, tls, *address, backlog)
-        return await server.listen(*address, backlog)
+            return await listen_securely(server, tls, *address, backlog, is_shared=is_shared)
+        return await server.listen(*address, backlog, is_shared=is_shared)
     except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise InUseError(
-                f"cannot listen on {address}: {listening_process(address.port)} listens there."
-                " Stop it, or choose another address: --http HOST:PORT, --lines HOST:PORT"
-            ) from None
-        raise ConfigError(f"cannot listen on {address}: {error.strerror or error}") from None
+        raise cannot_listen(address, error) from None
+
+
+def cannot_listen(address: Address, error: OSError) -> PenstockError:
+    if error.errno == errno.EADDRINUSE:
+        return InUseError(
+            f"cannot listen on {address}: {listening_process(address.port)} listens there."
+            " Stop it, or choose another address: --http HOST:PORT, --lines HOST:PORT"
+        )
+    return ConfigError(f"cannot listen on {address}: {error.strerror or error}")

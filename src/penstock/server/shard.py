@@ -14,13 +14,15 @@ from penstock.server.clock import Clock
 from penstock.server.config import Config
 from penstock.server.identities import Identities
 from penstock.server.metrics import Metrics
-from penstock.server.recovery import Recovered, recover
+from penstock.server.recovery import Home, Recovered, recover
 from penstock.server.services.assembly import assemble
 from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
+from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shells.turns import Turns
 from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import ClientPort
 from penstock.server.writer.scheduler import AsyncioScheduler
 from penstock.storage.directory import DataDirectory, Identity
 
@@ -40,19 +42,26 @@ _AFTER_LOSS = (
 class Shard:
     """One engine and one log, with everything that keeps and serves them.
 
-    take ──► recover, assemble ──► start ──► begin_stop ──► close_services ──► close ──► let_go
+    take ──► recover, assemble, offer ──► start ──► begin_stop ──► close_services ──► close ──► let_go
     """
 
     loop: Loop
 
     def __init__(
-        self, config: Config, directory: DataDirectory, clock: Clock, store: PostgresStore | None = None
+        self,
+        config: Config,
+        directory: DataDirectory,
+        clock: Clock,
+        store: PostgresStore | None = None,
+        home: Home | None = None,
     ) -> None:
-        """`store`: where the log is, if it is not in the directory."""
+        """`store`: where the log is, if it is not in the directory. `home`: the shard of a queue, if there are
+        several."""
         self._config = config
         self._clock = clock
         self.directory = directory
         self.store = store
+        self._home = home
         self.on_end: Callable[[], None] = lambda: None  # Called when the shard cannot be served any more.
         self.is_deposed = False  # Another process owns the log, or has owned it since.
         self._lost: str | None = None  # Why the data directory cannot be used any more.
@@ -67,7 +76,7 @@ class Shard:
         self.identity: Identity = self.directory.open(self.store.identity() if self.store else None)
 
     def recover(self) -> Recovered:
-        return recover(self.directory, self._config, self.store)
+        return recover(self.directory, self._config, self.store, self._home)
 
     def assemble(self, recovered: Recovered, turns: Turns, identities: Identities) -> None:
         """Make everything that uses the log."""
@@ -79,7 +88,8 @@ class Shard:
         self.loop.commit.on_seconds = self.metrics.commit_seconds.observe
         self.history_writes = HistoryWrites(self.loop, recovered.history)
         backups = partial(Backups, directory=self.directory, identity=identity, history=self.history_writes)
-        self.services = assemble(self.loop, config, partial(ids_of, identity), turns, backups, identities)
+        ids, has_tokens = partial(ids_of, identity), identity.shard == ADMINISTRATION
+        self.services = assemble(self.loop, config, ids, turns, backups, identities, has_tokens=has_tokens)
         self.loop.gate.auditor = self.services.audit
         self.snapshots = Snapshots(
             self.loop,
@@ -89,7 +99,12 @@ class Shard:
             kept_from=self.services.departures.kept_from,
         )
         self.metrics.parts += [*self.services, self.history_writes, self.snapshots]
-        self.application = Application(config, identity, self.loop, self.metrics, self.services, identities)
+        self._identities = identities
+
+    def offer(self, clients: ClientPort | None = None) -> Application:
+        """Make the application of this shard. `clients`: what its conversations use in place of the writer."""
+        facts = (self._config, self.identity, self.loop, self.metrics, self.services, self._identities)
+        return Application(*facts, clients)
 
     def start(self) -> None:
         self._start_services()

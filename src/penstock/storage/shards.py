@@ -41,7 +41,10 @@ class Shards(msgspec.Struct, frozen=True):
 def open_shards(path: Path, shards: int) -> Shards:
     """The store in this directory, which is made if there is none. Nobody may make it at the same time."""
     if (path / "penstock.json").exists():
-        raise DataDirectoryError(f"{path} is a data directory with one shard; choose another directory for {shards}")
+        raise DataDirectoryError(
+            f"{path} is a data directory with one shard. Cut it into {shards} with `penstock reshard`,"
+            " or choose another directory"
+        )
     try:
         found = read_shards(path) or _make(path, shards)
         if found.shards != shards:

@@ -75,10 +75,10 @@ class House:
             ),
             embedded=True,
         )
-        self.shard = self.broker.shard
+        self.shard = self.broker.shards[0]
         self.shard.take()
         history = ObjectHistory(self.shard.directory.history)
-        self.broker.assemble(Recovered(Engine(history), MemoryLog(), history))
+        self.broker.assemble([Recovered(Engine(history), MemoryLog(), history)])
         self.http, self.lines = self.broker.servers.http, self.broker.servers.lines
         for service in self.shard.services:
             if service is not self.shard.services.push:  # It would reach out.

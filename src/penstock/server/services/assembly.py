@@ -69,7 +69,10 @@ def assemble(
     turns: Turns,
     backups: Callable[[ServicePort, LogReads, Audit], Backups],
     identities: Identities,
+    *,
+    has_tokens: bool = True,
 ) -> Services:
+    """`has_tokens`: this shard has the tokens of its store."""
     reads = LogReads(writer)
     searches = Searches(writer, reads, turns)
     traces = MessageTraces(writer, reads)
@@ -79,7 +82,7 @@ def assemble(
         audit=audit,
         courier=Courier(writer, config.topics.new_queue),
         departures=Departures(writer, reads),
-        token_changes=TokenChanges(writer, identities),
+        token_changes=TokenChanges(writer, identities, has_tokens=has_tokens),
         damaged_messages=DamagedMessages(writer),
         staged_batches=StagedBatches(writer, config.topics.new_queue),
         name_sweeps=NameSweeps(writer),

@@ -23,6 +23,7 @@ from penstock.model import answers, commands, courier_commands, schedule_command
 from penstock.model.access import EVERYTHING, NOBODY, Access, scope_of
 from penstock.model.commands import Command
 from penstock.model.happening import Happening
+from penstock.model.tokens import Token
 from penstock.model.values import Packed
 
 _LENGTH = Layout(">I")
@@ -221,9 +222,33 @@ class EndStream(Packed, frozen=True, gc=False):
     has_failed: bool
 
 
-Entry = (
+# ── Between workers ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class WantTokens(Packed, frozen=True, gc=False):
+    """Send the tokens of the store as soon as they are not these. Who asks has taken note of the version; 0: none."""
+
+    version: int
+
+
+class TellTokens(Packed, frozen=True, gc=False):
+    version: int
+    tokens: dict[str, Token]
+
+
+class Stopping(Packed, frozen=True, gc=False):
+    """How far the worker has come in the order in which all of them stop."""
+
+    stage: int
+
+
+_OfCommands = (
     Greet | Introduce | Dismiss | Ask | Reach | WatchQueue | Follow | Withdraw | Hurry | Decide | Answered | Happened
-) | (SendRequest | SendBody | WantPart | FinishStream | WantBody | Respond | BeginStream | SendPart | EndStream)
+)
+_OfRequests = (
+    SendRequest | SendBody | WantPart | FinishStream | WantBody | Respond | BeginStream | SendPart | EndStream
+)
+Entry = _OfCommands | _OfRequests | WantTokens | TellTokens | Stopping
 
 
 # ── Bytes ─────────────────────────────────────────────────────────────────────────────────────────────────────

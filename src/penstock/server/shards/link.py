@@ -90,6 +90,9 @@ class Call:
             self._link.send(Hurry(self.number))
 
 
+Acts = Mapping[type, Callable[["Link", Any], None]]  # What to do with entries of these kinds.
+
+
 class Link(asyncio.Protocol):
     """Both ends of everything that crosses: it has more than 30 methods, because each kind of entry has one."""
 
@@ -100,8 +103,9 @@ class Link(asyncio.Protocol):
         when_greeted: Callable[[Link], None] = lambda _: None,
         when_lost: Callable[[Link], None] = lambda _: None,
         requests: Mapping[int, RequestPort] | None = None,
+        acts: Acts | None = None,
     ) -> None:
-        """`worker`: the number of this one. `ports`, `requests`: its shards."""
+        """`worker`: the number of this one. `ports`, `requests`: its shards. `acts`: what is not about a shard."""
         self._worker = worker
         self._ports = ports
         self._requests = {} if requests is None else requests
@@ -139,6 +143,7 @@ class Link(asyncio.Protocol):
             FinishStream: partial(self._serve, lambda served, _: served.finish()),
             **dict.fromkeys((WantBody, SendPart), self._go_on),
             **dict.fromkeys((Respond, BeginStream, EndStream), self._responded),
+            **{kind: partial(act, self) for kind, act in (acts or {}).items()},
         }
 
     # ── Commands for the other worker ───────────────────────────────────────────────────────────────────────

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from penstock.limits import LINK_RETRY_SECONDS
 from penstock.server.shards.link import Link
@@ -43,6 +44,9 @@ class Mesh:
         self._own = own
         self._own_requests = {} if own_requests is None else own_requests
         self.links: dict[int, Link] = {}  # By the number of the other worker.
+        self.acts: dict[type, Callable[[Link, Any], None]] = {}  # What is not about a shard; filled until `start`.
+        self.when_linked: list[Callable[[Link], None]] = []
+        self.when_lost: list[Callable[[Link], None]] = []
         self.ports: list[ClientPort] = [own.get(shard) or RemotePort(shard, self._link()) for shard in range(shards)]
         self._remote = {shard: RemoteRequests(shard, self._link()) for shard in range(shards) if shard not in own}
         self._server: asyncio.Server | None = None
@@ -76,7 +80,7 @@ class Mesh:
         return self._folder / f"worker-{worker}"
 
     def _link(self, lost: asyncio.Event | None = None) -> Link:
-        return Link(self._worker, self._own, self._greeted, partial(self._lost, lost), self._own_requests)
+        return Link(self._worker, self._own, self._greeted, partial(self._lost, lost), self._own_requests, self.acts)
 
     async def _dial(self, other: int) -> None:
         while True:
@@ -97,6 +101,8 @@ class Mesh:
             if owner_of(shard, self._workers) == link.peer and isinstance(port, RemotePort):
                 port.link = self._remote[shard].link = link
         logger.debug("linked", extra={"worker": link.peer})
+        for callback in self.when_linked:
+            callback(link)
 
     def _lost(self, lost: asyncio.Event | None, link: Link) -> None:
         if lost:
@@ -104,3 +110,5 @@ class Mesh:
         if link.peer is not None and self.links.get(link.peer) is link:
             del self.links[link.peer]
             logger.debug("link_lost", extra={"worker": link.peer})
+            for callback in self.when_lost:
+                callback(link)

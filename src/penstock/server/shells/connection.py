@@ -57,12 +57,21 @@ class Server:
         self._noted_at = 0  # When a misdirected client was last logged.
 
     async def listen(
-        self, host: str, port: int, backlog: int = BACKLOG_MAX, first: Callable[[], Connection] | None = None
+        self,
+        host: str,
+        port: int,
+        backlog: int = BACKLOG_MAX,
+        first: Callable[[], Connection] | None = None,
+        *,
+        is_shared: bool = False,
     ) -> asyncio.Server:
-        """`first`: makes connections that later give way to those of `connect`."""
+        """`first`: makes connections that later give way to those of `connect`. `is_shared`: other processes listen
+        there too, and each gets some of the connections."""
         self._sweep()
         loop = asyncio.get_running_loop()
-        return await loop.create_server(first or self.connect, host, port, backlog=backlog)
+        return await loop.create_server(
+            first or self.connect, host, port, backlog=backlog, reuse_port=is_shared or None
+        )
 
     def connect(self) -> Connection:
         """A connection that speaks the protocol of this server."""

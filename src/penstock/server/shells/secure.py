@@ -37,9 +37,9 @@ class Security(Protocol):
 
 
 async def listen(
-    server: Server, security: Security, host: str, port: int, backlog: int = BACKLOG_MAX
+    server: Server, security: Security, host: str, port: int, backlog: int = BACKLOG_MAX, *, is_shared: bool = False
 ) -> asyncio.Server:
-    return await server.listen(host, port, backlog, partial(Handshake, server, security))
+    return await server.listen(host, port, backlog, partial(Handshake, server, security), is_shared=is_shared)
 
 
 class Handshake(Connection):

@@ -1,0 +1,119 @@
+"""A worker: one of several processes that serve one store. Each serves every client, and owns some of the shards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.model.tokens import Token
+from penstock.server.app import ids_of
+from penstock.server.broker import Broker
+from penstock.server.config import Config
+from penstock.server.front.front import Front
+from penstock.server.front.local_requests import LocalRequests
+from penstock.server.quotas.quotas import Quotas
+from penstock.server.shard import Shard, until
+from penstock.server.shards.destinations import ADMINISTRATION
+from penstock.server.shards.mesh import Mesh, owner_of
+from penstock.server.shards.own_port import OwnPort
+from penstock.server.shards.router import Router
+from penstock.server.shards.shard_map import ShardMap
+from penstock.server.shards.stopping import StopStage, StopStages
+from penstock.server.shards.tokens import TokenFollower, TokenSource
+from penstock.server.shells.handler import Handler
+from penstock.server.shells.turns import Turns
+from penstock.server.shells.worker import Works
+from penstock.server.writer.port import ClientPort
+from penstock.storage.shards import Shards, shard_directory
+
+
+class Post(NamedTuple):
+    """The place of a worker among the others."""
+
+    worker: int
+    workers: int
+    store: Shards
+    folder: Path  # Where the sockets of their links are.
+
+
+class Worker(Broker):
+    _is_shared = True
+
+    def __init__(self, config: Config, post: Post, *, insecure: bool = False) -> None:
+        self._post = post
+        self._map = ShardMap(post.store.shards, post.store.elsewhere)
+        super().__init__(config, insecure=insecure)
+
+    def _make_shards(self) -> list[Shard]:
+        post = self._post
+        owned = [each for each in range(post.store.shards) if owner_of(each, post.workers) == post.worker]
+        directories = [shard_directory(self.config.data, each) for each in owned]
+        return [Shard(self.config, each, self._clock, home=self._map.of_name) for each in directories]
+
+    def _offer(self, turns: Turns, quotas: Quotas) -> tuple[Handler, ClientPort]:
+        post, shards, works = self._post, self._map, Works(turns)
+        own = {shard.identity.shard: shard for shard in self.shards}
+        requests: dict[int, LocalRequests] = {}
+        ports = {number: OwnPort(shard.loop, shard.services.departures) for number, shard in own.items()}
+        self._mesh = Mesh(post.worker, post.workers, shards.shards, post.folder, ports, requests)
+        self._stages = StopStages(self._mesh)
+        self._connect_couriers(self._mesh.ports)
+        router = Router(shards, self._mesh.ports)
+        applications = {number: shard.offer(router) for number, shard in own.items()}
+        requests |= {number: LocalRequests(each, works, quotas) for number, each in applications.items()}
+        for shard in self.shards[1:]:
+            shard.metrics.shows_process = False  # It is shown once.
+        ids = ids_of(self.shards[0].identity)
+        return Front(shards, applications, router, self._mesh.requests, ids, works), router
+
+    def _connect_couriers(self, ports: list[ClientPort]) -> None:
+        for shard in self.shards:
+            number, services = shard.identity.shard, shard.services
+            services.departures.connect(number, len(ports), self._map.of_name)
+            services.courier.connect({each: port for each, port in enumerate(ports) if each != number})
+
+    def _has_queue(self, name: str) -> bool:
+        """A queue of another worker is taken to exist: only its owner knows."""
+        shard = self._map.of_name(name)
+        own = next((each for each in self.shards if each.identity.shard == shard), None)
+        return own is None or own.loop.engine.queue(name) is not None
+
+    async def _prepare(self) -> None:
+        """The worker with the tokens checks whether they are needed where all listen. The others get them from it."""
+        source = owner_of(ADMINISTRATION, self._post.workers)
+        if self._post.worker == source:
+            await super()._prepare()
+            self._share_tokens(self.shards[0])
+            await self._mesh.start()
+        else:
+            follower = TokenFollower(self._mesh, source, self._load_tokens)
+            await self._mesh.start()
+            await follower.known.wait()
+
+    def _share_tokens(self, shard: Shard) -> None:
+        gate, changes = shard.loop.gate, shard.services.token_changes
+        source = TokenSource(
+            self._mesh, self._post.workers - 1, lambda: shard.loop.engine.tokens.by_name, shard.services.audit
+        )
+        gate.auditor, changes.on_change = source, source.changed
+
+    def _load_tokens(self, tokens: Mapping[str, Token]) -> None:
+        self._identities.load(tokens)
+        self.shards[0].services.token_changes.wake()
+
+    # ── Stop ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _when_refusing(self) -> None:
+        """What others have forwarded has arrived when all refuse new requests."""
+        await self._reach(StopStage.REFUSING)
+
+    async def _when_finished(self) -> None:
+        """Others may still need the shards of this worker."""
+        await self._reach(StopStage.FINISHED)
+        self._mesh.stop()
+
+    async def _reach(self, stage: StopStage) -> None:
+        if self._is_asked_to_stop:  # Otherwise it stops alone.
+            self._stages.announce(stage)
+            await until(lambda: self._stages.have_all(stage), self.config.stop_seconds)
