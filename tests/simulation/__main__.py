@@ -12,7 +12,7 @@ from collections import Counter
 from contextlib import nullcontext
 
 from tests.simulation.bugs import BUGS, seeded
-from tests.simulation.many import STEPS, live, live_sharded, lives, summary
+from tests.simulation.many import LIVES, STEPS, lives, summary
 
 _LINE_SECONDS = 30.0
 
@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds from there on")
     parser.add_argument("--steps", type=int, default=STEPS, help="steps of each life")
     parser.add_argument("--processes", type=int, default=1, help="how many lives at once")
-    parser.add_argument("--shards", action="store_true", help="a store with several shards over several workers")
+    parser.add_argument("--world", choices=LIVES, default="one", help="one broker, shards over workers, or nodes")
     parser.add_argument("--bug", choices=BUGS, help="seed a bug, which a life should find")
     asked = parser.parse_args()
     with seeded(asked.bug) if asked.bug else nullcontext():
@@ -34,7 +34,7 @@ def _live(asked: argparse.Namespace) -> int:
     began = shown = time.monotonic()
     seeds = range(asked.seed, asked.seed + asked.seeds)
     totals: Counter[str] = Counter()
-    life = live_sharded if asked.shards else live
+    life = LIVES[BUGS[asked.bug].world if asked.bug else asked.world]
     for story, facts in lives(life, seeds, asked.steps, asked.processes):
         if story:
             print(story)

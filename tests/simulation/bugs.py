@@ -1,4 +1,4 @@
-"""Bugs seeded on purpose: the simulation must find each. `python -m tests.simulation --shards --bug NAME`."""
+"""Bugs seeded on purpose: the simulation must find each. `python -m tests.simulation --bug NAME`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,19 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from penstock.model.answers import Refused
-from penstock.model.values import Stage
+from penstock.model.values import Nanos, Stage
 from penstock.server.shards import destinations
 from penstock.server.shards.codec import Answered, Ask, Frames, unpack
 from penstock.server.shards.link import Link
 from penstock.server.shards.mesh import Mesh
+from penstock.storage.port import Progress
+from tests.simulation import nodes
+from tests.simulation.nodes import StoreLog
+from tests.simulation.store import Done, Row, Statement, Store
 
 
 class Bug(NamedTuple):
+    world: str  # In which it is found.
     what: str
     of: Any  # A class or module of the broker,
     name: str  # and what of it is replaced
@@ -56,19 +61,69 @@ def _forget_beginning(self: Frames, data: bytes) -> list[Any]:
     return self._entries(data)[0]
 
 
+def _append_anyway(_: int, __: int, data: bytes) -> Statement:
+    def statement(row: Row, _: Nanos) -> bool:
+        row.batches.append(data)
+        return True
+
+    return statement
+
+
+def _answer_before_standby(self: Store, shard: int, statement: Statement, done: Done) -> None:
+    results: list[Any] = []
+
+    def noted(row: Row, now: Nanos) -> Any:
+        results.append(statement(row, now))
+        return results[-1]
+
+    _execute(self, shard, noted, lambda _: None)
+    done(results[0])
+
+
+_execute = Store.execute
+
+
+def _hope(self: StoreLog, result: Any, progress: Progress) -> None:
+    _appended(self, result is not False, progress)
+
+
+_appended = StoreLog._appended
+
+
 BUGS = {
     "answer-twice": Bug(
-        "a command that was answered is answered again when the link is lost", Link, "_answered", _answer_and_keep
+        "shards",
+        "a command that was answered is answered again when the link is lost",
+        Link,
+        "_answered",
+        _answer_and_keep,
     ),
     "forget-in-flight": Bug(
-        "a link that is lost forgets what is not answered", Link, "connection_lost", _forget_calls
+        "shards", "a link that is lost forgets what is not answered", Link, "connection_lost", _forget_calls
     ),
-    "ready-is-enough": Bug("the owner of a shard answers before the log is synced", Link, "_asked", _ask_for_less),
-    "late-greeting": Bug("a late greeting replaces a link that works", Mesh, "_greeted", _leave_earlier),
+    "ready-is-enough": Bug(
+        "shards", "the owner of a shard answers before the log is synced", Link, "_asked", _ask_for_less
+    ),
+    "late-greeting": Bug("shards", "a late greeting replaces a link that works", Mesh, "_greeted", _leave_earlier),
     "parts-mixed-up": Bug(
-        "the answers of several shards are joined in the wrong order", destinations, "_gathered", _as_they_come
+        "shards",
+        "the answers of several shards are joined in the wrong order",
+        destinations,
+        "_gathered",
+        _as_they_come,
     ),
-    "frame-cut": Bug("a frame that arrives in pieces loses its beginning", Frames, "receive", _forget_beginning),
+    "frame-cut": Bug(
+        "shards", "a frame that arrives in pieces loses its beginning", Frames, "receive", _forget_beginning
+    ),
+    "no-fence": Bug(
+        "nodes", "the store takes a batch of a node that does not own the shard", nodes, "append", _append_anyway
+    ),
+    "no-quorum": Bug(
+        "nodes", "a commit is answered before the standby has it", Store, "execute", _answer_before_standby
+    ),
+    "unknown-is-done": Bug(
+        "nodes", "a commit whose outcome is unknown counts as durable", StoreLog, "_appended", _hope
+    ),
 }
 
 

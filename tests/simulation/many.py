@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from itertools import repeat
 from multiprocessing import get_context
+from typing import TypeVar
 
+from tests.simulation.nodes import NodesWorld, simulate_nodes
 from tests.simulation.requests import SimulationError
 from tests.simulation.sharded import ShardedWorld, simulate_shards
 from tests.simulation.world import World, simulate
 
 STEPS = 3000
 
-Life = Callable[
-    [int, int], tuple[str, dict[str, int]]
-]  # By seed and steps: its story if a promise was broken, and facts.
+W = TypeVar("W")
+Lived = tuple[str, dict[str, int]]  # Its story if a promise was broken, and what happened.
+Life = Callable[[int, int], Lived]  # By seed and steps.
 
 
-def lives(life: Life, seeds: range, steps: int, processes: int) -> Iterator[tuple[str, dict[str, int]]]:
+def lives(life: Life, seeds: range, steps: int, processes: int) -> Iterator[Lived]:
     """Each life as it ends."""
     if processes == 1:
         yield from map(life, seeds, repeat(steps))
@@ -31,16 +34,9 @@ def lives(life: Life, seeds: range, steps: int, processes: int) -> Iterator[tupl
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def live(seed: int, steps: int) -> tuple[str, dict[str, int]]:
+def _life(simulated: Callable[[int, int], W], facts: Callable[[W], dict[str, int]], seed: int, steps: int) -> Lived:
     try:
-        return "", facts_of(simulate(seed, steps))
-    except SimulationError as error:
-        return str(error), {}
-
-
-def live_sharded(seed: int, steps: int) -> tuple[str, dict[str, int]]:
-    try:
-        return "", facts_of_shards(simulate_shards(seed, steps))
+        return "", facts(simulated(seed, steps))
     except SimulationError as error:
         return str(error), {}
 
@@ -60,17 +56,28 @@ def facts_of(world: World) -> dict[str, int]:
 
 
 def facts_of_shards(world: ShardedWorld) -> dict[str, int]:
-    ledgers = [shard.ledger for shard in world.shards]
     return {
         "lives": 1,
         "answers": world.answers,
         "crashes": world.crashes,
         "stops": world.stops,
         "links lost": world.network.lost,
-        "failures": sum(shard.failures for shard in world.shards),
-        "acknowledged": sum(len(ledger.acknowledged) for ledger in ledgers),
-        "finished": sum(len(ledger.finished) for ledger in ledgers),
+        "failures": world.failures,
+        "acknowledged": sum(len(ledger.acknowledged) for ledger in world.ledgers),
+        "finished": sum(len(ledger.finished) for ledger in world.ledgers),
     }
+
+
+def facts_of_nodes(world: NodesWorld) -> dict[str, int]:
+    return facts_of_shards(world) | {"moves": world.moves, "failovers": world.store.failovers}
+
+
+LIVES: dict[str, Life] = {
+    "one": partial(_life, simulate, facts_of),
+    "shards": partial(_life, simulate_shards, facts_of_shards),
+    "nodes": partial(_life, simulate_nodes, facts_of_nodes),
+}
+"""One broker; several workers with their shards; several nodes with a replicated store."""
 
 
 def summary(totals: Counter[str]) -> str:

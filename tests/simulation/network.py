@@ -46,7 +46,7 @@ class Network:
         listener = self._listeners.get(address)
         if listener is None or listener.is_closed or not listener.process.alive:
             raise ConnectionRefusedError(address)
-        if self.are_apart(process.number, listener.process.number):
+        if self.held_up(process.number, listener.process.number):
             raise TimeoutError(address)
         wire = Wire(self, (process, factory()), (listener.process, listener.factory()))
         self.wires.append(wire)
@@ -70,8 +70,9 @@ class Network:
             if self.random.random() < 0.5:
                 wire.lose()
 
-    def are_apart(self, one: int, other: int) -> bool:
-        return self._apart.get(frozenset((one, other)), 0) > self.time.now
+    def held_up(self, one: int, other: int) -> Nanos:
+        """How long two processes will not reach each other."""
+        return max(0, self._apart.get(frozenset((one, other)), 0) - self.time.now)
 
     def heal(self) -> None:
         self._apart.clear()

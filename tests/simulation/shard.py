@@ -15,7 +15,7 @@ from penstock.server.writer.loop import Loop
 from penstock.server.writer.waiters import Waiter
 from penstock.storage.faulty import Faults, FaultyLog, rot
 from penstock.storage.memory import MemorySnapshot
-from tests.simulation.asked import Asked, Place
+from tests.simulation.asked import Place
 from tests.simulation.ledger import BrokenPromiseError, Ledger, promise
 from tests.simulation.scheduler import TIMER_LATE_NS_MAX, ProcessScheduler, VirtualTime
 
@@ -35,17 +35,19 @@ def any_faults(random: Random) -> Faults:
 
 
 class Shard:
+    log: FaultyLog
+
     def __init__(
         self,
         time: VirtualTime,
         random: Random,
-        asked: Asked,
+        ledger: Ledger,
         note: Callable[[str], None],
         number: int = 0,
         of: int = 1,
     ) -> None:
         self.number = number
-        self.ledger = Ledger(asked)
+        self.ledger = ledger
         self.faults = any_faults(random)
         self.failures = self.rotten = 0
         self.on_failure: Callable[[], None] = lambda: None
@@ -62,26 +64,31 @@ class Shard:
     def start(self, process: ProcessScheduler) -> None:
         self._process = process
         self._is_off = False
-        engine, self.log = self._recover()
+        engine, self.log = self._recover(self._open())
         self.loop = Loop(engine, self.log, self._time, process)
         self.loop.on_failure = self._failed
         self.loop.on_commit.append(self._committed)
 
-    def _recover(self) -> tuple[Engine, FaultyLog]:
-        log = FaultyLog(self._process.disk_after, self._random, self.faults, self._disk, self._snapshot)
+    def _open(self) -> FaultyLog:
+        return FaultyLog(self._process.disk_after, self._random, self.faults, self._disk, self._snapshot)
+
+    def _recover(self, log: FaultyLog) -> tuple[Engine, FaultyLog]:
         engine = Engine(shard=self.number, shards=self._of)
         recovered = log.recover()
         if recovered.sections is not None:
             engine.restore(recovered.sections)
         for event, position in recovered.events:
             engine.evolve(event, position)
-        self.ledger.read(self._disk)
-        self.ledger.check(engine)
+        self.read_disk()
+        self._check_recovered(engine)
         self._snapshot_waits = None
         self._sweeping: NameSweep | None = None
         self._recovered_at = self._time.now
         self._note(f"shard {self.number} recovers, offset {log.end.offset}")
         return engine, log
+
+    def _check_recovered(self, engine: Engine) -> None:
+        self.ledger.check(engine)
 
     def crash(self, rot_max: int) -> None:
         """The power fails. While it is off, bits of old batches may flip."""
@@ -104,7 +111,7 @@ class Shard:
 
     def _revive(self) -> None:
         self.log.abandon()
-        engine, self.log = self._recover()
+        engine, self.log = self._recover(self._open())
         self.loop.revive(engine, self.log)
 
     def _committed(self) -> None:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from penstock.limits import SECOND_NS
-from penstock.model.commands import Command, CreateQueue
-from penstock.model.values import Stage
+from penstock.limits import NEVER_NS, SECOND_NS
+from penstock.model.commands import Command
+from penstock.model.values import Nanos, Stage
 from penstock.server.shards.link import Link
-from penstock.server.shards.mesh import Mesh, owner_of
+from penstock.server.shards.mesh import Mesh
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
 from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher, Receiver, Retrier
-from tests.simulation.guests import THINGS, WATCH, Keeper, Pusher
+from tests.simulation.guests import Keeper, Pusher
 from tests.simulation.ledger import Ledger, promise
 from tests.simulation.network import Network
 from tests.simulation.process import Process
 from tests.simulation.requests import Request, Requests, lived
 from tests.simulation.shard import Shard
-from tests.simulation.travellers import Spreader
+from tests.simulation.travellers import Founder, Spreader
 
 TOGETHER = [
     ["last", "dead", "work", "unique", "buried"],
@@ -33,11 +35,11 @@ PART_NS_MAX = 4 * SECOND_NS
 class Worker:
     """One worker over all its lives."""
 
-    def __init__(self, world: ShardedWorld, number: int) -> None:
-        self._world = world
+    def __init__(self, world: Any, number: int, shards: list[Shard]) -> None:
+        self.world: ShardedWorld = world
         self.number = number
         self.run = 0
-        self.shards = [shard for shard in world.shards if owner_of(shard.number, world.workers_count) == number]
+        self.shards = shards
         self.start()
 
     @property
@@ -45,7 +47,7 @@ class Worker:
         return self.process.alive
 
     def start(self) -> None:
-        world, self.run = self._world, self.run + 1
+        world, self.run = self.world, self.run + 1
         world.note(f"worker {self.number} starts, run {self.run}")
         self.process = Process(self.number, world.time, world.random, world.network)
         for shard in self.shards:
@@ -53,14 +55,14 @@ class Worker:
         self.process.run(self._open)
 
     def _open(self) -> None:
-        world = self._world
+        world = self.world
         own = {shard.number: shard.loop for shard in self.shards}
-        self.mesh = Mesh(self.number, world.workers_count, len(world.shards), Path("links"), own)
+        self.mesh = Mesh(self.number, world.workers_count, world.map.shards, Path("links"), own)
         self.router = Router(world.map, self.mesh.ports)
         self._starting = asyncio.ensure_future(self.mesh.start())
 
     def crash(self) -> None:
-        world = self._world
+        world = self.world
         world.note(f"worker {self.number} crashes")
         self.process.end()
         world.network.end_of(self.process)
@@ -87,29 +89,32 @@ class ShardedWorld(Requests):
         self.crashes = self.stops = 0
         self.workers_count = random.choice([2, 2, 3])
         shards = self.workers_count * random.choice([1, 2])
-        self.shards = [Shard(self.time, random, self.asked, self.note, number, shards) for number in range(shards)]
         self.network = Network(self.time, random)
         self.rot_max = random.choice([0, 1, 20])
         self.map = ShardMap(shards, self._homes(shards))
-        self._odds = {self._crash: random.choice([0, 0.0005, 0.002])}
+        self.ledgers = [Ledger(self.asked) for _ in range(shards)]
+        self._odds: dict[Callable[[], None], float] = {self._crash: random.choice([0, 0.0005, 0.002])}
         self._odds[self._stop] = random.choice([0, 0.0005, 0.002])
         self._odds[self.network.lose_any] = random.choice([0, 0.001, 0.005])
         self._odds[self.network.stall_any] = random.choice([0, 0.001, 0.005])
         self._odds[self._part] = random.choice([0, 0.0005])
-        self.workers = [Worker(self, number) for number in range(self.workers_count)]
-        for settings in [*QUEUES.items(), ("things", THINGS), ("watch", WATCH)]:
-            self._shard_of(settings[0]).loop.submit(CreateQueue(*settings), lambda _: None)
+        self._calm_at: Nanos = NEVER_NS
+        self.workers = self._employ()
         people: list[type[Client]] = [Publisher] * 5 + [Retrier] * 2 + [Consumer] * 8 + [Receiver] * 3 + [Janitor]
-        people += [Keeper, Pusher, Pusher] + [Spreader] * 4
+        people += [Keeper, Pusher, Pusher] + [Spreader] * 4 + [Founder]
         self.clients = [person(self, f"{person.__name__} {number}") for number, person in enumerate(people)]
+
+    def _employ(self) -> list[Worker]:
+        shards = [
+            Shard(self.time, self.random, ledger, self.note, number, len(self.ledgers))
+            for number, ledger in enumerate(self.ledgers)
+        ]
+        owned = [shards[number :: self.workers_count] for number in range(self.workers_count)]
+        return [Worker(self, number, shards) for number, shards in enumerate(owned)]
 
     def _homes(self, shards: int) -> dict[str, int]:
         groups = TOGETHER + [[name] for name in QUEUES if name not in TOGETHER[0]]
         return {name: home for group in groups for home in [self.random.randrange(shards)] for name in group}
-
-    def _shard_of(self, queue: int | str) -> Shard:
-        number = self.map.of_name(queue) if isinstance(queue, str) else self.map.of_number(queue)
-        return self.shards[number]
 
     # What goes wrong
 
@@ -131,6 +136,9 @@ class ShardedWorld(Requests):
         one, other = self.random.sample(range(self.workers_count), 2)
         self.note(f"workers {one} and {other} do not reach each other")
         self.network.part(one, other, self.random.randint(0, PART_NS_MAX))
+
+    def check_owners(self) -> None:
+        """In the end each shard is served."""
 
     # Requests
 
@@ -155,14 +163,22 @@ class ShardedWorld(Requests):
         return any(done)
 
     def ledger_of(self, queue: int | str) -> Ledger:
-        return self._shard_of(queue).ledger
+        return self.ledgers[self.map.of_name(queue) if isinstance(queue, str) else self.map.of_number(queue)]
+
+    @property
+    def failures(self) -> int:
+        return sum(shard.failures for shard in self.shards)
+
+    @property
+    def shards(self) -> list[Shard]:
+        return [shard for worker in self.workers for shard in worker.shards]
 
     def read_disks(self) -> None:
         for shard in self.shards:
             shard.read_disk()
 
     def check_unavailable(self, request: Request) -> None:
-        promise(not self.winding_up or self.time.now < self._calm_at, f"refused without a reason: {request}")
+        promise(self.time.now < self._calm_at, f"refused without a reason: {request}")
 
     # Running
 
@@ -192,6 +208,7 @@ class ShardedWorld(Requests):
         promise(not self.open, f"never answered: {list(self.open.values())}")
         for worker in self.workers:
             worker.check_rest()
+        self.check_owners()
         checks = [shard.drain() for shard in self.shards]
         self.pass_time(SECOND_NS // 2)
         for check in checks:
@@ -202,5 +219,5 @@ class ShardedWorld(Requests):
 
 def simulate_shards(seed: int, steps: int) -> ShardedWorld:
     world = ShardedWorld(seed)
-    again = f"python -m tests.simulation --shards --seed {seed} --steps {steps}"
+    again = f"python -m tests.simulation --world shards --seed {seed} --steps {steps}"
     return lived(world, lambda: world.live(steps), again)

@@ -11,10 +11,12 @@ from penstock.limits import SECOND_NS
 from penstock.model.answers import Answer, Delivery, Refused, Repeated
 from penstock.model.commands import (
     Command,
+    CreateQueue,
     Draw,
     Fetch,
     Finish,
     FinishMany,
+    ListQueues,
     NewMessage,
     Publish,
     PublishInTurn,
@@ -23,7 +25,8 @@ from penstock.model.commands import (
     Pull,
 )
 from penstock.model.settings import QueueSettings
-from tests.simulation.clients import Client
+from tests.simulation.clients import QUEUES, Client
+from tests.simulation.guests import THINGS, WATCH
 from tests.simulation.ledger import promise
 
 if TYPE_CHECKING:
@@ -31,6 +34,21 @@ if TYPE_CHECKING:
 
 PLACES = ("strict", "slow", "short", "work")
 NOWHERE = 1 << 30  # A sequence that no queue has.
+
+
+class Founder(Client):
+    """Creates the queues, one after the other, as soon as their owners can be reached."""
+
+    def __init__(self, world: Requests, name: str) -> None:
+        self.missing = [*QUEUES.items(), ("things", THINGS), ("watch", WATCH)]
+        super().__init__(world, name)
+
+    def choose(self) -> Command:
+        return CreateQueue(*self.missing[0]) if self.missing else ListQueues()
+
+    def heard(self, command: Command, answer: Answer | None) -> None:
+        if isinstance(command, CreateQueue) and not _is_unknown(answer):
+            del self.missing[0]
 
 
 class Spreader(Client):
@@ -88,11 +106,16 @@ class Spreader(Client):
             self._published(command, answer)
 
     def _published(self, command: PublishOnce, answer: Answer | None) -> None:
-        if answer is None or (isinstance(answer, Refused) and answer.reason is Reason.UNAVAILABLE):
+        if _is_unknown(answer):
             return
+        assert answer is not None
         published = answer.published if isinstance(answer, Repeated) else answer
         if isinstance(published, Sequence):
             first = self.answers.setdefault(command.key, published)
             promise(list(first) == list(published), f"{command.key!r} is answered {first}, then {published}")
         if isinstance(answer, Refused) or self.random.random() < 0.7:
             self.unanswered = None
+
+
+def _is_unknown(answer: Answer | None) -> bool:
+    return answer is None or (isinstance(answer, Refused) and answer.reason is Reason.UNAVAILABLE)

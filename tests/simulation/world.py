@@ -23,7 +23,7 @@ class World(Requests):
         super().__init__(seed)
         self.run = 0
         self.crashes = self.searches = 0
-        self.shard = Shard(self.time, self.random, self.asked, self.note)
+        self.shard = Shard(self.time, self.random, Ledger(self.asked), self.note)
         self.shard.on_failure = self._failed
         self._crash_odds = self.random.choice([0, 0.0005, 0.002])
         self._rot_max = self.random.choice([0, 1, 20])  # Batches that are damaged with each crash.
