@@ -9,6 +9,7 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.exits import CommandError
+from penstock.cli.shards import check_empty, shards_in
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -20,6 +21,28 @@ def restore(
     as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")] = False,
 ) -> None:
     """Make a data directory from a backup, and check that a broker starts on it."""
+    from penstock.storage.shards import shard_directory, write_shards
+
+    stored = shards_in(backup)
+    if stored is None:
+        restored = [_restored(backup, data)]
+    else:
+        check_empty(data)
+        pairs = [
+            (shard_directory(backup, each).path, shard_directory(data, each).path) for each in range(stored.shards)
+        ]
+        restored = [_restored(*pair) for pair in pairs]
+        write_shards(data, stored)
+    if as_json:
+        output.emit(restored[0] if stored is None else {"directory": str(data), "shards": restored})
+        return
+    for found in restored:
+        _print(found)
+    if stored is None:
+        print(f"Start a broker on it: penstock serve --data {data}")
+
+
+def _restored(backup: Path, data: Path) -> dict[str, Any]:
     from penstock.cli.backup import facts
     from penstock.storage.backup.manifest import manifest_of
     from penstock.storage.backup.restoring import restore_backup
@@ -27,16 +50,15 @@ def restore(
     with output.counting("copying") as progress:
         progress.expect(manifest_of(backup).bytes)
         manifest = restore_backup(backup, data, progress.advance)
-    queues = queue_rows(_checked(data))
-    found = facts(backup, manifest) | {"directory": str(data), "queues": queues}
-    if as_json:
-        output.emit(found)
-        return
+    return facts(backup, manifest) | {"directory": str(data), "queues": queue_rows(_checked(data))}
+
+
+def _print(found: dict[str, Any]) -> None:
+    queues = found["queues"]
     output.table(("queue", "messages", "last sequence"), [tuple(queue.values()) for queue in queues])
     print(
-        f"{data} holds everything before offset {manifest.state.offset:,} ({found['time']}):"
+        f"{found['directory']} holds everything before offset {found['offset']:,} ({found['time']}):"
         f" {len(queues):,} queues, {sum(queue['messages'] for queue in queues):,} messages."
-        f" Start a broker on it: penstock serve --data {data}"
     )
 
 

@@ -42,7 +42,9 @@ class Couriers:
         self.routed = 0  # Promises for topics since the start: whether it is worth to look for them.
         self.outboxes: dict[int, Outbox] = {}  # By shard, here and below.
         self.cursors: dict[int, Cursor] = {}
-        self.origins: dict[int, str] = {}  # The names of queues of other shards that moved messages came from.
+        self.origins: dict[
+            int, str
+        ] = {}  # The names of queues of other shards that messages or events here are about.
         # By the queue number in the ids of messages that have left: the shards they left for, and their last serials.
         self.away: dict[int, dict[int, int]] = {}
 

@@ -58,10 +58,11 @@ def _couriers(state: EngineState, shard: int, division: Division) -> Couriers:
     couriers = Couriers()
     others = set(range(division.shards)) - {shard}
     couriers.cursors = {other: Cursor(division.offset, 0) for other in sorted(others)}
+    # The events so far, which every shard has, are about queues of all.
+    elsewhere = [number for number in state.queues if division.of_number(number) != shard]
+    couriers.origins = {number: state.queues[number].name for number in elsewhere}
     for (origin, _), (now_in, _) in state.moved.items():
-        here, there = division.of_number(origin), division.of_number(now_in)
-        if here == shard != there:
+        there = division.of_number(now_in)
+        if division.of_number(origin) == shard != there:
             couriers.away.setdefault(origin, {})[there] = 0
-        if there == shard != here and origin in state.queues:
-            couriers.origins[origin] = state.queues[origin].name
     return couriers

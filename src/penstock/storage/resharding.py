@@ -28,7 +28,7 @@ from penstock.storage.log.encode import Batch
 from penstock.storage.log.segment import Segment, open_segment, segment_path, segment_paths
 from penstock.storage.log.snapshot import list_snapshots, publish_snapshot, write_snapshot
 from penstock.storage.port import Section
-from penstock.storage.shards import Shards
+from penstock.storage.shards import Shards, write_shards
 
 UNFINISHED = "resharding"
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
@@ -200,7 +200,7 @@ def switch(target: Path, shards: Shards) -> None:
     sync(unfinished / "shards")
     (unfinished / "shards").rename(target / "shards")
     sync(target)
-    write_durably(target / "shards.json", msgspec.json.encode(shards) + b"\n")
+    write_shards(target, shards)
     if (target / "penstock.json").exists():
         (target / "penstock.json").rename(unfinished / "penstock.json")
         sync(target)

@@ -84,8 +84,13 @@ def _make(path: Path, shards: int) -> Shards:
         raise DataDirectoryError(f"{path} has shards, but shards.json is missing; restore it from a backup")
     made = Shards(SHARDS_FORMAT, shards, secrets.token_hex(ID_KEY_BYTES))
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_durably(path / "shards.json", msgspec.json.encode(made) + b"\n")
+    write_shards(path, made)
     return made
+
+
+def write_shards(path: Path, shards: Shards) -> None:
+    """Make a directory a store with several shards, or change what its file holds."""
+    write_durably(path / "shards.json", msgspec.json.encode(shards) + b"\n")
 
 
 def _prepare(directory: DataDirectory, identity: Identity) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 from penstock.cli import output
 from penstock.cli.exits import CommandError, Exit
 from penstock.cli.session import Session, verb
+from penstock.cli.shards import directories, shards_in
 
 if TYPE_CHECKING:
     from penstock.storage.backup.making import Made
@@ -46,16 +48,26 @@ def backup(
 
 
 def _back_up_files(session: Session, directory: Path, data: Path) -> None:
+    """All shards are taken first, so that no broker changes one while another is copied."""
+    from penstock.storage.backup.making import check_kind
     from penstock.storage.backup.source import DirectorySource
     from penstock.storage.directory import DataDirectory
+    from penstock.storage.shards import shard_directory, write_shards
 
-    taken = DataDirectory(data)
-    taken.read_identity()
-    identity = taken.open()
-    try:
-        _back_up(session, directory, DirectorySource(taken, identity, time.time_ns()))
-    finally:
-        taken.close()
+    stored = shards_in(data)
+    check_kind(directory, has_shards=stored is not None)
+    with ExitStack() as taken:
+        found = directories(data) if stored else [DataDirectory(data)]
+        for each in found:
+            each.read_identity()
+            each.open()
+            taken.callback(each.close)
+        for shard, each in enumerate(found):
+            assert each.identity is not None
+            target = shard_directory(directory, shard).path if stored else directory
+            _back_up(session, target, DirectorySource(each, each.identity, time.time_ns()))
+        if stored:
+            write_shards(directory, stored)
 
 
 def _back_up(session: Session, directory: Path, source: Source) -> None:
@@ -80,6 +92,17 @@ def _sentence(directory: Path, made: Made) -> str:
 
 
 def _verify(session: Session, directory: Path) -> None:
+    from penstock.storage.shards import shard_directory
+
+    stored = shards_in(directory)
+    found = [shard_directory(directory, shard).path for shard in range(stored.shards)] if stored else [directory]
+    whole = [_is_whole(session, each) for each in found]
+    if not all(whole):
+        raise CommandError(f"{directory} is damaged: make a new backup in another directory, or use another copy")
+
+
+def _is_whole(session: Session, directory: Path) -> bool:
+    """Check one backup, and print what is wrong with it."""
     from penstock.storage.backup.manifest import manifest_of
     from penstock.storage.backup.restoring import verify_backup
 
@@ -89,14 +112,13 @@ def _verify(session: Session, directory: Path) -> None:
         problems = verify_backup(directory, progress.advance)
     if session.as_json:
         output.emit(facts(directory, manifest) | {"problems": problems})
-    else:
-        for problem in problems:
-            print(problem)
-    if problems:
-        raise CommandError(f"{directory} is damaged: make a new backup in another directory, or use another copy")
-    if not session.as_json:
+        return not problems
+    for problem in problems:
+        print(problem)
+    if not problems:
         state = manifest.state
         print(f"whole: {len(manifest.files)} files, everything before offset {state.offset:,} ({moment(state.time)})")
+    return not problems
 
 
 def facts(directory: Path, manifest: Manifest) -> dict[str, object]:

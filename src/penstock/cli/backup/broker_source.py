@@ -20,6 +20,12 @@ _RANGE_BYTES = 16 << 20
 _TRIES = 5
 
 
+class _Several(msgspec.Struct):
+    """What a broker with several shards answers."""
+
+    shards: int = 0
+
+
 class BrokerSource:
     def __init__(self, url: str, token: str, trust: Trust) -> None:
         self._url = url
@@ -35,7 +41,13 @@ class BrokerSource:
         self._close()
 
     def state(self) -> SourceState:
-        return msgspec.json.decode(b"".join(self._get("/v1/backup")), type=SourceState)
+        document = b"".join(self._get("/v1/backup"))
+        if shards := msgspec.json.decode(document, type=_Several).shards:
+            raise CommandError(
+                f"{self._url} has {shards} shards, which can be backed up only while nobody serves them: stop it, and"
+                " give its data directory with --data"
+            )
+        return msgspec.json.decode(document, type=SourceState)
 
     def snapshot(self, offset: int) -> Iterator[bytes]:
         return self._get("/v1/backup/snapshot", offset=offset)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.cli.doctor.finding import Finding, State, graded
+from penstock.cli.shards import shards_in
 
 _FREE_BYTES_MIN = 256 << 20
 _FREE_BYTES_GOOD = 5 << 30
@@ -32,10 +33,23 @@ def findings(data: Path) -> Iterator[Finding]:
             "choose another with --data, or correct its owner",
         )
         return
-    yield Finding("data directory", State.OK, f"{data.absolute()}" + ("" if data.is_dir() else " (not made yet)"))
+    yield _directory(data)
     yield _space(place)
     yield _kind(place)
     yield fsync_speed(place)
+
+
+def _directory(data: Path) -> Finding:
+    if not data.is_dir():
+        return Finding("data directory", State.OK, f"{data.absolute()} (not made yet)")
+    stored = shards_in(data)
+    return graded(
+        "data directory",
+        f"{data.absolute()}" + (f" ({stored.shards} shards)" if stored else ""),
+        fails=False,
+        warns=(data / "resharding").exists(),
+        remedy="a move to several shards was cut off; run `penstock reshard` again",
+    )
 
 
 def nearest(path: Path) -> Path:

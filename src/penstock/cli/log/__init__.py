@@ -8,9 +8,11 @@ from __future__ import annotations
 import itertools
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from penstock.cli.shards import Shard, directories, one_directory, shards_in
 
 if TYPE_CHECKING:
     from penstock.storage.directory import DataDirectory
@@ -28,17 +30,16 @@ def inspect(
     events: Annotated[bool, typer.Option("--events", help="Print the events, one JSON object per line.")] = False,
     start: Annotated[int, typer.Option("--from", min=0, help="With --events: the first offset.")] = 0,
     count: Annotated[int | None, typer.Option("--count", min=0, help="With --events: how many at most.")] = None,
+    shard: Shard = None,
 ) -> None:
     """Show what a data directory contains. This changes nothing and takes no lock."""
-    from penstock.storage.directory import DataDirectory
-
-    data = DataDirectory(directory)
     if events:
-        _print_events(data, start, count)
+        _print_events(one_directory(directory, shard), start, count)
     elif as_json:
-        _print_json(data)
+        _print_json(directories(directory, shard))
     else:
-        _print_report(data)
+        for data in directories(directory, shard):
+            _print_report(data)
 
 
 def _print_events(data: DataDirectory, start: int, count: int | None) -> None:
@@ -48,18 +49,23 @@ def _print_events(data: DataDirectory, start: int, count: int | None) -> None:
         sys.stdout.write(line)
 
 
-def _print_json(data: DataDirectory) -> None:
-    import msgspec
+def _print_json(found: list[DataDirectory]) -> None:
+    """One object; for several shards it has a list of them."""
+    from penstock.cli import output
 
+    inspected = [_inspected(data) for data in found]
+    output.emit(inspected[0] if len(inspected) == 1 else {"shards": inspected})
+
+
+def _inspected(data: DataDirectory) -> dict[str, Any]:
     from penstock.cli.log.state import examine, queues
 
     report, engine = examine(data)
-    inspected = {
+    return {
         "verdict": report.severity.name.lower(),
         "report": report,
         "queues": queues(engine) if engine else None,  # None: the state cannot be rebuilt.
     }
-    sys.stdout.write(msgspec.json.encode(inspected).decode() + "\n")
 
 
 def _print_report(data: DataDirectory) -> None:
@@ -73,26 +79,31 @@ def _print_report(data: DataDirectory) -> None:
 
 
 @app.command()
-def verify(directory: Directory) -> None:
-    """Check every byte. Exit code 0: whole; 1: a torn tail, which the next start cuts off; 2: damaged."""
+def verify(directory: Directory, shard: Shard = None) -> None:
+    """Check every byte. Exit code 0: whole; 1: a torn tail, which the next start cuts off; 2: damaged. Of several
+    shards, the worst counts."""
+    found = directories(directory, shard)
+    raise typer.Exit(max(_verify(data, f"{data.path}: " if len(found) > 1 else "") for data in found))
+
+
+def _verify(data: DataDirectory, heading: str) -> int:
     from rich.console import Console
 
     from penstock.cli.log.report import line, say_held, verdict
     from penstock.errors import DataDirectoryError
-    from penstock.storage.directory import DataDirectory
     from penstock.storage.inspect import Severity
 
     console = Console(highlight=False, soft_wrap=True)
     try:
-        report = _examine_with_progress(DataDirectory(directory))
+        report = _examine_with_progress(data)
     except DataDirectoryError as error:
-        console.print(f"damaged: {error}", markup=False)
-        raise typer.Exit(int(Severity.DAMAGED)) from None
+        console.print(f"{heading}damaged: {error}", markup=False)
+        return int(Severity.DAMAGED)
     say_held(console, report)
     for problem in report.problems:
         console.print(line(problem), markup=False)
-    console.print(verdict(report), markup=False)
-    raise typer.Exit(int(report.severity))
+    console.print(heading + verdict(report), markup=False)
+    return int(report.severity)
 
 
 def _examine_with_progress(data: DataDirectory) -> Report:
@@ -113,32 +124,40 @@ def salvage(
     directory: Directory,
     out: Annotated[Path, typer.Argument(help="The directory to make: a new path, or an empty directory.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    shard: Shard = None,
 ) -> None:
     """Make a directory that starts from a damaged one, and list what is lost by queue and sequence."""
     from penstock.cli import output
     from penstock.cli.log.losses import lines
-    from penstock.cli.log.salvage import salvage
+    from penstock.cli.log.salvage import salvage, salvage_shards
 
+    stored = shards_in(directory) if shard is None else None
     with output.counting("reading") as progress:
-        losses = salvage(directory, out, progress.expect, progress.advance)
+        if stored:
+            losses = salvage_shards(directory, stored, out, progress)
+        else:
+            losses = [salvage(one_directory(directory, shard).path, out, progress.expect, progress.advance)]
     if as_json:
-        output.emit(losses)
+        output.emit({"shards": losses} if stored else losses[0])
         return
-    for text in lines(losses):
-        print(text)
+    for each in losses:
+        for text in lines(each):
+            print(text)
 
 
 @app.command()
 def rebuild_history(
     directory: Directory,
     progress: Annotated[bool, typer.Option(help="Show a progress bar, on a terminal.")] = True,
+    shard: Shard = None,
 ) -> None:
     """Rebuild the Object History from the log. Stop the broker first."""
     from rich.console import Console
 
     from penstock.cli.log.rebuild import rebuild
-    from penstock.storage.directory import DataDirectory
 
-    console = Console(highlight=False, soft_wrap=True)
-    for line in rebuild(DataDirectory(directory), show=progress):
-        console.print(line, markup=False)
+    console, found = Console(highlight=False, soft_wrap=True), directories(directory, shard)
+    for data in found:
+        heading = f"{data.path}: " if len(found) > 1 else ""
+        for line in rebuild(data, show=progress):
+            console.print(heading + line, markup=False)

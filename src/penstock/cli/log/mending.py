@@ -129,8 +129,10 @@ class Mender:
         number = self.engine.numbers.get(event.name)
         if number is not None:
             self.engine.evolve(QueueRemoved(event.time, number), 0)  # A new one exists: this one was removed.
-        while self.engine.last_queue + 1 < event.queue:
-            self._invent_queue(event.time, self.engine.last_queue + 1)
+        if not self._is_mine(event.queue):
+            return False
+        while self._next_queue < event.queue:
+            self._invent_queue(event.time, self._next_queue)
         return event.queue > self.engine.last_queue
 
     def _arrival(self, event: Logged | Queued | Unchanged) -> bool:
@@ -198,10 +200,18 @@ class Mender:
         return queue is not None and queue.rows.is_there(sequence)
 
     def _queue(self, number: int, time: Nanos) -> Queue | None:
-        """A queue. One that was created in a gap is invented; None for one that was removed."""
-        while number > self.engine.last_queue:
-            self._invent_queue(time, self.engine.last_queue + 1)
+        """A queue. One that was created in a gap is invented; None for one that was removed, or is in another shard:
+        the log of a store that was moved to several shards has the past of all."""
+        while self._is_mine(number) and number > self.engine.last_queue:
+            self._invent_queue(time, self._next_queue)
         return self.engine.queues.get(number)
+
+    def _is_mine(self, number: int) -> bool:
+        return (number - self._next_queue) % self.engine.queue_step == 0
+
+    @property
+    def _next_queue(self) -> int:
+        return self.engine.last_queue + self.engine.queue_step
 
     def _invent_queue(self, time: Nanos, number: int) -> None:
         name = f"salvaged-{number}"

@@ -12,8 +12,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from penstock.engine.history import note
 from penstock.errors import HistoryError
 from penstock.model.values import Version
-from penstock.server.keyed_messages import Names, batches, keyed_messages
-from penstock.storage.directory import DataDirectory, sync
+from penstock.server.keyed_messages import KeyedMessage, Names, batches, keyed_messages
+from penstock.storage.directory import DataDirectory, Identity, sync
 from penstock.storage.history.object_history import ObjectHistory
 from penstock.storage.history.stored import StoredVersions
 from penstock.storage.history.versions import name_of, unpacked
@@ -30,14 +30,16 @@ Forgotten = Callable[[Version], bool]
 def rebuild(data: DataDirectory, *, show: bool) -> list[str]:
     """Rebuild it while the directory is locked. Returns what to report."""
     data.read_identity()
-    data.open()
+    identity = data.open()
     try:
-        return rebuild_history(data, show=show)
+        return rebuild_history(data, identity, show=show)
     finally:
         data.close()
 
 
-def rebuild_history(data: DataDirectory, *, show: bool, forgotten: Forgotten = lambda _: False) -> list[str]:
+def rebuild_history(
+    data: DataDirectory, identity: Identity, *, show: bool, forgotten: Forgotten = lambda _: False
+) -> list[str]:
     """`forgotten`: these versions count as never published."""
     view = LogFiles(data).view()
     old, trouble = _open_old(data)
@@ -49,7 +51,10 @@ def rebuild_history(data: DataDirectory, *, show: bool, forgotten: Forgotten = l
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not show) as bar:
         first = view.parts[0].base_position if view.parts else 0
         task = bar.add_task("rebuilding", total=view.end.position - first)
-        _replay(data, view, history, old, lambda size: bar.advance(task, size))
+        for message in _messages(data, identity, view, lambda size: bar.advance(task, size)):
+            if history.behind:
+                history.settle(first)
+            note(_Counting(history, old), *message)
     history.noted = view.end.position
     history.settle(first)
     keys = history.keys
@@ -59,7 +64,7 @@ def rebuild_history(data: DataDirectory, *, show: bool, forgotten: Forgotten = l
     shutil.rmtree(data.history, ignore_errors=True)
     unfinished.rename(data.history)
     sync(data.path)
-    return list(_summary(keys, kept, view, trouble))
+    return list(_summary(keys, kept, _is_incomplete(identity, view), trouble))
 
 
 def _open_old(data: DataDirectory) -> tuple[StoredVersions | None, str | None]:
@@ -87,34 +92,35 @@ def _keep(unfinished: Path, old: StoredVersions | None, view: View, forgotten: F
     return kept
 
 
-def _summary(keys: int, kept: int, view: View, trouble: str | None) -> Iterator[str]:
+def _is_incomplete(identity: Identity, view: View) -> bool:
+    """Whether events are missing. Where a shard goes on from the log of another one, none are."""
+    ends = {end for _, end in identity.lineage}
+    later = [part for part in view.parts[1:] if part.base_offset not in ends]
+    begins_late = bool(view.parts) and view.parts[0].base_offset > 0
+    return begins_late or any(not holds(view.parts, part.base_position - 1) for part in later)
+
+
+def _summary(keys: int, kept: int, is_incomplete: bool, trouble: str | None) -> Iterator[str]:
     yield f"The Object History has {keys:,} keys."
-    first = view.parts[0].base_offset if view.parts else 0
-    gone = first > 0 or any(not holds(view.parts, part.base_position - 1) for part in view.parts[1:])
     if kept:
         yield f"{kept:,} of them are no longer in the log, and were copied from the old history."
-    if gone and trouble:
-        yield f"The log is incomplete: it begins with event {first}, or has holes. The old history could not be read"
+    if is_incomplete and trouble:
+        yield "The log is incomplete: its oldest events were removed, or it has holes. The old history cannot be read"
         yield f"({trouble}). Keys that have not changed since are lost, and count as new."
 
 
 # ── Reading the log ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _replay(
-    data: DataDirectory,
-    view: View,
-    history: ObjectHistory,
-    old: StoredVersions | None,
-    advance: Callable[[int], None],
-) -> None:
-    """Note every version in the log."""
+def _messages(
+    data: DataDirectory, identity: Identity, view: View, advance: Callable[[int], None]
+) -> Iterator[KeyedMessage]:
+    """Every version in the log that is about a queue of this shard."""
     names = Names(data, view)
     for header, payload in batches(view):
         for message in keyed_messages(header, payload, names):
-            if history.behind:
-                history.settle(view.parts[0].base_position)
-            note(_Counting(history, old), *message)
+            if (message.queue - 1) % identity.shards == identity.shard:
+                yield message
         advance(header.total_bytes)
 
 

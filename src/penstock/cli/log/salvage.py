@@ -16,12 +16,14 @@ from penstock.cli.exits import CommandError
 from penstock.cli.log.losses import Losses, QueueLosses, Range
 from penstock.cli.log.mending import Mender
 from penstock.cli.log.rebuild import rebuild_history
+from penstock.cli.shards import check_empty
 from penstock.engine.engine import Engine
 from penstock.engine.history import NoHistory
 from penstock.engine.slots import STORED
 from penstock.errors import DamagedLogError, DataDirectoryError, HistoryError, InUseError
 from penstock.model.events import Unstaged
 from penstock.model.values import Place, Position, Version
+from penstock.storage.backup.making import Progress
 from penstock.storage.directory import DataDirectory, Identity, new_identity, write_durably
 from penstock.storage.history.copying import history_reached
 from penstock.storage.inspect import holder
@@ -29,6 +31,7 @@ from penstock.storage.log.batch import START, Point
 from penstock.storage.log.names import names_defined
 from penstock.storage.log.snapshot import list_snapshots, publish_snapshot, read_facts, read_snapshot, write_snapshot
 from penstock.storage.salvage import Advance, SoundLog, SoundWriter
+from penstock.storage.shards import Shards, shard_directory, write_shards
 
 REPORT = "salvage.json"
 
@@ -37,8 +40,7 @@ def salvage(data: Path, out: Path, expect: Callable[[int], None], advance: Advan
     """Make `out` from everything in `data` that can be read. `data` is not changed."""
     if process := holder(data):
         raise InUseError(f"{data} is in use by process {process}; stop the broker first")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise CommandError(f"{out} is not empty: nothing is overwritten; choose another path")
+    check_empty(out)
     source, target = DataDirectory(data), DataDirectory(out)
     identity, notes = _identity(source)
     for folder in (out, target.log, target.snapshots):
@@ -47,6 +49,19 @@ def salvage(data: Path, out: Path, expect: Callable[[int], None], advance: Advan
         return _Salvage(source, target, identity, notes).run(expect, advance)
     except OSError as error:
         raise CommandError(f"cannot write {out}: {error}; free some space, remove {out} and run it again") from error
+
+
+def salvage_shards(data: Path, stored: Shards, out: Path, progress: Progress) -> list[Losses]:
+    """As `salvage`, for all shards of a store. It counts when all are made."""
+    check_empty(out)
+    sizes = [SoundLog(shard_directory(data, shard), shard).size for shard in range(stored.shards)]
+    progress.expect(sum(sizes))
+    losses = [
+        salvage(shard_directory(data, shard).path, shard_directory(out, shard).path, lambda _: None, progress.advance)
+        for shard in range(stored.shards)
+    ]
+    write_shards(out, stored)
+    return losses
 
 
 def _identity(source: DataDirectory) -> tuple[Identity, list[str]]:
@@ -180,7 +195,7 @@ class _Salvage:
                 if file:
                     self._target.history.mkdir(mode=0o700)
                     shutil.copyfile(file, self._target.history / "data.mdb")
-                self._notes += rebuild_history(self._target, show=False, forgotten=forgotten)[1:]
+                self._notes += rebuild_history(self._target, self._identity, show=False, forgotten=forgotten)[1:]
                 return
             except (HistoryError, DamagedLogError) as error:
                 self._notes.append(f"The Object History: {error}.")

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from penstock.cli.exits import CommandError, Exit
+from penstock.cli.shards import check_empty
 from penstock.engine.engine import Engine
 from penstock.engine.snapshot import sections_of
 from penstock.engine.split import Division, part_of
@@ -72,7 +73,7 @@ def reshard(source: Path, shards: int, to: Path | None, progress: Progress) -> R
         return _tidied(target, shards)
     _check_source(source)
     if to is not None and earlier is Attempt.NONE:
-        _check_empty(to)
+        check_empty(to)
     data = DataDirectory(source)
     data.open()
     try:
@@ -112,11 +113,6 @@ def _check_source(source: Path) -> None:
         raise CommandError(f"{source} is one of {identity.shards} shards; name a store with one shard", Exit.USAGE)
     if (source / "shards").exists() and not (source / UNFINISHED).exists():
         raise DataDirectoryError(f"{source} has both penstock.json and shards; choose another directory with --to")
-
-
-def _check_empty(target: Path) -> None:
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise CommandError(f"{target} is not empty: nothing is overwritten; choose another path", Exit.USAGE)
 
 
 def _check_space(data: DataDirectory, target: Path, shards: int) -> None:

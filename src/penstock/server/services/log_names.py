@@ -82,8 +82,11 @@ class QueueNames:
         return {number: name for number, name in names.items() if name is not None}
 
     def _known(self, number: int) -> str | None:
-        queue = self._writer.engine.queues.get(number)
-        return queue.name if queue else self._seen.get(number) or self._search.found.get(number)
+        engine = self._writer.engine
+        queue = engine.queues.get(number)
+        if queue:
+            return queue.name
+        return self._seen.get(number) or engine.couriers.origins.get(number) or self._search.found.get(number)
 
 
 class NameTexts:

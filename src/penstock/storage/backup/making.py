@@ -68,6 +68,13 @@ def make_backup(directory: Path, source: Source, progress: Progress = Progress()
         os.close(lock)
 
 
+def check_kind(directory: Path, *, has_shards: bool) -> None:
+    """A backup of a store with several shards has a backup for each; one of a store with one shard is one itself."""
+    if (directory / (MANIFEST if has_shards else "shards.json")).exists():
+        other = "with one shard" if has_shards else "with several shards"
+        raise BackupError(f"{directory} is a backup of a store {other}; choose another directory")
+
+
 def _prepare(directory: Path) -> None:
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
