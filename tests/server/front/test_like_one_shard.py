@@ -266,3 +266,27 @@ def test_jobs_of_all_shards_are_listed_and_found(both: Both) -> None:
     both.same("GET", "/v1/redrive")
     for name in NAMES:
         both.same("DELETE", f"/v1/queues/purged-{name}")
+
+
+# ── What leaves a shard ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_dead_letter_in_another_shard_has_one_document(both: Both) -> None:
+    policy = {"redrive_policy": {"max_receives": 1, "dead_letter_queue": "b"}}
+    assert {answer.status for answer in both.ask("PATCH", "/v1/queues/a", policy)} == {200}
+    both.ask("DELETE", "/v1/queues/a/messages")
+    published = both.same("POST", "/v1/queues/a/messages", {"message": "dead"})["id"]
+    documents = []
+    for store in both:
+        assert store.request("GET", "/v1/queues/a/messages?lease=0").json()[0]["id"] == published
+        store.request("GET", "/v1/queues/a/messages")
+        while not (found := store.request("GET", "/v1/search?queue=b&text=dead").json()["messages"]):
+            pass
+        assert found[0]["id"] == published
+        documents.append(plain(store.request("GET", f"/v1/messages/{published}")))
+    one, four = documents
+    told = ("id", "queue", "sequence", "state", "status", "queued", "archived", "receives", "message", "complete")
+    assert {name: four[name] for name in told} == {name: one[name] for name in told}
+    assert [place["queue"] for place in four["places"]] == ["b"]
+    assert [event["state"] for event in four["events"]] == [event["state"] for event in one["events"]]
+    both.ask("PATCH", "/v1/queues/a", {"redrive_policy": None})

@@ -19,6 +19,7 @@ _COMBINED: dict[str, Combine] = {
             *("penstock_build_info", "penstock_names", "penstock_names_max", "penstock_queue_oldest_seconds"),
             *("penstock_snapshot_age_seconds", "penstock_snapshot_seconds", "penstock_history_write_seconds"),
             "penstock_courier_lag_seconds",
+            "penstock_courier_lag_seconds",
         ),
         max,
     ),

@@ -12,10 +12,10 @@ import msgspec
 from msgspec import Struct, field
 
 from penstock.dialects.wire import http
-from penstock.errors import Fault
 from penstock.ids import MessageIds
 from penstock.server.app import route_of
-from penstock.server.front.asking import Asking, Merge, Responded, collected
+from penstock.server.front.asking import Asking, Merge, Responded
+from penstock.server.front.documents import first_of, message
 from penstock.server.front.exposition import metrics
 from penstock.server.front.figures import health, stats, stats_stream
 from penstock.server.front.lists import channels, connections, jobs
@@ -66,26 +66,8 @@ ADMINISTERED: Final = At(lambda *_: ADMINISTRATION)
 # ── The shard that knows it ───────────────────────────────────────────────────────────────────────────────────
 
 
-async def _message(asking: Asking) -> Responded:
-    """The shard that the id of a message names. A message that was moved to another shard keeps its id."""
-    place = asking.ids.find(http.segments_of(asking.request.target)[2])
-    home = asking.shards.of_number(place[0]) if place else ADMINISTRATION
-    return await _first(asking, [home, *[each for each in range(asking.shards.shards) if each != home and place]])
-
-
 async def _job(asking: Asking) -> Responded:
-    return await _first(asking, range(asking.shards.shards))
-
-
-async def _first(asking: Asking, shards: list[int] | range) -> Responded:
-    """The answer of the first shard that knows what the request is about; else that of the first one."""
-    refusals: list[http.Response] = []
-    for shard in shards:
-        response = await asking.at(shard)
-        if response.status != Fault.NOT_FOUND.status:
-            return response
-        refusals.append(await collected(response))
-    return refusals[0]
+    return await first_of(asking, range(asking.shards.shards))
 
 
 # ── The table ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -113,8 +95,8 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"v1/wait", 2): wait,
     (b"v1/search", 2): search,
     (b"v1/schedule", 2): scheduled,
-    (b"v1/messages", 3): _message,
-    (b"v1/schedule", 3): _message,
+    (b"v1/messages", 3): {b"GET": message, b"HEAD": message, b"DELETE": HERE},
+    (b"v1/schedule", 3): HERE,
     (b"v1/redrive", 2): {b"POST": At(_redriven), b"GET": jobs, b"HEAD": jobs},
     (b"v1/redrive", 3): _job,
     (b"v1/purges", 2): jobs,

@@ -1,0 +1,80 @@
+"""The document of a message that was moved to another shard. Each shard knows what has happened to it there.
+
+A copy of a message in a channel of another shard is a message of its own, with a document of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from penstock.dialects.wire import http
+from penstock.errors import Fault
+from penstock.model.kinds import Kind
+from penstock.server.front.asking import Asking, Responded, collected
+from penstock.server.front.targets import target_with
+from penstock.server.shards.destinations import ADMINISTRATION
+
+Document = dict[str, Any]
+
+_OK = 200
+_LEFT = Kind.SENT.row.reason
+assert Kind.SENT_AS_DEAD.row.reason == _LEFT
+
+_CURRENT = ("state", "status", "queued", "visible_at", "expires_at", "receives")  # As the last shard knows them.
+_ANY = ("delivered", "success", "confirmed")
+_LATEST = ("modified", "processed", "completed", "failed")
+_decode = msgspec.json.Decoder(dict[str, Any]).decode
+
+
+async def message(asking: Asking) -> Responded:
+    """The shard that the id of a message names is asked first: the message may have left it, and keeps its id."""
+    place = asking.ids.find(http.segments_of(asking.request.target)[2])
+    home = asking.shards.of_number(place[0]) if place else ADMINISTRATION
+    others = [shard for shard in range(asking.shards.shards) if shard != home and place]
+    found = await collected(await asking.at(home))
+    if found.status == Fault.NOT_FOUND.status:
+        return await first_of(asking, others) if others else found
+    if found.status != _OK or _LEFT.encode() not in found.body:
+        return found
+    target = target_with(asking.request.target, until=None, wait=None)
+    answers = await asyncio.gather(*[asking.at(shard, target=target) for shard in others])
+    known = [each for answer in answers if (each := await collected(answer)).status == _OK]
+    return http.json_response(200, joined([_decode(each.body) for each in (found, *known)]))
+
+
+async def first_of(asking: Asking, shards: Sequence[int]) -> Responded:
+    """The answer of the first shard that knows what the request is about; else that of the first one."""
+    refusals: list[http.Response] = []
+    for shard in shards:
+        response = await asking.at(shard)
+        if response.status != Fault.NOT_FOUND.status:
+            return response
+        refusals.append(await collected(response))
+    return refusals[0]
+
+
+def joined(documents: Sequence[Document]) -> Document:
+    """One document. The first shard is that of the id, and has the beginning."""
+    begun, last = documents[0], max(documents, key=lambda each: (each["status"] != "gone", each["modified"] or ""))
+    events = sorted((event for each in documents for event in each["events"]), key=lambda event: event["time"])
+    left = {event["id"] for event in events if event.get("reason") == _LEFT}
+    consumed = [time for each in documents if (time := each["timestamps"]["consumed"])]
+    return begun | {
+        **{name: last[name] for name in _CURRENT},
+        **{name: any(each[name] for each in documents) for name in _ANY},
+        **{name: max(_known(documents, name), default=None) for name in _LATEST},
+        "archived": all(each["archived"] for each in documents),
+        "confirmedCount": sum(each["confirmedCount"] for each in documents),
+        "timestamps": {"consumed": min(consumed, default=None)},
+        "consumed": [entry for each in documents for entry in each["consumed"]],
+        "places": [entry for each in documents for entry in each["places"] if entry["id"] not in left],
+        "events": events,
+    }
+
+
+def _known(documents: Iterable[Document], name: str) -> list[str]:
+    return [each[name] for each in documents if each[name] is not None]
