@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import uvloop
 from msgspec.structs import replace
@@ -56,10 +57,9 @@ def serve(config: Config, workers: int, shards: int | None = None, *, insecure: 
     config = replace(config, http=replace(config.http, address=http), lines=replace(config.lines, address=lines))
     folder, temporary = _folder_of(config.data, workers)
     facts = {"http": str(http), "lines": str(lines), "data": str(config.data), "workers": str(workers)}
-    try:
-        code = Supervisor(workers).run(lambda: logger.info("listening", extra=facts))
-    except Forked as forked:
-        return _work(config, Post(forked.worker, workers, store, folder), forked.when_ready, insecure=insecure)
+    code = Supervisor(workers).run(lambda: logger.info("listening", extra=facts))
+    if isinstance(code, Forked):
+        return _work(config, Post(code.worker, workers, store, folder), code.when_ready, insecure=insecure)
     if temporary:
         temporary.cleanup()
     os.close(lock)
@@ -121,17 +121,15 @@ def _work(config: Config, post: Post, when_ready: Callable[[], None], *, insecur
     return uvloop.run(run())
 
 
-class Forked(BaseException):
-    """Raised in the process of a worker: the way out of the supervisor's loop."""
+class Forked(NamedTuple):
+    """This process is a worker."""
 
-    def __init__(self, worker: int, ready: int) -> None:
-        super().__init__(worker)
-        self.worker = worker
-        self._ready = ready
+    worker: int
+    ready: int
 
     def when_ready(self) -> None:
-        os.write(self._ready, b"1")
-        os.close(self._ready)
+        os.write(self.ready, b"1")
+        os.close(self.ready)
 
 
 class Supervisor:
@@ -146,13 +144,14 @@ class Supervisor:
         self._is_stopping = False
         self._selector = selectors.DefaultSelector()
 
-    def run(self, when_ready: Callable[[], None]) -> int:
-        """Returns the exit code when all workers have ended. Raises `Forked` in each of them. `when_ready`: called
-        when all listen."""
+    def run(self, when_ready: Callable[[], None]) -> int | Forked:
+        """Returns the exit code when all workers have ended; in each of them, `Forked`. `when_ready`: called when all
+        listen."""
         self._when_ready = when_ready
         self._heed_signals()
         while self._due or self._processes:
-            self._start_due()
+            if forked := self._start_due():
+                return forked
             for key, _ in self._selector.select(self._seconds_to_next()):
                 key.data(key.fileobj)
             self._reap()
@@ -185,24 +184,27 @@ class Supervisor:
     def _seconds_to_next(self) -> float | None:
         return max(0.0, min(self._due.values()) - time.monotonic()) if self._due else None
 
-    def _start_due(self) -> None:
+    def _start_due(self) -> Forked | None:
         for worker, at in list(self._due.items()):
             if at <= time.monotonic():
                 del self._due[worker]
-                self._start(worker)
+                if forked := self._start(worker):
+                    return forked
+        return None
 
-    def _start(self, worker: int) -> None:
+    def _start(self, worker: int) -> Forked | None:
         supervisor = os.getpid()
         read, write = os.pipe()
         process = os.fork()
         if process == 0:
             self._leave(supervisor)
             os.close(read)
-            raise Forked(worker, write)
+            return Forked(worker, write)
         os.close(write)
         self._processes[process] = worker
         self._started[worker] = time.monotonic()
         self._selector.register(read, selectors.EVENT_READ, lambda pipe: self._listens(worker, pipe))
+        return None
 
     def _leave(self, supervisor: int) -> None:
         """Forget, in a new worker, what belongs to the supervisor."""
