@@ -145,7 +145,7 @@ def test_a_pipeline_that_is_killed_starts_again_and_nothing_is_lost_or_doubled(
 
 def reached(lake: Path) -> int:
     place = Lake(lake)
-    return parts_table(place, TABLES["events"]).reached(place.origin())
+    return sum(parts_table(place, TABLES["events"]).reached(place.origin()))
 
 
 def test_without_java_there_is_a_broker_and_a_word_about_what_is_missing(start_up: Callable[..., Household]) -> None:

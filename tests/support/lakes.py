@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -17,12 +18,13 @@ import penstock
 from penstock.pipeline.lake.directory import Lake
 from penstock.pipeline.lake.stream import Filler, Written, has_ended, start_query
 from penstock.pipeline.lake.views import view
-from penstock.pipeline.source.events import open_log
 from penstock.pipeline.source.options import parse_options
+from penstock.pipeline.source.shards import ShardLogs
 from penstock.storage.arrow.columns import COLUMNS, decode
 from penstock.storage.arrow.names import Names
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import batches
+from penstock.storage.shards import shard_directory
 from tests.support import lake_reference as reference
 
 Row = dict[str, Any]
@@ -44,8 +46,8 @@ class FilledLake:
         """All there is now, as `penstock pipeline run --once` does it."""
         self.lake.take()
         try:
-            with closing(open_log(parse_options(self._source))) as log:
-                origin = self.lake.open_for(log.extent())
+            with closing(ShardLogs(parse_options(self._source))) as logs:
+                origin = self.lake.open_for(logs.extents())
             filler = Filler(self.lake, origin, self.written.append)
             asked = self._source | {name: str(value) for name, value in options.items()}
             query = start_query(self.spark, self.lake, filler, asked, once=True, seconds=0)
@@ -75,7 +77,22 @@ def events_of(data: Path) -> pa.Table:
     return pa.Table.from_batches([batch])
 
 
-def assert_same_tables(filled: FilledLake, events: pa.Table, *, published: bool = False) -> None:
+def events_of_shards(data: Path) -> pa.Table:
+    """The events of a store with two shards, with offsets that differ: see `_in_one_line`."""
+    found = []
+    for shard in range(2):
+        events = events_of(shard_directory(data, shard).path)
+        offsets = pc.add(pc.multiply(events["offset"], 2), shard)
+        found.append(events.set_column(events.schema.get_field_index("offset"), "offset", offsets))
+    return pa.concat_tables(found)
+
+
+def _in_one_line(row: Row) -> Row:
+    """A row of one of two shards, with an offset that no row of the other shard has."""
+    return row | {"offset": 2 * row["offset"] + row["shard"]} if "offset" in row else row
+
+
+def assert_same_tables(filled: FilledLake, events: pa.Table, *, published: bool = False, shards: int = 1) -> None:
     """Held against DuckDB, which has read the events without Spark: what Spark makes of the parts, what our reader
     without Spark makes of them, and, if it is said to be up to date, what other readers of Delta find."""
     for name, expected in reference.tables(events):
@@ -83,7 +100,8 @@ def assert_same_tables(filled: FilledLake, events: pa.Table, *, published: bool 
             for row in expected:
                 row["lists"] = {kind: sorted(row.pop(kind)) for kind in ("wait", "processing")}
         readers = [filled.rows, filled.rows_without_spark, *([filled.rows_of_others] if published else [])]
-        every = [_sorted(read(name), _KEYS[name]) for read in readers]
+        found_by = [read(name) if shards == 1 else list(map(_in_one_line, read(name))) for read in readers]
+        every = [_sorted(found, _KEYS[name]) for found in found_by]
         assert [len(found) for found in every] == [len(expected)] * len(every), name
         assert all(found == every[0] for found in every), name
         for ours, theirs in zip(every[0], _sorted(expected, _KEYS[name]), strict=True):

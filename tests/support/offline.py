@@ -30,11 +30,12 @@ RENAMED = {
 }
 
 
-def decoded(data: Path, columns: Sequence[str] = COLUMNS) -> list[Row]:
+def decoded(data: Path, columns: Sequence[str] = COLUMNS, shard: int = 0) -> list[Row]:
     """Every event as the log has it, under Spark's names, with times in microseconds."""
     names = Names()
     rows = plain(decode(batches(DataDirectory(data), 0), None, names))
-    return [{name: as_spark(row, names)[name] for name in columns} for row in rows]
+    found = [as_spark(row, names) | {"shard": shard} for row in rows]
+    return [{name: row[name] for name in columns} for row in found]
 
 
 def as_spark(row: Row, names: Names | None = None) -> Row:

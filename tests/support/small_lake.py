@@ -19,7 +19,7 @@ def write_minutes(lake: Path, *minutes: tuple[str, int, int]) -> None:
     numbers = {name: number for number, name in enumerate(dict.fromkeys(queue for queue, _, _ in minutes), 1)}
     rows = [_row(queue, numbers[queue], datetime.fromtimestamp(begins, UTC), came) for queue, begins, came in minutes]
     lake.mkdir(parents=True)
-    (lake / "penstock.json").write_bytes(msgspec.json.encode(Origin(LAKE_FORMAT, "log", 0)))
+    (lake / "penstock.json").write_bytes(msgspec.json.encode(Origin(LAKE_FORMAT, ("log",))))
     table = pa.Table.from_pylist(rows, schema=QUEUE_MINUTES.schema)
     write_deltalake(str(lake / PARTS / "queue_minutes"), table, partition_by=[PARTITION])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -63,11 +64,11 @@ def run(
     from penstock.pipeline.session import open_session
 
     source = _source(url, data, token)
-    log = _log(source)
+    logs = _logs(source)
     place = Lake(lake)
     place.take()
-    origin = place.open_for(log.extent())
-    view = _View(place.path, log)
+    origin = place.open_for(logs.extents())
+    view = _View(place.path, logs)
     with StopSignals() as signals, view:
         view.doing("starting Spark")
         spark = open_session("penstock pipeline", master, parse_settings(conf))
@@ -97,7 +98,7 @@ def run(
             spark.stop()
             place.release()
     if signals.asked:
-        print(f"pipeline stopped at offset {filler.reached():,}; the broker's data is safe")
+        print(f"pipeline stopped at offset {_shown(filler.reached())}; the broker's data is safe")
 
 
 @app.command()
@@ -110,26 +111,35 @@ def status(lake: LakeOption = Path("lake"), url: Url = None, data: Data = None, 
     origin = place.origin()
     reached = {name: parts_table(place, table).reached(origin) for name, table in TABLES.items()}
     console = Console(highlight=False)
-    console.print(f"{place.path}: tables of log {origin.log}, shard {origin.shard}")
+    console.print(f"{place.path}: tables of log {', '.join(origin.logs)}")
     try:
-        end: int | None = _end_of(_log(_source(url, data, token)).extent(), origin)
-        console.print(f"the log ends at offset {end:,}")
+        ends: Sequence[int] | None
+        ends = _ends_of(_logs(_source(url, data, token)).extents(), origin)
+        console.print(f"the log ends at offset {_shown(ends)}")
     except (BrokerError, OptionError) as error:
-        end = None
+        ends = None
         console.print(f"the end of the log is unknown: {error}")
     grid = Grid(box=SIMPLE_HEAD)
     grid.add_column("table")
     grid.add_column("has events up to", justify="right")
     grid.add_column("behind the log by", justify="right")
-    for name, offset in reached.items():
-        grid.add_row(name, f"{offset:,}", "unknown" if end is None else f"{max(0, end - offset):,} records")
+    for name, offsets in reached.items():
+        behind = "unknown" if ends is None else f"{max(0, sum(ends) - sum(offsets)):,} records"
+        grid.add_row(name, _shown(offsets), behind)
     console.print(grid)
 
 
-def _end_of(extent: Any, origin: Any) -> int:
-    if extent.id != origin.log:
-        raise LakeError(f"this is the lake of log {origin.log}, not of {extent.id}: choose another --url or --data")
-    return int(extent.end)
+def _ends_of(extents: Sequence[Any], origin: Any) -> list[int]:
+    found = tuple(extent.id for extent in extents)
+    if found != origin.logs:
+        before, now = ", ".join(origin.logs), ", ".join(found)
+        raise LakeError(f"this is the lake of log {before}, not of {now}: choose another --url or --data")
+    return [extent.end for extent in extents]
+
+
+def _shown(offsets: Sequence[int]) -> str:
+    """The offsets of all shards, in their order."""
+    return " · ".join(f"{offset:,}" for offset in offsets)
 
 
 @app.command()
@@ -270,11 +280,11 @@ def _source(url: str | None, data: Path | None, token: str) -> dict[str, str]:
     return {"url": broker} | {option: text for option, text in named.items() if text}
 
 
-def _log(source: dict[str, str]) -> Any:
-    from penstock.pipeline.source.events import open_log
+def _logs(source: dict[str, str]) -> Any:
     from penstock.pipeline.source.options import parse_options
+    from penstock.pipeline.source.shards import ShardLogs
 
-    return open_log(parse_options(source))
+    return ShardLogs(parse_options(source))
 
 
 def parse_settings(conf: list[str] | None) -> dict[str, str]:
@@ -294,9 +304,9 @@ def parse_settings(conf: list[str] | None) -> dict[str, str]:
 class _View:
     """Shows progress: a table that is redrawn on a terminal, otherwise one line for each batch."""
 
-    def __init__(self, lake: Path, log: Any) -> None:
+    def __init__(self, lake: Path, logs: Any) -> None:
         self._lake = lake
-        self._log = log
+        self._logs = logs
         self._console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
         self._recent: deque[Any] = deque(maxlen=_RATES)
         self._rows: dict[str, int] = {}
@@ -365,7 +375,7 @@ class _View:
 
     def _behind(self, end: int) -> str:
         try:
-            return f"{max(0, self._log.extent().end - end):,} records"
+            return f"{max(0, sum(extent.end for extent in self._logs.extents()) - end):,} records"
         except BrokerError:
             return "(no answer)"
 

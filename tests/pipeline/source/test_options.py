@@ -68,7 +68,7 @@ def test_everything_can_be_said() -> None:
         ({"url": "http://a", "read": "queue", "queue": "a", "leaseSeconds": "604801"}, "at most 604800"),
         ({"url": "http://a", "leaseSeconds": "5"}, "leaseSeconds cannot be used with read=events"),
         ({"path": "/data", "read": "rows"}, "must be events or queue"),
-        ({"path": "/data", "columns": "offset,size"}, "unknown column size; the columns are offset,"),
+        ({"path": "/data", "columns": "offset,size"}, "unknown column size; the columns are shard, offset,"),
         ({"path": "/data", "columns": ","}, "one or more columns"),
         ({"path": "/data", "columns": "offset,offset"}, "each once"),
         ({"path": "/data", "state": "LY"}, "one or more of the letters"),

@@ -201,7 +201,7 @@ def test_a_checkpoint_of_another_log_is_refused(data: Path) -> None:
         reader(data, failOnDataLoss=False).latestOffset({"0": 5000}, ReadAllAvailable())
     with pytest.raises(EventsLostError, match="past the end of the log"):
         reader(data).partitions({"0": 0}, {"0": 5000})
-    with pytest.raises(EventsLostError, match="the checkpoint belongs to shard 7"):
+    with pytest.raises(EventsLostError, match="the checkpoint belongs to shard 7 of another log"):
         reader(data).latestOffset({"7": 0}, ReadAllAvailable())
 
 
@@ -234,7 +234,7 @@ def test_segments_that_go_while_they_are_read_are_skipped_or_missed(
     paths = sorted((data / "log").iterdir())
     assert len(paths) > 3
     strict, forgiving = reader(data), reader(data, failOnDataLoss="false")
-    begun = [each._batches(each._log, 0, 103) for each in (strict, forgiving)]
+    begun = [each._batches(each._store.logs[0], 0, 103) for each in (strict, forgiving)]
     first = [next(batches)[0].base_offset for batches in begun]
     for path in paths[1:3]:
         path.unlink()

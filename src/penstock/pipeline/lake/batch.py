@@ -9,6 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from penstock.pipeline.lake.conditions import MOVES_BY_HAND
+from penstock.pipeline.lake.delta import Covered, Offsets
 
 # A key is bytes; one that is not UTF-8 is shown in hexadecimal.
 KEY_TEXT = "coalesce(try_validate_utf8(cast(key as string)), concat('0x', lower(hex(key))))"
@@ -18,14 +19,23 @@ class Batch(NamedTuple):
     """The events of a batch, and the deliveries that were under way before them."""
 
     events: DataFrame
-    first: int  # The offset of the first.
-    leases: DataFrame  # Deliveries that were under way at the offset `leased_to`.
-    leased_to: int
+    covered: Covered  # The offsets of the events.
+    leases: DataFrame  # Deliveries that were under way when these offsets were reached.
+    leased_to: Offsets
     newest: datetime  # The time of the last event.
 
-    def since(self, offset: int) -> DataFrame:
+    def since(self, reached: Offsets) -> DataFrame:
+        return self.later(self.events, reached)
+
+    def later(self, events: DataFrame, reached: Offsets) -> DataFrame:
+        """Those of the events that are not among the offsets reached before the batch."""
         # Without a condition if it is always true: Spark compiles a new one for every number.
-        return self.events if offset <= self.first else self.events.where(f"offset >= {offset}")
+        if not reached or all(reached[shard] <= first for shard, (first, _) in self.covered.items()):
+            return events
+        return events.where(f"offset >= array({', '.join(f'{offset}L' for offset in reached)})[shard]")
+
+
+NOTHING: Offsets = ()  # No offset was reached.
 
 
 def first_time(condition: str) -> Column:

@@ -20,8 +20,8 @@ from penstock.limits import (
     LAKE_FILES_MIN,
     LAKE_VACUUM_HOURS,
 )
-from penstock.pipeline.lake.batch import Batch
-from penstock.pipeline.lake.delta import LakeFile, LakeTable, by_date_and_range
+from penstock.pipeline.lake.batch import NOTHING, Batch
+from penstock.pipeline.lake.delta import LakeFile, LakeTable, after, by_date_and_range
 from penstock.pipeline.lake.directory import Lake
 from penstock.pipeline.lake.files import ask, read, write_files
 from penstock.pipeline.lake.publication import public_table, publish
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _STAGING = "_compacting"
 _SMALL_BYTES = 256 << 10
 
-Unit = list[LakeFile]  # The files of one date and one range of offsets.
+Unit = list[LakeFile]  # The files of one date and the same batches.
 
 
 def compact(spark: SparkSession, lake: Lake, table: Table, *, everything: bool = False) -> int:
@@ -70,9 +70,10 @@ def rebuild(spark: SparkSession, lake: Lake, table: Table) -> int:
         return 0
     recipe = RECIPES[table]
     nothing = read(spark, parts_table(lake, LEASES), [])
-    write_files(table, target, recipe.merge(recipe.parts(Batch(events, 0, nothing, 0, facts.newest), 0)))
-    reached = max(archive.reached(origin), facts.end)
-    added = target.replace(old, origin, facts.first, facts.end, reached, {"rebuilt": "true"})
+    batch = Batch(events, facts.covered, nothing, NOTHING, facts.newest)
+    write_files(table, target, recipe.merge(recipe.parts(batch, NOTHING)))
+    reached = after(archive.reached(origin), facts.covered)
+    added = target.replace(old, origin, reached, {"rebuilt": "true"})
     publish(lake, table, everything=True)
     return sum(file.rows for file in added)
 

@@ -1,7 +1,10 @@
 """A table of the lake: Parquet files with a Delta log, committed through delta-rs.
 
-Each commit records the offset up to which the events of the log are in the table. So no event is written twice,
+Each commit records the offset of each shard up to which its events are in the table. So no event is written twice,
 whichever query writes it and however it divides the events into batches; ADR 21 explains this.
+
+The sum of these offsets grows with every batch, whatever shards its events are of. So it is the place of a batch
+among all: the name of each file begins with the sums before and after its batch.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import re
 import shutil
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,12 +40,16 @@ _SETTINGS = {
 }
 
 
+Offsets = tuple[int, ...]  # By shard.
+Covered = Mapping[int, tuple[int, int]]  # By shard: the first offset, and the one after the last.
+
+
 class LakeFile(NamedTuple):
-    """A file of a table, and the range of offsets whose events it contains."""
+    """A file of a table, and the place of its batches among all."""
 
     path: str
-    first: int
-    end: int
+    first: int  # The sum of the offsets of all shards before them,
+    end: int  # and after them.
     date: date | None
     bytes: int
     rows: int
@@ -75,10 +82,10 @@ class LakeTable:
             )
         self._clear("_staging-*", 0)  # Left by dead processes: only one process fills the lake.
 
-    def reached(self, origin: Origin) -> int:
-        """The offset up to which the events of the log are in this table."""
+    def reached(self, origin: Origin) -> Offsets:
+        """The offset of each shard up to which its events are in this table."""
         delta = self._open()
-        return (delta.transaction_version(origin.name) or 0) if delta else 0
+        return tuple((delta.transaction_version(name) or 0) if delta else 0 for name in origin.names)
 
     def version(self) -> int:
         return self._required().version()
@@ -104,27 +111,35 @@ class LakeTable:
     def staged(self) -> list[Path]:
         return sorted(self._staging.rglob("*.parquet"))
 
-    def append(self, origin: Origin, first: int, end: int, noted: dict[str, Any]) -> list[LakeFile]:
-        """Commit the staged rows, made from this range of offsets. Without rows, the table still records the
-        offset."""
-        added = self._settle(first, end)
-        self._commit(self._required(), added, [], [Transaction(origin.name, end)], noted)
+    def append(
+        self, origin: Origin, covered: Covered, noted: dict[str, Any], old: Sequence[LakeFile] = ()
+    ) -> list[LakeFile]:
+        """Commit the staged rows, made from these offsets, in place of the old files. Without rows, the table still
+        records the offsets."""
+        before = self.reached(origin)
+        first = sum(max(had, covered[shard][0]) if shard in covered else had for shard, had in enumerate(before))
+        reached = after(before, covered)
+        added = self._settle(first, sum(reached))
+        self._commit(self._required(), added, old, _transactions(origin, reached), noted)
         return added
 
     def replace(
-        self, old: Sequence[LakeFile], origin: Origin, first: int, end: int, reached: int, noted: dict[str, Any]
+        self, old: Sequence[LakeFile], origin: Origin, reached: Offsets, noted: dict[str, Any]
     ) -> list[LakeFile]:
         """Replace these files by the staged ones; the table then has the events up to `reached`."""
-        added = self._settle(first, end)
-        self._commit(self._required(), added, old, [Transaction(origin.name, reached)], noted)
+        added = self._settle(0, sum(reached))
+        self._commit(self._required(), added, old, _transactions(origin, reached), noted)
         return added
 
-    def publish(self, old: Sequence[LakeFile], origin: Origin, reached: int, noted: dict[str, Any]) -> list[LakeFile]:
+    def publish(
+        self, old: Sequence[LakeFile], origin: Origin, reached: Offsets, noted: dict[str, Any]
+    ) -> list[LakeFile]:
         """Like `replace`, for a table that several processes may publish. Raises `LakeError` if another process has
         published since `files` was called."""
         delta = self._delta or self._required()
-        added = self._settle(0, reached)
-        self._commit(delta, added, old, [Transaction(origin.name, reached), self._next_removal(delta)], noted)
+        added = self._settle(0, sum(reached))
+        keys = [*_transactions(origin, reached), self._next_removal(delta)]
+        self._commit(delta, added, old, keys, noted)
         return added
 
     def compact(self, old: Sequence[LakeFile], noted: dict[str, Any]) -> list[LakeFile]:
@@ -224,11 +239,20 @@ class LakeTable:
 
 
 def by_date_and_range(files: Iterable[LakeFile]) -> dict[date | None, list[list[LakeFile]]]:
-    """The files by date, then grouped by their range of offsets, in order."""
+    """The files by date, then grouped by their place, in order."""
     ranges: dict[date | None, dict[tuple[int, int], list[LakeFile]]] = defaultdict(lambda: defaultdict(list))
     for file in files:
         ranges[file.date][file.first, file.end].append(file)
     return {when: [units[key] for key in sorted(units)] for when, units in ranges.items()}
+
+
+def after(reached: Offsets, covered: Covered) -> Offsets:
+    """The offsets that are reached with these."""
+    return tuple(max(had, covered[shard][1]) if shard in covered else had for shard, had in enumerate(reached))
+
+
+def _transactions(origin: Origin, reached: Offsets) -> list[Transaction]:
+    return [Transaction(name, offset) for name, offset in zip(origin.names, reached, strict=True) if offset]
 
 
 def _file(row: dict[str, Any]) -> LakeFile:

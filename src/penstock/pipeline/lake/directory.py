@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,21 +20,23 @@ from penstock.errors import InUseError, LakeError
 from penstock.pipeline.source.log import Extent
 from penstock.storage.directory import lock_holder, take_lock, write_durably
 
-LAKE_FORMAT = 2  # In format 1, parts were in <table>/, and the column `queue` was the number of the queue.
+# Format 2 had no column `shard`. In format 1, parts were in <table>/, and the column `queue` was the number of the
+# queue.
+LAKE_FORMAT = 3
 PARTS = "_parts"
 
 
-class Origin(msgspec.Struct, frozen=True):
-    """The log that a lake is made from."""
+class Origin(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The logs that a lake is made from: one for each shard."""
 
     format: int
-    log: str
-    shard: int
+    logs: tuple[str, ...] = ()
+    log: str = ""  # Instead, in older formats.
 
     @property
-    def name(self) -> str:
-        """The name under which the tables record the offset that they have reached."""
-        return f"penstock-log-{self.log}-{self.shard}"
+    def names(self) -> list[str]:
+        """The names under which the tables record the offsets that they have reached."""
+        return [f"penstock-log-{log}-{shard}" for shard, log in enumerate(self.logs or (self.log,))]
 
 
 _taken: set[Path] = set()  # Lakes that this process fills.
@@ -110,17 +113,21 @@ class Lake:
             self._lock = None
             _taken.discard(self.path)
 
-    def open_for(self, log: Extent) -> Origin:
+    def open_for(self, shards: Sequence[Extent]) -> Origin:
         """Make this the lake of a log, or check that it is. Raises `LakeError` if it is the lake of another log."""
         path = self.path / "penstock.json"
+        asked = Origin(LAKE_FORMAT, tuple(log.id for log in shards))
         if not path.exists():
-            write_durably(path, msgspec.json.encode(Origin(LAKE_FORMAT, log.id, log.shard)) + b"\n")
+            write_durably(path, msgspec.json.encode(asked) + b"\n")
         origin = self.origin_of_any_format()  # An older one is upgraded later.
-        if (origin.log, origin.shard) != (log.id, log.shard):
-            continued = log.same_until(origin.log)
-            since = f"; the second continues the first from offset {continued}, by a restore" if continued else ""
-            raise LakeError(
-                f"{self.path} is the lake of another log ({origin.log}, not {log.id}{since}):"
-                " choose another directory"
-            )
+        if origin.names != asked.names:
+            raise LakeError(_another_log(self.path, origin, shards))
         return origin
+
+
+def _another_log(path: Path, origin: Origin, shards: Sequence[Extent]) -> str:
+    before = origin.logs or (origin.log,)
+    continued = shards[0].same_until(before[0])
+    since = f"; the second continues the first from offset {continued}, by a restore" if continued else ""
+    now = ", ".join(log.id for log in shards)
+    return f"{path} is the lake of another log ({', '.join(before)}, not {now}{since}): choose another directory"

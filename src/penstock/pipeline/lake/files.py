@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from penstock.pipeline.lake.delta import PARTITION, LakeFile, LakeTable
+from penstock.pipeline.lake.delta import PARTITION, Covered, LakeFile, LakeTable
 from penstock.pipeline.lake.tables import Table
 
 
@@ -18,8 +19,7 @@ class Range(NamedTuple):
     """A summary of the events of a batch."""
 
     rows: int
-    first: int
-    end: int
+    covered: Covered
     newest: datetime
     keys: int  # Events with a key.
 
@@ -53,24 +53,39 @@ def read_footers(paths: list[Path]) -> Range | None:
         columns = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
         for group in range(metadata.num_row_groups):
             row_group = metadata.row_group(group)
-            offset = row_group.column(columns["offset"]).statistics
-            newest = row_group.column(columns["time"]).statistics.max
-            keys = row_group.num_rows - row_group.column(columns["key"]).statistics.null_count
-            facts = _joined(facts, Range(row_group.num_rows, offset.min, offset.max + 1, newest, keys))
+            statistics = {
+                name: row_group.column(columns[name]).statistics for name in ("shard", "offset", "time", "key")
+            }
+            keys = row_group.num_rows - statistics["key"].null_count
+            shard, offset = statistics["shard"], statistics["offset"]
+            one = {shard.min: (offset.min, offset.max + 1)}
+            covered = one if shard.min == shard.max else _covered(path, group)
+            facts = _joined(facts, Range(row_group.num_rows, covered, statistics["time"].max, keys))
     return facts
+
+
+def _covered(path: Path, group: int) -> Covered:
+    """The offsets of a row group with events of several shards."""
+    rows = pq.ParquetFile(path).read_row_group(group, columns=["shard", "offset"])
+    found = rows.group_by("shard").aggregate([("offset", "min"), ("offset", "max")]).to_pylist()
+    return {row["shard"]: (row["offset_min"], row["offset_max"] + 1) for row in found}
 
 
 def ask(events: DataFrame) -> Range | None:
     """Summarise events that are not in files, with a query."""
-    row = events.selectExpr("count(*)", "min(offset)", "max(offset)", "unix_micros(max(time))", "count(key)").first()
-    assert row is not None
-    if not row[0]:
-        return None
-    return Range(row[0], row[1], row[2] + 1, datetime.fromtimestamp(row[3] / 1e6, UTC), row[4])
+    asked = ("count(*)", "min(offset)", "max(offset)", "unix_micros(max(time))", "count(key)")
+    facts = None
+    for row in events.groupBy("shard").agg(*map(f.expr, asked)).collect():
+        newest = datetime.fromtimestamp(row[4] / 1e6, UTC)
+        facts = _joined(facts, Range(row[1], {row[0]: (row[2], row[3] + 1)}, newest, row[5]))
+    return facts
 
 
 def _joined(one: Range | None, other: Range) -> Range:
     if one is None:
         return other
-    ends = (min(one.first, other.first), max(one.end, other.end), max(one.newest, other.newest))
-    return Range(one.rows + other.rows, *ends, one.keys + other.keys)
+    covered = dict(one.covered)
+    for shard, (first, end) in other.covered.items():
+        before = covered.get(shard, (first, end))
+        covered[shard] = min(before[0], first), max(before[1], end)
+    return Range(one.rows + other.rows, covered, max(one.newest, other.newest), one.keys + other.keys)

@@ -8,21 +8,21 @@ from pyspark.sql import functions as f
 from penstock.model.kinds import Kind
 from penstock.pipeline.lake.batch import KEY_TEXT, Batch
 from penstock.pipeline.lake.conditions import kind_is
-from penstock.pipeline.lake.delta import PARTITION
-from penstock.pipeline.lake.tables import KEY, VERSION
+from penstock.pipeline.lake.delta import PARTITION, Offsets
+from penstock.pipeline.lake.tables import KEY, PLACE, VERSION
 
 _HASH = "coalesce(lower(hex(digest)), sha2(body, 256))"
 
 
-def _versions(batch: Batch, since: int) -> DataFrame:
+def _versions(batch: Batch, since: Offsets) -> DataFrame:
     return _keyed(batch, since, Kind.LOGGED).selectExpr(*KEY, *list(VERSION)[:-1], f"{_HASH} as hash")
 
 
-def _keyed(batch: Batch, since: int, kind: Kind) -> DataFrame:
+def _keyed(batch: Batch, since: Offsets, kind: Kind) -> DataFrame:
     return batch.since(since).where(f"state = 'L' and {kind_is(kind)} and object is not null and key is not null")
 
 
-def make_changes(batch: Batch, since: int) -> DataFrame:
+def make_changes(batch: Batch, since: Offsets) -> DataFrame:
     return _changed(_versions(batch, since)).withColumn(PARTITION, f.to_date("time")).drop("previous_hash")
 
 
@@ -39,11 +39,11 @@ def view_changes(parts: DataFrame) -> DataFrame:
     previous = numbered.withColumn("previous_time", f.lag("time").over(line))
     return previous.selectExpr(
         *("object", f"{KEY_TEXT} as key", "version", "time", "hash", "previous_hash", "previous_time"),
-        *("queue", "queue_number", "sequence", "offset", PARTITION),
+        *("queue", "queue_number", "sequence", "shard", "offset", PARTITION),
     )
 
 
-def make_history(batch: Batch, since: int) -> DataFrame:
+def make_history(batch: Batch, since: Offsets) -> DataFrame:
     version = f"struct({', '.join(VERSION)})"
     single = _versions(batch, since).selectExpr(
         *KEY,
@@ -73,16 +73,26 @@ def merge_history(parts: DataFrame) -> DataFrame:
 
 
 def view_history(merged: DataFrame) -> DataFrame:
-    change = "coalesce(changed, first)"
-    return merged.selectExpr(
-        *(
-            "object",
-            f"{KEY_TEXT} as key",
-            "last.hash as hash",
-            "changes + 1 as versions",
-            "seen",
-            "unchanged",
-        ),
-        *("first.time as first_seen", f"{change}.time as last_change", "seen_at as last_seen"),
-        *(f"{change}.queue as queue", f"{change}.queue_number as queue_number", f"{change}.sequence as sequence"),
+    """One row for each object and key. Where several shards have versions, the last change is the latest by time."""
+    changed = merged.withColumn("change", f.expr("coalesce(changed, first)"))
+    newest = "max_by(%s, struct(change.time, shard))"
+    return (
+        changed.groupBy("object", "key")
+        .agg(
+            *[
+                f.expr(each)
+                for each in (
+                    f"{newest % 'last.hash'} as hash",
+                    *("sum(changes + 1) as versions", "sum(seen) as seen", "sum(unchanged) as unchanged"),
+                    *(
+                        "min(first.time) as first_seen",
+                        "max(change.time) as last_change",
+                        "max(seen_at) as last_seen",
+                    ),
+                    *(f"{newest % f'change.{name}'} as {name}" for name in PLACE),
+                    f"{newest % 'shard'} as shard",
+                )
+            ]
+        )
+        .withColumn("key", f.expr(KEY_TEXT))
     )

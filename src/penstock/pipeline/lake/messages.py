@@ -20,11 +20,11 @@ from penstock.pipeline.lake.conditions import (
     kind_is,
     letter_of,
 )
-from penstock.pipeline.lake.delta import PARTITION
+from penstock.pipeline.lake.delta import PARTITION, Offsets
 from penstock.pipeline.lake.tables import ATTRIBUTES, CONTENT, ELSEWHERE, FACTS, HOPS_MAX, PLACE, TIMES
 
 
-def make_messages(batch: Batch, since: int) -> DataFrame:
+def make_messages(batch: Batch, since: Offsets) -> DataFrame:
     """The parts of a batch. Content passes through, only repeated events are aggregated, so that no body is
     sorted."""
     raw = batch.since(since)
@@ -43,7 +43,7 @@ _IS_BIRTH = f"(state = 'L' or {_BY_REFERENCE} or state = 'Q' and {kind_is(Kind.L
 
 def _births(events: DataFrame) -> DataFrame:
     return events.where(f"state = 'L' or {_BY_REFERENCE}").selectExpr(
-        *("queue_number", "queue", "sequence", "created", *FACTS, "time as modified"),
+        *("queue_number", "queue", "sequence", "shard", "created", *FACTS, "time as modified"),
         MOMENT.replace("state", f"if({_ENTERS}, 'Q', state)") + " as last",
         f"if({_ENTERS}, time, null) as entered",
         *("to_queue as origin_queue", "to_queue_number as origin_queue_number", "to_sequence as origin_sequence"),
@@ -56,6 +56,7 @@ def _lives(events: DataFrame) -> DataFrame:
         events.where(f"not {_IS_BIRTH}")
         .groupBy("queue_number", "queue", "sequence", "created", "consumer")
         .agg(
+            f.expr("max(shard) filter (where state <> 'M')").alias("shard"),
             f.expr(f"max({MOMENT}) filter (where state <> 'M')").alias("last"),
             f.expr(f"max(receives) filter (where not {COUNTS_ALONE})").alias("receives"),
             f.max("time").alias("modified"),
@@ -110,7 +111,7 @@ def _without_removals(merged: DataFrame) -> DataFrame:
 
 
 def merge_messages(parts: DataFrame) -> DataFrame:
-    newest = ("last", "receives", "modified", "queue", *ELSEWHERE)
+    newest = ("shard", "last", "receives", "modified", "queue", *ELSEWHERE)
     grouped = parts.groupBy(PARTITION, "queue_number", "sequence").agg(
         *[f.max(name).alias(name) for name in newest],
         *[f.min(name).alias(name) for name in TIMES],
@@ -170,7 +171,7 @@ def _with_roots(merged: DataFrame) -> DataFrame:
 
 _STATE = letter_of("last")
 _DOCUMENT = (
-    *("queue", "queue_number", "sequence"),
+    *("queue", "queue_number", "sequence", "shard"),
     "body as message",
     "content_type",
     "filter(split(topics, '\\n'), topic -> topic <> '') as topics",

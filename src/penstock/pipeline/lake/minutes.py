@@ -20,7 +20,7 @@ from penstock.pipeline.lake.conditions import (
     SETTLES,
     state_is,
 )
-from penstock.pipeline.lake.delta import PARTITION
+from penstock.pipeline.lake.delta import PARTITION, Offsets
 from penstock.pipeline.lake.tables import COUNTED, HISTOGRAMS, PERCENTILES, SUBDIVISION
 
 _ALL = 1 << 40  # More messages than a queue holds.
@@ -43,15 +43,12 @@ _MINUTE = "date_trunc('minute', time)"
 assert tuple(_COUNTED) == (*COUNTED, "gone"), "counts and columns differ"
 
 
-def make_minutes(batch: Batch, since: int) -> DataFrame:
+def make_minutes(batch: Batch, since: Offsets) -> DataFrame:
     waited = f"if({DELIVERS} and receives = 1, greatest(unix_micros(time) - unix_micros(created), 0L), null)"
     counts = {name: count_if(condition) + _beside(name) for name, condition in _COUNTED.items()}
     counted = _by_minute(with_departures(batch.since(since)), "wait", waited, counts)
     took = "greatest(unix_micros(time) - unix_micros(fetched), 0L)"
-    paired = _paired(batch)
-    if since > batch.first:
-        paired = paired.where(f"offset >= {since}")
-    settled = paired.where(f"{SETTLES} and fetched is not null")
+    settled = batch.later(_paired(batch), since).where(f"{SETTLES} and fetched is not null")
     parts = counted.unionByName(_by_minute(settled, "processing", took, {}), allowMissingColumns=True)
     return parts.withColumn(PARTITION, f.to_date("minute"))
 
@@ -125,7 +122,7 @@ def _paired(batch: Batch) -> DataFrame:
     that follows (`next`). Deliveries of earlier batches come from the table `leases`."""
     happened = batch.since(batch.leased_to).where(OF_LEASES)
     receiver = f"if({OF_RECEIVERS}, coalesce(consumer, ''), null) as receiver"
-    facts = ("queue_number", "queue", "sequence", "offset", "state", "time", "consumer", "visible_at")
+    facts = ("queue_number", "queue", "sequence", "shard", "offset", "state", "time", "consumer", "visible_at")
     before = batch.leases.withColumn("state", f.lit("F")).withColumnRenamed("fetched", "time")
     both = happened.selectExpr(*facts, receiver).unionByName(before)
     line = Window.partitionBy("queue_number", "sequence", "receiver").orderBy("offset", f.expr(RANK))
@@ -137,21 +134,27 @@ def _paired(batch: Batch) -> DataFrame:
     )
 
 
-def make_leases(batch: Batch, _: int) -> DataFrame:
+_END = ("shard as end_shard", "offset as end", "time as end_time")
+# A message may be moved away by an event in the shard that it goes to, whose offsets are others.
+_IS_LATER = "if(end_shard = shard, end >= offset, end_time >= time)"
+
+
+def make_leases(batch: Batch, _: Offsets) -> DataFrame:
     forgotten = batch.newest.date() - timedelta(days=LEASE_DAYS_MAX)
     last = _paired(batch).where("state = 'F' and next is null").drop("fetched")
     kept = last.where(f"coalesce(visible_at, time) > timestamp '{forgotten}'")
     events = with_departures(batch.since(batch.leased_to))
     alone = "state in ('I', 'N')"  # Such an outcome may end only one of several consumers' leases.
     ended = events.where(f"{ENDS_FOR_ALL} or {alone} and consumer is not null").selectExpr(
-        "queue_number as end_queue", "sequence as end_sequence", "offset as end", f"if({alone}, consumer, null) as by"
+        *("queue_number as end_queue", "sequence as end_sequence", *_END, f"if({alone}, consumer, null) as by")
     )
     is_over = (
-        "queue_number = end_queue and sequence = end_sequence and end >= offset and (by is null or by = receiver)"
+        f"queue_number = end_queue and sequence = end_sequence and {_IS_LATER} and (by is null or by = receiver)"
     )
-    removed = batch.since(batch.leased_to).where(REMOVES).selectExpr("queue_number as end_queue", "offset as end")
+    removed = batch.since(batch.leased_to).where(REMOVES).selectExpr("queue_number as end_queue", *_END)
     left = kept.join(ended, f.expr(is_over), "left_anti")
-    left = left.join(f.broadcast(removed), f.expr("queue_number = end_queue and end >= offset"), "left_anti")
+    left = left.join(f.broadcast(removed), f.expr(f"queue_number = end_queue and {_IS_LATER}"), "left_anti")
     return left.selectExpr(
-        *("queue_number", "queue", "sequence", "receiver", "consumer", "offset", "time as fetched", "visible_at")
+        *("queue_number", "queue", "sequence", "receiver", "consumer", "shard", "offset"),
+        *("time as fetched", "visible_at"),
     )

@@ -43,7 +43,8 @@ def publish(lake: Lake, table: Table, *, everything: bool = False, threads: int 
     reached = parts.reached(origin)
     files = parts.files()
     public = public_table(lake, table)
-    changed = files if everything else [file for file in files if file.end > public.reached(origin)]
+    published = sum(public.reached(origin))
+    changed = files if everything else [file for file in files if file.end > published]
     if not changed and public.exists():
         return 0
     dates = _dates(table, parts, changed, files)
@@ -54,7 +55,7 @@ def publish(lake: Lake, table: Table, *, everything: bool = False, threads: int 
         public.make()
         old = [file for file in public.files() if dates is None or file.date in dates]
         _write(connection, table, public.stage(), dates)
-    return sum(file.rows for file in public.publish(old, origin, reached, {"published": str(reached)}))
+    return sum(file.rows for file in public.publish(old, origin, reached, {"published": str(sum(reached))}))
 
 
 def publish_all(lake: Lake, *, threads: int | None = None) -> None:

@@ -7,7 +7,16 @@ from collections.abc import Iterable
 
 from penstock.limits import CONSUMERS_SHOWN_MAX
 from penstock.model.letters import ORDER
-from penstock.pipeline.lake.tables import ATTRIBUTES, CONTENT, COUNTED, ELSEWHERE, HOPS_MAX, SUBDIVISION, TIMES
+from penstock.pipeline.lake.tables import (
+    ATTRIBUTES,
+    CONTENT,
+    COUNTED,
+    ELSEWHERE,
+    HOPS_MAX,
+    PLACE,
+    SUBDIVISION,
+    TIMES,
+)
 
 _KEY = "coalesce(try(decode(key)), '0x' || lower(hex(key)))"
 
@@ -24,7 +33,7 @@ def _each(pattern: str, names: Iterable[str]) -> str:
 _MESSAGES = f"""
 WITH RECURSIVE merged AS (
     SELECT date, queue_number, sequence,
-        {_each("max({0}) AS {0}", ("last", "receives", "modified", "queue", *ELSEWHERE))},
+        {_each("max({0}) AS {0}", ("shard", "last", "receives", "modified", "queue", *ELSEWHERE))},
         {_each("min({0}) AS {0}", TIMES)},
         {_each("any_value({0}) AS {0}", (*ATTRIBUTES, "expires_at", *CONTENT))}
     FROM messages_chosen WHERE sequence <> 0 GROUP BY ALL
@@ -84,7 +93,7 @@ documents AS (
         coalesce(own.headers, if(own.entered IS NULL, NULL, root.headers)) AS headers
     FROM lives AS own LEFT JOIN contents AS root USING (queue_number, sequence)
 )
-SELECT queue, queue_number, sequence, body AS message, content_type,
+SELECT queue, queue_number, sequence, shard, body AS message, content_type,
     list_filter(string_split(topics, chr(10)), lambda topic: topic <> '') AS topics,
     object, {_KEY} AS key, headers, sender, priority, {_letter("last")} AS state,
     gone IS NULL AS queued,
@@ -144,33 +153,38 @@ FROM counted LEFT JOIN wait_quantiles USING (queue_number, minute)
 
 _CHANGES = f"""
 WITH compared AS (
-    SELECT *, lag(hash) OVER (PARTITION BY object, key ORDER BY "offset") AS previous_hash FROM changes_parts
+    SELECT *, lag(hash) OVER (PARTITION BY object, key, shard ORDER BY "offset") AS previous_hash FROM changes_parts
 ),
 changed AS (FROM compared WHERE hash IS DISTINCT FROM previous_hash)
 SELECT object, {_KEY} AS key, (row_number() OVER line)::INTEGER AS version, time, hash, previous_hash,
-    lag(time) OVER line AS previous_time, queue, queue_number, sequence, "offset", date
-FROM changed WINDOW line AS (PARTITION BY object, key ORDER BY "offset")
+    lag(time) OVER line AS previous_time, queue, queue_number, sequence, shard, "offset", date
+FROM changed WINDOW line AS (PARTITION BY object, key, shard ORDER BY "offset")
 """
 
 _HISTORY = f"""
 WITH joined AS (
     SELECT *, coalesce(last_value(last.hash IGNORE NULLS) OVER (
-        PARTITION BY object, key ORDER BY first."offset" NULLS FIRST
+        PARTITION BY object, key, shard ORDER BY first."offset" NULLS FIRST
         ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) <> first.hash, false) AS is_change
     FROM object_history_parts
 ),
 merged AS (
-    SELECT object, key, arg_min(first, first."offset") AS first, arg_max(last, last."offset") AS last,
+    SELECT object, key, shard, arg_min(first, first."offset") AS first, arg_max(last, last."offset") AS last,
         (sum(changes) + count(*) FILTER (is_change))::BIGINT AS changes, sum(seen)::BIGINT AS seen,
         sum(unchanged)::BIGINT AS unchanged, max(seen_at) AS seen_at,
         arg_max(coalesce(changed, if(is_change, first, NULL)),
             coalesce(changed, if(is_change, first, NULL))."offset") AS changed
-    FROM joined GROUP BY object, key
+    FROM joined GROUP BY object, key, shard
+),
+dated AS (
+    SELECT *, coalesce(changed, first) AS change, {{'time': coalesce(changed, first).time, 'shard': shard}} AS latest
+    FROM merged
 )
-SELECT object, {_KEY} AS key, last.hash AS hash, changes + 1 AS versions, seen, unchanged, first.time AS first_seen,
-    coalesce(changed, first).time AS last_change, seen_at AS last_seen, coalesce(changed, first).queue AS queue,
-    coalesce(changed, first).queue_number AS queue_number, coalesce(changed, first).sequence AS sequence
-FROM merged
+SELECT object, {_KEY} AS key, arg_max(last.hash, latest) AS hash, sum(changes + 1)::BIGINT AS versions,
+    sum(seen)::BIGINT AS seen, sum(unchanged)::BIGINT AS unchanged, min(first.time) AS first_seen,
+    max(change.time) AS last_change, max(seen_at) AS last_seen, {_each("arg_max(change.{0}, latest) AS {0}", PLACE)},
+    arg_max(shard, latest) AS shard
+FROM dated GROUP BY ALL
 """
 
 # The query that merges the parts of each table, empty if it is not kept in parts.

@@ -1,7 +1,7 @@
 """How Spark makes each table: the parts of a batch, how parts are merged, and what a reader sees.
 
-`merge` is associative, so parts may be merged any number of times. Only parts of a range of offsets without a gap may
-be merged, because some tables depend on their order.
+`merge` is associative, so parts may be merged any number of times. Only parts of neighbouring batches may be merged,
+because some tables depend on their order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from penstock.pipeline.lake.batch import Batch
-from penstock.pipeline.lake.delta import PARTITION
+from penstock.pipeline.lake.delta import PARTITION, Offsets
 from penstock.pipeline.lake.history import make_changes, make_history, merge_history, view_changes, view_history
 from penstock.pipeline.lake.messages import make_messages, merge_messages, view_messages
 from penstock.pipeline.lake.minutes import make_leases, make_minutes, merge_minutes, view_minutes
@@ -29,12 +29,12 @@ def _same(frame: DataFrame) -> DataFrame:
 class Recipe(NamedTuple):
     """How one table is made."""
 
-    parts: Callable[[Batch, int], DataFrame]  # From the events of a batch that are not before this offset.
+    parts: Callable[[Batch, Offsets], DataFrame]  # From the events of a batch after the offsets reached before.
     merge: Change = _same
     view: Change = _same  # From merged parts to what a reader sees.
 
 
-def _events(batch: Batch, since: int) -> DataFrame:
+def _events(batch: Batch, since: Offsets) -> DataFrame:
     return batch.since(since).withColumn(PARTITION, f.to_date("time"))
 
 

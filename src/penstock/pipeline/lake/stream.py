@@ -6,6 +6,7 @@ Each table records how far it is in its Delta log, so a batch that is repeated, 
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -21,7 +22,8 @@ from pyspark.util import inheritable_thread_target
 
 from penstock.errors import SparkError
 from penstock.limits import LAKE_BYTES_PER_BATCH, LAKE_EVENTS_PER_BATCH
-from penstock.pipeline.lake.batch import Batch
+from penstock.pipeline.lake.batch import NOTHING, Batch
+from penstock.pipeline.lake.delta import Covered, Offsets, after
 from penstock.pipeline.lake.directory import Lake, Origin
 from penstock.pipeline.lake.files import Range, ask, read, read_footers, write_files
 from penstock.pipeline.lake.recipes import RECIPES
@@ -42,8 +44,8 @@ class Written(NamedTuple):
 
     batch: int
     events: int
-    end: int  # The offset up to which everything is in the tables,
-    newest: datetime  # the time of the event before it,
+    end: int  # The number of records of the log, in all shards together, that the tables have,
+    newest: datetime  # the time of the last one,
     at: datetime  # and when it was there.
     seconds: float
     rows: Mapping[str, int]  # By table.
@@ -69,11 +71,11 @@ class Filler:
         for table in self.tables.values():
             table.make()
         # Whether the next batch certainly begins where `events` ends. Nothing can be repeated in a new lake.
-        self._in_order = self.tables[EVENTS.name].reached(origin) == 0
+        self._in_order = not any(self.tables[EVENTS.name].reached(origin))
 
-    def reached(self) -> int:
-        """The offset up to which all tables are complete."""
-        return min(table.reached(self._origin) for table in self.tables.values())
+    def reached(self) -> Offsets:
+        """The offset of each shard up to which all tables are complete."""
+        return tuple(map(min, zip(*(table.reached(self._origin) for table in self.tables.values()), strict=True)))
 
     def close(self) -> None:
         """Refuse further batches. Spark repeats them after the next start."""
@@ -102,35 +104,36 @@ class Filler:
             found = ask(frame)
             if found is None:
                 return
-            self._in_order = found.first >= events_table.reached(self._origin)
+            reached = events_table.reached(self._origin)
+            self._in_order = all(first >= reached[shard] for shard, (first, _) in found.covered.items())
             if not self._in_order:
                 self._write_again(frame, found, noted)
                 return
-        write_files(EVENTS, events_table, RECIPES[EVENTS].parts(Batch(frame, 0, frame, 0, _EPOCH), 0))
+        write_files(EVENTS, events_table, RECIPES[EVENTS].parts(_events_only(frame, {}), NOTHING))
         facts = read_footers(events_table.staged())
         if facts is None:
             return
-        files = events_table.append(self._origin, facts.first, facts.end, noted)
+        files = events_table.append(self._origin, facts.covered, noted)
         rows = {EVENTS.name: facts.rows}
         rows |= self._write_others(read(frame.sparkSession, events_table, files), facts, noted)
         seconds = time.perf_counter() - begun
-        self._on_written(Written(number, facts.rows, facts.end, facts.newest, datetime.now(UTC), seconds, rows))
+        end = sum(events_table.reached(self._origin))
+        self._on_written(Written(number, facts.rows, end, facts.newest, datetime.now(UTC), seconds, rows))
 
     def _write_again(self, frame: DataFrame, facts: Range, noted: dict[str, Any]) -> None:
         """Write a batch that some tables already have in part, after a crash; its events are read from the log
         again."""
         table = self.tables[EVENTS.name]
-        if table.reached(self._origin) < facts.end:
-            write_files(
-                EVENTS, table, RECIPES[EVENTS].parts(Batch(frame, 0, frame, 0, _EPOCH), table.reached(self._origin))
-            )
-            table.append(self._origin, facts.first, facts.end, noted)
+        reached = table.reached(self._origin)
+        if reached != after(reached, facts.covered):
+            write_files(EVENTS, table, RECIPES[EVENTS].parts(_events_only(frame, facts.covered), reached))
+            table.append(self._origin, facts.covered, noted)
         self._write_others(frame, facts, noted)
 
     def _write_others(self, events: DataFrame, facts: Range, noted: dict[str, Any]) -> dict[str, int]:
         leases = self.tables[LEASES.name]
         under_way = read(events.sparkSession, leases)
-        batch = Batch(events, facts.first, under_way, leases.reached(self._origin), facts.newest)
+        batch = Batch(events, facts.covered, under_way, leases.reached(self._origin), facts.newest)
         others = [table for table in TABLES.values() if table is not EVENTS]
         self._on_step(f"batch {noted['batch']}: writing {', '.join(table.name for table in others)}")
         # In parallel: planning and compiling a query use one core, and so do small jobs.
@@ -148,15 +151,18 @@ class Filler:
     def _write(self, table: Table, batch: Batch, facts: Range, noted: dict[str, Any]) -> int:
         target = self.tables[table.name]
         reached = target.reached(self._origin)
-        if reached >= facts.end:
+        if reached == after(reached, facts.covered):
             return 0
         if facts.keys or not table.keyed:
             write_files(table, target, RECIPES[table].parts(batch, reached), facts.rows // _EVENTS_PER_FILE + 1)
-        if table.whole:
-            added = target.replace(target.files(), self._origin, facts.first, facts.end, facts.end, noted)
-        else:
-            added = target.append(self._origin, max(reached, facts.first), facts.end, noted)
+        old = target.files() if table.whole else []
+        added = target.append(self._origin, facts.covered, noted, old)
         return sum(file.rows for file in added)
+
+
+def _events_only(events: DataFrame, covered: Covered) -> Batch:
+    """For the table of events, which needs nothing else."""
+    return Batch(events, covered, events, NOTHING, _EPOCH)
 
 
 def start_query(
@@ -168,8 +174,9 @@ def start_query(
         "maxEventsPerTrigger": str(LAKE_EVENTS_PER_BATCH),
         "maxBytesPerTrigger": str(LAKE_BYTES_PER_BATCH),
     }
-    if not lake.checkpoint.exists() and filler.reached():
-        options["startingOffset"] = str(filler.reached())  # The checkpoint was lost, but the tables have the offset.
+    reached = filler.reached()
+    if not lake.checkpoint.exists() and any(reached):  # The checkpoint was lost, but the tables have the offsets.
+        options["startingOffset"] = json.dumps(dict(enumerate(reached)))
     reader = spark.readStream.format("penstock").options(**(options | dict(source)))
     writer = (
         measured(reader.load())

@@ -69,6 +69,7 @@ MESSAGES = Table(
     pa.schema(
         {
             **PLACE,
+            "shard": _INT,
             "last": _LONG,
             "receives": _LONG,
             "modified": TIME,
@@ -111,13 +112,22 @@ QUEUE_MINUTES = Table(
 LEASES = Table(
     "leases",
     "deliveries that are not settled yet",
-    pa.schema({**PLACE, "receiver": _TEXT, "consumer": _TEXT, "offset": _LONG, "fetched": TIME, "visible_at": TIME}),
+    pa.schema(
+        {
+            **PLACE,
+            **dict.fromkeys(("receiver", "consumer"), _TEXT),
+            "shard": _INT,
+            "offset": _LONG,
+            **dict.fromkeys(("fetched", "visible_at"), TIME),
+        }
+    ),
     order=("queue_number", "sequence"),
     in_parts=False,
     whole=True,
 )
 
-KEY = {"object": _TEXT, "key": _BYTES}
+# Content is compared within a shard, as the broker does.
+KEY = {"object": _TEXT, "key": _BYTES, "shard": _INT}
 VERSION = {"offset": _LONG, "time": TIME, **PLACE, "hash": _TEXT}
 
 CHANGES = Table(

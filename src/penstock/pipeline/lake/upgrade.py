@@ -1,4 +1,4 @@
-"""Upgrades a lake of an older version: renames the columns of its events, and makes all other tables from them.
+"""Upgrades a lake of an older version: converts its table of events, and makes all other tables from that.
 
 The new tables are made in a directory of their own, and put in place when they are complete. The next upgrade
 finishes or restarts one that was interrupted.
@@ -13,10 +13,11 @@ import msgspec
 import pyarrow as pa
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
 
-from penstock.pipeline.lake.batch import Batch
+from penstock.pipeline.lake.batch import NOTHING, Batch
 from penstock.pipeline.lake.compaction import rebuild
-from penstock.pipeline.lake.directory import LAKE_FORMAT, PARTS, Lake
+from penstock.pipeline.lake.directory import LAKE_FORMAT, PARTS, Lake, Origin
 from penstock.pipeline.lake.files import ask, write_files
 from penstock.pipeline.lake.recipes import RECIPES
 from penstock.pipeline.lake.tables import EVENTS, TABLES, parts_table
@@ -40,16 +41,14 @@ def upgrade(spark: SparkSession, lake: Lake, say: Callable[[str], None]) -> bool
     if not (new.path / _COMPLETE).exists():
         shutil.rmtree(new.path, ignore_errors=True)
         new.path.mkdir()
-        new.open_for(Extent(origin.log, origin.shard, 0, 0, 0))
+        new.open_for([Extent(origin.log, 0, 0, 0, 0)])
         _rewrite_events(spark, lake, new)
         for table in TABLES.values():
             if table is not EVENTS:
                 say(f"{table.name}: {rebuild(spark, new, table):,} rows")
         write_durably(new.path / _COMPLETE, b"")
     _put_in_place(lake, new)
-    write_durably(
-        lake.path / "penstock.json", msgspec.json.encode(msgspec.structs.replace(origin, format=LAKE_FORMAT))
-    )
+    write_durably(lake.path / "penstock.json", msgspec.json.encode(Origin(LAKE_FORMAT, (origin.log,))) + b"\n")
     for folder in (_NEW, _OLD):
         shutil.rmtree(lake.path / folder, ignore_errors=True)
     say("the lake is upgraded")
@@ -65,15 +64,19 @@ def _rewrite_events(spark: SparkSession, lake: Lake, new: Lake) -> None:
     files = delta.file_uris()
     if not files:
         return
-    old = spark.read.option("basePath", str(path)).parquet(*files).select(*LOG_COLUMNS)
-    events = _renamed(old)
+    old = spark.read.option("basePath", str(path)).parquet(*files)
+    events = _renamed(old.select(*LOG_COLUMNS)) if origin.format == 1 else old.withColumn("shard", f.lit(0))
     facts = ask(events)
     assert facts is not None, "files without rows are not committed"
-    write_files(EVENTS, target, RECIPES[EVENTS].parts(Batch(events, 0, events, 0, facts.newest), 0))
-    target.append(origin, facts.first, delta.transaction_version(origin.name) or facts.end, {"upgraded": "true"})
+    batch = Batch(events, facts.covered, events, NOTHING, facts.newest)
+    write_files(EVENTS, target, RECIPES[EVENTS].parts(batch, NOTHING))
+    first, end = facts.covered[0]
+    reached = delta.transaction_version(origin.names[0]) or end
+    target.append(origin, {0: (first, reached)}, {"upgraded": "true"})
 
 
 def _renamed(old: DataFrame) -> DataFrame:
+    """Events of format 1."""
     numbers = old.where("queue_name is not null").select("queue", "queue_name").distinct().collect()
     queues = {row["queue"]: row["queue_name"] for row in numbers}
 

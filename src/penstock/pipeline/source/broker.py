@@ -17,15 +17,22 @@ _SECOND_NS = 1_000_000_000
 
 
 class BrokerLog:
-    def __init__(self, url: str, token: str = "", trust: Trust = SYSTEM) -> None:
+    def __init__(self, url: str, token: str = "", trust: Trust = SYSTEM, shard: int | None = None) -> None:
+        """`shard`: which one, if the broker has several."""
         self._broker = Broker(url, token, trust)
+        self._asked: dict[str, Any] = {} if shard is None else {"shard": shard}
         self._names = NameTable({}, {})
         self._names_known = 0
 
     def extent(self) -> Extent:
         log = self._describe()
         ancestors = tuple((each["log"], each["end"]) for each in log.get("ancestors", ()))
-        return Extent(log["log"], log["shard"], log["earliest"], log["end"], log["bytes"], ancestors)
+        shards = log.get("shards", 1)  # Brokers before this version have one, and do not report it.
+        return Extent(log["log"], log["shard"], log["earliest"], log["end"], log["bytes"], ancestors, shards)
+
+    def shards(self) -> int:
+        """How many shards the broker has."""
+        return int(json.loads(self._broker.ask("GET", "/v1/log").body).get("shards", 1))
 
     def names(self) -> NameTable:
         return self._names  # `extent` has fetched them.
@@ -33,17 +40,18 @@ class BrokerLog:
     def offset_at(self, moment: Nanos) -> int:
         end = self._describe()["end"]
         since = f"{moment // _SECOND_NS}.{moment % _SECOND_NS:09d}"
-        asked = {"since": since, "limit": 1, "bodies": "false"}
+        asked = self._asked | {"since": since, "limit": 1, "bodies": "false"}
         lines = self._broker.ask("GET", "/v1/events", asked).body.splitlines()
         return int(json.loads(lines[0])["offset"]) if lines else int(end)
 
     def offset_within(self, start: int, bytes_max: int) -> int:
-        answer = self._broker.ask("HEAD", "/v1/log/batches", {"from": start, "max_bytes": bytes_max})
+        asked = self._asked | {"from": start, "max_bytes": bytes_max}
+        answer = self._broker.ask("HEAD", "/v1/log/batches", asked)
         return int(answer.headers["X-Penstock-Next-Offset"])
 
     def batches(self, start: int, end: int) -> Batches:
         while start < end:
-            asked = {"from": start, "to": end, "max_bytes": RANGE_BYTES_DEFAULT}
+            asked = self._asked | {"from": start, "to": end, "max_bytes": RANGE_BYTES_DEFAULT}
             answer = self._broker.ask("GET", "/v1/log/batches", asked)
             following = int(answer.headers["X-Penstock-Next-Offset"])
             if following <= start:
@@ -55,7 +63,8 @@ class BrokerLog:
         self._broker.close()
 
     def _describe(self) -> Any:
-        log = json.loads(self._broker.ask("GET", "/v1/log", {"names_from": self._names_known}).body)
+        asked = self._asked | {"names_from": self._names_known}
+        log = json.loads(self._broker.ask("GET", "/v1/log", asked).body)
         self._names.texts.update({int(number): text for number, text in log["texts"].items()})
         self._names.queues.update({int(number): name for number, name in log["queues"].items()})
         self._names_known = log["names_to"]

@@ -22,6 +22,7 @@ HEADERS = pa.map_(pa.utf8(), pa.binary())
 
 # Each column with the column of the log that it is made from, in the order of the schema.
 _MADE_FROM = {
+    "shard": "offset",
     "offset": "offset",
     "state": "letter",
     "kind": "kind",
@@ -68,10 +69,10 @@ def needs_names(columns: Iterable[str]) -> bool:
     return any(name == "to_queue" or pa.types.is_dictionary(TYPES[_MADE_FROM[name]]) for name in columns)
 
 
-def convert(rows: pa.RecordBatch, columns: tuple[str, ...], names: Names) -> pa.RecordBatch:
-    """Make these columns from decoded columns of the log."""
+def convert(rows: pa.RecordBatch, columns: tuple[str, ...], names: Names, shard: int = 0) -> pa.RecordBatch:
+    """Make these columns from decoded columns of the log of a shard."""
     schema = arrow_schema(columns)
-    arrays = [_column(rows, field, names) for field in schema]
+    arrays = [_column(rows, field, names, shard) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -96,13 +97,17 @@ def _type(name: str) -> Any:
         return HEADERS
     if name == "to_queue":
         return pa.utf8()
+    if name == "shard":
+        return pa.int32()
     kind = TYPES[_MADE_FROM[name]]
     if pa.types.is_dictionary(kind):
         return kind.value_type
     return TIME if pa.types.is_timestamp(kind) else kind
 
 
-def _column(rows: pa.RecordBatch, field: pa.Field, names: Names) -> pa.Array:
+def _column(rows: pa.RecordBatch, field: pa.Field, names: Names, shard: int) -> pa.Array:
+    if field.name == "shard":
+        return pa.repeat(pa.scalar(shard, field.type), len(rows))
     array = rows.column(_MADE_FROM[field.name])
     if field.name == "headers":
         return as_map(array)

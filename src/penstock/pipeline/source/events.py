@@ -7,12 +7,10 @@ into Arrow.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
-from itertools import pairwise
 from math import ceil
-from pathlib import Path
 from typing import assert_never
 
 import pyarrow as pa
@@ -22,15 +20,15 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from penstock.errors import EventsLostError, EventsRemovedError
+from penstock.errors import EventsLostError, EventsRemovedError, OptionError
 from penstock.pipeline.causes import plainly
-from penstock.pipeline.source.broker import BrokerLog
 from penstock.pipeline.source.columns import needs_names
-from penstock.pipeline.source.files import FileLog
 from penstock.pipeline.source.filters import push
 from penstock.pipeline.source.log import Batches, EventLog, Extent, NameTable
-from penstock.pipeline.source.options import Options, Place, Since
+from penstock.pipeline.source.offsets import Piece, divided
+from penstock.pipeline.source.options import Options, Place, Places, Since
 from penstock.pipeline.source.rows import Rows
+from penstock.pipeline.source.shards import ShardLogs, open_log
 
 logger = logging.getLogger(__name__)
 
@@ -38,41 +36,34 @@ _TASKS_MIN = 4
 _TASK_BYTES_MIN = 16 << 20  # Measured: a task costs as much as reading 100,000 to 200,000 events.
 
 
-def open_log(options: Options) -> EventLog:
-    """The log that the options name."""
-    if options.path is not None:
-        return FileLog(Path(options.path))
-    assert options.url is not None
-    return BrokerLog(options.url, options.token, options.trust)
-
-
 class EventRange(InputPartition):
-    """The offsets that one task reads, and the names that it needs to decode them."""
+    """The offsets that one task reads, of one or more shards, and the names that it needs to decode them."""
 
-    def __init__(self, start: int, end: int, names: NameTable) -> None:
-        self.start = start
-        self.end = end
-        self.names = names
+    def __init__(self, pieces: Sequence[Piece], shards: int, names: Mapping[int, NameTable]) -> None:
+        self.pieces = pieces
+        self.shards = shards  # How many there are.
+        self.names = names  # By shard.
 
 
 class RangeReader:
-    """What both readers share: divide a range on the driver, read its parts on executors."""
+    """What both readers share: divide ranges on the driver, read their parts on executors."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
 
     @cached_property
-    def _log(self) -> EventLog:
+    def _store(self) -> ShardLogs:
         # Opened on first use: a reader is pickled and sent to the executors.
-        return open_log(self._options)
+        return ShardLogs(self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(partition, EventRange):
             return  # Spark passes a partition of its own if there are none.
         options = self._options
-        rows = Rows(options.columns, options.queues, options.states, partition.names)
-        with closing(self._log) as log:
-            yield from rows.of(self._batches(log, partition.start, partition.end), partition.start, partition.end)
+        for shard, start, end in partition.pieces:
+            rows = Rows(options.columns, options.queues, options.states, partition.names[shard], shard)
+            with closing(open_log(options, shard, partition.shards)) as log:
+                yield from rows.of(self._batches(log, start, end), start, end)
 
     def _batches(self, log: EventLog, start: int, end: int) -> Batches:
         """The batches of a range, without those that retention removes meanwhile."""
@@ -85,6 +76,19 @@ class RangeReader:
             except EventsRemovedError as error:
                 start = self._skip(start, error.earliest)
 
+    def _offsets(self, option: str, places: Places, extents: Sequence[Extent]) -> list[int]:
+        """The offset of each shard that an option names. Raises `OptionError` if it does not fit the shards."""
+        shards = range(len(extents))
+        if isinstance(places, int) and len(extents) > 1:
+            raise OptionError(
+                f"{option} is one offset, but there are {len(extents)} shards with offsets of their own:"
+                f' set it to the form {{"0": {places}, "1": {places}}}, or to a time'
+            )
+        if isinstance(places, dict) and places.keys() != set(shards):
+            raise OptionError(f"{option} must name each shard once: they are numbered from 0 to {len(extents) - 1}")
+        each = [places[shard] if isinstance(places, dict) else places for shard in shards]
+        return [self._offset(place, extent) for place, extent in zip(each, extents, strict=True)]
+
     def _offset(self, place: Place, extent: Extent) -> int:
         match place:
             case "earliest":
@@ -92,29 +96,37 @@ class RangeReader:
             case "latest":
                 return extent.end
             case Since(time):
-                return min(self._log.offset_at(time), extent.end)  # The log may have grown meanwhile.
+                log = self._store.logs[extent.shard]
+                return min(log.offset_at(time), extent.end)  # The log may have grown meanwhile.
             case int():
                 return place
             case _:
                 assert_never(place)
 
-    def _divide(self, start: int, end: int, extent: Extent) -> list[EventRange]:
-        """Divide a range by the bytes that a task should read, into a few parts even if there is less."""
-        if start >= end:
+    def _divide(self, starts: Sequence[int], ends: Sequence[int], extents: Sequence[Extent]) -> list[EventRange]:
+        """Divide ranges by the bytes that a task should read, into a few parts even if there is less."""
+        pieces = [
+            Piece(extent.shard, start, end)
+            for extent, start, end in zip(extents, starts, ends, strict=True)
+            if start < end
+        ]
+        if not pieces:
             return []
-        size = extent.bytes * (end - start) // max(extent.end - extent.earliest, 1)
+        sizes = [max(1, extents[piece.shard].bytes_of(piece.start, piece.end)) for piece in pieces]
+        size = sum(sizes)
         count = max(1, ceil(size / self._options.partition_bytes), min(_TASKS_MIN, size // _TASK_BYTES_MIN))
-        count = min(count, end - start)
-        bounds = [start + (end - start) * part // count for part in range(count + 1)]
-        names = self._names()
-        return [EventRange(first, last, names) for first, last in pairwise(bounds)]
+        names = self._names(extents)
+        return [
+            EventRange(part, len(extents), {piece.shard: names[piece.shard] for piece in part})
+            for part in divided(pieces, sizes, count)
+        ]
 
-    def _names(self) -> NameTable:
+    def _names(self, extents: Sequence[Extent]) -> list[NameTable]:
         wanted = needs_names(self._options.columns)
         if not wanted and not self._options.queues:
-            return NameTable({}, {})
-        names = self._log.names()
-        return names if wanted else NameTable({}, names.queues)
+            return [NameTable({}, {})] * len(extents)
+        names = self._store.names()
+        return names if wanted else [NameTable({}, each.queues) for each in names]
 
     def _skip(self, start: int, earliest: int) -> int:
         """Continue after events that retention has removed, if the options allow it."""
@@ -134,8 +146,8 @@ class RangeReader:
 def past_end(extent: Extent) -> str:
     """Why an offset cannot be read that is past the end of the log."""
     return (
-        f"is past the end of the log ({extent.end}): this is another log, or it was restored from an older backup."
-        " Start with a new checkpoint, or restore the log that the checkpoint was made with"
+        f"is past the end of {extent.name} ({extent.end}): this is another log, or it was restored from an older"
+        " backup. Start with a new checkpoint, or restore the log that the checkpoint was made with"
     )
 
 
@@ -144,14 +156,18 @@ class EventReader(RangeReader, DataSourceReader):
 
     @plainly
     def partitions(self) -> list[EventRange]:
-        with closing(self._log) as log:
-            extent = log.extent()
-            start = self._check(self._offset(self._options.start, extent), extent)
-            end = self._offset(self._options.end, extent)
-            if end > extent.end:
-                raise EventsLostError(f"endingOffset {end} is past the end of the log ({extent.end})")
-            high = end if self._options.high is None else min(end, self._options.high)
-            return self._divide(max(start, self._options.low), high, extent)
+        options = self._options
+        with closing(self._store) as store:
+            extents = store.extents()
+            starts = self._offsets("startingOffset", options.start, extents)
+            ends = self._offsets("endingOffset", options.end, extents)
+            for end, extent in zip(ends, extents, strict=True):
+                if end > extent.end:
+                    raise EventsLostError(f"endingOffset {end} is past the end of {extent.name} ({extent.end})")
+            firsts = [self._check(start, extent) for start, extent in zip(starts, extents, strict=True)]
+            lows = [max(first, options.low) for first in firsts]
+            highs = [end if options.high is None else min(end, options.high) for end in ends]
+            return self._divide(lows, highs, extents)
 
 
 class FilteredEventReader(EventReader):

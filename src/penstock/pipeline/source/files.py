@@ -24,8 +24,8 @@ class FileLog:
     def __init__(self, path: Path) -> None:
         self._directory = DataDirectory(path)
         identity = self._directory.read_identity()
-        self._ids = identity.message_ids()
-        self._ancestors = tuple(identity.lineage)
+        self._identity = identity
+        self._log_id = identity.message_ids().log_id
         self._files = LogFiles(self._directory)
         self._names = NameTable({}, {})
         self._named_to = 0  # The position up to which the log was searched for names.
@@ -34,7 +34,9 @@ class FileLog:
         view = self._files.view()
         first = view.earliest()
         size = view.end.position - first.position
-        return Extent(self._ids.log_id, self._ids.shard, first.offset, view.end.offset, size, self._ancestors)
+        own = self._identity
+        ends = first.offset, view.end.offset
+        return Extent(self._log_id, own.shard, *ends, size, tuple(own.lineage), own.shards)
 
     def offset_at(self, moment: Nanos) -> int:
         return self._files.view().offset_at(moment)

@@ -20,6 +20,15 @@ class Extent(NamedTuple):
     end: int
     bytes: int
     ancestors: tuple[tuple[str, int], ...] = ()  # Logs that it was restored from: both are the same up to an offset.
+    shards: int = 1  # How many the store has.
+
+    @property
+    def name(self) -> str:
+        return "the log" if self.shards == 1 else f"the log of shard {self.shard}"
+
+    def bytes_of(self, start: int, end: int) -> int:
+        """About how many bytes these offsets have."""
+        return self.bytes * max(0, end - start) // max(self.end - self.earliest, 1)
 
     def same_until(self, log: str | None) -> int | None:
         """The offset up to which another log and this one are the same; None if they are one log. Absent: a log that

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from penstock.dialects.native.spark.claimed_rows import SCHEMA
@@ -34,6 +35,7 @@ class Since(Struct, frozen=True):
 
 
 Place = Literal["earliest", "latest"] | int | Since
+Places = Place | dict[int, Place]  # One for all shards, or one for each.
 
 
 class Options(TlsOptions, frozen=True, kw_only=True):
@@ -45,8 +47,8 @@ class Options(TlsOptions, frozen=True, kw_only=True):
     columns: tuple[str, ...] = COLUMNS
     queues: frozenset[str] = frozenset()  # Empty means all, also for states.
     states: frozenset[str] = frozenset()
-    start: Place = "earliest"
-    end: Place = "latest"
+    start: Places = "earliest"
+    end: Places = "latest"
     low: int = 0  # The filters of the query may narrow the range of offsets.
     high: int | None = None
     events_max: int | None = None  # Per batch of a stream.
@@ -129,6 +131,17 @@ def _states(text: str) -> frozenset[str]:
     return states
 
 
+def parse_places(text: str) -> Places:
+    """A place, or a JSON object with one for each shard, such as the offset that Spark reports."""
+    if not text.startswith("{"):
+        return parse_place(text)
+    try:
+        given = msgspec.json.decode(text, type=dict[int, int | str])
+    except msgspec.DecodeError:
+        raise ValueError('it must have the form {"0": 12, "1": "latest"}') from None
+    return {shard: parse_place(str(place)) for shard, place in given.items()}
+
+
 def parse_place(text: str) -> Place:
     if text == "earliest":
         return "earliest"
@@ -181,8 +194,8 @@ _SPELLED: Spelled = {
     "columns": ("columns", _columns),
     "queue": ("queues", lambda text: frozenset(read_list(text))),
     "state": ("states", _states),
-    "startingOffset": ("start", parse_place),
-    "endingOffset": ("end", parse_place),
+    "startingOffset": ("start", parse_places),
+    "endingOffset": ("end", parse_places),
     "maxEventsPerTrigger": ("events_max", _count),
     "maxBytesPerTrigger": ("bytes_max", _count),
     "minEventsPerTrigger": ("events_min", _count),

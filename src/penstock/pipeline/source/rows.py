@@ -28,9 +28,15 @@ class Rows:
     """Decodes these columns of the events of these queues and states."""
 
     def __init__(
-        self, columns: tuple[str, ...], queues: frozenset[str], states: frozenset[str], names: NameTable
+        self,
+        columns: tuple[str, ...],
+        queues: frozenset[str],
+        states: frozenset[str],
+        names: NameTable,
+        shard: int = 0,
     ) -> None:
         self._columns = columns
+        self._shard = shard
         self._names = names
         numbers = [number for number, name in names.queues.items() if name in queues]
         self._queues = pa.array(numbers, pa.int32()) if queues else None
@@ -47,7 +53,7 @@ class Rows:
         for batch in decode_grouped(wanted, self._decoded, names, records_min=_RECORDS_PER_GROUP):
             rows = self._chosen(batch)
             if rows.num_rows:
-                yield convert(rows, self._columns, names)
+                yield convert(rows, self._columns, names, self._shard)
 
     def _chosen(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._queues is not None:

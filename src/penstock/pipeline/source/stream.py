@@ -1,10 +1,9 @@
-"""Reads the events of a log as a stream. Its offset is `{"<shard>": offset}`: the first event not read yet. For a log
-that was restored from a backup it also has `"log"`, the id of the log, because offsets of both may differ.
-"""
+"""Reads the events of a log as a stream. `offsets.py` has the form of its offset."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import (
@@ -20,9 +19,8 @@ from penstock.model.kinds import LETTERS
 from penstock.pipeline.causes import plainly
 from penstock.pipeline.source.events import EventRange, RangeReader, past_end
 from penstock.pipeline.source.log import Extent
+from penstock.pipeline.source.offsets import Offset, level, limited, offset_at, offsets_of
 from penstock.pipeline.source.options import Options
-
-Offset = dict[str, int | str]
 
 _LETTERS_MAX = max(map(len, LETTERS.values()))  # Per record.
 
@@ -35,13 +33,15 @@ class EventStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         if options.end != "latest":
             raise OptionError("endingOffset is for batch reads: a stream has no end")
         super().__init__(options)
-        self._target: int | None = None  # Where a run with AvailableNow ends.
+        self._targets: list[int] | None = None  # Where a run with AvailableNow ends, in each shard.
         self._waiting_since: float | None = None  # When a batch that is too small was first seen.
 
     @plainly
     def initialOffset(self) -> Offset:
-        extent = self._log.extent()
-        return _offset_at(self._check(self._offset(self._options.start, extent), extent), extent)
+        extents = self._store.extents()
+        return offset_at(
+            self._checked(self._offsets("startingOffset", self._options.start, extents), extents), extents
+        )
 
     def getDefaultReadLimit(self) -> ReadLimit:
         if self._options.events_max is not None:
@@ -52,28 +52,33 @@ class EventStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
 
     @plainly
     def prepareForTriggerAvailableNow(self) -> None:
-        self._target = self._log.extent().end
+        self._targets = [extent.end for extent in self._store.extents()]
 
     @plainly
     def reportLatestOffset(self) -> Offset:
-        extent = self._log.extent()
-        return _offset_at(extent.end, extent)
+        extents = self._store.extents()
+        return offset_at([extent.end for extent in extents], extents)
 
     @plainly
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        extent = self._log.extent()
-        first = _offset_of(start, extent)
-        begin = self._check(first, extent)
-        end = extent.end if self._target is None else min(extent.end, self._target)
-        if self._waits(end - begin):
-            return _offset_at(first, extent)
+        extents = self._store.extents()
+        firsts = offsets_of(start, extents)
+        starts = self._checked(firsts, extents)
+        ends = [extent.end for extent in extents]
+        if self._targets is not None:
+            ends = list(map(min, ends, self._targets))
+        if self._waits(sum(max(0, end - first) for first, end in zip(starts, ends, strict=True))):
+            return offset_at(firsts, extents)
         if not isinstance(limit, ReadAllAvailable):
-            end = self._limited(begin, end)
-        return _offset_at(max(first, end), extent)
+            ends = self._limited(starts, ends, extents)
+        return offset_at(list(map(max, firsts, ends)), extents)
+
+    def _checked(self, offsets: Sequence[int], extents: Sequence[Extent]) -> list[int]:
+        return [self._check(offset, extent) for offset, extent in zip(offsets, extents, strict=True)]
 
     def _waits(self, records: int) -> bool:
         """Whether to wait for more events: there are too few for a batch, and they have not waited long."""
-        enough = self._options.events_min is None or records >= self._options.events_min or self._target is not None
+        enough = self._options.events_min is None or records >= self._options.events_min or self._targets is not None
         if enough or not records:
             self._waiting_since = None
             return False
@@ -84,50 +89,38 @@ class EventStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvai
         self._waiting_since = None
         return False
 
-    def _limited(self, begin: int, end: int) -> int:
-        """The end of a batch within both limits, although Spark knows only one. It has at least one record."""
+    def _limited(self, starts: Sequence[int], ends: Sequence[int], extents: Sequence[Extent]) -> list[int]:
+        """The ends of a batch within both limits, although Spark knows only one. It has at least one record."""
         if self._options.events_max is not None:
-            end = min(end, begin + max(1, self._options.events_max // _LETTERS_MAX))
-        if self._options.bytes_max is None or begin >= end:
+            ends = limited(starts, ends, max(1, self._options.events_max // _LETTERS_MAX))
+        if self._options.bytes_max is None:
+            return list(ends)
+        ranges = list(zip(extents, starts, ends, strict=True))
+        sizes = [extent.bytes_of(start, end) for extent, start, end in ranges]
+        share = max(1, level(sizes, self._options.bytes_max))
+        return [self._within(extent.shard, start, end, share) for extent, start, end in ranges]
+
+    def _within(self, shard: int, start: int, end: int, bytes_max: int) -> int:
+        if start >= end:
             return end
         try:
-            return min(end, self._log.offset_within(begin, self._options.bytes_max))
+            return min(end, self._store.logs[shard].offset_within(start, bytes_max))
         except EventsRemovedError as error:
-            return self._limited(self._skip(begin, error.earliest), end)
+            return self._within(shard, self._skip(start, error.earliest), end, bytes_max)
 
     @plainly
     def partitions(self, start: Offset, end: Offset) -> list[EventRange]:
-        extent = self._log.extent()
-        first, last = _offset_of(start, extent), _offset_of(end, extent)
-        if first >= last:
-            return []
-        if last > extent.end:
-            raise EventsLostError(f"offset {last} of the checkpoint {past_end(extent)}")
-        return self._divide(self._check(first, extent), last, extent)
+        extents = self._store.extents()
+        starts, ends = offsets_of(start, extents), offsets_of(end, extents)
+        for last, extent in zip(ends, extents, strict=True):
+            if last > extent.end:
+                raise EventsLostError(f"offset {last} of the checkpoint {past_end(extent)}")
+        firsts = [
+            self._check(first, extent) if first < last else last
+            for first, last, extent in zip(starts, ends, extents, strict=True)
+        ]
+        return self._divide(firsts, ends, extents)
 
     def stop(self) -> None:
-        if "_log" in self.__dict__:
-            self._log.close()
-
-
-def _offset_at(offset: int, extent: Extent) -> Offset:
-    return {str(extent.shard): offset} | ({"log": extent.id} if extent.ancestors else {})
-
-
-def _offset_of(offsets: Offset, extent: Extent) -> int:
-    """The offset in a checkpoint. Raises `EventsLostError` if the checkpoint is one of another log."""
-    try:
-        offset = int(offsets[str(extent.shard)])
-    except KeyError:
-        raise EventsLostError(
-            f"the checkpoint belongs to shard {', '.join(offsets)}, but this is shard {extent.shard}"
-        ) from None
-    log = offsets.get("log")
-    end = extent.same_until(None if log is None else str(log))
-    if end is not None and offset > end:
-        raise EventsLostError(
-            f"the log was restored from a backup that ends at offset {end}, but the checkpoint has read up to"
-            f" {offset}: events that the query has processed do not exist any more. Restore the checkpoint and the"
-            " output of the query from before the backup, or start with a new checkpoint"
-        )
-    return offset
+        if "_store" in self.__dict__:
+            self._store.close()

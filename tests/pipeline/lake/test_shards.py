@@ -1,0 +1,89 @@
+"""The lake of a store with two shards: its tables are what another engine makes of the events of both."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.errors import SparkError
+from penstock.model.events import Event, Fetched, NameDefined, Succeeded
+from penstock.pipeline.lake.compaction import compact
+from penstock.pipeline.lake.delta import LakeTable
+from penstock.pipeline.lake.publication import publish_all
+from penstock.pipeline.lake.tables import TABLES
+from tests.support.lakes import FilledLake, assert_same_tables, events_of_shards
+from tests.support.samples import logged
+from tests.support.two_shards import make_two_shards
+
+
+def versions(queue: int, first: int, count: int) -> list[Event]:
+    """Messages of two objects, each shard with keys of its own, with a delivery of every second."""
+    events: list[Event] = []
+    for sequence in range(first, first + count):
+        time = sequence * 7_000_000_000 + queue
+        what = {"queue": queue, "time": time, "object": 2, "key": b"%d of %d" % (sequence % 3, queue)}
+        events.append(logged(sequence, b"one" if sequence % 4 else b"two", **what))
+        if sequence % 2:
+            events.append(Fetched(time + 5_000_000, queue, sequence, 1, 1, 0, visible_at=time + 10**10))
+        if sequence % 4 == 1:
+            events.append(Succeeded(time + 9_000_000, queue, sequence, 1, 0, 0, complete=True, result=b""))
+    return events
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    names: list[Event] = [NameDefined(1, 2, "customer")]
+    steps = [versions(queue, at, 10) for at in range(1, 31, 10) for queue in (1, 2)]
+    return make_two_shards(tmp_path / "data", names, names, *steps)
+
+
+class PowerCutError(Exception):
+    pass
+
+
+def test_the_tables_of_two_shards_survive_crashes_compaction_and_a_lost_checkpoint(
+    spark: SparkSession, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = FilledLake(spark, tmp_path / "lake", path=str(data))
+    commit = LakeTable._commit
+    for survived in (1, 3):
+        done = 0
+
+        def dying(self: LakeTable, *given: Any, survived: int = survived, **more: Any) -> None:
+            nonlocal done
+            if done == survived:
+                raise PowerCutError
+            done += 1
+            commit(self, *given, **more)
+
+        monkeypatch.setattr(LakeTable, "_commit", dying)
+        with pytest.raises(SparkError, match="PowerCutError"):
+            filled.fill(maxEventsPerTrigger=90)
+    monkeypatch.setattr(LakeTable, "_commit", commit)
+    shutil.rmtree(filled.lake.checkpoint)  # The next batches are others, and tables have reached different offsets.
+    filled.fill(maxEventsPerTrigger=120)
+    assert_same_tables(filled, events_of_shards(data), shards=2)
+    make_two_shards(data, [], versions(2, 31, 5))
+    filled.fill()
+    compact(spark, filled.lake, TABLES["object_history"], everything=True)
+    publish_all(filled.lake)
+    assert_same_tables(filled, events_of_shards(data), published=True, shards=2)
+    assert {(row["shard"], row["queue"]) for row in filled.rows("messages")} == {(0, "orders"), (1, "others")}
+
+
+def test_an_object_in_two_shards_is_compared_within_each(spark: SparkSession, tmp_path: Path) -> None:
+    """The broker does so too. The row of the object adds both up, and names the latest change."""
+    what = {"object": 2, "key": b"k", "time": 1000}
+    names: list[Event] = [NameDefined(1, 2, "customer")]
+    early, late = [logged(1, b"one", **what)], [logged(1, b"one", **what | {"time": 9000}, queue=2)]
+    data = make_two_shards(tmp_path / "data", names, names, early, late)
+    filled = FilledLake(spark, tmp_path / "lake", path=str(data))
+    filled.fill()
+    for rows in (filled.rows, filled.rows_without_spark):
+        assert sorted((row["shard"], row["version"]) for row in rows("changes")) == [(0, 1), (1, 1)]
+        (history,) = rows("object_history")
+        assert (history["versions"], history["seen"], history["shard"], history["queue"]) == (2, 2, 1, "others")
