@@ -94,6 +94,8 @@ class Worker:
             shard.services.departures.connect(at, store.shards, store.map.of_name)
             shard.services.courier.connect(others)
         router = Router(store.map, self.mesh.ports)
+        if 0 in self.shards:
+            self.shards[0].services.staged_batches.spread(store.map.of_name, self.mesh.ports)
         self.own = {number: shard.application(router) for number, shard in self.shards.items()}
         works, first = Works(self.turns), self.shards[min(self.shards)]
         quotas = Quotas(config.quota, lambda name: first.loop.engine.queue(name) is not None)

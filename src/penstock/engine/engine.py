@@ -92,6 +92,7 @@ DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
     commands.StageRows: stage.stage_rows,
     commands.CommitBatch: stage.commit_batch,
     commands.AdmitRows: stage.admit_rows,
+    commands.TakeRows: stage.take_rows,
     commands.DropStaged: stage.drop_staged,
     commands.DescribeStaged: stage.describe_staged,
     schedule_commands.SetSchedule: schedules.set_schedule,

@@ -5,6 +5,9 @@ the rows enter their queues step by step; each step is a decision that also reco
 loses and repeats nothing. The last batch of each query is remembered, so that a repeated batch is recognised.
 
 Staged rows stay in the log as their sender has written them. Only their positions are in memory.
+
+In a store with several shards, one has all of this. It sends rows for queues of other shards there, and each of them
+records how far it has taken a batch, together with the rows.
 """
 
 from __future__ import annotations
@@ -50,11 +53,15 @@ class Admission(msgspec.Struct):
         return sum(chunk.rows for chunk in self.chunks[self.chunk :]) - self.row
 
 
+Progress = tuple[int, int, int]  # A batch, and the chunk and the row to continue from.
+
+
 class Staging:
     def __init__(self) -> None:
         self.committed: dict[str, int] = {}  # The last batch of each query; the query that committed last comes last.
         self.batches: dict[tuple[str, int], StagedBatch] = {}
         self.admissions: list[Admission] = []  # In the order of their commits.
+        self.taken: dict[str, Progress] = {}  # What queries of another shard have sent here; the latest comes last.
         self.chunks = 0
         self.bytes = 0
 
@@ -78,11 +85,12 @@ class Staging:
 
     @property
     def facts(self) -> StagingFacts:
-        return StagingFacts(list(self.committed.items()), list(self.batches.values()), self.admissions)
+        batches = list(self.batches.values())
+        return StagingFacts(list(self.committed.items()), batches, self.admissions, list(self.taken.items()))
 
     def sections(self) -> Iterator[tuple[str, bytes, Columns]]:
         """The state for a snapshot. Positions are also a column, for counting what is still live in the log."""
-        if self.committed or self.batches:
+        if self.committed or self.batches or self.taken:
             positions = [chunk.position for chunk in self.all_chunks()]
             yield "staging", msgspec.json.encode(self.facts), (np.array(positions, dtype=np.uint64),)
 
@@ -91,6 +99,7 @@ class Staging:
         self.committed = dict(decoded.committed)
         self.batches = {(batch.query, batch.batch): batch for batch in decoded.batches}
         self.admissions = decoded.admissions
+        self.taken = dict(decoded.taken)
         chunks = list(self.all_chunks())
         self.chunks, self.bytes = len(chunks), sum(chunk.size for chunk in chunks)
 
@@ -109,3 +118,4 @@ class StagingFacts(msgspec.Struct):
     committed: list[tuple[str, int]]
     batches: list[StagedBatch]
     admissions: list[Admission]
+    taken: list[tuple[str, Progress]] = []

@@ -250,6 +250,13 @@ class StagedDescription(Packed, frozen=True):
     staged: int  # Rows that are not committed.
 
 
+class RowsTaken(Packed, frozen=True):
+    """The rows of a batch before this chunk and row are in their queues."""
+
+    chunk: int
+    row: int
+
+
 class ScheduleDescription(Packed, frozen=True):
     """A schedule, when it runs next, and what it has done so far."""
 
@@ -392,6 +399,7 @@ Answer = (
     | Redriven
     | Purged
     | StagedDescription
+    | RowsTaken
     | Claimed
     | ScheduleDescription
     | ScheduleList

@@ -414,6 +414,7 @@ class StageRows(Command, frozen=True, gc=False):
     bytes_max: int  # The limit for all staged rows together.
     topics: frozenset[str] = frozenset()
     objects: frozenset[str] = frozenset()  # Of rows with a key, which are versions of them.
+    elsewhere: frozenset[str] = frozenset()  # Those of the queues that other shards have.
 
 
 class CommitBatch(Command, frozen=True, gc=False):
@@ -432,6 +433,17 @@ class AdmitRows(Command, frozen=True, gc=False):
     batch: int
     at: tuple[int, int]  # The chunk and the row of the first one.
     to: tuple[int, int]  # The chunk and the row to continue from.
+    publish: Publish | PublishRun | PublishTopics | None  # None: another shard has them.
+
+
+class TakeRows(Command, frozen=True, gc=False):
+    """Publish some rows of a batch that another shard has committed, and note how far it has come here, in one step.
+    Rows that are here already are not published again."""
+
+    query: str
+    batch: int
+    at: tuple[int, int]
+    to: tuple[int, int]
     publish: Publish | PublishRun | PublishTopics
 
 

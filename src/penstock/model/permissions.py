@@ -184,6 +184,7 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     ),
     # Only services of the broker send these.
     commands.AdmitRows: None,
+    commands.TakeRows: None,
     commands.Carry: None,
     commands.ForgetNames: None,
     commands.ListHeld: None,

@@ -255,7 +255,7 @@ def _mqs_of(config: Config, ids: MessageIds) -> Mqs:
 
 def _staging_of(config: Config, services: Services, writer: ServicePort) -> Staging:
     return Staging(
-        services.staged_batches.commit,
+        services.staged_batches,
         services.requests.later,
         writer.refusal,
         bytes_max=config.staging.bytes_max,

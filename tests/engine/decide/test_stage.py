@@ -7,13 +7,14 @@ import json
 from collections import defaultdict
 
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from penstock.engine.engine import Engine
 from penstock.errors import Reason
 from penstock.limits import STAGED_QUERIES_MAX
-from penstock.model.answers import Answer, Done, Refused, StagedDescription
+from penstock.model.answers import Answer, Done, Refused, RowsTaken, StagedDescription
 from penstock.model.commands import (
     AdmitRows,
     CommitBatch,
@@ -25,6 +26,7 @@ from penstock.model.commands import (
     Publish,
     PublishRun,
     StageRows,
+    TakeRows,
 )
 from penstock.model.settings import QueueSettings
 from penstock.storage.memory import MemoryLog
@@ -373,3 +375,39 @@ def test_create_queue_is_needed_only_where_rows_go() -> None:
     driver = Driver()
     driver.do(CreateQueue("elsewhere", QueueSettings()))
     assert driver.stage("q", 0, "a", 0, [b"1"]) == Refused(Reason.NO_QUEUE, "work")
+
+
+@given(st.integers(1, 30), st.lists(st.tuples(st.integers(1, 30), st.booleans()), max_size=20))
+def test_rows_that_another_shard_sends_count_once_however_they_are_cut_and_repeated(
+    count: int, steps: list[tuple[int, bool]]
+) -> None:
+    """The other shard sends a step again if it does not get the answer, and may cut it otherwise then."""
+    rows = [b"%d" % number for number in range(count)]
+    driver = Driver()
+    driver.do(CreateQueue("work", QueueSettings()))
+    at = 0
+    for size, is_lost in [*steps, (count, False), (count, False)]:
+        end = min(count, at + size)
+        publish = PublishRun("work", NewMessage(b""), rows[at:end])
+        answer = driver.do(TakeRows("query", 7, (0, at), (0, end), publish)) if at < count else RowsTaken(0, count)
+        assert isinstance(answer, RowsTaken)
+        at = at if is_lost else answer.row
+    assert at == count
+    restored = Engine()
+    restored.restore(copied_sections(driver.engine))
+    assert restored.staging.taken == driver.engine.staging.taken == {"query": (7, 0, count)}
+    assert driver.found() == rows
+    late = TakeRows("query", 6, (0, 0), (1, 0), PublishRun("work", NewMessage(b""), [b"late"]))
+    assert driver.do(late) == RowsTaken(1, 0), "a batch before the last one is here"
+    assert driver.found() == rows
+
+
+def test_rows_of_another_shard_for_a_queue_that_is_gone_are_skipped_once() -> None:
+    driver = Driver()
+    step = TakeRows("query", 0, (0, 0), (1, 0), PublishRun("work", NewMessage(b""), [b"row"]))
+    refused = driver.do(step)
+    assert isinstance(refused, Refused)
+    assert refused.reason is Reason.NO_QUEUE
+    driver.do(CreateQueue("work", QueueSettings()))
+    assert driver.do(step) == RowsTaken(1, 0)
+    assert driver.found() == []

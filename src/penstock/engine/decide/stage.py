@@ -7,7 +7,7 @@ from penstock.engine.decide.publish import publish, publish_run
 from penstock.engine.decide.publish_topics import publish_topics
 from penstock.errors import Reason
 from penstock.limits import STAGED_CHUNKS_MAX
-from penstock.model.answers import Answer, Done, Refused, StagedDescription
+from penstock.model.answers import Answer, Done, Refused, RowsTaken, StagedDescription
 from penstock.model.commands import (
     AdmitRows,
     CommitBatch,
@@ -17,6 +17,7 @@ from penstock.model.commands import (
     PublishRun,
     PublishTopics,
     StageRows,
+    TakeRows,
 )
 from penstock.model.events import Admitted, BatchCommitted, Staged, Unstaged
 
@@ -35,7 +36,7 @@ def stage_rows(draft: Draft, command: StageRows) -> Done | Refused:
         return Refused(Reason.NOT_STAGED, f"part {command.part} continues with chunk {there}, got {command.chunk}")
     if staging.bytes + len(command.data) > command.bytes_max or staging.chunks >= STAGED_CHUNKS_MAX:
         return Refused(Reason.STAGING_FULL, f"{command.bytes_max >> 20} MiB, {STAGED_CHUNKS_MAX} chunks")
-    missing = command.queues.difference(draft.state.numbers)
+    missing = command.queues.difference(draft.state.numbers, command.elsewhere)
     if missing:
         return Refused(Reason.NO_QUEUE, min(missing))
     roots = {topic.partition(".")[0] for topic in command.topics}
@@ -66,10 +67,24 @@ def admit_rows(draft: Draft, command: AdmitRows) -> Answer:
     are skipped; rows that are refused for another reason wait until they are accepted."""
     if not draft.state.staging.stands_at(command.query, command.batch, command.at):
         return Refused(Reason.NOT_STAGED)
-    answer = _publish(draft, command.publish)
+    answer = _publish(draft, command.publish) if command.publish else _DONE
     if not isinstance(answer, Refused) or answer.reason is Reason.NO_QUEUE:
         draft.events.append(Admitted(draft.now, command.query, command.batch, *command.to))
     return answer
+
+
+def take_rows(draft: Draft, command: TakeRows) -> Answer:
+    """Publish rows that another shard has sent, once: it sends them again until it has recorded that they are here,
+    and may cut them otherwise then."""
+    at = command.batch, *command.at
+    batch, *reached = draft.state.staging.taken.get(command.query, at)
+    if (batch, *reached) > at:
+        return RowsTaken(*(reached if batch == command.batch else command.to))
+    answer = _publish(draft, command.publish)
+    if isinstance(answer, Refused) and answer.reason is not Reason.NO_QUEUE:
+        return answer
+    draft.events.append(Admitted(draft.now, command.query, command.batch, *command.to))
+    return answer if isinstance(answer, Refused) else RowsTaken(*command.to)
 
 
 def _publish(draft: Draft, command: Publish | PublishRun | PublishTopics) -> Answer:

@@ -37,12 +37,24 @@ def batch_committed(state: EngineState, event: BatchCommitted, _: Position) -> N
 
 def admitted(state: EngineState, event: Admitted, _: Position) -> None:
     staging = state.staging
+    if not staging.admissions:
+        _taken(state, event)
+        return
     admission = staging.admissions[0]
     assert (admission.query, admission.batch) == (event.query, event.batch), "batches are admitted in order"
     staging.release(admission.chunks[admission.chunk : event.chunk])
     admission.chunk, admission.row = event.chunk, event.row
     if event.chunk == len(admission.chunks):
         del staging.admissions[0]
+
+
+def _taken(state: EngineState, event: Admitted) -> None:
+    """The batch is staged in another shard."""
+    taken = state.staging.taken
+    taken.pop(event.query, None)
+    taken[event.query] = event.batch, event.chunk, event.row
+    if len(taken) > STAGED_QUERIES_MAX:
+        del taken[next(iter(taken))]
 
 
 def unstaged(state: EngineState, event: Unstaged, _: Position) -> None:

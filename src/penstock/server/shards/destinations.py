@@ -362,7 +362,14 @@ DESTINATIONS: dict[type[Command], Row | None] = {
     **dict.fromkeys(
         (
             *(commands.Search, commands.ListCandidates, commands.ListHeld, commands.ListScheduled),
-            *(commands.AdmitRows, commands.Carry, commands.ForgetNames, commands.Restore, commands.SetAside),
+            *(
+                commands.AdmitRows,
+                commands.TakeRows,
+                commands.Carry,
+                commands.ForgetNames,
+                commands.Restore,
+                commands.SetAside,
+            ),
             *(commands.Tick, schedule_commands.RunDue),
             *(courier_commands.ListOwed, courier_commands.NoteTaken, courier_commands.Admit),
             *(courier_commands.CollectParcels, courier_commands.Locate),

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated
+from typing import Annotated, Protocol
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -38,16 +37,28 @@ class _Commit(Struct, forbid_unknown_fields=True):
 
 
 _decode_commit = msgspec.json.Decoder(_Commit).decode
-Commit = Callable[[CommitBatch], Awaitable[Answer]]
+
+
+class Batches(Protocol):
+    """What keeps the batches."""
+
+    def elsewhere(self, names: frozenset[str]) -> frozenset[str]:
+        """Those of the queues that other shards have."""
+
+    async def stage(self, command: StageRows) -> Answer:
+        """Stage rows for other shards."""
+
+    async def commit(self, command: CommitBatch) -> Answer:
+        """Answers when all rows are in their queues."""
 
 
 class Staging:
-    """Requests in, commands out; answers in, responses out. `commit` answers when all rows are in their queues."""
+    """Requests in, commands out; answers in, responses out."""
 
     def __init__(
-        self, commit: Commit, later: http.Later, refusal: http.Refusal, *, bytes_max: int, lifetime_ns: Nanos
+        self, batches: Batches, later: http.Later, refusal: http.Refusal, *, bytes_max: int, lifetime_ns: Nanos
     ) -> None:
-        self._commit_batch = commit
+        self._batches = batches
         self._later = later
         self._refusal = refusal
         self._bytes_max = bytes_max
@@ -65,18 +76,23 @@ class Staging:
         query, batch = _query_and_batch(request)
         return self._commit(request, query, batch) if segment == _COMMIT else self._stage(request, query, batch)
 
-    def _stage(self, request: http.Request, query: str, batch: int) -> http.Call:
+    def _stage(self, request: http.Request, query: str, batch: int) -> http.Call | http.Awaited:
         part = http.checked_name(unquote_to_bytes(http.segments_of(request.target)[4]), "the name of a part")
         chunk = number(parameters(request, "chunk"), "chunk", 0, limits.STAGED_CHUNKS_MAX, 0)
         rows = staged_rows(request.body, trusted=False)
         rows.check()
-        return http.Call(
-            StageRows(
-                *(query, batch, part, chunk, rows.count, request.body),
-                *(rows.queues, self._lifetime_ns, self._bytes_max, rows.topics, rows.objects),
-            ),
-            lambda answer: _render(answer, 201, {"rows": rows.count}),
+        elsewhere = self._batches.elsewhere(rows.queues | {topic.partition(".")[0] for topic in rows.topics})
+        command = StageRows(
+            *(query, batch, part, chunk, rows.count, request.body),
+            *(rows.queues, self._lifetime_ns, self._bytes_max, rows.topics, rows.objects, elsewhere & rows.queues),
         )
+        if not elsewhere:
+            return http.Call(command, lambda answer: _render(answer, 201, {"rows": rows.count}))
+        http.check(self._refusal(request, command))
+        return self._later(self._staged(command))
+
+    async def _staged(self, command: StageRows) -> http.Response:
+        return _render(await self._batches.stage(command), 201, {"rows": command.rows})
 
     def _commit(self, request: http.Request, query: str, batch: int) -> http.Awaited:
         parts = http.decoded(_decode_commit, request.body).parts
@@ -87,7 +103,7 @@ class Staging:
         return self._later(self._committed(command))
 
     async def _committed(self, command: CommitBatch) -> http.Response:
-        answer = await self._commit_batch(command)
+        answer = await self._batches.commit(command)
         return _render(answer, 200, {"query": command.query, "batch": command.batch})
 
     def _drop(self, request: http.Request, _: bytes) -> http.Call:
