@@ -112,7 +112,7 @@ class Staging:
             yield from admission.chunks[admission.chunk :]
 
 
-class StagingFacts(msgspec.Struct):
+class StagingFacts(msgspec.Struct, omit_defaults=True):
     """The state of staging as it is written to a snapshot."""
 
     committed: list[tuple[str, int]]

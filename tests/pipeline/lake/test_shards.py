@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 from pyspark.sql import SparkSession
 
 from penstock.errors import SparkError
-from penstock.model.events import Event, Fetched, NameDefined, Succeeded
+from penstock.model.events import Arrived, Event, Fetched, NameDefined, SentAsDead, Succeeded
 from penstock.pipeline.lake.compaction import compact
 from penstock.pipeline.lake.delta import LakeTable
 from penstock.pipeline.lake.publication import publish_all
@@ -75,15 +76,24 @@ def test_the_tables_of_two_shards_survive_crashes_compaction_and_a_lost_checkpoi
     assert {(row["shard"], row["queue"]) for row in filled.rows("messages")} == {(0, "orders"), (1, "others")}
 
 
-def test_an_object_in_two_shards_is_compared_within_each(spark: SparkSession, tmp_path: Path) -> None:
-    """The broker does so too. The row of the object adds both up, and names the latest change."""
+def test_what_is_in_two_shards_is_one_object_and_two_messages(spark: SparkSession, tmp_path: Path) -> None:
+    """Versions are compared within a shard, as the broker does. A message that went to the other shard ends here and
+    begins there."""
     what = {"object": 2, "key": b"k", "time": 1000}
     names: list[Event] = [NameDefined(1, 2, "customer")]
     early, late = [logged(1, b"one", **what)], [logged(1, b"one", **what | {"time": 9000}, queue=2)]
-    data = make_two_shards(tmp_path / "data", names, names, early, late)
+    dead = logged(2, b"dead")
+    went = [dead, SentAsDead(2000, 1, 2, dead.time, 1, 0, shard=1, target=b"others")]
+    came = [Arrived(**asdict(dead) | {"queue": 2, "time": 3000, "created": dead.time})]
+    data = make_two_shards(tmp_path / "data", names, names, early, late, went, came)
     filled = FilledLake(spark, tmp_path / "lake", path=str(data))
     filled.fill()
     for rows in (filled.rows, filled.rows_without_spark):
         assert sorted((row["shard"], row["version"]) for row in rows("changes")) == [(0, 1), (1, 1)]
         (history,) = rows("object_history")
         assert (history["versions"], history["seen"], history["shard"], history["queue"]) == (2, 2, 1, "others")
+        places = {(row["shard"], row["queue"], row["sequence"]): row for row in rows("messages")}
+        gone, there = places[0, "orders", 2], places[1, "others", 2]
+        assert (gone["state"], gone["queued"], gone["message"]) == ("E", False, b"dead")
+        assert (there["state"], there["queued"], there["message"]) == ("Q", True, b"dead")
+        assert there["created"] == gone["created"] < there["entered"]

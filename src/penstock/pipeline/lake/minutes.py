@@ -8,6 +8,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as f
 
 from penstock.limits import LEASE_DAYS_MAX
+from penstock.model.kinds import Kind
 from penstock.pipeline.lake.batch import Batch, count_if, with_departures
 from penstock.pipeline.lake.conditions import (
     DELIVERS,
@@ -18,6 +19,7 @@ from penstock.pipeline.lake.conditions import (
     RANK,
     REMOVES,
     SETTLES,
+    kind_is,
     state_is,
 )
 from penstock.pipeline.lake.delta import PARTITION, Offsets
@@ -33,7 +35,7 @@ _COUNTED = {
     "retries": "state = 'R'",
     "dead": "state = 'E'",
     "expired": "state = 'Z'",
-    "deleted": "state = 'D' and sequence is not null",
+    "deleted": f"state = 'D' and sequence is not null and not {kind_is(Kind.SENT)}",
     "unchanged": "state = 'U'",
     "invalid": "state = 'I'",
     "not_interested": "state = 'N'",

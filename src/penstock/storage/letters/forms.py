@@ -63,8 +63,9 @@ def _letter_is(letters: str) -> Mask:
 IS_OF_MESSAGE = _are(lambda form: form.kind.row.about == "message")
 IS_MOVED = _are(lambda form: form.kind.row.moves) & _letter_is("Q")
 HAS_FACTS = _store("priority")
-HAS_CONTENT = _store("body") & _letter_is("L")
-HAS_OWN = _store("key") & _letter_is("L")
+IS_FIRST = _are(lambda form: form.letter == form.kind.row.letters[0])  # Mostly L; Q of what another shard sends.
+HAS_CONTENT = _store("body") & IS_FIRST
+HAS_OWN = _store("key") & IS_FIRST
 # The reason that a consumer gives is the result of a delivery that failed.
 HAS_RESULT = (_store("result") & _letter_is("S")) | (_store("reason") & _letter_is("REI"))
 HAS_TARGET = _store("to_queue") & (_letter_is("E") | _are(lambda form: "E" not in form.kind.row.letters))
