@@ -16,8 +16,10 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 import penstock
 from penstock.pipeline.lake.directory import Lake
+from penstock.pipeline.lake.division import open_lake_for
 from penstock.pipeline.lake.stream import Filler, Written, has_ended, start_query
 from penstock.pipeline.lake.views import view
+from penstock.pipeline.source.files import FileLog
 from penstock.pipeline.source.options import parse_options
 from penstock.pipeline.source.shards import ShardLogs
 from penstock.storage.arrow.columns import COLUMNS, decode
@@ -47,7 +49,7 @@ class FilledLake:
         self.lake.take()
         try:
             with closing(ShardLogs(parse_options(self._source))) as logs:
-                origin = self.lake.open_for(logs.extents())
+                origin = open_lake_for(self.lake, logs.extents())
             filler = Filler(self.lake, origin, self.written.append)
             asked = self._source | {name: str(value) for name, value in options.items()}
             query = start_query(self.spark, self.lake, filler, asked, once=True, seconds=0)
@@ -81,7 +83,9 @@ def events_of_shards(data: Path) -> pa.Table:
     """The events of a store with two shards, with offsets that differ: see `_in_one_line`."""
     found = []
     for shard in range(2):
-        events = events_of(shard_directory(data, shard).path)
+        path = shard_directory(data, shard).path
+        events = events_of(path)
+        events = events.filter(pc.greater_equal(events["offset"], FileLog(path).extent().earliest))
         offsets = pc.add(pc.multiply(events["offset"], 2), shard)
         found.append(events.set_column(events.schema.get_field_index("offset"), "offset", offsets))
     return pa.concat_tables(found)

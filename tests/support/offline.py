@@ -16,7 +16,7 @@ from penstock.storage.arrow.columns import decode
 from penstock.storage.arrow.names import Names
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import batches
-from tests.support.samples import close_log, commit, logged, open_log, recover
+from tests.support.samples import close_log, commit, logged, open_log
 
 Row = dict[str, Any]
 RENAMED = {
@@ -66,7 +66,7 @@ def plain(table: pa.Table | pa.RecordBatch) -> list[Row]:
 def make_log(path: Path, *steps: Sequence[Event], segment_bytes: int = 4096) -> Path:
     """A data directory with a batch for each step, added to what is there."""
     log = open_log(path, segment_bytes)
-    recover(log)
+    list(log.recover().events)
     for events in steps:
         for event in events:
             log.append(event)

@@ -57,6 +57,7 @@ def run(
 ) -> None:
     """Fill the lake, until Ctrl-C or SIGTERM."""
     from penstock.pipeline.lake.directory import Lake
+    from penstock.pipeline.lake.division import open_lake_for
     from penstock.pipeline.lake.housekeeping import Housekeeper
     from penstock.pipeline.lake.publication import publish_all
     from penstock.pipeline.lake.stream import Filler, has_ended, start_query, stop_query
@@ -67,7 +68,7 @@ def run(
     logs = _logs(source)
     place = Lake(lake)
     place.take()
-    origin = place.open_for(logs.extents())
+    origin = open_lake_for(place, logs.extents())
     view = _View(place.path, logs)
     with StopSignals() as signals, view:
         view.doing("starting Spark")

@@ -10,23 +10,26 @@ import pytest
 from msgspec.structs import asdict
 from pyspark.sql import SparkSession
 
+from penstock.cli.reshard.making import reshard
 from penstock.errors import SparkError
 from penstock.model.events import Arrived, Event, Fetched, NameDefined, SentAsDead, Succeeded
 from penstock.pipeline.lake.compaction import compact
 from penstock.pipeline.lake.delta import LakeTable
 from penstock.pipeline.lake.publication import publish_all
 from penstock.pipeline.lake.tables import TABLES
+from penstock.storage.backup.making import Progress
 from tests.support.lakes import FilledLake, assert_same_tables, events_of_shards
+from tests.support.offline import definitions, make_log
 from tests.support.samples import logged
 from tests.support.two_shards import make_two_shards
 
 
-def versions(queue: int, first: int, count: int) -> list[Event]:
+def versions(queue: int, first: int, count: int, about: int = 2) -> list[Event]:
     """Messages of two objects, each shard with keys of its own, with a delivery of every second."""
     events: list[Event] = []
     for sequence in range(first, first + count):
         time = sequence * 7_000_000_000 + queue
-        what = {"queue": queue, "time": time, "object": 2, "key": b"%d of %d" % (sequence % 3, queue)}
+        what = {"queue": queue, "time": time, "object": about, "key": b"%d of %d" % (sequence % 3, queue)}
         events.append(logged(sequence, b"one" if sequence % 4 else b"two", **what))
         if sequence % 2:
             events.append(Fetched(time + 5_000_000, queue, sequence, 1, 1, 0, visible_at=time + 10**10))
@@ -74,6 +77,16 @@ def test_the_tables_of_two_shards_survive_crashes_compaction_and_a_lost_checkpoi
     publish_all(filled.lake)
     assert_same_tables(filled, events_of_shards(data), published=True, shards=2)
     assert {(row["shard"], row["queue"]) for row in filled.rows("messages")} == {(0, "orders"), (1, "others")}
+
+
+def test_a_lake_goes_on_when_its_log_was_divided_into_two_shards(spark: SparkSession, tmp_path: Path) -> None:
+    data = make_log(tmp_path / "data", definitions(), *(versions(queue, 1, 10, about=0) for queue in (1, 2)))
+    filled = FilledLake(spark, tmp_path / "lake", path=str(data))
+    filled.fill()
+    reshard(data, 2, None, Progress())
+    make_two_shards(data, *(versions(queue, 11, 5, about=0) for queue in (1, 2)))
+    filled.fill()
+    assert_same_tables(filled, events_of_shards(data), shards=2)
 
 
 def test_what_is_in_two_shards_is_one_object_and_two_messages(spark: SparkSession, tmp_path: Path) -> None:

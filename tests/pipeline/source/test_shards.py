@@ -9,12 +9,14 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from penstock.cli.reshard.making import reshard
 from penstock.errors import EventsLostError, OptionError
 from penstock.pipeline.source.events import EventReader
 from penstock.pipeline.source.options import parse_options
 from penstock.pipeline.source.stream import EventStreamReader
+from penstock.storage.backup.making import Progress
 from penstock.storage.shards import shard_directory
-from tests.support.offline import Row, decoded, make_log, messages, plain
+from tests.support.offline import Row, decoded, definitions, make_log, messages, plain
 from tests.support.two_shards import make_two_shards
 
 COLUMNS = ("shard", "offset", "state", "queue", "content_type", "body")
@@ -96,3 +98,23 @@ def test_a_batch_read_ends_at_an_offset_of_each_shard(data: Path) -> None:
     reader = EventReader(parse_options(asked))
     found = {(row["shard"], row["offset"]) for row in read(reader, reader.partitions())}
     assert found == {(0, 30), (1, 10), (1, 11)}
+
+
+def test_a_checkpoint_goes_on_when_the_store_was_moved_to_two_shards(tmp_path: Path) -> None:
+    data = make_log(tmp_path / "data", definitions(), messages(1, 10), messages(1, 10, queue=2))
+    before = decoded(data, COLUMNS)
+    reshard(data, 2, None, Progress())
+    for shard in range(2):
+        make_log(shard_directory(data, shard).path, messages(11, 2, queue=shard + 1))
+    reader = stream(data)
+    end = reader.latestOffset({"0": 9}, ReadAllAvailable())
+    found = read(reader, reader.partitions({"0": 9}, end))
+    divided = len(before) // 2 + 3  # A message has two rows in one record.
+    assert [row for row in found if row["offset"] < divided] == [row for row in before if row["offset"] >= 9]
+    later = [(row["shard"], row["queue"], row["body"]) for row in found if row["offset"] >= divided and row["body"]]
+    assert later == [
+        (shard, queue, b"message %d" % at) for shard, queue in enumerate(("orders", "others")) for at in (11, 12)
+    ]
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
+    with pytest.raises(EventsLostError, match=rf"ends at offset {divided}, but the checkpoint has read up to 26"):
+        reader.latestOffset({"0": 26}, ReadAllAvailable())
