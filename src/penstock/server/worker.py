@@ -58,7 +58,7 @@ class Worker(Broker):
         ports = {number: OwnPort(shard.loop, shard.services.departures) for number, shard in own.items()}
         self._mesh = Mesh(post.worker, post.workers, shards.shards, post.folder, ports, requests)
         self._stages = StopStages(self._mesh)
-        self._connect_couriers(self._mesh.ports)
+        self._connect_services(self._mesh.ports)
         router = Router(shards, self._mesh.ports)
         applications = {number: shard.offer(router) for number, shard in own.items()}
         requests |= {number: LocalRequests(each, works, quotas) for number, each in applications.items()}
@@ -67,11 +67,12 @@ class Worker(Broker):
         ids = ids_of(self.shards[0].identity)
         return Front(shards, applications, router, self._mesh.requests, ids, works), router
 
-    def _connect_couriers(self, ports: list[ClientPort]) -> None:
+    def _connect_services(self, ports: list[ClientPort]) -> None:
         for shard in self.shards:
             number, services = shard.identity.shard, shard.services
             services.departures.connect(number, len(ports), self._map.of_name)
             services.courier.connect({each: port for each, port in enumerate(ports) if each != number})
+            services.staged_batches.spread(self._map.of_name, ports)
 
     def _has_queue(self, name: str) -> bool:
         """A queue of another worker is taken to exist: only its owner knows."""
