@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,11 @@ def test_shards_without_the_file_that_describes_them_are_refused(tmp_path: Path)
 def test_a_store_has_a_bounded_number_of_shards(tmp_path: Path) -> None:
     with pytest.raises(DataDirectoryError, match="a store has 1 to 4096 shards, not 5000"):
         open_shards(tmp_path, 5000)
+
+
+def test_a_shard_in_the_wrong_place_is_refused(tmp_path: Path) -> None:
+    open_shards(tmp_path, 2)
+    shards = tmp_path / "shards"
+    shutil.copytree(shards / "0000", shards / "0001", dirs_exist_ok=True)
+    with pytest.raises(DataDirectoryError, match="0001 is shard 0 of 2, of this or another store; restore shard 1"):
+        open_shards(tmp_path, 2)

@@ -145,10 +145,9 @@ class Store:
         self.run(until(condition))
 
     async def _start(self) -> None:
-        if not self.config.data.exists():
-            self.config.data.mkdir()
-            known = Shards(SHARDS_FORMAT, self.shards, "5e" * ID_KEY_BYTES)  # All stores have the same ids.
-            (self.config.data / "shards.json").write_bytes(msgspec.json.encode(known))
+        self.config.data.mkdir()
+        known = Shards(SHARDS_FORMAT, self.shards, "5e" * ID_KEY_BYTES)  # All stores have the same ids.
+        (self.config.data / "shards.json").write_bytes(msgspec.json.encode(known))
         open_shards(self.config.data, self.shards)
         self.all = [Worker(number, self) for number in range(self.workers)]
         self.ports = [await worker.start() for worker in self.all]
@@ -186,9 +185,8 @@ class Store:
 def a_store(
     folder: Path, shards: int, workers: int, elsewhere: dict[str, int] | None = None, **settings: Any
 ) -> Iterator[Store]:
-    """A new store, or the one in the directory `data` of the folder. Without audit records, unless the settings ask
-    for them."""
-    folder.mkdir(exist_ok=True)
+    """Without audit records, unless the settings ask for them."""
+    folder.mkdir()
     settings = {"audit": AuditConfig(enabled=False), **settings}
     store = Store(Config(data=folder / "data", **settings), folder, shards, workers, elsewhere or {})
     store.start()

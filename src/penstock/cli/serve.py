@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.shards import shards_in
+
 
 def serve(
     data: Annotated[str | None, typer.Option(help="The data directory.")] = None,
@@ -42,7 +44,7 @@ def serve(
     loaded = load(config, os.environ, settings or [], {key: value for key, value in own.items() if value is not None})
     logs.set_up(loaded.logging.level, loaded.logging.format)
     processes = workers_of(workers or "1")
-    if processes == 1 and not shards and not (loaded.data / "shards.json").exists():
+    if processes == 1 and not shards and not shards_in(loaded.data):
         raise typer.Exit(broker.serve(loaded, insecure=insecure))
     from penstock.server import supervisor
 

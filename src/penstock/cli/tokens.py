@@ -11,6 +11,7 @@ import typer
 from penstock.cli import assignments, output
 from penstock.cli.exits import CommandError, Exit
 from penstock.cli.session import Session, Yes, verb
+from penstock.cli.shards import directories
 
 if TYPE_CHECKING:
     from penstock.client import Client
@@ -30,6 +31,7 @@ Limits = Annotated[
         "--limit", metavar="NAME=VALUE", help="A quota of its own, 0 for no limit: docs/quotas.md lists them."
     ),
 ]
+_SHARD_OF_TOKENS = 0
 _TIME = "%Y-%m-%d %H:%M:%S"
 
 
@@ -124,7 +126,7 @@ def _client(session: Session, data: Path | None) -> Client:
         return session.client()
     from penstock.embedded import local
 
-    return local(data)
+    return local(directories(data, _SHARD_OF_TOKENS)[0].path)
 
 
 def _expires(days: float | None) -> datetime | None:

@@ -25,7 +25,7 @@ from penstock.storage.directory import DataDirectory, Identity, create_private, 
 from penstock.storage.history.copying import copy_history
 from penstock.storage.log.batch import Point
 from penstock.storage.log.encode import Batch
-from penstock.storage.log.segment import Segment, open_segment, segment_path, segment_paths
+from penstock.storage.log.segment import Segment, is_unborn, open_segment, segment_path, segment_paths
 from penstock.storage.log.snapshot import list_snapshots, publish_snapshot, write_snapshot
 from penstock.storage.port import Section
 from penstock.storage.shards import Shards, write_shards
@@ -115,6 +115,8 @@ def make_whole(source: DataDirectory, target: Path) -> DataDirectory:
     assert source.identity is not None, "the source is open"
     whole = _make_folders(target / UNFINISHED / "whole")
     segments = segment_paths(source.log)
+    if segments and is_unborn(segments[-1]):
+        segments.pop()
     for path in segments[:-1]:
         _place(path, whole.log / path.name)
     for path in segments[-1:]:

@@ -95,7 +95,18 @@ def write_shards(path: Path, shards: Shards) -> None:
 
 def _prepare(directory: DataDirectory, identity: Identity) -> None:
     """Give a new shard its identity. One that has a log and lost its identity is left alone: it does not start."""
-    if directory.log.exists() or (directory.path / "penstock.json").exists():
-        return
-    directory.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_durably(directory.path / "penstock.json", msgspec.json.encode(identity) + b"\n")
+    if (directory.path / "penstock.json").exists():
+        _check(directory, identity)
+    elif not directory.log.exists():
+        directory.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(directory.path / "penstock.json", msgspec.json.encode(identity) + b"\n")
+
+
+def _check(directory: DataDirectory, identity: Identity) -> None:
+    """A shard that was copied from elsewhere would have other queues under the same numbers."""
+    found = directory.read_identity()
+    if (found.shard, found.shards, found.id_key) != (identity.shard, identity.shards, identity.id_key):
+        raise DataDirectoryError(
+            f"{directory.path} is shard {found.shard} of {found.shards}, of this or another store; restore shard"
+            f" {identity.shard} of {identity.shards} of this store there"
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -431,3 +432,57 @@ def test_too_little_room_is_refused_before_anything_is_written(
     with pytest.raises(CommandError, match=r"3 shards in .* need about 3 MiB, and 1 MiB are free; free some space"):
         moved(fast_path / "data")
     assert not (fast_path / "data" / "resharding").exists()
+
+
+# ── Files ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_finished_segments_take_no_more_room(fast_path: Path) -> None:
+    with worked(fast_path / "data") as directory:
+        fill(directory)
+    before = {path.name: path.stat().st_ino for path in sorted((fast_path / "data" / "log").iterdir())[:-1]}
+    moved(fast_path / "data")
+    assert len(before) > 2
+    for shard in range(SHARDS):
+        log = shard_directory(fast_path / "data", shard).log
+        assert {name: (log / name).stat().st_ino for name in before} == before
+
+
+def test_where_there_are_no_hard_links_segments_are_copied(fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with worked(fast_path / "data") as directory:
+        fill(directory)
+    texts = bodies(fast_path / "data")
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    moved(fast_path / "data")
+    assert bodies(fast_path / "data") == texts
+
+
+def test_a_segment_that_a_crash_left_without_a_header_is_left_out(fast_path: Path) -> None:
+    with worked(fast_path / "data") as directory:
+        fill(directory)
+        end = directory.log.end.offset
+    texts = bodies(fast_path / "data")
+    newest = max((fast_path / "data" / "log").iterdir())
+    before = newest.read_bytes()
+    (newest.parent / f"{end:020}.log").write_bytes(bytes(100))
+    moved(fast_path / "data", to=fast_path / "new")
+    assert newest.read_bytes() == before
+    assert bodies(fast_path / "new") == texts
+
+
+def test_a_torn_tail_is_cut_in_the_shards_and_not_in_the_old_directory(fast_path: Path) -> None:
+    with worked(fast_path / "data") as directory:
+        fill(directory)
+        newest, end = directory.log.segments[-1], directory.log.end.position
+    texts = bodies(fast_path / "data")
+    with newest.path.open("r+b") as file:
+        file.seek(newest.file_offset(end))
+        file.write(b"PB" * 50)
+    before = newest.path.read_bytes()
+    moved(fast_path / "data", to=fast_path / "new")
+    assert newest.path.read_bytes() == before
+    assert bodies(fast_path / "new") == texts

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.reshard.making import reshard
-from penstock.storage.backup.making import Progress
-from penstock.storage.shards import read_shards
-from tests.support.broker import StartBroker
+from tests.support.broker import Broker, StartBroker
+from tests.support.command_line import penstock
 from tests.support.http_client import Response
-from tests.support.sharded import a_store
 
 SHARDS, WORKERS = 3, 2
 QUEUES = {
@@ -37,38 +35,38 @@ def fill(ask: Request) -> list[str]:
     return ids
 
 
-def without(document: Any, *names: str) -> Any:
-    return {name: value for name, value in document.items() if name not in names}
-
-
 def timeless(queue: dict[str, Any]) -> dict[str, Any]:
     """The document of a queue, without ages."""
     return queue | {"status": {name: value for name, value in queue["status"].items() if "age" not in name}}
 
 
 def test_documents_events_and_queues_are_the_same_as_before(start_broker: StartBroker, tmp_path: Path) -> None:
-    data = tmp_path / "store" / "data"
-    broker = start_broker(data=data)
-
-    def ask(method: str, target: str, body: Any = None) -> Response:
-        headers = {"Content-Type": "application/json"}
-        return broker.request(method, target, headers, None if body is None else json.dumps(body).encode())
-
-    ids = fill(ask)
-    documents = {each: ask("GET", f"/v1/messages/{each}").json() for each in ids}
-    events = [json.loads(line) for line in ask("GET", "/v1/events").body.splitlines()]
-    queues = {name: ask("GET", f"/v1/queues/{name}").json() for name in QUEUES}
+    broker = start_broker(data=tmp_path / "data")
+    ids = fill(partial(ask, broker))
+    documents = {each: ask(broker, "GET", f"/v1/messages/{each}").json() for each in ids}
+    events = ask(broker, "GET", "/v1/events").body.splitlines()
+    queues = {name: ask(broker, "GET", f"/v1/queues/{name}").json() for name in QUEUES}
     broker.stop()
-    reshard(data, SHARDS, None, Progress())
-    stored = read_shards(data)
-    assert stored
-    with a_store(tmp_path / "store", SHARDS, WORKERS, stored.elsewhere) as store:
-        for each in [*ids[:1], *ids[2:]]:
-            for worker in range(WORKERS):
-                assert store.request("GET", f"/v1/messages/{each}", worker=worker).json() == documents[each]
-        for name, before in queues.items():
-            assert timeless(store.request("GET", f"/v1/queues/{name}").json()) == timeless(before)
-        seen = [json.loads(line) for line in store.request("GET", "/v1/events").body.splitlines()]
-        assert [without(each, "next", "shard") for each in seen] == [
-            without(each, "next", "shard") for each in events
-        ]
+    assert penstock("reshard", str(tmp_path / "data"), "--shards", str(SHARDS)).returncode == 0
+    moved = start_broker(data=tmp_path / "data", flags=("--workers", str(WORKERS)))
+    for each in [*ids[:1], *ids[2:]]:  # Without the dead letter.
+        assert ask(moved, "GET", f"/v1/messages/{each}").json() == documents[each]
+    for name, before in queues.items():
+        assert timeless(ask(moved, "GET", f"/v1/queues/{name}").json()) == timeless(before)
+    seen = ask(moved, "GET", "/v1/events").body.splitlines()
+    assert list(map(without_place, seen)) == list(map(without_place, events))
+    for name in ("dead", "kept"):
+        (taken,) = ask(moved, "GET", f"/v1/queues/{name}/messages?lease=60").json()
+        assert taken["message"] == f"to {name}"
+    assert ask(moved, "DELETE", f"/v1/messages/{ids[4]}").status == 204
+    assert ask(moved, "GET", f"/v1/messages/{ids[4]}").json()["status"] == "gone"
+
+
+def ask(broker: Broker, method: str, target: str, body: Any = None) -> Response:
+    headers = {"Content-Type": "application/json"}
+    return broker.request(method, target, headers, None if body is None else json.dumps(body).encode())
+
+
+def without_place(line: bytes) -> dict[str, Any]:
+    """An event, without where it is."""
+    return {name: value for name, value in json.loads(line).items() if name not in ("next", "shard")}
