@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from tests.support.broker import Broker, StartBroker, address
+from tests.support.command_line import penstock
 from tests.support.http_client import Response
 from tests.support.line_client import LineClient
 from tests.support.ports import free_port
@@ -234,3 +235,35 @@ def test_a_broker_that_waits_answers_clients_of_every_port_and_stops_when_it_is_
     with closing(LineClient(broker.lines)) as client:
         assert client.ask(cmd="req", qname="work")["err"] == "UNAVAILABLE"
     broker.stop()
+
+
+def test_an_operator_moves_what_a_broker_serves_to_another_one_and_drains_a_broker(
+    serve: Serve, waiting: Wait, store: str
+) -> None:
+    first = serve(http=f"127.0.0.1:{free_port()}")
+    first.create_queue("work")
+    assert publish(first, "one").status == 201
+    second = waiting()
+    addresses = ["{}:{}".format(*broker.http) for broker in (first, second)]
+    moved = penstock("cluster", "move", store, "work", addresses[1])
+    assert "will have shard 0, with the queue work" in moved.stdout, moved
+    second.wait_until_listening()
+    assert bodies(second) == ["one"]
+    first.wait_until_logged("standing_by")
+    shown = json.loads(penstock("cluster", "status", store, "--json").stdout)
+    assert {node["address"]: node["state"] for node in shown["nodes"]} == {
+        addresses[0]: "waits",
+        addresses[1]: "serves",
+    }
+    assert penstock("cluster", "drain", store, addresses[1]).returncode == 0
+    first.wait_until_listening()
+    assert bodies(first) == ["one"]
+    second.wait_until_logged("standing_by")
+    text = penstock("cluster", "status", store).stdout
+    assert [line.split()[2] for line in text.splitlines() if addresses[1] in line.split()[1:2]] == ["drained"]
+    refused = penstock("cluster", "move", store, "work", addresses[1])
+    assert (refused.returncode, "is draining, and would not take it" in refused.stderr) == (5, True)
+    unknown = penstock("cluster", "drain", store, "nobody.example:1")
+    assert (unknown.returncode, "the store knows no broker nobody.example:1" in unknown.stderr) == (4, True)
+    first.stop()
+    second.wait_until_listening()  # There is no other: better than nobody.

@@ -27,7 +27,7 @@ def init(
     """Make the tables. The database must exist; everything goes into its schema penstock."""
     from penstock.storage.postgres.schema import VERSION, initialise
 
-    with _connected(url) as connection:
+    with connected(url) as connection:
         initialise(connection, shards)
     print(f"The store is ready (version {VERSION}). Start a broker with it:\n  penstock serve --store URL --data DIR")
 
@@ -37,7 +37,7 @@ def upgrade(url: Url) -> None:
     """Bring the tables to the version of this Penstock. Stop its brokers first."""
     from penstock.storage.postgres import schema
 
-    with _connected(url) as connection:
+    with connected(url) as connection:
         before = schema.upgrade(connection)
     print(f"The store had version {before}; now it has version {max(before, schema.VERSION)}.")
 
@@ -52,7 +52,7 @@ def status(
     from penstock.storage.postgres.schema import identity_of, version_of
     from penstock.storage.postgres.status import shards
 
-    with _connected(url) as connection:
+    with connected(url) as connection:
         identity_of(connection)
         durability, version, found = read_durability(connection), version_of(connection), shards(connection)
     if as_json:
@@ -84,7 +84,7 @@ def import_(url: Url, directory: Directory) -> None:
     from penstock.storage.directory import DataDirectory
     from penstock.storage.postgres.moving import import_log
 
-    with _connected(url) as connection, output.counting("copying") as progress:
+    with connected(url) as connection, output.counting("copying") as progress:
         progress.expect(sum(path.stat().st_size for path in directory.glob("log/*.log")))
         end = import_log(connection, DataDirectory(directory), progress.advance)
     print(
@@ -109,7 +109,7 @@ def export(url: Url, directory: Directory) -> None:
 
 
 @contextmanager
-def _connected(url: str) -> Iterator[Connection]:
+def connected(url: str) -> Iterator[Connection]:
     from penstock.storage.postgres.connection import Connection
 
     with closing(Connection(url)) as connection:

@@ -36,7 +36,8 @@ from penstock.server.writer.port import ClientPort
 from penstock.storage import open_store
 from penstock.storage.directory import DataDirectory
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # Only a broker that uses a store needs its library.
+    from penstock.server.cluster.member import Member
     from penstock.storage.postgres.store import PostgresStore
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,8 @@ class Broker:
         self._stop = asyncio.Event()
         self._tls = Tls(config.tls) if config.tls.certificate else None
         self._is_asked_to_stop = False
+        self._hands_over = False  # Another node is to have the shard.
+        self._member: Member | None = None
         self.shards = self._make_shards()
         for shard in self.shards:
             shard.on_end = self._stop.set
@@ -87,12 +90,15 @@ class Broker:
             for each in rounds:
                 each.cancel()
             is_written = await self._shut_down()
-            if any(shard.is_deposed for shard in shards) and not self._is_asked_to_stop:
+            is_replaced = self._hands_over or any(shard.is_deposed for shard in shards)
+            if is_replaced and not self._is_asked_to_stop:
                 return AGAIN
             for shard in shards:
                 shard.check_loss()
             return 0 if is_written else 1
         finally:
+            if self._member:
+                await asyncio.to_thread(self._member.leave)
             for shard in shards:
                 shard.let_go()
 
@@ -120,11 +126,14 @@ class Broker:
         def on_lost(error: BaseException) -> None:
             running.call_soon_threadsafe(shard.fail, error)
 
+        from penstock.server.cluster.member import Member
+
         store.on_lost = on_lost
+        self._member = Member(store, shard.directory)
         standby = Standby(self.config, self._tls.context if self._tls else None)
         self._heed_signals()
         try:
-            return await standby.until(partial(store.acquire, shard.directory), self._stop)
+            return await standby.until(self._member.acquire, self._stop)
         finally:
             for number in () if self._embedded else _STOPPING:
                 running.remove_signal_handler(number)  # Until it listens, a signal ends the process at once.
@@ -172,6 +181,7 @@ class Broker:
             shard.start()
         when_listening(http)
         rounds = [self._follow_clock(), *([self._tls.watch()] if self._tls else [])]
+        rounds += [self._follow_placement(self._member)] if self._member else []
         return [asyncio.create_task(each) for each in rounds]
 
     async def _prepare(self) -> None:
@@ -191,6 +201,20 @@ class Broker:
             if abs(error) > SECOND_NS and is_right:
                 logger.warning("clock_set", extra={"seconds": error / SECOND_NS})
             is_right = not error
+
+    async def _follow_placement(self, member: Member) -> None:
+        """Stop serving when another node is to have the shard."""
+        while True:
+            await asyncio.sleep(member.look_seconds)
+            try:
+                node = await asyncio.to_thread(member.placed_elsewhere)
+            except StoreError:
+                continue  # The lease decides how long to serve.
+            if node:
+                logger.info("handing_over", extra={"to": node})
+                self._hands_over = True
+                self._stop.set()
+                return
 
     # ── Stop ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -46,7 +46,16 @@ _SECOND = """
 ALTER TABLE penstock.shard ADD identity text;
 CREATE TABLE penstock.elsewhere (queue text PRIMARY KEY, shard int NOT NULL REFERENCES penstock.shard);
 """
-MIGRATIONS = (_FIRST, _SECOND)  # The n-th makes version n of the one before it.
+_THIRD = """
+ALTER TABLE penstock.shard ADD pinned text;
+CREATE TABLE penstock.node (
+    name text PRIMARY KEY,
+    address text NOT NULL,
+    seen timestamptz NOT NULL,
+    is_draining boolean NOT NULL DEFAULT false
+);
+"""
+MIGRATIONS = (_FIRST, _SECOND, _THIRD)  # The n-th makes version n of the one before it.
 VERSION = len(MIGRATIONS)
 
 

@@ -34,9 +34,9 @@ class PostgresStore:
         this process owns."""
         self._url = parameters(url)
         self.display = display(url)
-        self._address = address
-        self._number = shard
-        self._lease_seconds = lease_seconds
+        self.address = address
+        self.number = shard
+        self.lease_seconds = lease_seconds
         self.on_lost: Lost = lambda _: None  # Called in another thread when the lease is lost.
         self._open = Dropped()
         self._shard: Shard | None = None
@@ -45,7 +45,11 @@ class PostgresStore:
 
     def identity(self) -> Identity:
         with closing(Connection(self._url)) as connection:
-            return identity_of(connection, self._number)
+            return identity_of(connection, self.number)
+
+    def connect(self) -> Connection:
+        """A connection that lives on when the shard is dropped."""
+        return Connection(self._url)
 
     def durability(self) -> Durability:
         with closing(Connection(self._url)) as connection:
@@ -59,13 +63,13 @@ class PostgresStore:
         self.drop()
         began, before = now(), self._owned
         with closing(Connection(self._url)) as connection:
-            shard = Shard(connection, self._number, lease_seconds=self._lease_seconds)
-            owned = shard.acquire(owner_of(directory), self._address)
+            shard = Shard(connection, self.number, lease_seconds=self.lease_seconds)
+            owned = shard.acquire(owner_of(directory), self.address)
         self._shard, self._owned = shard, owned
         if before and owned.epoch != before.epoch + 1:
-            raise DeposedError(f"another broker has owned shard {self._number} in epoch {owned.epoch - 1}")
+            raise DeposedError(f"another broker has owned shard {self.number} in epoch {owned.epoch - 1}")
         self._leases.hold(shard, began, self._lose)
-        logger.info("shard_acquired", extra={"shard": self._number, "epoch": owned.epoch})
+        logger.info("shard_acquired", extra={"shard": self.number, "epoch": owned.epoch})
 
     def _lose(self, error: BaseException) -> None:
         self._open.all()
@@ -73,7 +77,7 @@ class PostgresStore:
 
     def drop(self) -> None:
         """Stop renewing and end all connections. The lease runs on in the store."""
-        self._leases.let_go(self._number)
+        self._leases.let_go(self.number)
         self._open.all()
 
     def release(self) -> None:
@@ -82,8 +86,8 @@ class PostgresStore:
         self.drop()
         if owned:
             with closing(Connection(self._url)) as connection:
-                Shard(connection, self._number, owned.epoch).release()
-            logger.info("shard_released", extra={"shard": self._number, "epoch": owned.epoch})
+                Shard(connection, self.number, owned.epoch).release()
+            logger.info("shard_released", extra={"shard": self.number, "epoch": owned.epoch})
 
     def open_log(self, directory: DataDirectory, *, segment_bytes: int) -> StoredLog:
         """The log of the shard, which this process owns. Not recovered yet."""
