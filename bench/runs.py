@@ -13,6 +13,7 @@ from rich.table import Table
 from bench import (
     access,
     client,
+    courier,
     deep,
     history,
     idle,
@@ -47,6 +48,7 @@ RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
     "access": (access.access, access.ROUNDS),
     "tls": (tls.tls, tls.ROUNDS),
     "link": (link.link, link.ROUNDS),
+    "courier": (courier.courier, courier.ROUNDS),
     "store": (store.store, store.ROUNDS),
     "reshard": (reshard.moving, reshard.MESSAGES),
 }

@@ -290,3 +290,10 @@ def test_a_dead_letter_in_another_shard_has_one_document(both: Both) -> None:
     assert [place["queue"] for place in four["places"]] == ["b"]
     assert [event["state"] for event in four["events"]] == [event["state"] for event in one["events"]]
     both.ask("PATCH", "/v1/queues/a", {"redrive_policy": None})
+
+
+def test_figures_show_how_far_each_shard_is_behind_the_others(both: Both) -> None:
+    one, four = (answer.json() for answer in both.ask("GET", "/v1/stats"))
+    assert "couriers" not in one
+    assert [each["shard"] for each in four["couriers"]] == [0, 1, 2, 3]
+    assert all(each["source"] != each["shard"] and each["lag"] >= 0 for each in four["couriers"])

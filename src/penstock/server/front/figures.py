@@ -112,10 +112,12 @@ def _head(documents: Iterable[Document]) -> Document:
     """What is about all queues of a client."""
     documents = list(documents)
     rows = [row for document in documents for row in document["attention"]]
+    couriers = [row for document in documents for row in document.get("couriers", ())]
     return {
         "time": max(document["time"] for document in documents),
         "totals": _totals([document["totals"] for document in documents]),
         "attention": sorted(rows, key=urgency)[:SHOWN_MAX],
+        **({"couriers": couriers} if couriers else {}),
     }
 
 

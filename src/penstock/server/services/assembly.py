@@ -78,9 +78,10 @@ def assemble(
     traces = MessageTraces(writer, reads)
     push = PushChannels(writer, ids(), config.push, random.random)
     audit = Audit(writer, ids(), config.audit)
+    courier = Courier(writer, config.topics.new_queue)
     return Services(
         audit=audit,
-        courier=Courier(writer, config.topics.new_queue),
+        courier=courier,
         departures=Departures(writer, reads),
         token_changes=TokenChanges(writer, identities, has_tokens=has_tokens),
         damaged_messages=DamagedMessages(writer),
@@ -88,7 +89,7 @@ def assemble(
         name_sweeps=NameSweeps(writer),
         push=push,
         requests=Requests(writer),
-        stats=StatsService(writer, push.error, config.events.readers_max),
+        stats=StatsService(writer, push.error, config.events.readers_max, courier.lags),
         connections=Connections(writer),
         lake_reads=LakeReads(writer, config.lake.directory),
         workers=WorkerReports(writer),

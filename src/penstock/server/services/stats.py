@@ -69,8 +69,16 @@ class Sample:
 
 
 class StatsService(Service):
-    def __init__(self, writer: ServicePort, push_error: Callable[[str], str], watchers_max: int) -> None:
+    def __init__(
+        self,
+        writer: ServicePort,
+        push_error: Callable[[str], str],
+        watchers_max: int,
+        lags: Callable[[], dict[int, float]] = dict,
+    ) -> None:
+        """`lags`: how far this shard is behind others."""
         super().__init__(writer)
+        self._lags = lags
         self._push_error = push_error
         self._watchers_max = watchers_max
         self._hour = Hour()
@@ -118,7 +126,16 @@ class StatsService(Service):
             "time": round(sample.seconds, 3),
             "totals": totals(seen),
             "attention": attention(seen, self._roles().lasting, failing, self._hour.ready_before, sample.seconds),
+            **self._couriers(),
         }
+
+    def _couriers(self) -> dict[str, Any]:
+        """Nothing if there is one shard."""
+        lags = self._lags()
+        if not lags:
+            return {}
+        source = max(lags, key=lambda shard: lags[shard])
+        return {"couriers": [{"shard": self.writer.engine.shard, "source": source, "lag": round(lags[source], 3)}]}
 
     async def watch(self, query: StatsQuery) -> Watcher:
         if len(self._watchers) >= self._watchers_max:
