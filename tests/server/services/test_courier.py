@@ -149,3 +149,16 @@ async def test_an_idle_store_writes_nothing(shards: LiveShards) -> None:
     for _ in range(200):
         await asyncio.sleep(0)
     assert [shard.log.end for shard in shards.shards] == ends
+
+
+@live
+async def test_a_damaged_batch_costs_only_the_messages_in_it(shards: LiveShards) -> None:
+    source, target = shards.of("a"), shards.of("sweet")
+    await target.courier.close()
+    for each in (b"first", b"second", b"third"):
+        await shards.publish(about(each))
+    at = next(at for at, data in enumerate(source.log.durable) if b"second" in data)
+    source.log.durable[at] = source.log.durable[at].replace(b"second", b"sesond")
+    source.departures._recent.reset()  # Nothing is in memory, as after a start.
+    target.courier.start()
+    await has(shards, "sweet", Counter([b"first", b"third"]))

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from penstock.errors import DamagedExtentError, DamagedLogError, Reason
+from penstock.errors import DamagedExtentError, DamagedLogError, PenstockError, Reason
 from penstock.limits import (
     COURIER_BYTES_MAX,
     COURIER_MESSAGES_MAX,
@@ -31,6 +31,7 @@ from penstock.server.services.contract import Service, answer_to
 from penstock.server.services.log_reads import LogReads
 from penstock.server.shards.parcels import Wanted, bytes_of, copy_of, moved
 from penstock.server.writer.port import Reply, ServicePort
+from penstock.storage.log.batch import Batches
 from penstock.storage.log.routed import routed_in
 from penstock.storage.log.view import Cursor, View
 
@@ -51,9 +52,19 @@ class _Promise(NamedTuple):
 
 def _promises_in(cursor: Cursor, view: View) -> tuple[list[_Promise], int]:
     """Those in the next piece of the log, and the offset where that ends; 0 at the end of the view."""
-    batches = cursor.read(view, COURIER_READ_BYTES)
+    batches = _batches(cursor, view)
     found = [_Promise(header.end.offset, *each) for header, payload in batches for each in routed_in(header, payload)]
     return found, batches[-1][0].end.offset if batches else 0
+
+
+def _batches(cursor: Cursor, view: View) -> Batches:
+    """The next piece of the log. Damaged batches are skipped: what they promised is lost, and nothing else."""
+    try:
+        return cursor.read(view, COURIER_READ_BYTES)
+    except DamagedLogError as error:
+        logger.critical("courier_skips", extra={"reason": str(error)})
+        sound, _ = cursor.read_sound(view, view.end.position)
+        return sound or _batches(cursor, view)
 
 
 class _Recent:
@@ -183,9 +194,9 @@ class Departures(Service):
     async def _answer(self, command: CollectParcels, reply: Reply) -> None:
         try:
             reply(await self._found(command))
-        except DamagedLogError as error:
-            logger.critical("courier_stopped", extra={"reason": str(error), "shard": command.shard})
-            reply(Refused(Reason.DAMAGED, str(error)))
+        except (PenstockError, OSError) as error:
+            logger.error("courier_failed", extra={"reason": str(error), "shard": command.shard})
+            reply(Refused(Reason.UNAVAILABLE, str(error)))
 
     async def _found(self, command: CollectParcels) -> Parcels | Refused:
         """What is owed after a cursor. If nothing is in time, the same cursor and no messages."""
