@@ -142,6 +142,17 @@ def test_the_consumers_of_a_queue_are_shown_to_those_who_look_closely(start_brok
     assert broker.request("GET", "/v1/stats/stream?consumers=true").status == 400
 
 
+def test_the_longest_wait_leaves_out_queues_whose_messages_stay(start_broker: StartBroker) -> None:
+    broker = start_broker("audit.enabled=true")
+    queue(broker, "kept", keep="all")
+    publish(broker, "kept")
+    found = stats(broker)["totals"]
+    assert (found["queues"], found["ready_since"]) == (2, None)
+    queue(broker, "orders")
+    publish(broker, "orders")
+    assert stats(broker)["totals"]["ready_since"] is not None
+
+
 def test_a_watcher_may_want_the_totals_only(start_broker: StartBroker) -> None:
     broker = start_broker()
     queue(broker, "work")

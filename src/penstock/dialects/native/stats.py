@@ -6,6 +6,7 @@ The figures are made by the service that `StatsReader` describes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -151,16 +152,15 @@ SUMMED = ("ready", "leased", "delayed", "kept", "damaged", "dead", "waiting", "e
 COUNTED = ("delivered", "retried", "failed")
 
 
-def totals(all_figures: list[Figures]) -> dict[str, Any]:
-    """All queues together."""
+def totals(all_figures: list[Figures], lasting: AbstractSet[str]) -> dict[str, Any]:
+    """All queues together. `lasting`: queues whose messages stay, consumed or not; they wait for nobody."""
     columns = {field: sum([getattr(each, field) for each in all_figures]) for field in SUMMED}
     if any(each.delivered is not None for each in all_figures) or not all_figures:
         counted = {field: sum([getattr(each, field) or 0 for each in all_figures]) for field in COUNTED}
     else:
         counted = dict.fromkeys(COUNTED)
-    since = min(
-        [each.ready_since for each in all_figures if each.ready_since and not each.dead_letters], default=None
-    )
+    waiting = [each for each in all_figures if not each.dead_letters and each.name not in lasting]
+    since = min([each.ready_since for each in waiting if each.ready_since], default=None)
     summed = columns | counted
     summed["in"], summed["out"] = round(summed.pop("entered"), 2), round(summed.pop("left"), 2)
     return {"queues": len(all_figures), **summed, "ready_since": since}

@@ -120,12 +120,12 @@ class StatsService(Service):
         }
 
     def _head(self, sample: Sample, seen: list[Figures]) -> dict[str, Any]:
-        channels = [figures.name for figures in seen if figures.channel]
+        channels, lasting = [figures.name for figures in seen if figures.channel], self._roles().lasting
         failing = {channel: why for channel in channels if (why := self._push_error(channel))}
         return {
             "time": round(sample.seconds, 3),
-            "totals": totals(seen),
-            "attention": attention(seen, self._roles().lasting, failing, self._hour.ready_before, sample.seconds),
+            "totals": totals(seen, lasting),
+            "attention": attention(seen, lasting, failing, self._hour.ready_before, sample.seconds),
             **self._couriers(),
         }
 
