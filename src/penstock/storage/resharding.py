@@ -45,10 +45,9 @@ class Attempt(Enum):
 
 
 def earlier_attempt(target: Path) -> Attempt:
-    if not (target / UNFINISHED).exists():
-        return Attempt.NONE
-    made = (target / "shards.json").exists() and not (target / "penstock.json").exists()
-    return Attempt.MADE if made else Attempt.UNFINISHED
+    if (target / "shards.json").exists() and not (target / "penstock.json").exists():
+        return Attempt.MADE
+    return Attempt.UNFINISHED if (target / UNFINISHED).exists() else Attempt.NONE
 
 
 def undo(target: Path) -> None:

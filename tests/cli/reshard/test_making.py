@@ -378,7 +378,7 @@ def test_a_run_that_had_only_to_tidy_up_does_so(fast_path: Path) -> None:
     moved(fast_path / "old")
     for left in ("resharding", "log"):
         (fast_path / "old" / left).mkdir()
-    with pytest.raises(CommandError, match=r"an earlier run has moved .* to 3 shards; give --shards 3"):
+    with pytest.raises(CommandError, match="has 3 shards, and only a store with one shard"):
         moved(fast_path / "old", 4)
     assert moved(fast_path / "old").earlier is Attempt.MADE
     assert bodies(fast_path / "old") == texts
@@ -392,6 +392,10 @@ def test_a_store_with_several_shards_is_refused(tmp_path: Path) -> None:
     open_shards(tmp_path / "data", 2)
     with pytest.raises(CommandError, match="has 2 shards, and only a store with one shard"):
         moved(tmp_path / "data")
+    with worked(tmp_path / "single"):
+        pass
+    with pytest.raises(CommandError, match="is another store: nothing is overwritten"):
+        moved(tmp_path / "single", 2, to=tmp_path / "data")
     with pytest.raises(CommandError, match="is one of 2 shards"):
         moved(tmp_path / "data" / "shards" / "0001")
     with pytest.raises(DataDirectoryError, match="is a store with several shards"):

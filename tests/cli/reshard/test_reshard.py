@@ -29,6 +29,8 @@ def test_it_prints_what_each_shard_has(tmp_path: Path) -> None:
         ["1", "1", "1", "4"],
     ]
     assert f"{data} has 2 shards: 2 queues, 4 messages. Shard 0 has the events before offset 6" in done.stdout
+    again = penstock("reshard", str(data), "--shards", "2")
+    assert (again.returncode, again.stdout.startswith(f"{data} has these shards already.")) == (0, True)
     again = penstock("reshard", str(data), "--shards", "4")
     assert (again.returncode, again.stdout) == (Exit.USAGE, "")
     assert "has 2 shards, and only a store with one shard can be moved to several" in again.stderr

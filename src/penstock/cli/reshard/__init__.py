@@ -36,9 +36,8 @@ def _print(moved: Resharded) -> None:
     from penstock.storage.resharding import Attempt
 
     if moved.earlier is Attempt.MADE:
-        print(
-            f"An earlier run had moved everything in {moved.directory}; what it left of the old log is removed now."
-        )
+        left = "What an earlier run left of the old log, if anything, is removed."
+        print(f"{moved.directory} has these shards already. {left}")
         return
     if moved.earlier is Attempt.UNFINISHED:
         output.say("An earlier run was cut off. What it left was removed, and everything was done anew.")

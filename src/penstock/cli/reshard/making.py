@@ -70,7 +70,7 @@ def reshard(source: Path, shards: int, to: Path | None, progress: Progress) -> R
     target = to or source
     earlier = earlier_attempt(target)
     if earlier is Attempt.MADE:
-        return _tidied(target, shards)
+        return _tidied(source, target, shards)
     _check_source(source)
     if to is not None and earlier is Attempt.NONE:
         check_empty(to)
@@ -90,24 +90,23 @@ def reshard(source: Path, shards: int, to: Path | None, progress: Progress) -> R
     return msgspec.structs.replace(moved, earlier=earlier)
 
 
-def _tidied(target: Path, shards: int) -> Resharded:
+def _tidied(source: Path, target: Path, shards: int) -> Resharded:
+    """The shards count already: nothing is left to do but to remove what nobody needs."""
     found = read_shards(target)
     assert found is not None
+    if source != target and found.id_key != DataDirectory(source).read_identity().id_key:
+        raise CommandError(f"{target} is another store: nothing is overwritten; choose another path", Exit.USAGE)
     if found.shards != shards:
         raise CommandError(
-            f"an earlier run has moved {target} to {found.shards} shards; give --shards {found.shards}"
+            f"{target} has {found.shards} shards, and only a store with one shard can be moved to several; keep this"
+            " number, or make a new store and let clients move their messages",
+            Exit.USAGE,
         )
     tidy(target)
     return Resharded(directory=str(target), earlier=Attempt.MADE, elsewhere=len(found.elsewhere))
 
 
 def _check_source(source: Path) -> None:
-    if not (source / "penstock.json").exists() and (found := read_shards(source)):
-        raise CommandError(
-            f"{source} has {found.shards} shards, and only a store with one shard can be moved to several; keep this"
-            " number, or make a new store and let clients move their messages",
-            Exit.USAGE,
-        )
     identity = DataDirectory(source).read_identity()
     if identity.shards > 1:
         raise CommandError(f"{source} is one of {identity.shards} shards; name a store with one shard", Exit.USAGE)
