@@ -13,7 +13,6 @@ import msgspec
 
 from penstock.dialects.wire import http
 from penstock.errors import Fault
-from penstock.model.kinds import Kind
 from penstock.server.front.asking import Asking, Responded, collected
 from penstock.server.front.targets import target_with
 from penstock.server.shards.destinations import ADMINISTRATION
@@ -21,8 +20,8 @@ from penstock.server.shards.destinations import ADMINISTRATION
 Document = dict[str, Any]
 
 _OK = 200
-_LEFT = Kind.SENT.row.reason
-assert Kind.SENT_AS_DEAD.row.reason == _LEFT
+_GONE, _CONFIRMED = "gone", "S"
+_LEFT = ("E", "D")  # How a message leaves its shard for another.
 
 _CURRENT = ("state", "status", "queued", "visible_at", "expires_at", "receives")  # As the last shard knows them.
 _ANY = ("delivered", "success", "confirmed")
@@ -38,12 +37,12 @@ async def message(asking: Asking) -> Responded:
     found = await collected(await asking.at(home))
     if found.status == Fault.NOT_FOUND.status:
         return await first_of(asking, others) if others else found
-    if found.status != _OK or _LEFT.encode() not in found.body:
+    if found.status != _OK or _decode(found.body)["status"] != _GONE:
         return found
     target = target_with(asking.request.target, until=None, wait=None)
     answers = await asyncio.gather(*[asking.at(shard, target=target) for shard in others])
     known = [each for answer in answers if (each := await collected(answer)).status == _OK]
-    return http.json_response(200, joined([_decode(each.body) for each in (found, *known)]))
+    return http.json_response(200, joined([_decode(each.body) for each in (found, *known)])) if known else found
 
 
 async def first_of(asking: Asking, shards: Sequence[int]) -> Responded:
@@ -59,21 +58,31 @@ async def first_of(asking: Asking, shards: Sequence[int]) -> Responded:
 
 def joined(documents: Sequence[Document]) -> Document:
     """One document. The first shard is that of the id, and has the beginning."""
-    begun, last = documents[0], max(documents, key=lambda each: (each["status"] != "gone", each["modified"] or ""))
-    events = sorted((event for each in documents for event in each["events"]), key=lambda event: event["time"])
-    left = {event["id"] for event in events if event.get("reason") == _LEFT}
+    begun, last = documents[0], max(documents, key=lambda each: (each["status"] != _GONE, each["modified"] or ""))
+    events = {_identity(event): event for each in documents for event in each["events"]}
+    places = {place["id"]: place for each in documents for place in each["places"]}
+    taken = {_delivery(entry): entry for each in documents for entry in each["consumed"]}
     consumed = [time for each in documents if (time := each["timestamps"]["consumed"])]
     return begun | {
         **{name: last[name] for name in _CURRENT},
         **{name: any(each[name] for each in documents) for name in _ANY},
         **{name: max(_known(documents, name), default=None) for name in _LATEST},
         "archived": all(each["archived"] for each in documents),
-        "confirmedCount": sum(each["confirmedCount"] for each in documents),
+        "confirmedCount": sum(entry["state"] == _CONFIRMED for entry in taken.values()),
         "timestamps": {"consumed": min(consumed, default=None)},
-        "consumed": [entry for each in documents for entry in each["consumed"]],
-        "places": [entry for each in documents for entry in each["places"] if entry["id"] not in left],
-        "events": events,
+        "consumed": list(taken.values()),
+        "places": [place for place in places.values() if place["queued"] or place["state"] not in _LEFT],
+        "events": sorted(events.values(), key=lambda event: event["time"]),
     }
+
+
+def _delivery(entry: Document) -> tuple[Any, ...]:
+    return entry["queue"], entry["fetchedTS"], entry["consumerId"]
+
+
+def _identity(event: Document) -> tuple[Any, ...]:
+    """Two shards have the same event if it is from before the store had several."""
+    return event["offset"], event["next"], event["time"], event["queue_number"]
 
 
 def _known(documents: Iterable[Document], name: str) -> list[str]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
 from penstock.ids import MessageIds
-from penstock.server.app import Application
+from penstock.server.app import Application, route_of
 from penstock.server.front.asking import Asking, Merge, Merging, settled
 from penstock.server.front.local_requests import LocalRequests
 from penstock.server.front.paths import At, Here, row_of
@@ -52,8 +52,9 @@ class Front:
         if refused := self._home.refused(request):
             return refused
         request.is_identified = True
-        row = row_of(request)
-        if isinstance(row, Here):
+        path = route_of(http.segments_of(request.target))
+        row = row_of(path, request.method)
+        if isinstance(row, Here) or request.method not in self._home.routes[path]:
             return self._home.route(request)
         try:
             found = row.shard_of(request, self._shards, self._ids) if isinstance(row, At) else row

@@ -13,7 +13,6 @@ from msgspec import Struct, field
 
 from penstock.dialects.wire import http
 from penstock.ids import MessageIds
-from penstock.server.app import route_of
 from penstock.server.front.asking import Asking, Merge, Responded
 from penstock.server.front.documents import first_of, message
 from penstock.server.front.exposition import metrics
@@ -131,7 +130,7 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
 }
 
 
-def row_of(request: http.Request) -> Row:
-    """Unknown paths and methods are refused here, and conversations begin here."""
-    row = PATHS.get(route_of(http.segments_of(request.target)), HERE)
-    return row.get(request.method, HERE) if isinstance(row, Mapping) else row
+def row_of(path: tuple[bytes, int], method: bytes) -> Row:
+    """Unknown paths are refused here, and conversations begin here."""
+    row = PATHS.get(path, HERE)
+    return row.get(method, HERE) if isinstance(row, Mapping) else row
