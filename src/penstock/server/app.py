@@ -48,7 +48,8 @@ from penstock.server.services.assembly import Services
 from penstock.server.settings import effective_settings
 from penstock.server.shells.browsers import policy_of
 from penstock.server.shells.exchanges import Result, Route
-from penstock.server.shells.handshake import Converse, WebSockets
+from penstock.server.shells.handshake import GLOVEBOX, Converse, WebSockets
+from penstock.server.shells.relay import Relay
 from penstock.server.writer.port import ClientPort, ServicePort
 from penstock.storage.directory import Identity
 
@@ -68,8 +69,10 @@ class Application:
         services: Services,
         identities: Identities,
         clients: ClientPort | None = None,
+        relay: Relay | None = None,
     ) -> None:
-        """`clients`: where the commands of clients go, if there are several shards; services use the writer."""
+        """`clients`: where the commands of clients go, if there are several shards; services use the writer. `relay`:
+        to other workers, if there are some."""
         clients = clients or writer
         self._writer, self._audit, self._metrics_of = writer, services.audit, metrics
         self._identities = identities
@@ -78,15 +81,15 @@ class Application:
         ids = ids_of(identity)
         mqs, nq = _mqs_of(config, ids), _nq_of(config)
         etzel = Etzel(ids, QueueSettings())
-        new_session = partial(secrets.randbelow, SESSION_ID_MAX + 1)
+        new_session = relay.new_session if relay else partial(secrets.randbelow, SESSION_ID_MAX + 1)
         glovebox = Glovebox(config.glovebox, clients.waiting, new_session, self._login)
         conversations: dict[bytes, Converse] = {
-            b"/connect/": glovebox.connect,
+            GLOVEBOX: glovebox.connect,
             b"/connect": lambda peer, _: etzel.converse(
                 peer, partial(self._login, peer) if peer.access is NOBODY else lambda _: peer.access
             ),
         }
-        self._websockets = WebSockets(clients, config.ws, conversations)
+        self.websockets = WebSockets(clients, config.ws, conversations, relay)
         staging = _staging_of(config, services, writer)
         idempotency = Idempotency(config.publish.idempotency_seconds * SECOND_NS, config.publish.idempotency_keys_max)
         publishing = Publishing(ids, config.topics.new_queue, config.http.body_bytes_max, idempotency)
@@ -203,7 +206,7 @@ class Application:
             return http.failure(error)
 
     def _handle_unknown(self, request: http.Request) -> Result:
-        return self._websockets.handshake(request) or http.not_found(request)
+        return self.websockets.handshake(request) or http.not_found(request)
 
     # ── The broker's own pages ──────────────────────────────────────────────────────────────────────────────
 

@@ -20,6 +20,7 @@ from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
 from penstock.server.shards.destinations import ADMINISTRATION
+from penstock.server.shells.relay import Relay
 from penstock.server.shells.turns import Turns
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.port import ClientPort
@@ -101,10 +102,10 @@ class Shard:
         self.metrics.parts += [*self.services, self.history_writes, self.snapshots]
         self._identities = identities
 
-    def offer(self, clients: ClientPort | None = None) -> Application:
-        """Make the application of this shard. `clients`: what its conversations use in place of the writer."""
+    def offer(self, clients: ClientPort | None = None, relay: Relay | None = None) -> Application:
+        """Make the application of this shard, with what it needs if there are others."""
         facts = (self._config, self.identity, self.loop, self.metrics, self.services, self._identities)
-        return Application(*facts, clients)
+        return Application(*facts, clients, relay)
 
     def start(self) -> None:
         self._start_services()

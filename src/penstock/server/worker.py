@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,6 +23,8 @@ from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shards.stopping import StopStage, StopStages
 from penstock.server.shards.tokens import TokenFollower, TokenSource
 from penstock.server.shells.handler import Handler
+from penstock.server.shells.handshake import GLOVEBOX
+from penstock.server.shells.relay import Relay
 from penstock.server.shells.turns import Turns
 from penstock.server.shells.worker import Works
 from penstock.server.writer.port import ClientPort
@@ -60,7 +63,9 @@ class Worker(Broker):
         self._stages = StopStages(self._mesh)
         self._connect_services(self._mesh.ports)
         router = Router(shards, self._mesh.ports)
-        applications = {number: shard.offer(router) for number, shard in own.items()}
+        self._relay = Relay(post.worker, post.workers, post.folder)
+        applications = {number: shard.offer(router, self._relay) for number, shard in own.items()}
+        self._websockets = applications[min(applications)].websockets
         requests |= {number: LocalRequests(each, works, quotas) for number, each in applications.items()}
         for shard in self.shards[1:]:
             shard.metrics.shows_process = False  # It is shown once.
@@ -82,6 +87,7 @@ class Worker(Broker):
 
     async def _prepare(self) -> None:
         """The worker with the tokens checks whether they are needed where all listen. The others get them from it."""
+        await self._relay.start(partial(self._websockets.begin, GLOVEBOX, self.servers.http, None))
         source = owner_of(ADMINISTRATION, self._post.workers)
         if self._post.worker == source:
             await super()._prepare()
@@ -107,6 +113,7 @@ class Worker(Broker):
 
     async def _when_refusing(self) -> None:
         """What others have forwarded has arrived when all refuse new requests."""
+        self._relay.stop()
         await self._reach(StopStage.REFUSING)
 
     async def _when_finished(self) -> None:

@@ -27,6 +27,7 @@ from penstock.model.tokens import Token
 from penstock.model.values import Packed
 
 _LENGTH = Layout(">I")
+LENGTH_BYTES = _LENGTH.size
 _ARRAY = Layout(">IBI")  # The length, and the head of an array in msgpack.
 _ARRAY_OF_32_BITS = 0xDD
 

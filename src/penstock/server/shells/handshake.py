@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from websockets.datastructures import Headers as HandshakeHeaders
 from websockets.http11 import Request as HandshakeRequest
@@ -12,12 +13,15 @@ from websockets.server import ServerProtocol
 from penstock.dialects.wire.conversation import Conversation
 from penstock.dialects.wire.http import Headers, Request, Response, error_response, method_not_allowed
 from penstock.errors import Fault
+from penstock.model.access import Access
 from penstock.server.quotas.meter import Meter
 from penstock.server.shells.exchanges import Upgrade
 from penstock.server.shells.http_server import HttpServer
+from penstock.server.shells.relay import Relay
 from penstock.server.shells.ws import WsConnection, WsLimits
 from penstock.server.writer.port import ClientPort
 
+GLOVEBOX = b"/connect/"
 Converse = Callable[[WsConnection, Headers], Conversation]
 """How a dialect begins a conversation: with the shell, and the headers of the handshake."""
 
@@ -25,7 +29,15 @@ Converse = Callable[[WsConnection, Headers], Conversation]
 class WebSockets:
     """The WebSocket paths of the broker."""
 
-    def __init__(self, writer: ClientPort, limits: WsLimits, conversations: Mapping[bytes, Converse]) -> None:
+    def __init__(
+        self,
+        writer: ClientPort,
+        limits: WsLimits,
+        conversations: Mapping[bytes, Converse],
+        relay: Relay | None = None,
+    ) -> None:
+        """`relay`: to the other workers, if there are some."""
+        self._relay = relay
         self._writer = writer
         self._limits = limits
         self._conversations = conversations
@@ -33,8 +45,7 @@ class WebSockets:
     def handshake(self, request: Request) -> Response | Upgrade | None:
         """The answer to a request for one of the paths; None if it is for another."""
         path = request.target.partition(b"?")[0]
-        converse = self._conversations.get(path)
-        if converse is None:
+        if path not in self._conversations:
             return None
         if request.method != b"GET":
             return method_not_allowed([b"GET"])
@@ -47,16 +58,39 @@ class WebSockets:
             return error_response(Fault.BAD_WEBSOCKET, text)
         accept = answer.headers["Sec-WebSocket-Accept"].encode()
         lines = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: " + accept + b"\r\n"
-        headers, access = request.headers, request.access
+        return Upgrade(lines, partial(self._take_over, path, request))
 
-        def take_over(server: HttpServer, transport: asyncio.Transport, rest: bytes, meter: Meter | None) -> None:
-            connection = WsConnection(server, self._writer, self._limits, transport)
-            connection.meter, connection.access = meter, access
-            connection.dialect = "etzel" if path == b"/connect" else "glovebox"
-            transport.set_protocol(connection)
-            connection.open(converse(connection, headers), rest)
+    def _take_over(
+        self,
+        path: bytes,
+        request: Request,
+        server: HttpServer,
+        transport: asyncio.Transport,
+        rest: bytes,
+        meter: Meter | None,
+    ) -> None:
+        other = self._relay.elsewhere(request.headers) if self._relay and path == GLOVEBOX else None
+        if self._relay and other is not None:
+            self._relay.pass_on(other, request, transport, rest, meter)
+        else:
+            self.begin(path, server, meter, transport, request.headers, request.access, rest)
 
-        return Upgrade(lines, take_over)
+    def begin(
+        self,
+        path: bytes,
+        server: HttpServer,
+        meter: Meter | None,
+        transport: asyncio.Transport,
+        headers: Headers,
+        access: Access,
+        rest: bytes,
+    ) -> None:
+        """The conversation of a connection whose handshake is complete."""
+        connection = WsConnection(server, self._writer, self._limits, transport)
+        connection.meter, connection.access = meter, access
+        connection.dialect = "glovebox" if path == GLOVEBOX else "etzel"
+        transport.set_protocol(connection)
+        connection.open(self._conversations[path](connection, headers), rest)
 
 
 def _handshake_request(request: Request) -> HandshakeRequest:

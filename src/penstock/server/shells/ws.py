@@ -492,5 +492,5 @@ class WsConnection(PeerConnection):
 def _acknowledge(transport: asyncio.Transport) -> None:
     """Send the acknowledgement that TCP delays by up to 40 ms, in the hope of sending it with an answer."""
     link = transport.get_extra_info("socket")
-    if link is not None and hasattr(socket, "TCP_QUICKACK"):  # Linux has it.
+    if link is not None and hasattr(socket, "TCP_QUICKACK") and link.family != socket.AF_UNIX:  # Linux has it.
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
