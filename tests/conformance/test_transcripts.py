@@ -80,7 +80,7 @@ SHORT = (
 )
 # What differs with several shards, as docs/cluster.md says.
 DIFFERENT = {
-    "glovebox/notices": "if its queue is in another process, `finish` of a message that is popped may come before `sync`",
+    "glovebox/notices": "`finish` of a message that is popped at once may come before `sync`",
     "glovebox/origin_frames": "answers about several queues may come in another order",
     "native/backup": "each shard has a backup",
     "native/events": "events have the number of their shard, and a cursor has one part a shard",
