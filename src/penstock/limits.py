@@ -173,6 +173,9 @@ LINK_CLIENTS_MAX = 4096  # Clients that the other end of a link knows.
 UNIX_PATH_BYTES_MAX = 107  # Of a Unix socket, on Linux.
 WORKER_RESTART_SECONDS = 1.0  # A worker that was killed is started again at most this often.
 TOKENS_KNOWN_SECONDS_MAX = 20.0  # How long a change of tokens may take to reach all workers.
+LINK_BEAT_SECONDS = 2.0  # How often something is sent on a link to another machine.
+LINK_SILENCE_SECONDS_MAX = 6.0  # Such a link is closed after this long without anything from the other end.
+assert LINK_SILENCE_SECONDS_MAX > 2 * LINK_BEAT_SECONDS
 LINK_RETRY_SECONDS = 0.1  # How often a worker tries to connect to one that it has no link to.
 
 # Object History

@@ -15,6 +15,7 @@ from penstock.model.commands import Command
 from penstock.model.values import Nanos, Stage
 from penstock.server.shards.mesh import Mesh
 from penstock.server.shards.router import Router
+from penstock.server.shards.wires import UnixWires
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.port import Pending, Reply
 from penstock.storage.faulty import Faults, FaultyLog
@@ -209,7 +210,7 @@ class Node(Worker):
 
     def _open(self) -> None:
         world = self.world
-        self.mesh = Mesh(self.number, world.workers_count, world.map.shards, Path("links"), self.loops)
+        self.mesh = Mesh(self.number, world.workers_count, world.map.shards, UnixWires(Path("links")), self.loops)
         ports: list[Any] = [MovingPort(self, shard) for shard in range(world.map.shards)]
         self.router = Router(world.map, ports)
         self._starting = asyncio.ensure_future(self.mesh.start())

@@ -14,6 +14,7 @@ from penstock.server.shards.link import Link
 from penstock.server.shards.mesh import Mesh
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
+from penstock.server.shards.wires import UnixWires
 from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher, Receiver, Retrier
 from tests.simulation.guests import Keeper, Pusher
 from tests.simulation.ledger import Ledger, promise
@@ -57,7 +58,7 @@ class Worker:
     def _open(self) -> None:
         world = self.world
         own = {shard.number: shard.loop for shard in self.shards}
-        self.mesh = Mesh(self.number, world.workers_count, world.map.shards, Path("links"), own)
+        self.mesh = Mesh(self.number, world.workers_count, world.map.shards, UnixWires(Path("links")), own)
         self.router = Router(world.map, self.mesh.ports)
         self._starting = asyncio.ensure_future(self.mesh.start())
 

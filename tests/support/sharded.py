@@ -30,6 +30,7 @@ from penstock.server.shards.mesh import Mesh, owner_of
 from penstock.server.shards.own_port import OwnPort
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
+from penstock.server.shards.wires import UnixWires
 from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.turns import Turns
 from penstock.server.shells.worker import Works
@@ -88,7 +89,7 @@ class Worker:
         }
         self.requests: dict[int, LocalRequests] = {}
         own = {number: OwnPort(shard.loop, shard.services.departures) for number, shard in self.shards.items()}
-        self.mesh = Mesh(number, store.workers, store.shards, store.folder, own, self.requests)
+        self.mesh = Mesh(number, store.workers, store.shards, UnixWires(store.folder), own, self.requests)
         for at, shard in self.shards.items():
             others = {source: port for source, port in enumerate(self.mesh.ports) if source != at}
             shard.services.departures.connect(at, store.shards, store.map.of_name)

@@ -22,6 +22,7 @@ from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shards.stopping import StopStage, StopStages
 from penstock.server.shards.tokens import TokenFollower, TokenSource
+from penstock.server.shards.wires import UnixWires
 from penstock.server.shells.handler import Handler
 from penstock.server.shells.handshake import GLOVEBOX
 from penstock.server.shells.relay import Relay
@@ -59,7 +60,7 @@ class Worker(Broker):
         own = {shard.identity.shard: shard for shard in self.shards}
         requests: dict[int, LocalRequests] = {}
         ports = {number: OwnPort(shard.loop, shard.services.departures) for number, shard in own.items()}
-        self._mesh = Mesh(post.worker, post.workers, shards.shards, post.folder, ports, requests)
+        self._mesh = Mesh(post.worker, post.workers, shards.shards, UnixWires(post.folder), ports, requests)
         self._stages = StopStages(self._mesh)
         self._connect_services(self._mesh.ports)
         router = Router(shards, self._mesh.ports)

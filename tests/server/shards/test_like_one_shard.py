@@ -16,6 +16,7 @@ from penstock.model.commands import Command, CreateQueue
 from penstock.server.shards.mesh import Mesh, owner_of
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
+from penstock.server.shards.wires import UnixWires
 from tests.support.effort import effort
 from tests.support.live_loop import ask, shard_loop, until
 from tests.support.store_stories import LONG, NAMES, commands, plain
@@ -31,7 +32,7 @@ class Sharded:
         own = [
             {shard: loops[shard] for shard in loops if owner_of(shard, WORKERS) == each} for each in range(WORKERS)
         ]
-        self.meshes = [Mesh(each, WORKERS, SHARDS, folder, own[each]) for each in range(WORKERS)]
+        self.meshes = [Mesh(each, WORKERS, SHARDS, UnixWires(folder), own[each]) for each in range(WORKERS)]
         for mesh in self.meshes:
             await mesh.start()
         await until(lambda: all(mesh.is_complete for mesh in self.meshes))

@@ -16,6 +16,7 @@ from penstock.server.shards.link import Link
 from penstock.server.shards.mesh import Mesh, owner_of
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
+from penstock.server.shards.wires import UnixWires
 from penstock.server.writer.loop import Loop
 from tests.support.live_loop import shard_loop, until
 
@@ -27,7 +28,7 @@ class Worker:
     def __init__(self, number: int, folder: Path, loops: dict[int, Loop]) -> None:
         self.number, self.folder, self.loops = number, folder, loops
         own = {shard: loop for shard, loop in loops.items() if owner_of(shard, WORKERS) == number}
-        self.mesh = Mesh(number, WORKERS, SHARDS, folder, own)
+        self.mesh = Mesh(number, WORKERS, SHARDS, UnixWires(folder), own)
         self.router = Router(ShardMap(SHARDS, NAMES), self.mesh.ports)
 
     async def ask(self, command: Command) -> Any:

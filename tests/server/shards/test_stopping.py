@@ -9,6 +9,7 @@ import uvloop
 
 from penstock.server.shards.mesh import Mesh
 from penstock.server.shards.stopping import StopStage, StopStages
+from penstock.server.shards.wires import UnixWires
 from tests.support.live_loop import until
 
 WORKERS = 3
@@ -16,7 +17,7 @@ WORKERS = 3
 
 def test_a_worker_knows_how_far_the_others_have_come(tmp_path: Path) -> None:
     async def run() -> None:
-        meshes = [Mesh(number, WORKERS, WORKERS, tmp_path, {}) for number in range(WORKERS)]
+        meshes = [Mesh(number, WORKERS, WORKERS, UnixWires(tmp_path), {}) for number in range(WORKERS)]
         stages = [StopStages(mesh) for mesh in meshes]
         for mesh in meshes:
             await mesh.start()

@@ -23,6 +23,7 @@ from penstock.server.shards import tokens
 from penstock.server.shards.codec import Introduce
 from penstock.server.shards.mesh import Mesh
 from penstock.server.shards.tokens import TokenFollower, TokenSource
+from penstock.server.shards.wires import UnixWires
 from penstock.server.writer.port import Reply
 from tests.support.live_loop import until
 
@@ -57,7 +58,7 @@ class Workers:
         self.answers: list[Any] = []
 
     def mesh(self, number: int) -> Mesh:
-        return Mesh(number, WORKERS, WORKERS, self.folder, {})
+        return Mesh(number, WORKERS, WORKERS, UnixWires(self.folder), {})
 
     def follow(self, number: int) -> TokenFollower:
         return TokenFollower(self.meshes[number], 0, partial(self.known.__setitem__, number))

@@ -10,13 +10,13 @@ import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from penstock.limits import LINK_RETRY_SECONDS
 from penstock.server.shards.link import Link
 from penstock.server.shards.remote_port import RemotePort
 from penstock.server.shards.remote_requests import RemoteRequests, RequestPort
+from penstock.server.shards.wires import Wires
 from penstock.server.writer.port import ClientPort
 
 logger = logging.getLogger(__name__)
@@ -32,15 +32,15 @@ class Mesh:
         worker: int,
         workers: int,
         shards: int,
-        folder: Path,
+        wires: Wires,
         own: Mapping[int, ClientPort],
         own_requests: Mapping[int, RequestPort] | None = None,
     ) -> None:
-        """`folder`: where the sockets of all workers are, for nobody else. `own`, `own_requests`: the shards of this
-        worker, for commands and for whole requests. The latter may be filled until `start`."""
+        """`own`, `own_requests`: the shards of this worker, for commands and for whole requests. The latter may be
+        filled until `start`."""
         self._worker = worker
         self._workers = workers
-        self._folder = folder
+        self._wires = wires
         self._own = own
         self._own_requests = {} if own_requests is None else own_requests
         self.links: dict[int, Link] = {}  # By the number of the other worker.
@@ -53,9 +53,7 @@ class Mesh:
         self._dialing: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        path = self._path(self._worker)
-        path.unlink(missing_ok=True)  # Of one that was killed.
-        self._server = await asyncio.get_running_loop().create_unix_server(self._link, path)
+        self._server = await self._wires.listen(self._worker, self._link)
         self._dialing = [asyncio.create_task(self._dial(other)) for other in range(self._worker)]
 
     def stop(self) -> None:
@@ -76,9 +74,6 @@ class Mesh:
         """Whether there is a link to every other worker."""
         return len(self.links) == self._workers - 1
 
-    def _path(self, worker: int) -> Path:
-        return self._folder / f"worker-{worker}"
-
     def _link(self, lost: asyncio.Event | None = None) -> Link:
         return Link(self._worker, self._own, self._greeted, partial(self._lost, lost), self._own_requests, self.acts)
 
@@ -86,9 +81,7 @@ class Mesh:
         while True:
             lost = asyncio.Event()
             with contextlib.suppress(OSError):  # It does not listen yet.
-                await asyncio.get_running_loop().create_unix_connection(
-                    partial(self._link, lost), str(self._path(other))
-                )
+                await self._wires.connect(other, partial(self._link, lost))
                 await lost.wait()
             await asyncio.sleep(LINK_RETRY_SECONDS)
 

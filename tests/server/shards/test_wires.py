@@ -1,0 +1,73 @@
+"""Links over TCP, with and without TLS: the same mesh as over sockets of one machine."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.model.answers import Receipt
+from penstock.model.commands import NewMessage, Publish
+from penstock.model.settings import QueueSettings
+from penstock.server.config import Address
+from penstock.server.shards.mesh import Mesh, owner_of
+from penstock.server.shards.router import Router
+from penstock.server.shards.shard_map import ShardMap
+from penstock.server.shards.wires import Security, TcpWires
+from tests.support.certificates import Pair
+from tests.support.live_loop import shard_loop, until
+from tests.support.ports import free_port
+
+WORKERS = 3
+TOKEN = b"a token that all of them know"
+
+
+def secured(folder: Path) -> Security:
+    pair = Pair(folder, "node")
+    accepting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    accepting.load_cert_chain(pair.certificate, pair.key)
+    return Security(TOKEN, accepting, ssl.create_default_context(cafile=str(pair.certificate)))
+
+
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_every_node_serves_every_shard_over_tcp(tmp_path: Path, with_tls: bool) -> None:
+    async def run() -> None:
+        security = secured(tmp_path) if with_tls else Security(TOKEN)
+        addresses = {number: Address("127.0.0.1", free_port()) for number in range(WORKERS)}
+        names = {f"queue-{shard}": shard for shard in range(WORKERS)}
+        loops = {shard: shard_loop(shard, WORKERS) for shard in range(WORKERS)}
+        own = [{s: loop for s, loop in loops.items() if owner_of(s, WORKERS) == w} for w in range(WORKERS)]
+        meshes = [Mesh(w, WORKERS, WORKERS, TcpWires(addresses, security), own[w]) for w in range(WORKERS)]
+        for mesh in meshes:
+            await mesh.start()
+        await until(lambda: all(mesh.is_complete for mesh in meshes))
+        router = Router(ShardMap(WORKERS, names), meshes[0].ports)
+        for shard in range(WORKERS):
+            answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            command = Publish(f"queue-{shard}", [NewMessage(b"x" * 100_000)], QueueSettings())
+            router.submit(command, answered.set_result)
+            (receipt,) = await answered
+            assert isinstance(receipt, Receipt)
+            assert receipt.queue == shard + 1
+        for mesh in meshes:
+            mesh.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_a_node_with_another_token_gets_no_link(tmp_path: Path) -> None:
+    async def run() -> None:
+        addresses = {number: Address("127.0.0.1", free_port()) for number in range(3)}
+        tokens = [TOKEN, TOKEN, b"another token"]
+        meshes = [Mesh(w, WORKERS, WORKERS, TcpWires(addresses, Security(tokens[w])), {}) for w in range(WORKERS)]
+        for mesh in reversed(meshes):
+            await mesh.start()
+        await until(lambda: 1 in meshes[0].links and 0 in meshes[1].links)
+        assert [set(mesh.links) for mesh in meshes] == [{1}, {0}, set()]
+        for mesh in meshes:
+            mesh.stop()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
