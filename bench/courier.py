@@ -59,7 +59,7 @@ def _milliseconds(seconds: list[float]) -> Found:
 def _broker(directory: Path) -> Iterator[int]:
     port, workers = free_port(), ("--workers", str(SHARDS), "--shards", str(SHARDS))
     address = ("--http", f"{HOST}:{port}", "--lines", f"{HOST}:0", "--data", str(directory / "data"))
-    command = [sys.executable, "-m", "penstock", "serve", *address, *workers]
+    command = [sys.executable, "-m", "penstock.cli", "serve", *address, *workers]
     with running(command, directory, lambda: accepts(port)):
         yield port
 

@@ -306,6 +306,7 @@ class Owed(Struct, frozen=True, gc=False, array_like=True):
     body_bytes: int
     key_bytes: int
     headers_bytes: int
+    reason: str = ""  # Why it is a dead letter, as far as it is known.
 
 
 class OwedList(Packed, frozen=True):
@@ -333,6 +334,7 @@ class Parcel(Struct, frozen=True, gc=False, array_like=True):
     key: bytes
     headers: bytes
     body: bytes
+    reason: str = ""
 
 
 class Parcels(Packed, frozen=True):

@@ -316,6 +316,7 @@ class SentAsDead(Sent, frozen=True, gc=False):
     """Retries used up; moved to a dead-letter queue of another shard (E here, Q there)."""
 
     kind: ClassVar[Kind] = Kind.SENT_AS_DEAD
+    reason: bytes = b""
 
 
 class CameFrom(MessageEvent, frozen=True, gc=False):
@@ -325,6 +326,7 @@ class CameFrom(MessageEvent, frozen=True, gc=False):
     to_queue: int
     to_sequence: int
     origin: bytes
+    reason: bytes = b""  # Why it is a dead letter.
 
 
 class Completed(MessageEvent, frozen=True, gc=False):

@@ -164,14 +164,14 @@ class Kind(IntEnum):
     TIMED_OUT = Row(40, "R", _AGAIN, {_LEASED: _WAITING}, reason="timed out", notice="retry", wakes=True)
     SENT = Row(48, "D", _SENT, _from(_WAITING, (_GONE,)), reason="moved to another shard", clears=True)
     SENT_AS_DEAD = Row(
-        *(49, "E", _SENT, _from(_SOUND, (_GONE,))),
+        *(49, "E", (*_SENT, *_REASON), _from(_SOUND, (_GONE,))),
         reason="moved to another shard",
         notice="drop",
         ends=True,
         clears=True,
     )
     ARRIVED = Row(51, "Q", (*_LOGGED, "created"), {_GONE: _WAITING}, begins=True, wakes=True)
-    CAME_FROM = Row(52, "", (*_TARGET, "origin"), _stays(_WAITING))
+    CAME_FROM = Row(52, "", (*_TARGET, "origin", *_REASON), _stays(_WAITING))
 
 
 def kinds_where(is_meant: Callable[[Row], object]) -> frozenset[Kind]:

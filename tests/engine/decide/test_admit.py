@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 from penstock.errors import Reason
 from penstock.limits import SECOND_NS
 from penstock.model.answers import Delivery, Discarded, Done, Location, Parcels, Redriven, Refused
-from penstock.model.commands import Delete, DeleteQueue, Fetch, Finish, NewMessage, PublishTopics, Redrive, Settle
+from penstock.model.commands import (
+    Criteria,
+    Delete,
+    DeleteQueue,
+    Fetch,
+    Finish,
+    NewMessage,
+    PublishTopics,
+    Redrive,
+    Search,
+    Settle,
+)
 from penstock.model.courier_commands import CheckDeadLetterQueue, ForgetDeadLetters, Locate
 from penstock.model.kinds import Kind
 from penstock.model.settings import QueueSettings, RedrivePolicy
@@ -166,6 +177,16 @@ def test_a_dead_letter_goes_to_another_shard_and_keeps_its_id() -> None:
     [dead] = shards.of("dead").fetch("dead")
     assert (dead.queue, dead.sequence, dead.body, dead.sender) == (failed.queue, failed.sequence, b"1", "me")
     assert (dead.receives, dead.created) == (1, failed.created)
+
+
+def test_the_reason_of_a_dead_letter_goes_with_it() -> None:
+    shards = rig()
+    shards.publish(about(b"1", "a.x"))
+    [delivery] = shards.of("a").fetch("a")
+    shards.do("a", Settle(delivery.queue, delivery.sequence, "retry", reason=b"no such account\nTraceback"))
+    shards.run_all()
+    found = cast("Any", shards.do("dead", Search(Criteria(queue="dead", reason="no such*"))))
+    assert [each.reason for each in found.messages] == ["no such account"]
 
 
 def test_a_message_whose_last_consumer_holds_it_can_still_be_finished() -> None:

@@ -472,7 +472,7 @@ SHARDS_COMMITS: list[list[Event]] = [
         Routed(at(2), 2, 1, 2, 5),
     ],
     [
-        SentAsDead(*about(3, 1, 2, 1, 0), 3, b"dead.far"),
+        SentAsDead(*about(3, 1, 2, 1, 0), 3, b"dead.far", "böse Frucht".encode()),
         Sent(*about(4, 2, 2), 3, "Größe".encode()),
         Taken(at(5), 3, 1),
     ],
@@ -483,7 +483,7 @@ SHARDS_COMMITS: list[list[Event]] = [
     ],
     [
         Arrived(at(7), 1, 2, at(9), *ARRIVED, b"moved", at(1)),
-        CameFrom(at(7), 1, 2, at(1), 0, 0, 6, 11, b"far"),
+        CameFrom(at(7), 1, 2, at(1), 0, 0, 6, 11, b"far", b"too sour"),
         Collected(at(7), 1, 17, 1),
     ],
     [Sent(at(8), 2, 3, at(1), 0, 0, 1, b"back"), Taken(at(9), 3, 2)],

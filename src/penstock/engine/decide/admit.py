@@ -49,7 +49,7 @@ class _Admission:
         expires_at = _later(self._draft.now, queue.settings.retention_ns)
         arrived = self._arrive(parcel, queue, parcel.visible_at, expires_at)
         facts = (self._draft.now, queue.number, arrived.sequence, parcel.created, 0, 0)
-        self._draft.events.append(CameFrom(*facts, *parcel.place, parcel.origin.encode()))
+        self._draft.events.append(CameFrom(*facts, *parcel.place, parcel.origin.encode(), parcel.reason.encode()))
 
     def copy(self, parcel: Parcel) -> None:
         """A copy for all queues here that want it: logged in the first, and in the others by reference."""

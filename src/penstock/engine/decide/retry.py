@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from penstock.backoff import backoff_ns
 from penstock.engine.decide.draft import Draft
-from penstock.engine.decide.facts import facts_of
+from penstock.engine.decide.facts import Facts, facts_of
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Row
+from penstock.engine.state import EngineState
 from penstock.limits import NEVER_NS
 from penstock.model.events import DeadLettered, Event, Failed, FailedForAll, Fetched, Rescheduled, Retried, SentAsDead
 from penstock.model.lifecycle import DELAYED
@@ -80,7 +81,8 @@ def dead_letter(
     assert policy is not None
     target = draft.queue(policy.dead_letter_queue)
     if target is None:
-        return _dead_letter_elsewhere(draft, queue, sequence, row, policy.dead_letter_queue, held_until)
+        facts = facts_of(queue, sequence, row, draft.now)
+        return _dead_letter_elsewhere(draft.state, facts, policy.dead_letter_queue, held_until, reason)
     return DeadLettered(
         *facts_of(queue, sequence, row, draft.now),
         fetched=held_until is not None,
@@ -93,12 +95,11 @@ def dead_letter(
 
 
 def _dead_letter_elsewhere(
-    draft: Draft, queue: Queue, sequence: int, row: Row, name: str, held_until: Nanos | None
+    state: EngineState, facts: Facts, name: str, held_until: Nanos | None, reason: bytes
 ) -> Event:
     """Let a message leave for a dead-letter queue of another shard. One that its last consumer holds stays here until
     its lease ends, so that the consumer can still finish it."""
-    assert draft.state.is_elsewhere(name), "removing a dead-letter queue removes the policies that name it"
-    facts = facts_of(queue, sequence, row, draft.now)
+    assert state.is_elsewhere(name), "removing a dead-letter queue removes the policies that name it"
     if held_until is not None:
         return Fetched(*facts, held_until)
-    return SentAsDead(*facts, draft.state.home(name), name.encode())
+    return SentAsDead(*facts, state.home(name), name.encode(), reason)

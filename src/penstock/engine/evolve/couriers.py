@@ -6,7 +6,7 @@ from penstock.engine.evolve.arrivals import arrive
 from penstock.engine.rows import Row
 from penstock.engine.state import EngineState
 from penstock.model.answers import Owed
-from penstock.model.events import Arrived, CameFrom, Sent
+from penstock.model.events import Arrived, CameFrom, Sent, SentAsDead
 from penstock.model.lifecycle import DELAYED, READY
 from penstock.model.shard_events import Collected, Routed, Taken
 from penstock.model.values import Cursor, Position
@@ -40,6 +40,7 @@ def sent(state: EngineState, event: Sent, _: Position) -> None:
             body_bytes=row.body_bytes,
             key_bytes=row.key_bytes,
             headers_bytes=row.headers_bytes,
+            reason=event.reason.decode(errors="replace") if isinstance(event, SentAsDead) else "",
         )
     )
     state.couriers.away.setdefault(place[0], {})[event.shard] = outbox.last
@@ -80,6 +81,7 @@ def came_from(state: EngineState, event: CameFrom, _: Position) -> None:
     state.message(event)
     origin, place = (event.to_queue, event.to_sequence), (event.queue, event.sequence)
     state.moved[origin] = place
+    state.reasons.note(place, event.reason)
     state.origins[place] = origin
     if event.to_queue not in state.queues:
         state.couriers.origins[event.to_queue] = event.origin.decode()

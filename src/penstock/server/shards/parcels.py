@@ -78,6 +78,7 @@ def moved(owed: Owed, extent: bytes) -> Parcel:
         key=extent[key_at:headers_at],
         headers=extent[headers_at:],
         body=extent[:key_at],
+        reason=owed.reason,
     )
 
 
