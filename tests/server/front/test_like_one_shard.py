@@ -297,3 +297,13 @@ def test_figures_show_how_far_each_shard_is_behind_the_others(both: Both) -> Non
     assert "couriers" not in one
     assert [each["shard"] for each in four["couriers"]] == [0, 1, 2, 3]
     assert all(each["source"] != each["shard"] and each["lag"] >= 0 for each in four["couriers"])
+
+
+@pytest.mark.parametrize(("target", "status"), [("b", 200), ("nowhere", 404)])
+def test_messages_are_moved_to_a_queue_of_another_shard_if_it_exists(both: Both, target: str, status: int) -> None:
+    both.ask("POST", "/v1/queues/a/messages", {"message": "wanderer"})
+    one, four = both.ask("POST", "/v1/redrive", {"from": "a", "to": target, "filter": {"text": "wanderer"}})
+    assert one.status == four.status == status
+    for store in both if status == 200 else ():
+        while not store.request("GET", "/v1/search?queue=b&text=wanderer").json()["messages"]:
+            pass
