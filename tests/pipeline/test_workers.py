@@ -21,7 +21,7 @@ from tests.server.test_supervisor import FLAGS, NAMES, workers_of
 from tests.support.broker import Broker
 from tests.support.lakes import FilledLake, assert_same_tables, events_of_shards
 from tests.support.offline import decoded
-from tests.wire.test_staging import arrow
+from tests.support.staged_rows import arrow
 
 SHARDS = 4
 CHUNKS, ROWS = 4, 4000  # Rows in each chunk.
