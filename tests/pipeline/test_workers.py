@@ -19,6 +19,7 @@ from penstock.pipeline.broker import Broker as Client
 from penstock.storage.shards import shard_directory
 from tests.server.test_supervisor import FLAGS, NAMES, workers_of
 from tests.support.broker import Broker
+from tests.support.effort import LONG
 from tests.support.lakes import FilledLake, assert_same_tables, events_of_shards
 from tests.support.offline import decoded
 from tests.support.staged_rows import arrow
@@ -72,6 +73,8 @@ def test_a_batch_for_queues_of_all_shards_counts_once_when_both_workers_are_kill
     assert logged(broker.data) - before == Counter((queue, body.encode()) for queue, body in rows)
 
 
+@pytest.mark.torture
+@pytest.mark.skipif(not LONG, reason="the lake of two shards is compared in the short run: TORTURE=long")
 def test_the_lake_of_all_shards_is_complete_when_workers_are_killed(
     spark: SparkSession, broker: Broker, tmp_path: Path
 ) -> None:
