@@ -283,6 +283,9 @@ def test_a_dead_letter_in_another_shard_has_one_document(both: Both) -> None:
         while not (found := store.request("GET", "/v1/search?queue=b&text=dead").json()["messages"]):
             pass
         assert found[0]["id"] == published
+    both.same("POST", "/v1/wait", {"ids": [published], "until": "done", "wait": 0})
+    both.same("POST", "/v1/wait", {"ids": [published], "until": "taken", "wait": 0})
+    for store in both:
         documents.append(plain(store.request("GET", f"/v1/messages/{published}")))
     one, four = documents
     told = ("id", "queue", "sequence", "state", "status", "queued", "archived", "receives", "message", "complete")
