@@ -41,6 +41,7 @@ from penstock.model.schedules import Schedule
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.server.config import Config, LogConfig
 from penstock.server.recovery import recover
+from penstock.server.services.snapshots import Snapshots
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.writer.loop import Loop
@@ -490,3 +491,28 @@ def test_a_torn_tail_is_cut_in_the_shards_and_not_in_the_old_directory(fast_path
     moved(fast_path / "data", to=fast_path / "new")
     assert newest.path.read_bytes() == before
     assert bodies(fast_path / "new") == texts
+
+
+def test_a_shard_removes_old_segments_that_it_does_not_need_and_keeps_its_messages(fast_path: Path) -> None:
+    with worked(fast_path / "data") as directory:
+        directory.create("mine", "theirs")
+        for _ in range(5):
+            directory.publish("theirs", *(["x" * 300] * 4))
+            directory.publish("mine", "kept")
+        old = {path.name for path in directory.log.directory.log.iterdir()}
+    moved(fast_path / "data", 2)
+
+    async def serve_for_a_while() -> None:
+        directory = _opened(fast_path / "data", 0)
+        loop, close = _recovered(directory)
+        keeper = Snapshots(loop, LogConfig(snapshot_bytes=64 << 10, retention_seconds=0))
+        keeper.start()
+        while old & {path.name for path in directory.log.iterdir()}:
+            await ask(loop, Publish("mine", [NewMessage(b"x" * 10_000)]))
+            await asyncio.sleep(0)
+        await keeper.close()
+        close()
+
+    uvloop.run(serve_for_a_while())
+    assert list(bodies(fast_path / "data")["mine"].values())[:5] == [b"kept"] * 5
+    assert {path.name for path in shard_directory(fast_path / "data", 1).log.iterdir()} >= old
