@@ -55,10 +55,9 @@ def parse_values(given: Mapping[str, str], spelled: Spelled) -> dict[str, Any]:
 def read_url(text: str) -> str:
     if "@" in text:
         raise SecretInUrlError
-    urls = read_list(text)
-    if not urls or not all(url.startswith(("http://", "https://")) for url in urls):
+    if not text.startswith(("http://", "https://")):
         raise ValueError("it must begin with http:// or https://")
-    return ",".join(url.rstrip("/") for url in urls)
+    return text.rstrip("/")
 
 
 def read_list(text: str) -> tuple[str, ...]:

@@ -9,12 +9,15 @@ from typing import Any
 
 import pytest
 
-from penstock.limits import COURIER_PROGRESS_RECORDS
-from penstock.model.commands import Fetch, NewMessage, Publish, PublishTopics, Redrive, Settle
+from penstock.errors import Reason
+from penstock.limits import COURIER_PROGRESS_RECORDS, SECOND_NS
+from penstock.model.commands import Fetch, NewMessage, Publish, Redrive, Settle
+from penstock.model.courier_commands import CollectParcels
 from penstock.model.settings import RedrivePolicy
+from penstock.model.values import Cursor
 from penstock.server.services import departures
 from tests.support.live_loop import ask, until
-from tests.support.live_shards import NEW_QUEUE, LiveShards
+from tests.support.live_shards import LiveShards
 
 HOMES = {"a": 0, "b": 1, "all": 1, "dead": 1, "sweet": 2, "far": 2}
 
@@ -56,21 +59,6 @@ async def test_a_channel_elsewhere_gets_messages_as_they_are_published(shards: L
         expected = Counter(b"%d" % done for done in range(each + 1))
         await has(shards, "sweet", expected)
         await has(shards, "all", expected)
-
-
-@live
-async def test_a_message_that_is_published_while_the_services_start_is_not_forgotten(shards: LiveShards) -> None:
-    """A worker answers clients before its services run."""
-    for each in range(5):
-        await shards.crash(0)
-        source = shards.of("a")
-        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        source.loop.submit(PublishTopics([about(b"%d" % each)], NEW_QUEUE), answered.set_result)
-        source.loop.decide_collected()
-        assert source.log.collecting
-        source.departures.start()
-        await answered
-        await has(shards, "sweet", Counter(b"%d" % done for done in range(each + 1)))
 
 
 @live
@@ -177,3 +165,13 @@ async def test_a_damaged_batch_costs_only_the_messages_in_it(shards: LiveShards)
     source.departures._recent.reset()  # Nothing is in memory, as after a start.
     target.courier.start()
     await has(shards, "sweet", Counter([b"first", b"third"]))
+
+
+@live
+async def test_a_shard_that_is_not_served_any_more_answers_those_that_wait_for_it(shards: LiveShards) -> None:
+    source, answers = shards.of("a"), list[Any]()
+    question = CollectParcels(1, Cursor(source.loop.log.end.offset, 0), [], 3600 * SECOND_NS)
+    source.departures.collect(question, answers.append)
+    await asyncio.sleep(0)
+    await source.departures.close()
+    assert [answer.reason for answer in answers] == [Reason.UNAVAILABLE]
