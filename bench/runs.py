@@ -28,7 +28,6 @@ from bench import (
     topics,
     wake,
     worker,
-    workers,
 )
 
 Found = dict[str, float]
@@ -49,7 +48,6 @@ RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
     "access": (access.access, access.ROUNDS),
     "tls": (tls.tls, tls.ROUNDS),
     "link": (link.link, link.ROUNDS),
-    "workers": (workers.workers, workers.ROUNDS),
     "courier": (courier.courier, courier.ROUNDS),
     "store": (store.store, store.ROUNDS),
     "reshard": (reshard.moving, reshard.MESSAGES),

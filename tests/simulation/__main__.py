@@ -21,7 +21,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--seeds", type=int, default=1, help="how many seeds from there on")
-    parser.add_argument("--steps", type=int, default=STEPS, help="steps of each life")
+    parser.add_argument("--steps", type=int, default=None, help="steps of each life")
     parser.add_argument("--processes", type=int, default=1, help="how many lives at once")
     parser.add_argument("--world", choices=LIVES, default="one", help="one broker, shards over workers, or nodes")
     parser.add_argument("--bug", choices=BUGS, help="seed a bug, which a life should find")
@@ -34,8 +34,8 @@ def _live(asked: argparse.Namespace) -> int:
     began = shown = time.monotonic()
     seeds = range(asked.seed, asked.seed + asked.seeds)
     totals: Counter[str] = Counter()
-    life = LIVES[BUGS[asked.bug].world if asked.bug else asked.world]
-    for story, facts in lives(life, seeds, asked.steps, asked.processes):
+    world = BUGS[asked.bug].world if asked.bug else asked.world
+    for story, facts in lives(LIVES[world], seeds, asked.steps or STEPS[world], asked.processes):
         if story:
             print(story)
             return 1

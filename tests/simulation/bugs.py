@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from penstock.model.answers import Refused
+from penstock.model.courier_commands import CollectParcels, NoteTaken
 from penstock.model.values import Nanos, Stage
+from penstock.server.services.departures import Departures
 from penstock.server.shards import destinations
 from penstock.server.shards.codec import Answered, Ask, Frames, unpack
 from penstock.server.shards.link import Link
-from penstock.server.shards.mesh import Mesh
 from penstock.storage.port import Progress
 from tests.simulation import nodes
 from tests.simulation.nodes import StoreLog
@@ -43,15 +44,6 @@ def _ask_for_less(self: Link, entry: Ask) -> None:
     self._served.waits(entry.number, port.submit(entry.command, reply, Stage.READY))
 
 
-def _leave_earlier(self: Mesh, new: Link) -> None:
-    assert new.peer is not None
-    self.links.pop(new.peer, None)
-    _greeted(self, new)
-
-
-_greeted = Mesh._greeted
-
-
 def _as_they_come(_: list[list[int]], answers: list[Any]) -> Any:
     refused = [answer for answer in answers if isinstance(answer, Refused)]
     return refused[0] if refused else [each for answer in answers for each in getattr(answer, "published", answer)]
@@ -59,6 +51,24 @@ def _as_they_come(_: list[list[int]], answers: list[Any]) -> Any:
 
 def _forget_beginning(self: Frames, data: bytes) -> list[Any]:
     return self._entries(data)[0]
+
+
+async def _look_too_far(self: Departures, wanted: Any, offset: int) -> Any:
+    copies, reached = await _copies(self, wanted, offset)
+    return copies, reached + 3 if copies else reached
+
+
+_copies = Departures._copies
+
+
+async def _take_for_granted(self: Departures, command: CollectParcels) -> Any:
+    owed = await _owed(self, command)
+    if not isinstance(owed, Refused):
+        self.writer.submit(NoteTaken(command.shard, owed[1]), lambda _: None)
+    return owed
+
+
+_owed = Departures._owed
 
 
 def _append_anyway(_: int, __: int, data: bytes) -> Statement:
@@ -104,7 +114,6 @@ BUGS = {
     "ready-is-enough": Bug(
         "shards", "the owner of a shard answers before the log is synced", Link, "_asked", _ask_for_less
     ),
-    "late-greeting": Bug("shards", "a late greeting replaces a link that works", Mesh, "_greeted", _leave_earlier),
     "parts-mixed-up": Bug(
         "shards",
         "the answers of several shards are joined in the wrong order",
@@ -114,6 +123,12 @@ BUGS = {
     ),
     "frame-cut": Bug(
         "shards", "a frame that arrives in pieces loses its beginning", Frames, "receive", _forget_beginning
+    ),
+    "skip-cursor": Bug(
+        "shards", "a cursor passes messages that were not taken", Departures, "_copies", _look_too_far
+    ),
+    "taken-too-early": Bug(
+        "shards", "a message that left is forgotten before it has come", Departures, "_owed", _take_for_granted
     ),
     "no-fence": Bug(
         "nodes", "the store takes a batch of a node that does not own the shard", nodes, "append", _append_anyway

@@ -33,7 +33,7 @@ from penstock.model.commands import (
 )
 from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.values import Stage
-from tests.simulation.ledger import promise
+from tests.simulation.everywhere import promise
 
 if TYPE_CHECKING:
     from tests.simulation.requests import Request, Requests
@@ -56,6 +56,8 @@ RETRIES = 2
 
 
 class Client:
+    is_careful = False  # Always asks for the disk.
+
     def __init__(self, world: Requests, name: str) -> None:
         self.world = world
         self.name = name
@@ -76,9 +78,8 @@ class Client:
         command = self.choose()
         # Nearly always the safe way; a client that does not ask for it is promised nothing.
         stage = self.random.choices([Stage.SYNC, Stage.WRITE, Stage.READY], [90, 5, 5])[0]
-        self.request = self.world.ask(
-            self, command, Stage.SYNC if isinstance(command, Fetch | Pull | PublishOnce | Search) else stage
-        )
+        is_careful = self.is_careful or isinstance(command, Fetch | Pull | PublishOnce | Search)
+        self.request = self.world.ask(self, command, Stage.SYNC if is_careful else stage)
 
     def choose(self) -> Command:
         raise NotImplementedError

@@ -16,7 +16,7 @@ from penstock.server.shells.peer import LoopPeer
 from penstock.torture.checker.notices import AFTER, LAST
 from tests.simulation.asked import Place
 from tests.simulation.clients import QUEUES, Client
-from tests.simulation.ledger import BrokenPromiseError, promise
+from tests.simulation.everywhere import BrokenPromiseError, promise
 from tests.simulation.scheduler import Planned
 
 if TYPE_CHECKING:

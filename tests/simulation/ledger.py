@@ -14,6 +14,8 @@ from penstock.limits import NEVER_NS
 from penstock.model.answers import Delivery, Drawn, Published, Receipt
 from penstock.model.commands import Fetch
 from penstock.model.events import (
+    Arrived,
+    CameFrom,
     Damaged,
     DeadLettered,
     Declined,
@@ -38,6 +40,8 @@ from penstock.model.events import (
     Rescheduled,
     ResultStored,
     Retried,
+    Sent,
+    SentAsDead,
     Succeeded,
     Unchanged,
 )
@@ -45,18 +49,10 @@ from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 from penstock.storage.log.batch import HEADER_BYTES, read_header
 from penstock.storage.log.decode import events_of
-from tests.simulation.asked import Asked, Place
+from tests.simulation.asked import Place
+from tests.simulation.everywhere import Everywhere, promise
 
 RETRIES_MAX = 2
-
-
-class BrokenPromiseError(BaseException):
-    """What the simulation is there to find. Not an `Exception`: the loop lives through those of its clients."""
-
-
-def promise(kept: bool, what: str) -> None:
-    if not kept:
-        raise BrokenPromiseError(what)
 
 
 @dataclass
@@ -79,20 +75,16 @@ class Life:
 class Ledger:
     """Of one shard."""
 
-    def __init__(self, asked: Asked) -> None:
-        self.asked = asked
+    def __init__(self, everywhere: Everywhere) -> None:
+        self.everywhere = everywhere
+        self.asked = everywhere.asked
+        self.bodies, self.leases_logged = everywhere.bodies, everywhere.leases_logged
+        self.successes, self.finished, self.held = everywhere.successes, everywhere.finished, everywhere.held
+        self.queue_names = everywhere.queue_names
         self.settings: dict[int, QueueSettings] = {}
         self.last_sequence: dict[int, int] = {}
         self.alive: dict[Place, Life] = {}  # By where it is now.
-        self.bodies: dict[Place, bytes] = {}  # Of everything ever logged, by its id.
-        self.leases_logged: set[tuple[Place, Nanos]] = set()  # Id and end of every delivery on the disk.
-        self.successes: set[Place] = set()
         self.acknowledged: set[Place] = set()
-        self.finished: dict[Place, Nanos] = {}  # When a client had the answer to its finish.
-        self.held: dict[
-            Place, list[tuple[Nanos, Nanos]]
-        ] = {}  # Leases that consumers know of: from when, until when.
-        self.queue_names: dict[int, str] = {}
         self.names: dict[int, str] = {}
         self.forgotten = 0  # Names.
         self.cursors: dict[tuple[int, int], int] = {}  # By queue and receiver.
@@ -134,21 +126,30 @@ class Ledger:
             case QueueRemoved():
                 for place in [place for place in self.alive if place[0] == event.queue]:
                     del self.alive[place]
+            case Arrived():
+                self._logged(event, batch)
+            case CameFrom():
+                life = self.alive[event.queue, event.sequence]
+                life.id = (event.to_queue, event.to_sequence)
+                self.moved.add((event.queue, event.sequence))
+                self.everywhere.come(life.id, life.body)
+            case Sent():
+                if isinstance(event, SentAsDead):
+                    self._returned(event)
+                    self._used_up(event)
+                self.everywhere.leave(self.alive.pop((event.queue, event.sequence)).id)
             case Logged():
-                place = self._next_place(event.queue, event.sequence)
-                self.bodies[place] = event.body
+                place = self._logged(event, batch)
                 if event.body.startswith(b"once "):
                     promise(event.body not in self.once, f"stored twice with one idempotency key: {event.body!r}")
                     self.once.add(event.body)
                 self._note_version(event, place)
-                self._batches[place] = batch
-                sender = self.names.get(event.sender, "")
-                self.alive[place] = Life(place, event.body, event.expires_at, batch=batch, sender=sender)
             case Queued():
                 place = self._next_place(event.queue, event.sequence)
                 origin = event.to_queue, event.to_sequence
                 body, sender = self.bodies[origin], self.names.get(event.sender, "")
                 self.bodies[place], self._batches[place] = body, self._batches[origin]
+                self.everywhere.enter(self.queue_names[event.queue], body)
                 self.alive[place] = Life(place, body, event.expires_at, batch=self._batches[origin], sender=sender)
             case Unchanged():
                 place = self._next_place(event.queue, event.sequence)
@@ -231,6 +232,14 @@ class Ledger:
             case _:
                 pass
 
+    def _logged(self, event: Logged, batch: int) -> Place:
+        place = self._next_place(event.queue, event.sequence)
+        self.bodies[place], self._batches[place] = event.body, batch
+        self.everywhere.enter(self.queue_names[event.queue], event.body)
+        sender = self.names.get(event.sender, "")
+        self.alive[place] = Life(place, event.body, event.expires_at, batch=batch, sender=sender)
+        return place
+
     def _note_version(self, event: Logged, place: Place) -> None:
         if event.body.startswith(b"session "):
             self._session_places[int(event.body.split()[1])] = place
@@ -286,15 +295,18 @@ class Ledger:
         promise(life.expires_at > event.time, f"delivered after its end: {event}")
         return life
 
-    def _returned(self, event: Retried | Rescheduled | Failed | DeadLettered) -> Life:
+    def _returned(self, event: Retried | Rescheduled | Failed | DeadLettered | SentAsDead) -> Life:
         life = self.alive[event.queue, event.sequence]
         ended = life.leased_until <= event.time or life.id in self.asked.release
         promise(ended, f"a lease ended before its time: {event}")
         return life
 
-    def _used_up(self, event: Failed | DeadLettered) -> None:
-        retries = self.settings[event.queue].retries
-        promise(0 < retries <= event.receives, f"given up before its retries were used up: {event}")
+    def _used_up(self, event: Failed | DeadLettered | SentAsDead) -> None:
+        settings = self.settings[event.queue]
+        most = [settings.retries] if settings.retries else []
+        if isinstance(event, SentAsDead) and settings.redrive_policy:  # It leaves when its last lease ends.
+            most.append(settings.redrive_policy.max_receives)
+        promise(any(each <= event.receives for each in most), f"given up before its retries were used up: {event}")
 
     # The promises
 

@@ -10,12 +10,13 @@ from itertools import repeat
 from multiprocessing import get_context
 from typing import TypeVar
 
+from tests.simulation.everywhere import COPIES
 from tests.simulation.nodes import NodesWorld, simulate_nodes
 from tests.simulation.requests import SimulationError
 from tests.simulation.sharded import ShardedWorld, simulate_shards
 from tests.simulation.world import World, simulate
 
-STEPS = 3000
+STEPS = {"one": 3000, "shards": 5000, "nodes": 5000}
 
 W = TypeVar("W")
 Lived = tuple[str, dict[str, int]]  # Its story if a promise was broken, and what happened.
@@ -64,7 +65,9 @@ def facts_of_shards(world: ShardedWorld) -> dict[str, int]:
         "links lost": world.network.lost,
         "failures": world.failures,
         "acknowledged": sum(len(ledger.acknowledged) for ledger in world.ledgers),
-        "finished": sum(len(ledger.finished) for ledger in world.ledgers),
+        "sent on": world.everywhere.came.total(),
+        "copied": sum(len(world.everywhere.letters.get(name, ())) for name in COPIES),
+        "finished": len(world.everywhere.finished),
     }
 
 

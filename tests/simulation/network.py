@@ -27,7 +27,7 @@ class Network:
         self.random = random
         self.delay_ns_max = random.choice([SECOND_NS // 100_000, SECOND_NS // 1000, SECOND_NS // 20])
         self.splits = random.choice([0, 0.3])  # How likely what is written arrives in two pieces.
-        self.slow = random.choice([0, 0.2])  # How likely nothing passes at the beginning of a connection.
+        self.slow = random.choice([0, 0.5])  # How likely nothing passes at the beginning of a connection.
         self.wires: list[Wire] = []
         self.lost = 0
         self._listeners: dict[str, Listener] = {}
@@ -55,8 +55,9 @@ class Network:
         return wire.ends[0], wire.ends[0].protocol
 
     def lose_any(self) -> None:
+        """Often the newest, whose beginning may be on its way."""
         if self.wires:
-            self.random.choice(self.wires).lose()
+            self.random.choice([self.random.choice(self.wires), self.wires[-1]]).lose()
 
     def stall_any(self) -> None:
         if self.wires:

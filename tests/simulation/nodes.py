@@ -16,11 +16,10 @@ from penstock.model.values import Nanos, Stage
 from penstock.server.shards.mesh import Mesh
 from penstock.server.shards.router import Router
 from penstock.server.shards.wires import UnixWires
-from penstock.server.writer.loop import Loop
-from penstock.server.writer.port import Pending, Reply
+from penstock.server.writer.port import ClientPort, Pending, Reply
 from penstock.storage.faulty import Faults, FaultyLog
 from penstock.storage.port import Progress
-from tests.simulation.ledger import promise
+from tests.simulation.everywhere import promise
 from tests.simulation.process import Process
 from tests.simulation.requests import lived
 from tests.simulation.shard import Shard
@@ -86,7 +85,8 @@ class OwnedShard(Shard):
 
     def __init__(self, node: Node, number: int, row: Row, began: Nanos) -> None:
         world = node.world
-        super().__init__(world.time, world.random, world.ledgers[number], world.note, number, world.map.shards)
+        facts = (world.time, world.random, world.ledgers[number], world.note, number, world.map.shards)
+        super().__init__(*facts, world.map.of_name)
         self.random = world.random
         self._node = node
         self._store = world.store
@@ -168,6 +168,7 @@ class OwnedShard(Shard):
         if not self.loop.failure:
             self.loop.fail(StoreError(reason))
         self.log.abandon()
+        self._closing = [asyncio.ensure_future(service.close()) for service in self._services]
 
     def crash(self, rot_max: int) -> None:
         """The local copy is not needed."""
@@ -185,7 +186,7 @@ class MovingPort:
         self._shard = shard
 
     def submit(self, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
-        if own := self._node.loops.get(self._shard):
+        if own := self._node.own.get(self._shard):
             return own.submit(command, reply, stage)
         link = self._node.mesh.links.get(self._node.owners.get(self._shard, -1))
         if link:
@@ -203,16 +204,16 @@ class Node(Worker):
         self.process = Process(self.number, world.time, world.random, world.network)
         self.connection = Connection(world.store, self.process, world.network)
         self.shards: list[Shard] = []
-        self.loops: dict[int, Loop] = {}
+        self.own: dict[int, ClientPort] = {}
         self.owners: dict[int, int] = {}
         self._acquiring: set[int] = set()
         self.process.run(self._open)
 
     def _open(self) -> None:
         world = self.world
-        self.mesh = Mesh(self.number, world.workers_count, world.map.shards, UnixWires(Path("links")), self.loops)
-        ports: list[Any] = [MovingPort(self, shard) for shard in range(world.map.shards)]
-        self.router = Router(world.map, ports)
+        self.mesh = Mesh(self.number, world.workers_count, world.map.shards, UnixWires(Path("links")), self.own)
+        self.ports: list[Any] = [MovingPort(self, shard) for shard in range(world.map.shards)]
+        self.router = Router(world.map, self.ports)
         self._starting = asyncio.ensure_future(self.mesh.start())
         self._poll()
 
@@ -225,7 +226,7 @@ class Node(Worker):
         """Acquire what is free. The store knows who owns the rest."""
         world = self.world
         for number in range(world.map.shards):
-            if number not in self.loops and number not in self._acquiring and self._wants(number):
+            if number not in self.own and number not in self._acquiring and self._wants(number):
                 self._acquire(number)
         if not world.network.held_up(self.number, STORE):
             self.owners = {number: row.owner for number, row in enumerate(world.store.safe) if row.owner is not None}
@@ -247,7 +248,8 @@ class Node(Worker):
             self.world.moves += 1
             shard = OwnedShard(self, number, row, began)
             self.shards.append(shard)
-            self.loops[number] = shard.loop
+            self.own[number] = shard.offer()
+            shard.join(self.ports)
             shard.renew()
 
     def lose(self, shard: OwnedShard, reason: str) -> None:
@@ -258,7 +260,7 @@ class Node(Worker):
 
     def _forget(self, shard: OwnedShard) -> None:
         self.shards.remove(shard)
-        del self.loops[shard.number]
+        del self.own[shard.number]
 
     def hand_over(self) -> None:
         """Give a shard to another node, as one that stops does: first finish what is under way."""
@@ -280,7 +282,7 @@ class Node(Worker):
 
 class NodesWorld(ShardedWorld):
     def _employ(self) -> list[Worker]:
-        random, self.moves, self.failed = self.random, 0, 0
+        random, self.moves, self.failed, self.rot_max = self.random, 0, 0, 0
         self.store = Store(self.time, random, len(self.ledgers))
         self._odds[self._fail_over] = random.choice([0, 0.0005])
         self._odds[self._lose_connection] = random.choice([0, 0.001])
@@ -318,6 +320,7 @@ class NodesWorld(ShardedWorld):
     def read_disks(self) -> None:
         for ledger, row in zip(self.ledgers, self.store.safe, strict=True):
             ledger.read(row.batches)
+        self.everywhere.check()
 
     def check_owners(self) -> None:
         owned = [shard.number for shard in self.shards if isinstance(shard, OwnedShard) and shard.is_owner]

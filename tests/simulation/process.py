@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from asyncio import events
+from collections import deque
 from collections.abc import Callable
+from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +41,20 @@ class Process(ProcessScheduler):
             events._set_running_loop(before)
 
 
+class _Task(asyncio.Task[Any]):
+    """Its hash is a number, so that sets of tasks have the same order in each life of a seed."""
+
+    _number: int
+
+    def __new__(cls, *_: Any, loop: ProcessLoop, **__: Any) -> _Task:
+        task = super().__new__(cls)
+        task._number = next(loop.task_numbers)
+        return task
+
+    def __hash__(self) -> int:
+        return self._number
+
+
 class ProcessLoop(asyncio.AbstractEventLoop):
     """As much of an event loop as the broker uses between its processes."""
 
@@ -47,18 +63,27 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._time = time
         self._random = random
         self._network = network
-        self._tasks: list[asyncio.Task[Any]] = []
+        self.task_numbers = count()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._ready: deque[Callable[[], Any]] = deque()  # What is called soon.
 
     def end(self) -> None:
-        """Nothing goes on, and nobody is called."""
-        for task in self._tasks:
-            task.get_coro().close()
+        """End all tasks now."""
+        for task in list(self._tasks):
+            task.cancel()
+        while self._ready:
+            self._step()
 
     def time(self) -> float:
         return self._time.now / SECOND_NS
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        return self._process.at(self._time.now, lambda: callback(*args))
+        self._ready.append(lambda: callback(*args))
+        self._process.soon(self._step)
+
+    def _step(self) -> None:
+        if self._ready:
+            self._ready.popleft()()
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
@@ -72,8 +97,9 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return asyncio.Future(loop=self)
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Any = None) -> asyncio.Task[Any]:
-        task = asyncio.Task(coro, loop=self, name=name)
-        self._tasks.append(task)
+        task = _Task(coro, loop=self, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         return task
 
     def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]

@@ -25,8 +25,8 @@ from penstock.model.commands import (
 )
 from penstock.model.values import Nanos, Stage
 from penstock.server.writer.port import Pending
-from tests.simulation.asked import Asked
-from tests.simulation.ledger import BrokenPromiseError, Ledger, promise
+from tests.simulation.everywhere import BrokenPromiseError, Everywhere, promise
+from tests.simulation.ledger import Ledger
 from tests.simulation.scheduler import VirtualTime
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class Requests:
         self.seed = seed
         self.random = Random(seed)
         self.time = VirtualTime(self.random, START_NS)
-        self.asked = Asked()
+        self.everywhere = Everywhere()
+        self.asked = self.everywhere.asked
         self.numbers = count()
         self.winding_up = False
         self.trace: list[tuple[Nanos, str]] = []
@@ -182,6 +183,9 @@ class Requests:
         while self.time.now < end:
             self.step()
 
+    def close(self) -> None:
+        """The world ends."""
+
     # When it goes wrong
 
     def note(self, what: str) -> None:
@@ -207,4 +211,6 @@ def lived(world: World, live: Callable[[], None], again: str) -> World:
         live()
     except (Exception, BrokenPromiseError) as error:
         raise SimulationError(f"{world.story()}\n\n{type(error).__name__}: {error}\n\n{again}") from error
+    finally:
+        world.close()
     return world

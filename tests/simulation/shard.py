@@ -11,17 +11,26 @@ from penstock.engine.name_sweep import NameSweep
 from penstock.limits import SECOND_NS
 from penstock.model.answers import Answer, Delivery
 from penstock.model.commands import Fetch, ForgetNames
+from penstock.model.settings import QueueSettings
+from penstock.server.services.contract import Service
+from penstock.server.services.courier import Courier
+from penstock.server.services.departures import Departures
+from penstock.server.services.log_reads import LogReads
+from penstock.server.shards.own_port import OwnPort
 from penstock.server.writer.loop import Loop
+from penstock.server.writer.port import ClientPort
 from penstock.server.writer.waiters import Waiter
 from penstock.storage.faulty import Faults, FaultyLog, rot
 from penstock.storage.memory import MemorySnapshot
 from tests.simulation.asked import Place
-from tests.simulation.ledger import BrokenPromiseError, Ledger, promise
+from tests.simulation.everywhere import BrokenPromiseError, promise
+from tests.simulation.ledger import Ledger
 from tests.simulation.scheduler import TIMER_LATE_NS_MAX, ProcessScheduler, VirtualTime
 
 DEADLINE_LATE_NS_MAX = 2 * TIMER_LATE_NS_MAX
 
-logging.getLogger("penstock.server.writer.loop").setLevel(logging.CRITICAL + 1)  # Failing is its daily bread here.
+for failing in ("writer.loop", "services.departures", "services.courier"):  # It is their daily bread here.
+    logging.getLogger(f"penstock.server.{failing}").setLevel(logging.CRITICAL + 1)
 
 
 def any_faults(random: Random) -> Faults:
@@ -45,6 +54,7 @@ class Shard:
         note: Callable[[str], None],
         number: int = 0,
         of: int = 1,
+        home: Callable[[str], int] | None = None,
     ) -> None:
         self.number = number
         self.ledger = ledger
@@ -55,6 +65,8 @@ class Shard:
         self._random = random
         self._note = note
         self._of = of
+        self._home = home
+        self._services: list[Service] = []
         self._disk: list[bytes] = []
         self._snapshot: MemorySnapshot | None = None
         self._snapshot_waits: int | None = None  # The offset of one that is not durable yet.
@@ -69,11 +81,30 @@ class Shard:
         self.loop.on_failure = self._failed
         self.loop.on_commit.append(self._committed)
 
+    def offer(self) -> OwnPort:
+        """For the others, when it is one of several."""
+        assert self._home is not None
+        departures, courier = Departures(self.loop, LogReads(self.loop)), Courier(self.loop, QueueSettings())
+        departures.connect(self.number, self._of, self._home)
+        self._services = [departures, courier]
+        return OwnPort(self.loop, departures)
+
+    def join(self, ports: Sequence[ClientPort]) -> None:
+        """`ports`: all shards."""
+        _, courier = self._services
+        assert isinstance(courier, Courier)
+        courier.connect({number: port for number, port in enumerate(ports) if number != self.number})
+        self._start_services()
+
+    def _start_services(self) -> None:
+        for service in self._services:
+            service.start()
+
     def _open(self) -> FaultyLog:
         return FaultyLog(self._process.disk_after, self._random, self.faults, self._disk, self._snapshot)
 
     def _recover(self, log: FaultyLog) -> tuple[Engine, FaultyLog]:
-        engine = Engine(shard=self.number, shards=self._of)
+        engine = Engine(shard=self.number, shards=self._of, home=self._home)
         recovered = log.recover()
         if recovered.sections is not None:
             engine.restore(recovered.sections)
@@ -113,6 +144,7 @@ class Shard:
         self.log.abandon()
         engine, self.log = self._recover(self._open())
         self.loop.revive(engine, self.log)
+        self._start_services()
 
     def _committed(self) -> None:
         """Snapshots count once everything in them is durable."""

@@ -14,18 +14,19 @@ SEEDS = {
     "answer-twice": 0,
     "forget-in-flight": 0,
     "ready-is-enough": 0,
-    "late-greeting": 56,
-    "parts-mixed-up": 1,
-    "frame-cut": 5,
-    "no-fence": 2,
+    "parts-mixed-up": 0,
+    "frame-cut": 0,
+    "skip-cursor": 2,
+    "taken-too-early": 10,
+    "no-fence": 4,
     "no-quorum": 0,
-    "unknown-is-done": 15,
+    "unknown-is-done": 1,
 }
-SEEDS_MORE = 200
+SEEDS_MORE = 60
 
 
 @pytest.mark.parametrize("name", BUGS)
 def test_a_bug_that_is_seeded_on_purpose_is_found(name: str) -> None:
-    first, life = SEEDS[name], LIVES[BUGS[name].world]
+    first, world = SEEDS[name], BUGS[name].world
     with seeded(name):
-        assert any(life(seed, STEPS)[0] for seed in range(first, first + SEEDS_MORE))
+        assert any(LIVES[world](seed, STEPS[world])[0] for seed in range(first, first + SEEDS_MORE))

@@ -23,7 +23,7 @@ LIVES_LONG = 10_000
 @pytest.mark.parametrize("first", range(0, LIVES, SEEDS_PER_TEST))
 def test_every_promise_is_kept_whatever_the_disk_and_the_power_do(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
-        simulate(seed, STEPS)
+        simulate(seed, STEPS["one"])
 
 
 @pytest.mark.torture
@@ -31,7 +31,7 @@ def test_every_promise_is_kept_whatever_the_disk_and_the_power_do(first: int) ->
 @pytest.mark.timeout(2 * 3600)
 def test_every_promise_is_kept_in_ten_thousand_lives(capsys: pytest.CaptureFixture[str]) -> None:
     totals: Counter[str] = Counter()
-    for story, facts in lives(WORLDS["one"], range(LIVES_LONG), STEPS, os.cpu_count() or 1):
+    for story, facts in lives(WORLDS["one"], range(LIVES_LONG), STEPS["one"], os.cpu_count() or 1):
         assert not story, story
         totals.update(facts)
         if totals["lives"] % 1000 == 0:
@@ -48,7 +48,7 @@ def test_a_seed_lives_the_same_life_twice() -> None:
 
 def test_the_lives_are_eventful() -> None:
     """A simulation in which nothing happens finds nothing."""
-    worlds = [simulate(seed, STEPS) for seed in range(1000, 1020)]
+    worlds = [simulate(seed, STEPS["one"]) for seed in range(1000, 1020)]
     totals = sum((Counter(facts_of(world)) for world in worlds), Counter())
     least = {"crashes": 5, "failures": 5, "acknowledged": 3_000, "finished": 1_000, "unchanged": 100, "notices": 300}
     assert {name: totals[name] for name in least if totals[name] <= least[name]} == {}

@@ -26,12 +26,20 @@ from penstock.model.commands import (
 )
 from penstock.model.settings import QueueSettings
 from tests.simulation.clients import QUEUES, Client
+from tests.simulation.everywhere import LETTER, promise
 from tests.simulation.guests import THINGS, WATCH
-from tests.simulation.ledger import promise
 
 if TYPE_CHECKING:
     from tests.simulation.requests import Requests
 
+ALL_QUEUES = {
+    "echo": QueueSettings(topics=("letters.*",)),
+    "copies": QueueSettings(),
+    "letters": QueueSettings(),
+    **QUEUES,
+    "things": THINGS,
+    "watch": WATCH,
+}
 PLACES = ("strict", "slow", "short", "work")
 NOWHERE = 1 << 30  # A sequence that no queue has.
 
@@ -39,8 +47,10 @@ NOWHERE = 1 << 30  # A sequence that no queue has.
 class Founder(Client):
     """Creates the queues, one after the other, as soon as their owners can be reached."""
 
+    is_careful = True
+
     def __init__(self, world: Requests, name: str) -> None:
-        self.missing = [*QUEUES.items(), ("things", THINGS), ("watch", WATCH)]
+        self.missing = [*ALL_QUEUES.items()]
         super().__init__(world, name)
 
     def choose(self) -> Command:
@@ -49,6 +59,19 @@ class Founder(Client):
     def heard(self, command: Command, answer: Answer | None) -> None:
         if isinstance(command, CreateQueue) and not _is_unknown(answer):
             del self.missing[0]
+
+
+class Messenger(Client):
+    """Publishes letters, of which `copies` and the channel `echo` get a copy each. Both are there before."""
+
+    def choose(self) -> Command:
+        if "letters" not in self.world.everywhere.queue_names.values():
+            return ListQueues()
+        messages = [
+            NewMessage(LETTER + b"%d" % next(self.world.numbers), topics=("letters.new", "copies"))
+            for _ in range(self.random.choice([1, 1, 3]))
+        ]
+        return PublishTopics(messages, QueueSettings())
 
 
 class Spreader(Client):

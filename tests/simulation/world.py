@@ -9,8 +9,9 @@ from penstock.model.values import Stage
 from penstock.server.config import GloveboxConfig
 from penstock.server.writer.loop import Loop
 from tests.simulation.clients import QUEUES, Client, Consumer, Janitor, Publisher, Receiver, Retrier
+from tests.simulation.everywhere import promise
 from tests.simulation.guests import THINGS, WATCH, Keeper, Pusher, Searcher, SessionClient
-from tests.simulation.ledger import Ledger, promise
+from tests.simulation.ledger import Ledger
 from tests.simulation.requests import Request, Requests, lived
 from tests.simulation.scheduler import ProcessScheduler
 from tests.simulation.shard import Shard
@@ -23,7 +24,7 @@ class World(Requests):
         super().__init__(seed)
         self.run = 0
         self.crashes = self.searches = 0
-        self.shard = Shard(self.time, self.random, Ledger(self.asked), self.note)
+        self.shard = Shard(self.time, self.random, Ledger(self.everywhere), self.note)
         self.shard.on_failure = self._failed
         self._crash_odds = self.random.choice([0, 0.0005, 0.002])
         self._rot_max = self.random.choice([0, 1, 20])  # Batches that are damaged with each crash.
