@@ -18,7 +18,7 @@ from penstock.model.courier_commands import Admit, CollectParcels
 from penstock.model.settings import QueueSettings
 from penstock.model.values import Nanos
 from penstock.server.measures import Samples
-from penstock.server.services.contract import Service, answer_to, resolve
+from penstock.server.services.contract import Service, answer_to, durable, resolve
 from penstock.server.writer.port import ClientPort, ServicePort
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,7 @@ class Courier(Service):
             source.channels_changed(self.writer.engine.routing.changes)
 
     async def _follow(self, shard: int, source: _Source) -> None:
+        await durable(self.writer)  # The source forgets what this shard says that it has.
         while True:
             source.is_refused = await self._take(shard, source)
             if source.is_refused:

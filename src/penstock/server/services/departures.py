@@ -166,9 +166,18 @@ class Departures(Service):
             yield "penstock_courier_outbox_messages", samples
 
     def _after_commit(self) -> None:
-        if self._recent.read_on() or self._is_worth_waking():
+        if self._read_on() or self._is_worth_waking():
             committed, self._committed = self._committed, asyncio.Event()
             committed.set()
+
+    def _read_on(self) -> bool:
+        """Those who ask read the log themselves if it cannot be read now."""
+        try:
+            return self._recent.read_on()
+        except (PenstockError, OSError) as error:
+            logger.error("courier_failed", extra={"reason": str(error)})
+            self._recent.reset()
+            return True
 
     def _is_worth_waking(self) -> bool:
         outboxes, reached = self.writer.engine.couriers.outboxes, self._reached
