@@ -28,6 +28,7 @@ from bench import (
     topics,
     wake,
     worker,
+    workers,
 )
 
 Found = dict[str, float]
@@ -48,6 +49,7 @@ RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
     "access": (access.access, access.ROUNDS),
     "tls": (tls.tls, tls.ROUNDS),
     "link": (link.link, link.ROUNDS),
+    "workers": (workers.workers, workers.ROUNDS),
     "courier": (courier.courier, courier.ROUNDS),
     "store": (store.store, store.ROUNDS),
     "reshard": (reshard.moving, reshard.MESSAGES),

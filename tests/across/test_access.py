@@ -13,8 +13,8 @@ import pytest
 from tests.support.broker import Broker, StartBroker
 from tests.support.http_client import Response
 from tests.support.line_client import LineClient
+from tests.support.staged_rows import arrow
 from tests.support.ws_client import RawWs, WsClient, client_frame
-from tests.wire.test_staging import arrow
 
 MQS = {"retention_timeout": 600, "visibility_timeout": 30, "message_deduplication": False}
 ADMIN = "settings-secret"

@@ -126,6 +126,19 @@ def test_a_shard_that_has_lost_its_snapshot_is_salvaged_from_the_past_of_all(
     }
 
 
+def test_a_shard_whose_newest_events_are_lost_goes_on_where_no_other_shard_has_been(
+    store: Path, tmp_path: Path
+) -> None:
+    source = shard_directory(store, 1)
+    lost = DataDirectory(source.path).read_identity().lineage[0][1]
+    max(source.log.iterdir()).unlink()
+    losses = salvage(source.path, tmp_path / "out", lambda _: None, lambda _: None)
+    engine = state(DataDirectory(tmp_path / "out"))
+    assert losses.offset > lost + 1_000_000
+    assert all(engine.couriers.outbox(other).last > 1_000_000 for other in (0, 2))
+    assert DataDirectory(tmp_path / "out").read_identity().lineage[-1][1] == lost
+
+
 def test_each_shard_rebuilds_the_history_of_its_own_queues(store: Path) -> None:
     for shard, keys in enumerate((2, 1, 1)):
         assert rebuild(shard_directory(store, shard), show=False) == [f"The Object History has {keys} keys."]

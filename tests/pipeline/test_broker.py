@@ -15,6 +15,7 @@ from penstock.pipeline.sink.options import parse_sink_options
 from penstock.pipeline.source.options import parse_options
 from tests.support.broker import Broker
 from tests.support.certificates import Pair
+from tests.support.ports import free_port
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +38,15 @@ def test_requests_are_answered_over_tls(secure: Broker, pair: Pair, monkeypatch:
         assert way.ask("GET", "/health").body == b"green"
 
 
+def test_each_address_is_tried_in_turn(broker: Broker) -> None:
+    nobody = f"http://127.0.0.1:{free_port()}"
+    with closing(Way(f"{nobody},{broker.url}")) as way:
+        assert way.ask("GET", "/health", tries=1).body == b"green"
+        assert way.url == broker.url, "the next request goes there at once"
+    with closing(Way(f"{nobody},{nobody}/")) as way, pytest.raises(BrokerError, match="Connection refused"):
+        way.ask("GET", "/health", tries=2)
+
+
 def test_a_certificate_that_is_not_trusted_is_an_error_at_once(secure: Broker) -> None:
     with closing(Way(secure.url)) as way, pytest.raises(BrokerError, match="the option ca in Spark"):
         way.ask("GET", "/health")
@@ -51,8 +61,14 @@ def test_a_file_that_is_missing_is_named(secure: Broker) -> None:
 
 
 def test_readers_and_writers_have_the_same_options() -> None:
-    given = {"url": "https://broker", "ca": "ca.pem", "certificate": "own.pem", "certificatekey": "own.key"}
+    given = {
+        "url": "https://broker/, https://other",
+        "ca": "ca.pem",
+        "certificate": "own.pem",
+        "certificatekey": "own.key",
+    }
     assert parse_options(given).trust == parse_sink_options(given).trust == Trust("ca.pem", "own.pem", "own.key")
+    assert parse_options(given).url == parse_sink_options(given).url == "https://broker,https://other"
 
 
 def test_spark_writes_to_a_broker_with_tls_and_reads_its_events(

@@ -79,21 +79,21 @@ def events_of(data: Path) -> pa.Table:
     return pa.Table.from_batches([batch])
 
 
-def events_of_shards(data: Path) -> pa.Table:
-    """The events of a store with two shards, with offsets that differ: see `_in_one_line`."""
+def events_of_shards(data: Path, shards: int = 2) -> pa.Table:
+    """The events of a store with several shards, with offsets that differ: see `_in_one_line`."""
     found = []
-    for shard in range(2):
+    for shard in range(shards):
         path = shard_directory(data, shard).path
         events = events_of(path)
         events = events.filter(pc.greater_equal(events["offset"], FileLog(path).extent().earliest))
-        offsets = pc.add(pc.multiply(events["offset"], 2), shard)
+        offsets = pc.add(pc.multiply(events["offset"], shards), shard)
         found.append(events.set_column(events.schema.get_field_index("offset"), "offset", offsets))
     return pa.concat_tables(found)
 
 
-def _in_one_line(row: Row) -> Row:
-    """A row of one of two shards, with an offset that no row of the other shard has."""
-    return row | {"offset": 2 * row["offset"] + row["shard"]} if "offset" in row else row
+def _in_one_line(row: Row, shards: int) -> Row:
+    """A row of one of several shards, with an offset that no row of another shard has."""
+    return row | {"offset": shards * row["offset"] + row["shard"]} if "offset" in row and shards > 1 else row
 
 
 def assert_same_tables(filled: FilledLake, events: pa.Table, *, published: bool = False, shards: int = 1) -> None:
@@ -104,7 +104,7 @@ def assert_same_tables(filled: FilledLake, events: pa.Table, *, published: bool 
             for row in expected:
                 row["lists"] = {kind: sorted(row.pop(kind)) for kind in ("wait", "processing")}
         readers = [filled.rows, filled.rows_without_spark, *([filled.rows_of_others] if published else [])]
-        found_by = [read(name) if shards == 1 else list(map(_in_one_line, read(name))) for read in readers]
+        found_by = [[_in_one_line(row, shards) for row in read(name)] for read in readers]
         every = [_sorted(found, _KEYS[name]) for found in found_by]
         assert [len(found) for found in every] == [len(expected)] * len(every), name
         assert all(found == every[0] for found in every), name

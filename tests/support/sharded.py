@@ -63,6 +63,7 @@ class Shard:
         self.metrics.parts += [*self.services, self.history_writes]
 
     def application(self, clients: ClientPort) -> Application:
+        self.services.redrives.all_queues = clients
         for service in (*self.services, self.history_writes):
             service.start()
         facts = (self.config, self.identity, self.loop, self.metrics, self.services, self.identities)

@@ -108,9 +108,9 @@ def test_nothing_is_lost_or_returned_when_postgresql_fails_over(tmp_path: Path) 
         primary, standby = stack.enter_context(prepared()), stack.enter_context(prepared())
         primary.make()
         primary.start()
-        primary.new_shard()  # Makes the store.
+        database = primary.new_store().rpartition("/")[2]
         hosts = f"127.0.0.1:{primary.port},127.0.0.1:{standby.port}"
-        url = f"postgresql://postgres@{hosts}/postgres?target_session_attrs=read-write"
+        url = f"postgresql://postgres@{hosts}/{database}?target_session_attrs=read-write"
         broker = broker_on(url, tmp_path / "broker").start()
         stack.callback(lambda: broker.kill() if broker.running else None)
         broker.create_queue("work", visibility_timeout=3600)

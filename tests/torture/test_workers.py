@@ -60,7 +60,7 @@ class Workers(Stage):
                     return
                 finally:
                     client.close()
-            except (OSError, EOFError, AssertionError):
+            except (OSError, EOFError, AssertionError, LookupError):  # Broken, or refused as unavailable.
                 continue
 
     def kill_one(self, chance: random.Random) -> None:

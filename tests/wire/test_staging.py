@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -13,17 +12,7 @@ import pytest
 from tests.support.broker import Broker, StartBroker
 from tests.support.event_history import events, make_queue, settle
 from tests.support.http_client import Response, encode_request
-
-Rows = dict[str, Any]
-
-
-def arrow(rows: Rows, compression: str | None = None) -> bytes:
-    table = pa.table(rows)
-    buffer = io.BytesIO()
-    options = pa.ipc.IpcWriteOptions(compression=compression)
-    with pa.ipc.new_stream(buffer, table.schema, options=options) as stream:
-        stream.write_table(table)
-    return buffer.getvalue()
+from tests.support.staged_rows import Rows, arrow
 
 
 def messages(count: int, queue: str = "work", prefix: str = "") -> Rows:

@@ -19,7 +19,6 @@ app = typer.Typer(help="Show the brokers on a store in PostgreSQL, and move what
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")]
 Name = Annotated[str, typer.Argument(metavar="NODE", help="A name or an address that `cluster status` shows.")]
-_LEASE_SECONDS = 6.0  # A broker that is not seen for longer is shown as gone.
 
 
 @app.command()
@@ -88,7 +87,7 @@ def _found(found: Nodes, text: str) -> Node:
 
 
 def _present(node: Node) -> Node:
-    if node.unseen_seconds > _LEASE_SECONDS or node.is_draining:
+    if node.is_draining or not node.is_there:
         why = "is draining" if node.is_draining else f"was last seen {_ago(node)}"
         raise CommandError(f"{node.name} {why}, and would not take it", Exit.REFUSED)
     return node
@@ -112,7 +111,7 @@ _SHARD = ("shard", "owner", "address", "epoch", "batches", "moved to")
 def _node_row(node: Node, shards: list[Owned]) -> tuple[Any, ...]:
     held = sum(each.owner == node.name and each.is_leased for each in shards)
     state = "serves" if held else "waits"
-    if node.unseen_seconds > _LEASE_SECONDS:
+    if not node.is_there:
         state = "gone"
     elif node.is_draining:
         state = "drains" if held else "drained"

@@ -34,10 +34,13 @@ class Answer(NamedTuple):
 
 
 class Broker:
-    """Sends requests, and repeats them until one is answered: every request must be safe to repeat."""
+    """Sends requests, and repeats them until one is answered: every request must be safe to repeat. If there are
+    several addresses, each is tried in turn."""
 
     def __init__(self, url: str, token: str = "", trust: Trust = SYSTEM) -> None:
-        self.url = url
+        """`url`: an address, or several separated by commas."""
+        self._urls = url.split(",")
+        self.url = self._urls[0]  # The one in use.
         self._trust = trust
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._connection: http.client.HTTPConnection | None = None
@@ -50,30 +53,42 @@ class Broker:
         body: bytes | None = None,
         tries: int = _TRIES,
     ) -> Answer:
-        """Raises `BrokerError` if the broker refuses the request, or answers none of `tries` attempts."""
-        target = f"{urlsplit(self.url).path}{path}"
-        if parameters:
-            target += f"?{urlencode(parameters)}"
+        """Raises `BrokerError` if the broker refuses the request, or answers none of `tries` attempts at any
+        address."""
         problem = ""
-        for failed in range(tries):
-            if failed > 1:
-                time.sleep(backoff_ns(failed - 1, _PAUSE_NS, _PAUSE_NS_MAX, random.random()) / _SECOND_NS)
+        for failed in range(tries * len(self._urls)):
+            self._pause(failed)
+            target = f"{urlsplit(self.url).path}{path}"
+            if parameters:
+                target += f"?{urlencode(parameters)}"
             try:
                 answer = self._ask(method, target, body)
-            except socket.gaierror as error:
-                raise BrokerError(f"{self.url} cannot be reached: {error.strerror}") from None
             except (OSError, http.client.HTTPException) as error:
-                self.close()
                 if explained := explain(error, self.url):
                     raise BrokerError(explained) from None
                 problem = f"{self.url} cannot be reached: {getattr(error, 'strerror', None) or repr(error)}"
+                if isinstance(error, socket.gaierror) and len(self._urls) == 1:
+                    break
+                self._turn_to_next()
                 continue
             if answer.status < 300:
                 return answer
             if answer.status not in _PASSING:
                 raise _refusal(self.url, target, answer, has_token=bool(self._headers))
             problem = f"{self.url} does not answer {target}: {answer.status}: {_document(answer).get('error', '')}"
+            if len(self._urls) > 1:
+                self._turn_to_next()
         raise BrokerError(problem)
+
+    def _pause(self, failed: int) -> None:
+        """Before all addresses are tried again; not before the second time."""
+        times, others = divmod(failed, len(self._urls))
+        if times > 1 and not others:
+            time.sleep(backoff_ns(times - 1, _PAUSE_NS, _PAUSE_NS_MAX, random.random()) / _SECOND_NS)
+
+    def _turn_to_next(self) -> None:
+        self.close()
+        self.url = self._urls[(self._urls.index(self.url) + 1) % len(self._urls)]
 
     def close(self) -> None:
         if self._connection is not None:

@@ -55,9 +55,10 @@ def parse_values(given: Mapping[str, str], spelled: Spelled) -> dict[str, Any]:
 def read_url(text: str) -> str:
     if "@" in text:
         raise SecretInUrlError
-    if not text.startswith(("http://", "https://")):
+    urls = read_list(text)
+    if not urls or not all(url.startswith(("http://", "https://")) for url in urls):
         raise ValueError("it must begin with http:// or https://")
-    return text.rstrip("/")
+    return ",".join(url.rstrip("/") for url in urls)
 
 
 def read_list(text: str) -> tuple[str, ...]:

@@ -173,6 +173,8 @@ class Broker:
     async def _start(self, when_listening: Callable[[Address], None]) -> list[asyncio.Task[None]]:
         """Serve clients. Returns what is done while they are served."""
         await self._prepare()
+        if not self._embedded:
+            gc.freeze()  # What was recovered stays for long: the collector need not look at it.
         http, lines = await self.servers.listen(self._tls, self._backlog, is_shared=self._is_shared)
         self._heed_signals()
         facts = {"http": str(http), "lines": str(lines), "data": str(self.config.data)}
@@ -188,7 +190,6 @@ class Broker:
         """What has to be done before it listens."""
         if not self._embedded:
             check_exposure(self.config, has_tokens=self._identities.is_guarded, insecure=self._insecure)
-            gc.freeze()  # What was recovered stays for long: the collector need not look at it.
 
     async def _follow_clock(self) -> None:
         """Log once if the system clock was set, and keep timers right while our clock adjusts to it."""

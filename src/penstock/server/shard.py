@@ -104,6 +104,7 @@ class Shard:
 
     def offer(self, clients: ClientPort | None = None, relay: Relay | None = None) -> Application:
         """Make the application of this shard, with what it needs if there are others."""
+        self.services.redrives.all_queues = clients or self.loop
         facts = (self._config, self.identity, self.loop, self.metrics, self.services, self._identities)
         return Application(*facts, clients, relay)
 

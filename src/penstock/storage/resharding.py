@@ -19,20 +19,18 @@ from pathlib import Path
 
 import msgspec
 
-from penstock.model.events import NameDefined, NameForgotten
 from penstock.model.values import Nanos
 from penstock.storage.directory import DataDirectory, Identity, create_private, sync, write_durably
 from penstock.storage.history.copying import copy_history
 from penstock.storage.log.batch import Point
-from penstock.storage.log.encode import Batch
-from penstock.storage.log.segment import Segment, is_unborn, open_segment, segment_path, segment_paths
+from penstock.storage.log.continuing import HOLE_BYTES, continue_log
+from penstock.storage.log.segment import is_unborn, open_segment, segment_paths
 from penstock.storage.log.snapshot import list_snapshots, publish_snapshot, write_snapshot
 from penstock.storage.port import Section
 from penstock.storage.shards import Shards, write_shards
 
 UNFINISHED = "resharding"
 _NO_LINKS = {errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
-_HOLE_BYTES = 64  # Readers of a log see nothing before a hole.
 _SHARD_BYTES = 1 << 20  # What a shard takes in any case, about.
 
 
@@ -172,27 +170,13 @@ def write_shard(
     directory: DataDirectory, identity: Identity, end: Point, sections: Iterable[Section], name: int, now: Nanos
 ) -> None:
     """Write the state and the first segment of a shard. `end`: of the old log; `name`: the number of a new name."""
-    start = Point(end.offset, end.position + (_HOLE_BYTES if identity.shard else 0))
-    _begin_log(directory, identity, start, name, now)
+    start = Point(end.offset, end.position + (HOLE_BYTES if identity.shard else 0))
+    continue_log(directory.log, identity.shard, start, (name, f"shard {identity.shard} of {identity.shards}"), now)
     write_snapshot(directory.snapshots, sections, start, now)
     publish_snapshot(directory.snapshots, start.offset)
     _write_identity(directory, identity)
     sync(directory.log)
     sync(directory.path)
-
-
-def _begin_log(directory: DataDirectory, identity: Identity, start: Point, name: int, now: Nanos) -> None:
-    """The segment that the shard goes on with. It has a batch, because readers find a hole only before one: a name
-    that is forgotten at once, which readers of events do not see."""
-    text = f"shard {identity.shard} of {identity.shards}"
-    batch = Batch(*start)
-    batch.add(NameDefined(now, name, text))
-    batch.add(NameForgotten(now, name, text))
-    path = segment_path(directory.log, start.offset)
-    with create_private(path) as file:
-        file.write(Segment(path, identity.shard, *start, now).header() + batch.seal(now))
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def switch(target: Path, shards: Shards) -> None:

@@ -18,6 +18,7 @@ from penstock.model.kinds import Kind
 from penstock.model.values import Nanos, Position
 from penstock.storage.directory import DataDirectory, create_private, sync
 from penstock.storage.log.batch import HEADER_BYTES, START, Header, Point, is_whole, read_header, records_of
+from penstock.storage.log.continuing import continue_log
 from penstock.storage.log.decode import events_of
 from penstock.storage.log.parts import next_header
 from penstock.storage.log.segment import (
@@ -165,10 +166,10 @@ class SoundWriter:
             if file:
                 _finish(file)
 
-    def close_at(self, end: Point, now: Nanos) -> None:
-        """Let the log end here: what follows the last batch is lost."""
+    def close_at(self, end: Point, name: int, now: Nanos) -> None:
+        """Let the log go on here: what follows the last batch is lost. `name`: a number that no name has."""
         if end != self.end or not self.ranges:
-            _finish(self._begin(end, now))
+            continue_log(self._directory.log, self._shard, end, (name, "salvaged"), now)
         sync(self._directory.log)
 
     def _begin(self, start: Point, created: Nanos) -> BinaryIO:

@@ -23,8 +23,10 @@ from penstock.engine.engine import Engine
 from penstock.limits import SECOND_NS
 from penstock.model.commands import CreateQueue, Draw, Fetch, NewMessage, Publish, PublishTopics, Pull
 from penstock.model.settings import QueueSettings, RedrivePolicy
+from penstock.server.keyed_messages import batches
 from penstock.storage.directory import DataDirectory
 from penstock.storage.inspect import Severity
+from penstock.storage.log.files import LogFiles
 from penstock.storage.log.segments import SegmentLog
 from tests.support.backups import Worked, living, worked
 from tests.support.broker import StartBroker
@@ -290,3 +292,15 @@ def test_salvage_refuses_what_it_must_not_touch(start_broker: StartBroker, tmp_p
     assert "is not empty: nothing is overwritten" in full.stderr
     ended = penstock("log", "salvage", str(broker.data), str(tmp_path / "out"), "--json")
     assert json.loads(ended.stdout)["queues"] == []
+
+
+def test_events_can_be_read_at_once_though_the_end_of_the_log_is_lost(fast_path: Path) -> None:
+    with worked(fast_path / "data") as directory:
+        directory.create("orders")
+        directory.publish("orders", *("x" * 600 for _ in range(6)))
+        directory.snapshot()
+    max((fast_path / "data" / "log").iterdir()).unlink()
+    losses = salvage(fast_path / "data", fast_path / "out", lambda _: None, lambda _: None)
+    view = LogFiles(DataDirectory(fast_path / "out")).view()
+    assert view.earliest().offset == losses.offset
+    assert [header.base_offset for header, _ in batches(view)] == [*range(6), losses.offset]

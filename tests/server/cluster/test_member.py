@@ -9,7 +9,7 @@ LEASE_SECONDS = 6.0
 
 
 def node(name: str, unseen_seconds: float = 1.0, *, is_draining: bool = False) -> Node:
-    return Node(name, f"{name}.example:7843", unseen_seconds, is_draining)
+    return Node(name, f"{name}.example:7843", unseen_seconds, LEASE_SECONDS, is_draining)
 
 
 def shard(owner: str | None, *, is_leased: bool = True, pinned: str | None = None) -> Owned:
@@ -17,7 +17,7 @@ def shard(owner: str | None, *, is_leased: bool = True, pinned: str | None = Non
 
 
 def place(owned: Owned, *nodes: Node) -> str | None:
-    return placed(Nodes(list(nodes), [owned]), LEASE_SECONDS)[0]
+    return placed(Nodes(list(nodes), [owned]))[0]
 
 
 def test_a_shard_stays_with_its_owner_whoever_comes() -> None:

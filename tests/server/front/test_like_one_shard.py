@@ -283,12 +283,15 @@ def test_a_dead_letter_in_another_shard_has_one_document(both: Both) -> None:
         while not (found := store.request("GET", "/v1/search?queue=b&text=dead").json()["messages"]):
             pass
         assert found[0]["id"] == published
+    both.same("POST", "/v1/wait", {"ids": [published], "until": "done", "wait": 0})
+    both.same("POST", "/v1/wait", {"ids": [published], "until": "taken", "wait": 0})
+    for store in both:
         documents.append(plain(store.request("GET", f"/v1/messages/{published}")))
     one, four = documents
     told = ("id", "queue", "sequence", "state", "status", "queued", "archived", "receives", "message", "complete")
     assert {name: four[name] for name in told} == {name: one[name] for name in told}
     assert [place["queue"] for place in four["places"]] == ["b"]
-    assert [event["state"] for event in four["events"]] == [event["state"] for event in one["events"]]
+    assert [_step(event) for event in four["events"]] == [_step(event) for event in one["events"]]
     both.ask("PATCH", "/v1/queues/a", {"redrive_policy": None})
 
 
@@ -297,3 +300,17 @@ def test_figures_show_how_far_each_shard_is_behind_the_others(both: Both) -> Non
     assert "couriers" not in one
     assert [each["shard"] for each in four["couriers"]] == [0, 1, 2, 3]
     assert all(each["source"] != each["shard"] and each["lag"] >= 0 for each in four["couriers"])
+
+
+@pytest.mark.parametrize(("target", "status"), [("b", 200), ("nowhere", 404)])
+def test_messages_are_moved_to_a_queue_of_another_shard_if_it_exists(both: Both, target: str, status: int) -> None:
+    both.ask("POST", "/v1/queues/a/messages", {"message": "wanderer"})
+    one, four = both.ask("POST", "/v1/redrive", {"from": "a", "to": target, "filter": {"text": "wanderer"}})
+    assert one.status == four.status == status
+    for store in both if status == 200 else ():
+        while not store.request("GET", "/v1/search?queue=b&text=wanderer").json()["messages"]:
+            pass
+
+
+def _step(event: dict[str, Any]) -> list[Any]:
+    return [event.get(name) for name in ("state", "event", "queue", "sequence", "to_queue", "to_id", "reason")]

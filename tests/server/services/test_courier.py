@@ -11,13 +11,13 @@ import pytest
 
 from penstock.errors import Reason
 from penstock.limits import COURIER_PROGRESS_RECORDS, SECOND_NS
-from penstock.model.commands import Fetch, NewMessage, Publish, Redrive, Settle
+from penstock.model.commands import Fetch, NewMessage, Publish, PublishTopics, Redrive, Settle
 from penstock.model.courier_commands import CollectParcels
 from penstock.model.settings import RedrivePolicy
 from penstock.model.values import Cursor
 from penstock.server.services import departures
 from tests.support.live_loop import ask, until
-from tests.support.live_shards import LiveShards
+from tests.support.live_shards import NEW_QUEUE, LiveShards
 
 HOMES = {"a": 0, "b": 1, "all": 1, "dead": 1, "sweet": 2, "far": 2}
 
@@ -59,6 +59,21 @@ async def test_a_channel_elsewhere_gets_messages_as_they_are_published(shards: L
         expected = Counter(b"%d" % done for done in range(each + 1))
         await has(shards, "sweet", expected)
         await has(shards, "all", expected)
+
+
+@live
+async def test_a_message_that_is_published_while_the_services_start_is_not_forgotten(shards: LiveShards) -> None:
+    """A worker answers clients before its services run."""
+    for each in range(5):
+        await shards.crash(0)
+        source = shards.of("a")
+        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        source.loop.submit(PublishTopics([about(b"%d" % each)], NEW_QUEUE), answered.set_result)
+        source.loop.decide_collected()
+        assert source.log.collecting
+        source.departures.start()
+        await answered
+        await has(shards, "sweet", Counter(b"%d" % done for done in range(each + 1)))
 
 
 @live

@@ -12,7 +12,7 @@ from penstock.model.commands import NewMessage, PublishRun, TakeRows
 from penstock.server.services.contract import answer_to
 from tests.support.http_client import Response
 from tests.support.sharded import Store, a_store
-from tests.wire.test_staging import arrow
+from tests.support.staged_rows import arrow
 
 QUEUES = {"here": 0, "there": 1}
 

@@ -28,12 +28,14 @@ from penstock.storage.directory import DataDirectory, Identity, new_identity, wr
 from penstock.storage.history.copying import history_reached
 from penstock.storage.inspect import holder
 from penstock.storage.log.batch import START, Point
+from penstock.storage.log.continuing import HOLE_BYTES
 from penstock.storage.log.names import names_defined
 from penstock.storage.log.snapshot import list_snapshots, publish_snapshot, read_facts, read_snapshot, write_snapshot
 from penstock.storage.salvage import Advance, SoundLog, SoundWriter
 from penstock.storage.shards import Shards, shard_directory, write_shards
 
 REPORT = "salvage.json"
+_NEVER_REACHED = 1 << 32  # More events than can be lost.
 
 
 def salvage(data: Path, out: Path, expect: Callable[[int], None], advance: Advance) -> Losses:
@@ -99,11 +101,13 @@ class _Salvage:
         end = self._end(start)
         ends_open = self._log.ends_open or end.position > max(self._log.end.position, start.position)
         queues = mender.finish(ends_open=ends_open)
-        self._writer.close_at(end, time.time_ns())
+        identity = self._identity.successor(lost_events[0][0] if lost_events else end.offset)
+        if lost_events or ends_open:
+            end = self._past_cursors(engine, end)
+        self._writer.close_at(end, engine.names.next_number(engine.names.last), max(time.time_ns(), engine.time + 1))
         write_snapshot(self._target.snapshots, engine.sections(), end, time.time_ns())
         publish_snapshot(self._target.snapshots, end.offset)
         self._rebuild_history(queues)
-        identity = self._identity.successor(lost_events[0][0] if lost_events else end.offset)
         losses = Losses(
             directory=str(self._target.path),
             log=identity.message_ids().log_id,
@@ -181,6 +185,14 @@ class _Salvage:
             self._notes.append(f"The Object History cannot be read: {error}.")
         ends = (self._log.end, start)
         return Point(max(end.offset for end in ends), max(reached, *(end.position for end in ends)))
+
+    def _past_cursors(self, engine: Engine, end: Point) -> Point:
+        """Other shards may have come further in this log than it reaches now. It goes on where none of them has been,
+        so that they miss nothing that is sent to them from now on."""
+        others = set(range(self._identity.shards)) - {self._identity.shard}
+        for shard in others:
+            engine.couriers.outbox(shard).last += _NEVER_REACHED
+        return Point(end.offset + _NEVER_REACHED, end.position + HOLE_BYTES) if others else end
 
     def _rebuild_history(self, queues: list[QueueLosses]) -> None:
         """Rebuild the Object History. A version whose message is lost counts as never published, so that it can be

@@ -15,18 +15,15 @@ from penstock.storage.postgres.nodes import Nodes, NodeTables
 from penstock.storage.postgres.store import PostgresStore, owner_of
 
 _LOOK = 1 / 3  # Of the lease: how often a node shows that it is there. One that does not for a whole lease is gone.
+_LOOK_SECONDS_MAX = 2.0  # So that operators need not wait, however long the lease is.
 
 
-def placed(found: Nodes, lease_seconds: float) -> list[str | None]:
+def placed(found: Nodes) -> list[str | None]:
     """The node of each shard, over the nodes that are there and take part."""
     lapsed = {
         each.owner for each in found.shards if not each.is_leased
     }  # They died, or will acquire it by themselves.
-    nodes = {
-        node.name
-        for node in found.nodes
-        if node.unseen_seconds < lease_seconds and not node.is_draining and node.name not in lapsed
-    }
+    nodes = {node.name for node in found.nodes if node.is_there and not node.is_draining and node.name not in lapsed}
     owners = [each.owner if each.is_leased else None for each in found.shards]
     pinned = {each.shard: each.pinned for each in found.shards if each.pinned}
     return placement(owners, nodes, pinned)
@@ -41,13 +38,13 @@ class Member:
         self._directory = directory
         self._connection: Connection | None = None
         self._seen_at = float("-inf")
-        self.look_seconds = _LOOK * store.lease_seconds
+        self.look_seconds = min(_LOOK * store.lease_seconds, _LOOK_SECONDS_MAX)
 
     def acquire(self) -> None:
         """Own the shard if it is placed here. Raises `LeaseHeldError` if it is not, or another node has it."""
         found = self._read()
         shard = found.shards[self._store.number]
-        node = placed(found, self._store.lease_seconds)[shard.shard]
+        node = placed(found)[shard.shard]
         is_draining = any(each.is_draining for each in found.nodes if each.name == self.name)
         is_own = shard.owner == self.name and not is_draining
         if not shard.is_leased and node not in (None, self.name) and not is_own:
@@ -56,7 +53,7 @@ class Member:
 
     def placed_elsewhere(self) -> str | None:
         """The node that should have the shard in place of this one; None: it stays here."""
-        node = placed(self._read(), self._store.lease_seconds)[self._store.number]
+        node = placed(self._read())[self._store.number]
         return None if node == self.name else node
 
     def leave(self) -> None:
@@ -72,7 +69,7 @@ class Member:
     def _read(self) -> Nodes:
         tables = self._tables()
         if now() >= self._seen_at + self.look_seconds:
-            tables.see(self.name, self._store.address)
+            tables.see(self.name, self._store.address, self._store.lease_seconds)
             self._seen_at = now()
         return tables.read()
 

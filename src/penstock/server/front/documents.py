@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.dialects.wire import http
 from penstock.errors import Fault
+from penstock.model.kinds import Kind
 from penstock.server.front.asking import Asking, Responded, collected
 from penstock.server.front.targets import target_with
 from penstock.server.shards.destinations import ADMINISTRATION
@@ -21,6 +22,7 @@ Document = dict[str, Any]
 
 _OK = 200
 _GONE, _CONFIRMED = "gone", "S"
+_AWAY = Kind.SENT.row.reason
 _LEFT = ("E", "D")  # How a message leaves its shard for another.
 
 _CURRENT = ("state", "status", "queued", "visible_at", "expires_at", "receives")  # As the last shard knows them.
@@ -72,8 +74,26 @@ def joined(documents: Sequence[Document]) -> Document:
         "timestamps": {"consumed": min(consumed, default=None)},
         "consumed": list(taken.values()),
         "places": [place for place in places.values() if place["queued"] or place["state"] not in _LEFT],
-        "events": sorted(events.values(), key=lambda event: event["time"]),
+        "events": _told(sorted(events.values(), key=lambda event: event["time"])),
     }
+
+
+def _told(events: list[Document]) -> list[Document]:
+    """The events as a store with one shard has them: a dead letter names where it went, and a move is no event."""
+    told: list[Document] = []
+    for index, event in enumerate(events):
+        if event.get("reason") == _AWAY:
+            arrived = next((each for each in events[index:] if each["queue_number"] != event["queue_number"]), None)
+            event = {name: value for name, value in event.items() if name != "reason"} | _where(arrived)
+            if event["state"] != "E":
+                continue
+        told.append(event)
+    return told
+
+
+def _where(arrived: Document | None) -> Document:
+    names = ("queue", "queue_number", "sequence", "id")
+    return {f"to_{name}": arrived[name] for name in names} if arrived else {}
 
 
 def _delivery(entry: Document) -> tuple[Any, ...]:

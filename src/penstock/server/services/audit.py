@@ -113,7 +113,7 @@ class Audit(Service):
         engine = self.writer.engine
         act = act_of(command, engine)
         for name in (command.queue, getattr(command, "to", "")):
-            if name and engine.queue(name) is None:
+            if name and engine.queue(name) is None and not engine.is_elsewhere(name):
                 self.refuse(client, act, command.queue, Reason.NO_QUEUE)
                 raise RequestError(Reason.NO_QUEUE, name)
         await self.note(client, act, command.queue, after)

@@ -77,30 +77,39 @@ class _Recent:
         self.reset()
 
     def reset(self) -> None:
-        """Begin at the end of the log. All promises before it are durable."""
-        log = self._writer.log
+        """Begin at the end of the log. Some promises after it may have been made, which are not durable yet."""
+        self._engine, log = self._writer.engine, self._writer.log
         self.start, self.end = log.end.offset, log.end
         self._promises: list[_Promise] = []
         self._bytes = 0
-        self._left = -self._writer.engine.couriers.routed  # Minus those that were logged, plus those that were found.
+        self._found: int | None = None  # How many of all that were made; None: not known yet.
+
+    def follow(self) -> None:
+        """Begin anew if a failed log was replaced by another."""
+        if self._writer.engine is not self._engine:
+            self.reset()
 
     def read_on(self) -> bool:
         """Look through what has become durable. Whether there is something."""
-        log = self._writer.log
-        if self._left + self._writer.engine.couriers.routed == 0:
-            self.end = log.end  # All that were logged are found, so the log need not be read.
+        log, made = self._writer.log, self._writer.engine.couriers.routed
+        if self._found == made:
+            self.end = log.end  # All that were made are found, so the log need not be read.
             return False
-        cursor, view, before = Cursor(self.end.position), log.view(), self._left
+        cursor, view, found = Cursor(self.end.position), log.view(), 0
         try:
             while (piece := _promises_in(cursor, view))[1]:
                 self._add(piece[0])
+                found += len(piece[0])
         finally:
             cursor.close()
         self.end = view.end
-        return self._left < before
+        if self._found is not None:
+            self._found += found
+        elif log.appended == view.end:  # All that were made are durable.
+            self._found = made
+        return found > 0
 
     def _add(self, found: list[_Promise]) -> None:
-        self._left -= len(found)
         self._promises += found
         self._bytes += sum([each.size for each in found])
         if self._bytes > COURIER_RECENT_BYTES:
@@ -140,7 +149,7 @@ class Departures(Service):
 
     def start(self) -> None:
         """Also when a failed log was replaced: what was not durable is not owed."""
-        self._recent.reset()
+        self._recent.follow()
         super().start()
 
     async def close(self) -> None:

@@ -20,6 +20,7 @@ from penstock.server.services.audit import Audit
 from penstock.server.services.contract import accepted
 from penstock.server.services.jobs import Job, Jobs
 from penstock.server.services.search import Searches
+from penstock.server.writer.port import ClientPort
 
 logger = logging.getLogger(__name__)
 
@@ -32,12 +33,13 @@ class Redrives(Jobs):
     def __init__(self, searches: Searches, audit: Audit) -> None:
         super().__init__(searches, "redrives")
         self._audit = audit
+        self.all_queues: ClientPort = self.writer  # Of all shards, if there are several.
 
     async def redrive(self, client: Client, order: Order) -> Job:
         self.check_room()
-        if order.dry_run:
-            await accepted(self.writer, DescribeQueue(order.to or order.criteria.queue))
-        else:
+        if order.dry_run or (order.to and self.writer.engine.is_elsewhere(order.to)):
+            await accepted(self.all_queues, DescribeQueue(order.to or order.criteria.queue))
+        if not order.dry_run:
             await self._audit.begin(client, Redrive(order.criteria.queue, (), order.to), {"to": order.to or None})
         source: QueueDescription = await accepted(self.writer, DescribeQueue(order.criteria.queue))
         return await self.begin(_Redrive(self._searches, order, source.last_sequence))

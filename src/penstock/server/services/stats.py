@@ -17,7 +17,7 @@ from penstock.dialects.wire.http import Sink
 from penstock.engine.queue import Queue
 from penstock.errors import Fault, RequestError
 from penstock.limits import SECOND_NS, STATS_QUEUES_PER_TURN
-from penstock.model.access import Access
+from penstock.model.access import Access, is_own
 from penstock.model.values import Nanos
 from penstock.server.close_up import CloseUp
 from penstock.server.measures import needs_consumers
@@ -124,10 +124,17 @@ class StatsService(Service):
         failing = {channel: why for channel in channels if (why := self._push_error(channel))}
         return {
             "time": round(sample.seconds, 3),
-            "totals": totals(seen, lasting),
+            "totals": self._totals(seen, lasting),
             "attention": attention(seen, lasting, failing, self._hour.ready_before, sample.seconds),
             **self._couriers(),
         }
+
+    def _totals(self, seen: list[Figures], lasting: set[str]) -> dict[str, Any]:
+        """Every shard has the broker's own queues: they are one for all, and are counted with the first."""
+        summed = totals(seen, lasting)
+        if self.writer.engine.shard:
+            summed["queues"] -= sum(is_own(figures.name) for figures in seen)
+        return summed
 
     def _couriers(self) -> dict[str, Any]:
         """Nothing if there is one shard."""

@@ -103,5 +103,5 @@ class Guarded(asyncio.Protocol):
 
     def _end(self, event: str, reason: str) -> None:
         address = str(self._transport.get_extra_info("peername"))
-        logger.warning(event, extra={"address": address, "reason": reason})
+        logger.debug(event, extra={"address": address, "reason": reason})
         self._transport.abort()

@@ -7,13 +7,14 @@ from typing import NamedTuple
 from penstock.storage.postgres.connection import Connection
 
 _SEEN = """
-INSERT INTO penstock.node VALUES (%s, %s, clock_timestamp())
-ON CONFLICT (name) DO UPDATE SET address = excluded.address, seen = excluded.seen
+INSERT INTO penstock.node VALUES (%s, %s, clock_timestamp(), %s) ON CONFLICT (name) DO UPDATE
+SET address = excluded.address, seen = excluded.seen, lease_seconds = excluded.lease_seconds
 """
 _LEAVE = "UPDATE penstock.node SET seen = 'epoch' WHERE name = %s"
 _FORGET = "DELETE FROM penstock.node WHERE seen < clock_timestamp() - interval '1 day' AND NOT is_draining"
 _NODES = """
-SELECT name, address, extract(epoch FROM clock_timestamp() - seen)::float, is_draining FROM penstock.node ORDER BY 1
+SELECT name, address, extract(epoch FROM clock_timestamp() - seen)::float, lease_seconds, is_draining
+FROM penstock.node ORDER BY 1
 """
 _SHARDS = """
 SELECT id, owner, address, lease_until > clock_timestamp(), pinned, epoch, last_batch FROM penstock.shard ORDER BY 1
@@ -26,7 +27,13 @@ class Node(NamedTuple):
     name: str  # As the owner of a shard.
     address: str
     unseen_seconds: float
+    lease_seconds: float
     is_draining: bool
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it was seen within a lease."""
+        return self.unseen_seconds < self.lease_seconds
 
 
 class Owned(NamedTuple):
@@ -54,9 +61,9 @@ class NodeTables:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def see(self, name: str, address: str) -> None:
+    def see(self, name: str, address: str, lease_seconds: float) -> None:
         """Note that a broker is there."""
-        self._connection.execute(_SEEN, (name, address))
+        self._connection.execute(_SEEN, (name, address, lease_seconds))
 
     def leave(self, name: str) -> None:
         """Note that a broker is gone. If it is to hand over everything, that stays."""

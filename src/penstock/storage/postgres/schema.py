@@ -52,6 +52,7 @@ CREATE TABLE penstock.node (
     name text PRIMARY KEY,
     address text NOT NULL,
     seen timestamptz NOT NULL,
+    lease_seconds float NOT NULL,
     is_draining boolean NOT NULL DEFAULT false
 );
 """
