@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from penstock.limits import WAIT_SECONDS_MAX
 from penstock.server.front.paths import PATHS
 from tests.support.http_client import Connection
 from tests.support.live_loop import until
@@ -112,3 +113,20 @@ def test_other_methods_and_paths_are_refused_as_ever(store: Store) -> None:
     assert store.request("GET", "/v1/queues/%ff").json()["code"] == "bad_request"
     assert store.request("GET", "/status/%ff").json() == {"type": "Error", "name": "%ff", "code": "BadRequest"}
     assert store.request("POST", "/v1/redrive", b"{").json()["code"] == "bad_json"
+
+
+def test_a_wait_for_messages_of_two_workers_ends_when_one_is_done(store: Store) -> None:
+    ids = []
+    for name in ("queue-0", "queue-1"):
+        published = store.request("POST", f"/v1/queues/{name}/messages", b'{"message": "awaited"}')
+        ids.append(published.json()["id"])
+    waits = [shard.services.waits for worker in store.all for shard in worker.shards.values()]
+    with store.connect(0) as waiting:
+        waiting.send_request("POST", "/v1/wait", body=json.dumps({"ids": ids, "wait": WAIT_SECONDS_MAX}).encode())
+        store.until(lambda: sum(dict(each.state())["penstock_waited_messages"][0][1] for each in waits) == 2)
+        assert store.request("GET", "/v1/queues/queue-1/messages").json()[0]["id"] == ids[1]
+        store.request("POST", "/v1/confirm", json.dumps({"id": ids[1]}).encode())
+        (entry,) = waiting.read_response().json()["messages"]
+        assert (entry["id"], entry["outcome"]) == (ids[1], "success")
+    store.until(lambda: sum(dict(each.state())["penstock_waited_messages"][0][1] for each in waits) == 0)
+    assert store.request("DELETE", f"/v1/messages/{ids[0]}").status == 204

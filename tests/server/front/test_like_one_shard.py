@@ -117,7 +117,9 @@ def test_a_wait_for_messages_of_several_shards_ends_with_the_first(both: Both) -
     both.same("POST", "/v1/confirm", [{"id": ids[1]}])
     both.same("POST", "/v1/wait", {"ids": [*ids, "x"], "until": "done", "wait": 100})
     both.same("POST", "/v1/wait", {"ids": ids, "until": "done", "wait": 100})
+    both.same("POST", "/v1/wait", {"ids": [ids[1], "x", *ids], "until": "done", "wait": 100})
     both.same("POST", "/v1/wait", {"ids": ids, "until": "never"})
+    both.same("POST", "/v1/wait", {"ids": ids, "wait": -1})
     both.same("POST", "/v1/wait", {"ids": ids * 400})
     for each in ids:
         both.same("GET", f"/v1/messages/{each}")

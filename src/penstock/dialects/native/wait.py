@@ -33,13 +33,13 @@ class Waits(Protocol):
         `RequestError`."""
 
 
-class _Wait(Struct, forbid_unknown_fields=True):
+class Wait(Struct, forbid_unknown_fields=True):
     ids: list[str]
     until: Until = "done"
     wait: _Seconds = 0
 
 
-_decode_wait = msgspec.json.Decoder(_Wait).decode
+decode_wait = msgspec.json.Decoder(Wait).decode
 
 
 class Waiting:
@@ -56,7 +56,7 @@ class Waiting:
         return http.BodyRule(REQUEST_BODY_BYTES_MAX)
 
     def _wait(self, request: http.Request, _: bytes) -> http.Response | http.Awaited:
-        wanted = http.decoded(_decode_wait, request.body)
+        wanted = http.decoded(decode_wait, request.body)
         if len(wanted.ids) > BATCH_MESSAGES_MAX:
             raise http.too_many_messages(len(wanted.ids))
         found = {text: self._ids.find(text.encode()) for text in wanted.ids}
@@ -82,7 +82,7 @@ class Waiting:
         """A document that is made when its message has come so far, or the time is over."""
         wanted = {"ids": [], "until": given.get("until", ["done"])[0], "wait": given.get("wait", ["0"])[0]}
         try:
-            checked = msgspec.convert(wanted, _Wait, strict=False)
+            checked = msgspec.convert(wanted, Wait, strict=False)
         except msgspec.ValidationError:
             raise ProtocolError(
                 f"until is taken or done, wait is a number of seconds up to {WAIT_SECONDS_MAX}"

@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 
 from penstock.dialects.native.parameters import Given, number, parameters
 from penstock.dialects.native.search import CRITERIA, MERGED, cursor_text, read_cursor
+from penstock.dialects.native.wait import Wait, decode_wait
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
 from penstock.limits import BATCH_MESSAGES_MAX, FETCH_BYTES_MAX, SEARCH_PAGE_DEFAULT, SEARCH_PAGE_MAX
@@ -146,41 +147,45 @@ def _cursors(given: Given, parts: int, shards: int) -> dict[int, str]:
 # ── Waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Wait(Struct):
-    ids: list[str]
-
-
 class _Waited(Struct):
     messages: list[dict[str, Any]]
 
 
-_decode_wait = msgspec.json.Decoder(_Wait).decode
 _decode_waited = msgspec.json.Decoder(_Waited).decode
 
 
 async def wait(asking: Asking) -> Responded:
-    """Each shard waits for its messages. When one has an answer, the others answer with what they have."""
-    asked = http.decoded(_decode_wait, asking.request.body).ids
-    if len(asked) > BATCH_MESSAGES_MAX:
-        raise http.too_many_messages(len(asked))
-    ids = list(dict.fromkeys(asked))
+    """First all shards say what they know. If that is nothing, they wait, and the first answer is that to the
+    client; the others answer with what they have by then."""
+    asked = http.decoded(decode_wait, asking.request.body)
+    if len(asked.ids) > BATCH_MESSAGES_MAX:
+        raise http.too_many_messages(len(asked.ids))
     by_shard: dict[int, list[str]] = {}
-    for text in ids:
+    for text in dict.fromkeys(asked.ids):
         place = asking.ids.find(text.encode())
         by_shard.setdefault(asking.shards.of_number(place[0]) if place else ADMINISTRATION, []).append(text)
     if len(by_shard) <= 1:
         return await asking.at(next(iter(by_shard), ADMINISTRATION))
-    fields = msgspec.json.decode(asking.request.body)
+    found = await _reached(asking, by_shard, asked, 0)
+    if not found and asked.wait:
+        found = await _reached(asking, by_shard, asked, asked.wait)
+    return http.json_response(200, {"messages": [found[text] for text in dict.fromkeys(asked.ids) if text in found]})
+
+
+async def _reached(
+    asking: Asking, by_shard: dict[int, list[str]], asked: Wait, seconds: float
+) -> dict[str, dict[str, Any]]:
+    """What each message has come to, by id."""
+    bodies = {shard: {"ids": some, "until": asked.until, "wait": seconds} for shard, some in by_shard.items()}
     tasks = [
-        asyncio.create_task(asking.whole(shard, body=msgspec.json.encode(fields | {"ids": some})))
-        for shard, some in by_shard.items()
+        asyncio.create_task(asking.whole(shard, body=msgspec.json.encode(body))) for shard, body in bodies.items()
     ]
     try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        asking.give_up()
+        if seconds:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            asking.give_up()
         answers = await asyncio.gather(*tasks)
     finally:
         for task in tasks:
             task.cancel()
-    found = {each["id"]: each for answer in answers for each in _decode_waited(answer.body).messages}
-    return http.json_response(200, {"messages": [found[text] for text in ids if text in found]})
+    return {each["id"]: each for answer in answers for each in _decode_waited(answer.body).messages}
