@@ -241,6 +241,7 @@ def test_connections_and_clients_that_wait_are_those_of_all_workers(both: Both) 
         connection.send_request("POST", "/pull", body=json.dumps(pull).encode())
     loops = [shard.loop for worker in both.four.all for shard in worker.shards.values()]
     both.four.until(lambda: sum(len(loop.waiting_commands()) for loop in loops) == 4)
+    both.four.until(lambda: sum(len(worker.http.connections) for worker in both.four.all) == 4)
     found = both.four.request("GET", "/v1/connections").json()
     assert (found["total"], found["total_waiting"], found["next"]) == (5, 4, None)
     assert sorted(each["queue"] for each in found["waiting"]) == ["none-1", "none-2", "none-3", "none-4"]
