@@ -87,7 +87,7 @@ bench: setup ## Run the benchmarks
 	@$(BIN)/python -m bench
 
 torture: setup java postgres ## Kill brokers 2,800 times under load, fail PostgreSQL over, live 14,000 simulated lives, spoil every bit of a log; about 2 hours
-	@TORTURE=long $(BIN)/python -m pytest tests/torture tests/simulation tests/pipeline -m torture --timeout=14400
+	@TORTURE=long $(BIN)/python -m pytest tests/torture tests/simulation tests/pipeline tests/conformance -m torture --timeout=14400
 
 fuzz: setup ## Look for bytes that break a decoder, a minute for each; guided by coverage if atheris is installed
 	@$(BIN)/python -m tests.fuzz all --seconds 60

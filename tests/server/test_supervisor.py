@@ -218,6 +218,6 @@ def test_an_address_in_use_is_refused_though_workers_share_theirs(broker: Broker
     assert "listens there" in said
 
 
-@pytest.mark.parametrize(("workers", "shards"), [(1, 8), (2, 8), (4, 16)])
+@pytest.mark.parametrize(("workers", "shards"), [(1, 4), (2, 4), (4, 8)])
 def test_a_new_store_has_several_shards_for_each_worker(workers: int, shards: int) -> None:
     assert shards_for(workers) == shards

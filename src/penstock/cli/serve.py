@@ -25,8 +25,12 @@ def serve(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting. May be repeated.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="The settings file [default: ./penstock.toml, if any]")] = None,
-    workers: Annotated[str | None, typer.Option(hidden=True)] = None,
-    shards: Annotated[int | None, typer.Option(hidden=True)] = None,
+    workers: Annotated[
+        str | None, typer.Option(metavar="N", help="How many processes serve; auto: one for each core. [default: 1]")
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option(metavar="N", help="How many shards a store has that is made now.")
+    ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Allow other machines to connect without tokens or TLS.")
     ] = False,

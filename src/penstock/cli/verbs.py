@@ -60,10 +60,9 @@ SECTIONS: dict[str, dict[str, Verb]] = {
         "log": Verb("log", "Inspect, verify and repair a data directory."),
         "backup": Verb("backup", "Copy everything that a broker has stored, while it serves."),
         "restore": Verb("restore", "Make a data directory from a backup."),
+        "reshard": Verb("reshard", "Move a store with one shard to several."),
     },
 }
-# Not in the list of verbs until `serve` serves what they make.
-BEING_BUILT = {"reshard": Verb("reshard", "Move a store with one shard to several.")}
 VERBS = {name: verb for verbs in SECTIONS.values() for name, verb in verbs.items()}
 
 
@@ -74,7 +73,7 @@ class LazyGroup(TyperGroup):
         return list(VERBS)
 
     def get_command(self, _ctx: Any, cmd_name: str) -> Any:
-        return load(cmd_name) if cmd_name in VERBS | BEING_BUILT else None
+        return load(cmd_name) if cmd_name in VERBS else None
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, list(with_watch_seconds(args)))
@@ -93,7 +92,7 @@ class LazyGroup(TyperGroup):
 
 def load(name: str) -> Any:
     """The command of a verb: its file has an `app` with verbs of its own, or a function of its name."""
-    module = importlib.import_module(f"penstock.cli.{(VERBS | BEING_BUILT)[name].module}")
+    module = importlib.import_module(f"penstock.cli.{VERBS[name].module}")
     group = getattr(module, "app", None)
     if group is None:
         group = typer.Typer(add_completion=False, rich_markup_mode=None)

@@ -69,7 +69,7 @@ def serve(config: Config, workers: int, shards: int | None = None, *, insecure: 
 
 def shards_for(workers: int) -> int:
     """How many shards a new store has: some for each worker, so that there can be more of them one day."""
-    return max(8, 4 * workers)
+    return max(4, 2 * workers)
 
 
 def _lock(data: Path) -> int:
