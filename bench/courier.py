@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from http import HTTPStatus
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -60,8 +61,17 @@ def _broker(directory: Path) -> Iterator[int]:
     port, workers = free_port(), ("--workers", str(SHARDS), "--shards", str(SHARDS))
     address = ("--http", f"{HOST}:{port}", "--lines", f"{HOST}:0", "--data", str(directory / "data"))
     command = [sys.executable, "-m", "penstock.cli", "serve", *address, *workers]
-    with running(command, directory, lambda: accepts(port)):
+    with running(command, directory, lambda: accepts(port) and _is_healthy(port)):
         yield port
+
+
+def _is_healthy(port: int) -> bool:
+    """Whether the workers have found each other."""
+    connection = HTTPConnection(HOST, port)
+    connection.request("GET", "/health")
+    is_healthy = connection.getresponse().status == HTTPStatus.OK
+    connection.close()
+    return is_healthy
 
 
 class _Pair:
