@@ -100,6 +100,12 @@ class EngineState:
         queue = self.queues.get(number)
         return queue.name if queue else self.couriers.origins.get(number, "")
 
+    def numbers_of(self, name: str) -> frozenset[int]:
+        """The number of a queue here, or all that queues with this name had in another shard, as far as known."""
+        if name in self.numbers:
+            return frozenset((self.numbers[name],))
+        return frozenset(number for number, known in self.couriers.origins.items() if known == name)
+
     def is_channel(self, name: str) -> bool:
         queue = self.queue(name)
         return queue is not None and bool(queue.settings.topics)

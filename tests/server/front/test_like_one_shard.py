@@ -295,6 +295,11 @@ def test_a_dead_letter_in_another_shard_has_one_document(both: Both) -> None:
     assert {name: four[name] for name in told} == {name: one[name] for name in told}
     assert [place["queue"] for place in four["places"]] == ["b"]
     assert [_step(event) for event in four["events"]] == [_step(event) for event in one["events"]]
+    assert both.same("GET", "/v1/search?queue=b&origin=a")["messages"][0]["origin"] == "a"
+    named = [
+        [row["name"] for row in answer.json()["queues"]] for answer in both.ask("GET", "/v1/stats?dead_letters=true")
+    ]
+    assert named == [["b"], ["b"]]
     both.ask("PATCH", "/v1/queues/a", {"redrive_policy": None})
 
 

@@ -145,11 +145,11 @@ class Turn:
         topic = criteria.topic
         self._topics = state.topics.matching(topic, SEARCH_TOPICS_MAX) if topic else None
         self._by_topic: dict[int, bool] = {}
-        self._origin = state.numbers.get(criteria.origin, 0)
+        self._origins = state.numbers_of(criteria.origin) if criteria.origin else frozenset[int]()
 
     def pieces(self) -> Iterator[tuple[Queue, NDArray[np.int64], _Rows]]:
         """Messages that meet the criteria, some at a time: their queue, their sequences and their rows."""
-        if (self._criteria.object and not self._object) or (self._criteria.origin and not self._origin):
+        if (self._criteria.object and not self._object) or (self._criteria.origin and not self._origins):
             return
         if self._criteria.reason and not self._state.reasons:
             return
@@ -159,7 +159,7 @@ class Turn:
             after = self._after[1] if queue.number == self._after[0] else 0
             for sequences, rows, cost in self._looked_at(queue, after):
                 mask = self._mask(rows)
-                if self._origin:
+                if self._origins:
                     mask &= self._come_from(queue, sequences)
                 if self._criteria.reason:
                     mask &= self._failed_because(queue, sequences)
@@ -242,7 +242,7 @@ class Turn:
     def _come_from(self, queue: Queue, sequences: NDArray[np.int64]) -> _Mask:
         number, origins = queue.number, self._state.origins
         places = [(number, sequence) for sequence in sequences.tolist()]
-        return np.array([origins.get(place, place)[0] == self._origin for place in places], dtype=bool)
+        return np.array([origins.get(place, place)[0] in self._origins for place in places], dtype=bool)
 
     def _failed_because(self, queue: Queue, sequences: NDArray[np.int64]) -> _Mask:
         reasons, number, wanted = self._state.reasons, queue.number, self._criteria.reason
@@ -271,7 +271,6 @@ def held(state: EngineState, queue: Queue, sequence: int) -> Held:
     place, text = (queue.number, sequence), state.names.texts
     needed = queue.settings.confirmations
     published = state.origins.get(place, place)
-    origin = state.queues.get(published[0]) if published[0] != queue.number else None
     return Held(
         *place,
         published,
@@ -283,7 +282,7 @@ def held(state: EngineState, queue: Queue, sequence: int) -> Held:
         *(row.body_bytes, row.key_bytes, row.headers_bytes),
         *(row.created, row.visible_at, row.expires_at),
         *(text[row.content_type], text[row.sender], text[row.object], text[row.topics]),
-        origin=origin.name if origin else "",
+        origin=state.name_of(published[0]) if published[0] != queue.number else "",
         is_awaited=row.state == KEPT and needed > 1 and queue.groups.results(sequence) < needed,
         reason=state.reasons.of(place),
     )

@@ -89,7 +89,7 @@ def assemble(
         name_sweeps=NameSweeps(writer),
         push=push,
         requests=Requests(writer),
-        stats=StatsService(writer, push.error, config.events.readers_max, courier.lags),
+        stats=StatsService(writer, push.error, config.events.readers_max, courier),
         connections=Connections(writer),
         lake_reads=LakeReads(writer, config.lake.directory),
         workers=WorkerReports(writer),

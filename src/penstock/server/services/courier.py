@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,7 @@ class _Source:
         self.messages = 0  # That it has sent, since the start.
         self.behind_since: Nanos | None = None  # The time of the oldest message that is known not to be here.
         self.is_refused = False
+        self.dead_letters: Sequence[str] = ()  # Queues here that have its dead letters.
         self._changes = 0  # Of channels, when the question was asked that is not answered.
         self._answered: asyncio.Future[Any] | None = None
 
@@ -81,6 +82,10 @@ class Courier(Service):
         now = self.writer.now()
         return {shard: source.lag_seconds(now) for shard, source in sorted(self._sources.items())}
 
+    def dead_letters(self) -> set[str]:
+        """The queues here that queues of other shards name as their dead-letter queue."""
+        return {name for source in self._sources.values() for name in source.dead_letters}
+
     def state(self) -> Iterable[tuple[str, Samples]]:
         if self._sources:
             yield "penstock_courier_lag_seconds", [((str(shard),), lag) for shard, lag in self.lags().items()]
@@ -109,6 +114,7 @@ class Courier(Service):
         answer = await source.ask(question, changes)
         if answer is None or isinstance(answer, Refused):
             return answer is not None
+        source.dead_letters = answer.dead_letters
         if answer.to == at:
             source.behind_since = None
             return False

@@ -140,12 +140,17 @@ class Departures(Service):
         self._recent = _Recent(writer)
         self._committed = asyncio.Event()  # Replaced after each commit that someone may wait for.
         self._tasks: set[asyncio.Task[None]] = set()
+        self._named: set[str] | None = None  # The dead-letter queues of queues here; None after a queue has changed.
 
     def connect(self, shard: int, shards: int, home: Callable[[str], int]) -> None:
         """This is one of several shards, and others will ask. `home`: the shard of a queue, by its name."""
         self._home = home
         self._others = frozenset(range(shards)) - {shard}
         self.writer.on_commit.append(self._after_commit)
+        self.writer.on_queue.append(self._after_queue)
+
+    def _after_queue(self, _: int) -> None:
+        self._named = None
 
     def start(self) -> None:
         """Also when a failed log was replaced: what was not durable is not owed."""
@@ -234,12 +239,20 @@ class Departures(Service):
                 return owed
             parcels, serial = owed
             if copies or parcels or offset - command.after.offset > COURIER_PROGRESS_RECORDS:
-                return Parcels(Reached(offset, serial), [*copies, *parcels])
+                return Parcels(Reached(offset, serial), [*copies, *parcels], self._dead_letters(command.shard))
             try:
                 async with asyncio.timeout_at(deadline):
                     await committed.wait()
             except TimeoutError:
-                return Parcels(command.after, [])
+                return Parcels(command.after, [], self._dead_letters(command.shard))
+
+    def _dead_letters(self, shard: int) -> list[str]:
+        """The queues of a shard that queues here name as their dead-letter queue."""
+        named = self._named
+        if named is None:
+            policies = [queue.settings.redrive_policy for queue in self.writer.engine.queues.values()]
+            named = self._named = {policy.dead_letter_queue for policy in policies if policy}
+        return [name for name in sorted(named) if self._home(name) == shard]
 
     async def _copies(self, wanted: Wanted, offset: int) -> tuple[list[Parcel], int]:
         """The messages for topics after an offset, as many as fit, and the offset up to which they were found."""

@@ -24,6 +24,7 @@ from penstock.server.measures import needs_consumers
 from penstock.server.services.attention import attention
 from penstock.server.services.connections import clients_of
 from penstock.server.services.contract import Service
+from penstock.server.services.courier import Courier
 from penstock.server.services.hour import SAMPLE_SECONDS, Hour
 from penstock.server.tally import Tallied, Tally
 from penstock.server.writer.port import ServicePort
@@ -74,11 +75,10 @@ class StatsService(Service):
         writer: ServicePort,
         push_error: Callable[[str], str],
         watchers_max: int,
-        lags: Callable[[], dict[int, float]] = dict,
+        courier: Courier,
     ) -> None:
-        """`lags`: how far this shard is behind others."""
         super().__init__(writer)
-        self._lags = lags
+        self._courier = courier
         self._push_error = push_error
         self._watchers_max = watchers_max
         self._hour = Hour()
@@ -138,7 +138,7 @@ class StatsService(Service):
 
     def _couriers(self) -> dict[str, Any]:
         """Nothing if there is one shard."""
-        lags = self._lags()
+        lags = self._courier.lags()
         if not lags:
             return {}
         source = max(lags, key=lambda shard: lags[shard])
@@ -235,7 +235,7 @@ class StatsService(Service):
     async def _sampled(self, before: Sample, now: Nanos) -> Sample:
         engine, sample = self.writer.engine, Sample(now)
         tally = self.writer.tally
-        dead_letters = self._roles().dead_letters
+        dead_letters = self._roles().dead_letters | self._courier.dead_letters()
         passed = (now - before.taken) / SECOND_NS if before.taken else 0.0
         queues = list(engine.queues.values())
         for start in range(0, len(queues), STATS_QUEUES_PER_TURN):
