@@ -19,11 +19,14 @@ from penstock.model.answers import (
     Receipt,
     Refused,
     Repeated,
+    ScheduleDescription,
+    ScheduleList,
     WrongResult,
 )
 from penstock.model.commands import (
     Command,
     CreateQueue,
+    DeleteQueue,
     DescribeObject,
     Draw,
     Fetch,
@@ -38,8 +41,18 @@ from penstock.model.commands import (
     PublishTopics,
     Pull,
     Tick,
+    UpdateQueue,
 )
-from penstock.model.settings import QueueSettings
+from penstock.model.courier_commands import CheckDeadLetterQueue, ForgetDeadLetters
+from penstock.model.schedule_commands import (
+    DeleteSchedule,
+    DescribeSchedule,
+    ListSchedules,
+    RunSchedule,
+    SetSchedule,
+)
+from penstock.model.schedules import Schedule
+from penstock.model.settings import QueueSettings, RedrivePolicy
 from penstock.model.token_commands import ListTokens
 from penstock.model.values import Version
 from penstock.server.shards.destinations import ADMINISTRATION, DESTINATIONS, Parts, destination
@@ -207,3 +220,56 @@ def test_the_versions_of_an_object_are_joined_newest_first() -> None:
     joined = ObjectDescription(version(1, 30), [version(1, 30), version(2, 20)], {1: "a", 2: "b"})
     assert parts.join([unknown, other, one, unknown]) == joined
     assert parts.join([unknown, unknown]) == unknown
+
+
+def test_a_dead_letter_queue_elsewhere_must_exist_before_a_queue_names_it() -> None:
+    create = CreateQueue("a", QueueSettings(redrive_policy=RedrivePolicy(3, "b")))
+    parts = parts_of(create)
+    assert parts.commands == [(1, CheckDeadLetterQueue("b")), (0, create)]
+    refused = Refused(Reason.NO_DEAD_LETTER_QUEUE, "b")
+    assert not parts.goes_on([refused])
+    assert parts.join([refused]) == refused
+    assert parts.join([Done(), described("a", 1)]) == described("a", 1)
+    assert destination(CreateQueue("a", QueueSettings(redrive_policy=RedrivePolicy(3, "also-a"))), SHARDS) == 0
+
+
+def test_a_change_of_other_settings_asks_no_other_shard() -> None:
+    settings = QueueSettings(redrive_policy=RedrivePolicy(3, "b"))
+    assert destination(UpdateQueue("a", settings, ("retries",)), SHARDS) == 0
+    assert isinstance(destination(UpdateQueue("a", settings, ("redrive_policy",)), SHARDS), Parts)
+
+
+def test_a_queue_that_is_deleted_is_forgotten_in_all_other_shards() -> None:
+    parts = parts_of(DeleteQueue("b"))
+    others = [(shard, ForgetDeadLetters("b")) for shard in (0, 2, 3)]
+    assert (parts.commands, parts.in_turn) == ([(1, DeleteQueue("b")), *others], 1)
+    assert parts.join([described("b", 2), Done(), Done(), Done()]) == described("b", 2)
+    assert not parts.goes_on([Refused(Reason.NO_QUEUE, "b")])
+
+
+@pytest.mark.parametrize("wanted", [Schedule(queue="c"), Schedule(topics=("c.new", "a")), Schedule(object="c")])
+def test_a_schedule_is_in_the_shard_of_its_queue_and_in_no_other(wanted: Schedule) -> None:
+    parts = parts_of(SetSchedule("nightly", wanted))
+    others = [(shard, DeleteSchedule("nightly")) for shard in (0, 1, 3)]
+    assert parts.commands == [(2, SetSchedule("nightly", wanted)), *others]
+
+
+def planned(name: str) -> ScheduleDescription:
+    return ScheduleDescription(name, Schedule(queue="a"), 0)
+
+
+def test_a_schedule_is_found_in_the_shard_that_has_it() -> None:
+    missing = Refused(Reason.NO_SCHEDULE, "nightly")
+    for command in (DescribeSchedule("nightly"), DeleteSchedule("nightly"), RunSchedule("nightly")):
+        parts = parts_of(command)
+        assert parts.commands == [(shard, command) for shard in range(4)]
+        assert parts.join([missing, missing, planned("nightly"), missing]) == planned("nightly")
+        assert parts.join([missing] * 4) == missing
+
+
+def test_schedules_of_all_shards_are_listed_by_name() -> None:
+    parts = parts_of(ListSchedules(1, 2))
+    assert {command for _, command in parts.commands} == {ListSchedules(0, 3)}
+    lists = [ScheduleList(1, [planned(name)]) for name in ("d", "b", "a", "c")]
+    assert parts.join(lists) == ScheduleList(4, [planned("b"), planned("c")])
+    assert parts.join([*lists[:3], UNAVAILABLE]) == UNAVAILABLE
