@@ -96,12 +96,12 @@ def _is_held(story: Story, stay: Stay, now: Nanos) -> bool:
 
 def _end_of(traced: Traced) -> Outcome:
     """Where it has failed, if it has; else where it ended last."""
-    story = traced.story
+    story, events = traced.story, list(traced.events)  # They may be read only once.
     stay = max(story.places.values(), key=lambda stay: (stay.failed or 0, stay.changed))
-    has_left = any(event.kind == Kind.SENT_AS_DEAD for event in traced.events)
+    has_left = any(event.kind == Kind.SENT_AS_DEAD for event in events)
     if stay.failed and (stay.letter not in "IE" or has_left):
         return Outcome("E", stay.failed, _last_consumer(story, "E"), _DEAD_LETTERED)
-    results = [event.result for event in traced.events if event.result is not None]
+    results = [event.result for event in events if event.result is not None]
     facts = (stay.letter, stay.changed, _last_consumer(story, "SINKE", stay.place))
     return Outcome(*facts, _OUTCOMES[stay.letter], results[-1] if results else b"")
 
