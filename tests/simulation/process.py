@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from penstock.limits import SECOND_NS
-from tests.simulation.scheduler import ProcessScheduler, VirtualTime
+from tests.simulation.scheduler import Planned, ProcessScheduler, VirtualTime
 
 if TYPE_CHECKING:
     from tests.simulation.network import Network
@@ -65,7 +65,7 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         self._network = network
         self.task_numbers = count()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._ready: deque[Callable[[], Any]] = deque()  # What is called soon.
+        self._ready: deque[Planned] = deque()  # What is called soon.
 
     def end(self) -> None:
         """End all tasks now."""
@@ -78,12 +78,14 @@ class ProcessLoop(asyncio.AbstractEventLoop):
         return self._time.now / SECOND_NS
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Any = None) -> Any:  # type: ignore[override]
-        self._ready.append(lambda: callback(*args))
+        planned = Planned(lambda: callback(*args), lambda: 0)
+        self._ready.append(planned)
         self._process.soon(self._step)
+        return planned
 
     def _step(self) -> None:
-        if self._ready:
-            self._ready.popleft()()
+        if self._ready and (callback := self._ready.popleft().callback):
+            callback()
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
