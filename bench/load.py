@@ -176,8 +176,10 @@ class Consume(Tally):
         return self.get if self.finished < self.quota else b""
 
 
-def publish_rate(port: int, connections: int, warm_seconds: float, seconds: float, queue: str = QUEUE) -> Count:
-    conversations = [Publish(post(queue)) for _ in range(connections)]
+def publish_rate(
+    port: int, connections: int, warm_seconds: float, seconds: float, queue: str = QUEUE, body: bytes = BODY
+) -> Count:
+    conversations = [Publish(post(queue, body)) for _ in range(connections)]
     return closed_loop(port, conversations, warm_seconds=warm_seconds, seconds=seconds)
 
 

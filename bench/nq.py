@@ -12,10 +12,10 @@ RETRIES = b',"retry_num":2'
 JSON = {"Content-Type": "application/json"}
 
 
-def post(queue: str = QUEUE, messages: int = MESSAGES) -> bytes:
-    bodies = b",".join([b'"%b"' % BODY] * messages)
-    body = b'{"sender":"bench","messages":{"%b":[%b]}}' % (queue.encode(), bodies)
-    return request("POST", "/post", body, JSON)
+def post(queue: str = QUEUE, messages: int = MESSAGES, body: bytes = BODY) -> bytes:
+    bodies = b",".join([b'"%b"' % body] * messages)
+    content = b'{"sender":"bench","messages":{"%b":[%b]}}' % (queue.encode(), bodies)
+    return request("POST", "/post", content, JSON)
 
 
 def pull(queue: str = QUEUE, options: bytes = b"", results: bytes = b"", messages: int = MESSAGES) -> bytes:
@@ -27,9 +27,9 @@ def pull(queue: str = QUEUE, options: bytes = b"", results: bytes = b"", message
 class Post(Tally):
     """Posts the same messages again and again."""
 
-    def __init__(self, queue: str = QUEUE) -> None:
+    def __init__(self, queue: str = QUEUE, body: bytes = BODY) -> None:
         super().__init__()
-        self.request = post(queue)
+        self.request = post(queue, body=body)
         self.whole = Framing().whole
 
     def open(self) -> bytes:

@@ -22,6 +22,7 @@ from bench import (
     push,
     report,
     reshard,
+    sizing,
     spectator,
     store,
     tls,
@@ -52,6 +53,7 @@ RUNS: dict[str, tuple[Callable[[Progress, Path, int], Found], int]] = {
     "workers": (workers.workers, workers.ROUNDS),
     "courier": (courier.courier, courier.ROUNDS),
     "store": (store.store, store.ROUNDS),
+    "sizing": (sizing.sizing, sizing.ROUNDS),
     "reshard": (reshard.moving, reshard.MESSAGES),
 }
 

@@ -31,7 +31,7 @@ def store(progress: Progress, scratch: Path, rounds: int) -> Found:
     samples: dict[str, list[float]] = defaultdict(list)
     task = progress.add_task("store", total=rounds * 2)
     for _ in range(rounds):
-        for name, server in (("files", broker(scratch)), ("postgresql", _on_postgresql(scratch))):
+        for name, server in (("files", broker(scratch)), ("postgresql", on_postgresql(scratch))):
             with server as started:
                 started.make_queue(QUEUE)
                 for figure, value in _measure(started).items():
@@ -62,7 +62,7 @@ def _summary(medians: Found) -> Found:
 
 
 @contextlib.contextmanager
-def _on_postgresql(scratch: Path) -> Iterator[Broker]:
+def on_postgresql(scratch: Path) -> Iterator[Broker]:
     with scratch_directory(scratch) as directory, postgresql.started(directory) as port:
         url = f"postgresql://{postgresql.USER}@{HOST}:{port}/{postgresql.DATABASE}"
         program = find_penstock()
