@@ -13,6 +13,7 @@ python -m bench link                                      what it costs to publi
 python -m bench workers                                   what messages cost with 1, 2 and 4 workers
 python -m bench courier                                   how much later a channel of another shard gets a message
 python -m bench store                                     what a log in PostgreSQL costs, next to one in files
+python -m bench sizing                                    what messages of 1 KB cost, for docs/deploy/sizing.md
 python -m bench reshard                                   how long it takes to move a store to several shards
 """
 

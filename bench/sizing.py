@@ -1,8 +1,8 @@
 """What messages of 1 KB cost, and what a rate of them needs.
 
-`python -m bench sizing` measures. `python -m bench.sizing` computes the tables of docs/sizing.md from recorded runs
-(`sizing.json`, `link.json`). Every message is published once and consumed once. Processes use 60 % of their cores, so
-that there is time for bursts, for snapshots, and for the queues of a process that has died.
+`python -m bench sizing` measures. `python -m bench.sizing` computes the tables of docs/deploy/sizing.md from the
+recorded runs (`sizing.json`, `link.json`). Every message is published once and consumed once. Processes use 60 % of
+their cores, so that there is time for bursts, for snapshots, and for the queues of a process that has died.
 """
 
 import json
