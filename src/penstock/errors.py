@@ -120,6 +120,7 @@ class Fault(ErrorCode):
         "the broker knows no lake; start it with penstock up, or set lake.directory",
     )
     NO_WORKER = "no_worker", 404, "the worker is not known: {}"
+    NO_SHARD = "no_shard", 404, "the shard does not exist: {}"
     NO_RESULT = "no_result", 404, "no result arrived in time"
     METHOD_NOT_ALLOWED = "method_not_allowed", 405, "method not allowed: {}"
     NOT_ACCEPTABLE = "not_acceptable", 406, "no such media type here; accepted: {}"

@@ -382,8 +382,8 @@ def test_the_log_of_one_shard_is_asked_for_by_its_number(told: Broker) -> None:
         assert (of_shard.status, of_shard.body) == (200, of_all.body)
         refused = told.request("GET", f"{target}shard=1")
         assert (refused.status, refused.json()["error"]) == (
-            400,
-            "there is no shard 1: the shards are numbered from 0 to 0",
+            404,
+            "the shard does not exist: 1; the last one is 0",
         )
 
 

@@ -84,11 +84,16 @@ def test_one_shard_has_its_own_offsets(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["from=17", "from=0:1,1:2", "from=0:1,1:1,2:1,3:1,4:1", "from=0:1,0:1,2:1,3:1", "shard=9", "limit=0"]
+    "query", ["from=17", "from=0:1,1:2", "from=0:1,1:1,2:1,3:1,4:1", "from=0:1,0:1,2:1,3:1", "shard=x", "limit=0"]
 )
 def test_a_wrong_question_is_refused(store: Store, query: str) -> None:
     answer = store.request("GET", f"/v1/events?{query}")
     assert (answer.status, answer.json()["code"]) == (400, "bad_request")
+
+
+def test_a_shard_that_does_not_exist_is_not_found(store: Store) -> None:
+    answer = store.request("GET", "/v1/events?shard=9")
+    assert (answer.status, answer.json()["error"]) == (404, "the shard does not exist: 9; the last one is 3")
 
 
 def test_a_cursor_past_the_end_is_refused(store: Store) -> None:

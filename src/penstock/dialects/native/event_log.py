@@ -15,7 +15,7 @@ from penstock.dialects.native.event_text import WORDS
 from penstock.dialects.native.parameters import Given, flag, moment, number, parameters
 from penstock.dialects.wire import http
 from penstock.dialects.wire.times import rfc3339_nanos
-from penstock.errors import Fault, ProtocolError
+from penstock.errors import Fault, ProtocolError, RequestError
 from penstock.ids import MessageIds
 from penstock.limits import INT32_MAX, NAME_NUMBER_MAX, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX, SHARD_MAX
 from penstock.model.access import EVERYTHING, Access, Verb
@@ -172,10 +172,10 @@ class EventLog:
         )
 
     def _check_shard(self, given: Given) -> None:
-        """Raises `ProtocolError` for a request about another shard."""
+        """Raises `RequestError` or `ProtocolError` for a request about another shard."""
         shard = number(given, "shard", 0, SHARD_MAX, self._shard)
         if shard >= self._shards:
-            raise ProtocolError(f"there is no shard {shard}: the shards are numbered from 0 to {self._shards - 1}")
+            raise RequestError(Fault.NO_SHARD, f"{shard}; the last one is {self._shards - 1}")
         if shard != self._shard:
             raise ProtocolError(f"shard {shard} is not here: this is shard {self._shard}")
 
