@@ -71,6 +71,17 @@ def test_the_overview_says_which_queues_need_a_person(browser: Browser, shop: Br
         expect(page.locator("h1")).to_have_text("orders.failed")
 
 
+def test_the_overview_says_how_busy_the_disk_is_and_has_no_word_of_shards_if_there_is_one(
+    browser: Browser, shop: Broker
+) -> None:
+    with opened(browser) as page:
+        show(page, shop, "")
+        new_queue(shop, "to be written")
+        disk = page.locator("dl.facts")
+        expect(disk).to_contain_text(re.compile(r"99 of 100 commits took up to [\d.]+ ms until they were fsynced"))
+        expect(disk).not_to_contain_text("shard")
+
+
 def test_figures_are_live(browser: Browser, shop: Broker) -> None:
     name = new_queue(shop)
     with opened(browser) as page:

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable
 from itertools import accumulate
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 BOUNDS_SECONDS = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+WINDOW_SECONDS = 60
+
+
+class Mark(NamedTuple):
+    """What a histogram had counted at one time, in seconds."""
+
+    time: float
+    counts: tuple[int, ...]
+    sum: float
 
 
 class Histogram:
@@ -23,10 +34,45 @@ class Histogram:
         self._counts[bisect_left(BOUNDS_SECONDS, seconds)] += 1
         self.sum += seconds
 
+    def mark(self, time: float) -> Mark:
+        return Mark(time, tuple(self._counts), self.sum)
+
     def buckets(self) -> list[tuple[str, float]]:
         """How many took at most this long: for each bound, and without a bound."""
         bounds = [*map(str, BOUNDS_SECONDS), "+Inf"]
         return list(zip(bounds, accumulate(self._counts), strict=True))
+
+
+class LastMinute:
+    """What a histogram has counted in the last minute, as exactly as it was looked at."""
+
+    def __init__(self, histogram: Histogram) -> None:
+        self._histogram = histogram
+        self._marks: deque[Mark] = deque()
+
+    def look(self, now: float) -> None:
+        self._marks.append(self._histogram.mark(now))
+        while len(self._marks) > 1 and self._marks[1].time <= now - WINDOW_SECONDS:
+            self._marks.popleft()
+
+    def describe(self, now: float) -> dict[str, Any]:
+        """`p99`: 99 of 100 took so many seconds at most. `busy`: the part of the time that they took together."""
+        end = self._histogram.mark(now)
+        begin = self._marks[0] if self._marks else end
+        counts = [after - before for before, after in zip(begin.counts, end.counts, strict=True)]
+        passed = end.time - begin.time
+        busy = min(1.0, (end.sum - begin.sum) / passed) if passed > 0 else 0.0
+        return {"count": sum(counts), "p99": _p99(counts), "busy": round(busy, 3)}
+
+
+def _p99(counts: list[int]) -> float | None:
+    """Within a bucket, durations are taken to be spread evenly. What is beyond the last bound counts as it."""
+    wanted, passed = 0.99 * sum(counts), 0
+    for lower, upper, count in zip((0.0, *BOUNDS_SECONDS), BOUNDS_SECONDS, counts, strict=False):
+        if count and passed + count >= wanted:
+            return round(lower + (upper - lower) * (wanted - passed) / count, 5)
+        passed += count
+    return BOUNDS_SECONDS[-1] if sum(counts) else None
 
 
 class Latencies:

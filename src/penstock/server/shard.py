@@ -90,7 +90,16 @@ class Shard:
         self.history_writes = HistoryWrites(self.loop, recovered.history)
         backups = partial(Backups, directory=self.directory, identity=identity, history=self.history_writes)
         ids, has_tokens = partial(ids_of, identity), identity.shard == ADMINISTRATION
-        self.services = assemble(self.loop, config, ids, turns, backups, identities, has_tokens=has_tokens)
+        self.services = assemble(
+            self.loop,
+            config,
+            ids,
+            turns,
+            backups,
+            identities,
+            has_tokens=has_tokens,
+            commit_seconds=self.metrics.commit_seconds,
+        )
         self.loop.gate.auditor = self.services.audit
         self.snapshots = Snapshots(
             self.loop,

@@ -117,7 +117,17 @@ def _head(documents: Iterable[Document]) -> Document:
         "time": max(document["time"] for document in documents),
         "totals": _totals([document["totals"] for document in documents]),
         "attention": sorted(rows, key=urgency)[:SHOWN_MAX],
+        "commits": _commits([document["commits"] for document in documents]),
         **({"couriers": couriers} if couriers else {}),
+    }
+
+
+def _commits(shards: list[Document]) -> Document:
+    """Of the slowest shard."""
+    return {
+        "count": sum(each["count"] for each in shards),
+        "p99": max((each["p99"] for each in shards if each["p99"] is not None), default=None),
+        "busy": max(each["busy"] for each in shards),
     }
 
 

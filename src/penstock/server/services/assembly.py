@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from penstock.ids import MessageIds
 from penstock.server.config import Config
+from penstock.server.histogram import Histogram, LastMinute
 from penstock.server.identities import Identities
 from penstock.server.services.audit import Audit
 from penstock.server.services.backups import Backups
@@ -71,14 +72,16 @@ def assemble(
     identities: Identities,
     *,
     has_tokens: bool = True,
+    commit_seconds: Histogram | None = None,
 ) -> Services:
-    """`has_tokens`: this shard has the tokens of its store."""
+    """`has_tokens`: this shard has the tokens of its store. `commit_seconds`: how long its commits take."""
     reads = LogReads(writer)
     searches = Searches(writer, reads, turns)
     traces = MessageTraces(writer, reads)
     push = PushChannels(writer, ids(), config.push, random.random)
     audit = Audit(writer, ids(), config.audit)
     courier = Courier(writer, config.topics.new_queue)
+    commits = LastMinute(commit_seconds or Histogram())
     return Services(
         audit=audit,
         courier=courier,
@@ -89,7 +92,7 @@ def assemble(
         name_sweeps=NameSweeps(writer),
         push=push,
         requests=Requests(writer),
-        stats=StatsService(writer, push.error, config.events.readers_max, courier),
+        stats=StatsService(writer, push.error, config.events.readers_max, courier, commits),
         connections=Connections(writer),
         lake_reads=LakeReads(writer, config.lake.directory),
         workers=WorkerReports(writer),

@@ -20,6 +20,7 @@ from penstock.limits import SECOND_NS, STATS_QUEUES_PER_TURN
 from penstock.model.access import Access, is_own
 from penstock.model.values import Nanos
 from penstock.server.close_up import CloseUp
+from penstock.server.histogram import LastMinute
 from penstock.server.measures import needs_consumers
 from penstock.server.services.attention import attention
 from penstock.server.services.connections import clients_of
@@ -76,9 +77,10 @@ class StatsService(Service):
         push_error: Callable[[str], str],
         watchers_max: int,
         courier: Courier,
+        commits: LastMinute,
     ) -> None:
         super().__init__(writer)
-        self._courier = courier
+        self._courier, self._commits = courier, commits
         self._push_error = push_error
         self._watchers_max = watchers_max
         self._hour = Hour()
@@ -126,6 +128,7 @@ class StatsService(Service):
             "time": round(sample.seconds, 3),
             "totals": self._totals(seen, lasting),
             "attention": attention(seen, lasting, failing, self._hour.ready_before, sample.seconds),
+            "commits": self._commits.describe(self.writer.now() / SECOND_NS),
             **self._couriers(),
         }
 
@@ -225,6 +228,7 @@ class StatsService(Service):
         """The latest sample, or another if that is old."""
         now = self.writer.now()
         if now - self._latest.taken > _RATE_SECONDS * SECOND_NS:
+            self._commits.look(now / SECOND_NS)
             self._base, self._latest = self._latest, await self._sampled(self._latest, now)
             if now - self._hourly.taken >= (SAMPLE_SECONDS - 0.5) * SECOND_NS:
                 self._hourly = await self._sampled(self._hourly, now)

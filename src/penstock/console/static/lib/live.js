@@ -20,6 +20,7 @@ export const connection = signal("waiting");
 export function watchFigures() {
   const totals = signal(/** @type {Figures|null} */ (null));
   const attention = signal(/** @type {any[]} */ ([]));
+  const latest = signal(/** @type {any} */ ({})); // All of the latest event.
   const tick = signal(0);
   /** @type {Map<string, Figures>} */
   const queues = new Map();
@@ -38,6 +39,7 @@ export function watchFigures() {
     for (const [name, found] of Object.entries(event.consumers || {})) closely.set(name, found);
     totals.set(event.totals);
     attention.set(event.attention);
+    latest.set(event);
     for (const listen of listeners) listen(event.time, event.totals);
     tick.set(event.time);
   };
@@ -71,6 +73,7 @@ export function watchFigures() {
   return {
     totals,
     attention,
+    latest,
     tick,
     queues,
     closely,

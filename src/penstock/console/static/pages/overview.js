@@ -3,7 +3,7 @@
 import { send } from "../lib/api.js";
 import { curl, python } from "../lib/code.js";
 import { h } from "../lib/dom.js";
-import { age, count, plural, rate } from "../lib/format.js";
+import { age, count, duration, plural, rate } from "../lib/format.js";
 import { chart, sparkline } from "../lib/chart.js";
 import { extend, figures, seriesOf, watchFigures } from "../lib/live.js";
 import { copyable, heading, queueLink, table } from "../lib/parts.js";
@@ -35,6 +35,7 @@ export function page(_, document) {
   const series = seriesOf(document);
   live.totals.set(document.totals);
   live.attention.set(document.attention);
+  live.latest.set(document);
   live.listen((time, totals) => extend(series, time, totals));
   live.watch([]);
   const read = () => (live.tick(), series);
@@ -42,6 +43,9 @@ export function page(_, document) {
     heading("Overview", healthLine()),
     h("div", { class: "tiles" }, TILES.map((tile) => tileOf(tile, live, series)), oldestTile(live)),
     h("section", {}, h("h2", {}, "Queues that need you"), () => needy(live.attention(), live.totals())),
+    h("dl", { class: "facts panel" },
+      h("dt", {}, "Disk"), h("dd", {}, () => diskLine(live.latest().commits)),
+      document.couriers && [h("dt", {}, "Between shards"), h("dd", {}, () => courierLine(live.latest().couriers || []))]),
     h("div", { class: "charts" }, [
       chart({ title: "Messages a second", format: rate, read, lines: [
         { field: "in", label: "in", class: "one" }, { field: "out", label: "out", class: "two" }] }),
@@ -79,6 +83,19 @@ function needy(rows, totals) {
     { label: "Waiting for", number: true, minor: true, cell: (row) => age(row.ready_since) },
     { label: "Go to", cell: (row) => wayThere(row) },
   ], rows);
+}
+
+/** Whether the disk is what limits the broker. @param {any} commits */
+function diskLine({ count: number, p99, busy }) {
+  if (!number) return "Nothing was written in the last minute.";
+  return `99 of 100 commits took up to ${(p99 * 1000).toFixed(1)} ms until they were fsynced. One was under way for ${Math.round(busy * 100)} % of the last minute.`;
+}
+
+/** @param {any[]} couriers */
+function courierLine(couriers) {
+  const slowest = couriers.reduce((one, other) => (other.lag > one.lag ? other : one), { lag: 0 });
+  if (!slowest.lag) return "No message waits to be taken to another shard.";
+  return `The oldest message on its way waits for ${duration(slowest.lag)}, from shard ${slowest.source} to shard ${slowest.shard}.`;
 }
 
 /** @param {string} reason */
