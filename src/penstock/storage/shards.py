@@ -64,7 +64,7 @@ def read_shards(path: Path) -> Shards | None:
     """The store in this directory; None if there is none with several shards."""
     try:
         data = (path / "shards.json").read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         found = msgspec.json.decode(data, type=Shards)
