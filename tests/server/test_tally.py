@@ -15,7 +15,7 @@ def test_deliveries_retries_and_failures_are_counted_and_nothing_else() -> None:
     }
     assert {kind for kind, place in COUNTED.items() if place == 1} == {Kind.RETRIED, Kind.TIMED_OUT, Kind.GIVEN_BACK}
     assert {kind for kind, place in COUNTED.items() if place == 2} == {
-        *(Kind.FAILED, Kind.DEAD_LETTERED, Kind.FAILED_FOR_ALL),
+        *(Kind.FAILED, Kind.DEAD_LETTERED, Kind.FAILED_FOR_ALL, Kind.SENT_AS_DEAD),
     }
 
 
