@@ -183,7 +183,7 @@ def test_searches_and_readers_are_charged_for_the_time_that_they_take(start_brok
     with broker.connect() as connection:
         answer = refused_in_the_end(connection, f"/v1/search?queue={QUEUE}&text=needle")
     assert answer.json()["code"] == "quota_exceeded"
-    assert 1 <= int(answer.header("Retry-After") or 0) <= 60
+    assert int(answer.header("Retry-After") or 0) >= 1, "the longer the search took, the longer"
     assert broker.request("GET", "/v1/events").status == 200
 
 
