@@ -31,6 +31,7 @@ from penstock.server.shards.codec import FORM, Ask, Frames, Greet, encode, frame
 from penstock.server.shards.link import Link
 from penstock.server.writer.loop import Loop
 from penstock.storage.memory import MemoryLog
+from tests.support.linked import linked_to, told_in
 from tests.support.live_loop import a_loop, ask, until
 
 OWNED = 3  # The shard at the far end.
@@ -67,23 +68,10 @@ def linked(story: Story) -> Callable[[Path], None]:
         loop = a_loop(MemoryLog())
         await ask(loop, CreateQueue("work", QueueSettings()))
         far = Link(1, {OWNED: loop})
-        running = asyncio.get_running_loop()
-        server = await running.create_unix_server(lambda: far, path / "link")
-        _, near = await running.create_unix_connection(lambda: Link(0, {}), str(path / "link"))
-        try:
-            await until(lambda: near.peer == 1 and far.peer == 0)
+        async with linked_to(far, path) as near:
             await asyncio.wait_for(story(Ends(near, far, loop)), 60)
-        finally:
-            near.close()
-            far.close()
-            server.close()
-            await asyncio.sleep(0)
 
-    def test(tmp_path: Path) -> None:
-        uvloop.run(run(tmp_path))
-
-    test.__name__ = story.__name__
-    return test
+    return told_in(run, story)
 
 
 def hello(text: str = "hello") -> Publish:

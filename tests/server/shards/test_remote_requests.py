@@ -7,8 +7,6 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from penstock.dialects.wire.http import Pending, Request, Response, Sink, Stream
 from penstock.errors import Reason
 from penstock.limits import LINK_BYTES_MAX, LINK_PART_BYTES
@@ -19,6 +17,7 @@ from penstock.model.settings import QueueSettings
 from penstock.server.shards.link import Link
 from penstock.server.shards.remote_requests import RespondTo
 from penstock.storage.memory import MemoryLog
+from tests.support.linked import linked_to, told_in
 from tests.support.live_loop import a_loop, ask, until
 
 OWNED = 3  # The shard at the far end.
@@ -122,23 +121,10 @@ def linked(story: Callable[[Ends], Coroutine[Any, Any, None]]) -> Callable[[Path
         loop, application = a_loop(MemoryLog()), Far()
         await ask(loop, CreateQueue("work", QueueSettings()))
         far = Link(1, {OWNED: loop}, requests={OWNED: application})
-        running = asyncio.get_running_loop()
-        server = await running.create_unix_server(lambda: far, path / "link")
-        _, near = await running.create_unix_connection(lambda: Link(0, {}), str(path / "link"))
-        try:
-            await until(lambda: near.peer == 1 and far.peer == 0)
+        async with linked_to(far, path) as near:
             await asyncio.wait_for(story(Ends(near, far, application, loop)), 60)
-        finally:
-            near.close()
-            far.close()
-            server.close()
-            await asyncio.sleep(0)
 
-    def test(tmp_path: Path) -> None:
-        uvloop.run(run(tmp_path))
-
-    test.__name__ = story.__name__
-    return test
+    return told_in(run, story)
 
 
 @linked

@@ -7,8 +7,6 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-import uvloop
-
 from penstock.errors import Reason
 from penstock.limits import SECOND_NS
 from penstock.model.access import Access, scope_of
@@ -38,6 +36,7 @@ from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.port import ClientPort
+from tests.support.linked import linked_to, told_in
 from tests.support.live_loop import shard_loop, until
 
 SHARDS = 4
@@ -69,27 +68,18 @@ def sharded(story: Callable[[Store], Coroutine[Any, Any, None]]) -> Callable[[Pa
     """A decorator for tests of a store with a queue in each shard."""
 
     async def run(path: Path) -> None:
-        loops, running = [shard_loop(shard, SHARDS) for shard in range(SHARDS)], asyncio.get_running_loop()
+        loops = [shard_loop(shard, SHARDS) for shard in range(SHARDS)]
         far = Link(1, {shard: loops[shard] for shard in (1, 3)})
-        server = await running.create_unix_server(lambda: far, path / "link")
-        _, near = await running.create_unix_connection(lambda: Link(0, {}), str(path / "link"))
-        ports: list[ClientPort] = [RemotePort(shard, near) if shard % 2 else loops[shard] for shard in range(SHARDS)]
-        store = Store(Router(ShardMap(SHARDS, dict(zip(NAMES, range(SHARDS), strict=True))), ports), near, loops)
-        try:
+        async with linked_to(far, path) as near:
+            ports: list[ClientPort] = [
+                RemotePort(shard, near) if shard % 2 else loops[shard] for shard in range(SHARDS)
+            ]
+            store = Store(Router(ShardMap(SHARDS, dict(zip(NAMES, range(SHARDS), strict=True))), ports), near, loops)
             for name in NAMES:
                 await store.ask(CreateQueue(name, QueueSettings(keep="all")))
             await asyncio.wait_for(story(store), 60)
-        finally:
-            near.close()
-            far.close()
-            server.close()
-            await asyncio.sleep(0)
 
-    def test(tmp_path: Path) -> None:
-        uvloop.run(run(tmp_path))
-
-    test.__name__ = story.__name__
-    return test
+    return told_in(run, story)
 
 
 @sharded
