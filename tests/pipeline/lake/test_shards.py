@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import asdict
 from pyspark.sql import SparkSession
 
 from penstock.cli.reshard.making import reshard
-from penstock.errors import SparkError
 from penstock.model.events import Arrived, Event, Fetched, NameDefined, SentAsDead, Succeeded
 from penstock.pipeline.lake.compaction import compact
-from penstock.pipeline.lake.delta import LakeTable
 from penstock.pipeline.lake.publication import publish_all
 from penstock.pipeline.lake.tables import TABLES
 from penstock.storage.backup.making import Progress
 from tests.support.effort import LONG
 from tests.support.lakes import FilledLake, assert_same_tables, events_of_shards
 from tests.support.offline import definitions, make_log
+from tests.support.power_cuts import fill_until_cut
 from tests.support.samples import logged
 from tests.support.two_shards import make_two_shards
 
@@ -46,29 +44,12 @@ def data(tmp_path: Path) -> Path:
     return make_two_shards(tmp_path / "data", names, names, *steps)
 
 
-class PowerCutError(Exception):
-    pass
-
-
 def test_the_tables_of_two_shards_survive_crashes_compaction_and_a_lost_checkpoint(
-    spark: SparkSession, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, data: Path, tmp_path: Path
 ) -> None:
     filled = FilledLake(spark, tmp_path / "lake", path=str(data))
-    commit = LakeTable._commit
     for survived in (1, 3) if LONG else (3,):
-        done = 0
-
-        def dying(self: LakeTable, *given: Any, survived: int = survived, **more: Any) -> None:
-            nonlocal done
-            if done == survived:
-                raise PowerCutError
-            done += 1
-            commit(self, *given, **more)
-
-        monkeypatch.setattr(LakeTable, "_commit", dying)
-        with pytest.raises(SparkError, match="PowerCutError"):
-            filled.fill(maxEventsPerTrigger=90)
-    monkeypatch.setattr(LakeTable, "_commit", commit)
+        fill_until_cut(filled, survived, maxEventsPerTrigger=90)
     shutil.rmtree(filled.lake.checkpoint)  # The next batches are others, and tables have reached different offsets.
     filled.fill(maxEventsPerTrigger=120)
     assert_same_tables(filled, events_of_shards(data), shards=2)

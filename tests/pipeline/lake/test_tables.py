@@ -24,6 +24,7 @@ from penstock.pipeline.lake.views import view
 from tests.support.broker import Broker
 from tests.support.lakes import FilledLake, assert_same_tables, events_of
 from tests.support.offline import definitions, make_log, messages
+from tests.support.power_cuts import PowerCutError, fill_until_cut
 from tests.support.samples import logged
 from tests.support.traffic import kinds_of
 
@@ -145,29 +146,12 @@ def test_tables_can_be_made_anew_from_the_events(
     assert sorted(map(repr, copy.rows("leases"))) == sorted(map(repr, past_lake.rows("leases")))
 
 
-class PowerCutError(Exception):
-    pass
-
-
 def test_a_crash_between_any_two_commits_loses_and_doubles_nothing(
-    spark: SparkSession, objects: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, objects: Path, tmp_path: Path
 ) -> None:
     filled = FilledLake(spark, tmp_path / "lake", path=str(objects))
-    commit = LakeTable._commit
     for survived in range(len(TABLES)):  # The first batch is tried six times, each time with one commit more.
-        done = 0
-
-        def dying(self: LakeTable, *given: Any, survived: int = survived, **more: Any) -> None:
-            nonlocal done
-            if done == survived:
-                raise PowerCutError
-            done += 1
-            commit(self, *given, **more)
-
-        monkeypatch.setattr(LakeTable, "_commit", dying)
-        with pytest.raises(SparkError, match="PowerCutError"):
-            filled.fill(maxEventsPerTrigger=90)
-    monkeypatch.setattr(LakeTable, "_commit", commit)
+        fill_until_cut(filled, survived, maxEventsPerTrigger=90)
     filled.fill(maxEventsPerTrigger=120)
     assert_same_tables(filled, events_of(objects))
 
