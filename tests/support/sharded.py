@@ -26,10 +26,12 @@ from penstock.server.recovery import recover
 from penstock.server.services.assembly import assemble
 from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
+from penstock.server.shards.counted_port import CountedPort
 from penstock.server.shards.mesh import Mesh, owner_of
 from penstock.server.shards.own_port import OwnPort
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
+from penstock.server.shards.shared_quotas import SharedQuotas
 from penstock.server.shards.wires import UnixWires
 from penstock.server.shells.http_server import HttpServer
 from penstock.server.shells.turns import Turns
@@ -100,7 +102,15 @@ class Worker:
             self.shards[0].services.staged_batches.spread(store.map.of_name, self.mesh.ports)
         self.own = {number: shard.application(router) for number, shard in self.shards.items()}
         works, first = Works(self.turns), self.shards[min(self.shards)]
-        quotas = Quotas(config.quota, lambda name: first.loop.engine.queue(name) is not None)
+
+        def exists(name: str) -> bool:
+            own = self.shards.get(store.map.of_name(name))
+            return own is None or own.loop.engine.queue(name) is not None
+
+        quotas = Quotas(config.quota, exists)
+        if store.workers > 1:
+            SharedQuotas(quotas, self.mesh, number, store.workers)
+            self.mesh.served = {each: CountedPort(port, quotas, exists) for each, port in own.items()}
         self.requests |= {number: LocalRequests(each, works, quotas) for number, each in self.own.items()}
         front = Front(store.map, self.own, router, self.mesh.requests, ids_of(first.identity), works)
         self.http = HttpServer(front, config.http, self.turns, None, quotas)

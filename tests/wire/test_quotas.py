@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -316,3 +317,24 @@ def test_a_client_without_a_token_sends_short_lines_only(start_broker: StartBrok
     with LineClient(broker.lines) as client:
         client.say({"cmd": "AUTH", "token": "right"}, {"cmd": "PUB", "qname": "q", "message": "x" * 100_000})
         assert [client.hear()["cmd"] for _ in range(2)] == ["okauth", "ok"]
+
+
+# ── Several processes ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_two_workers_count_a_client_once(start_broker: StartBroker) -> None:
+    quota, slice_ = 80, 10
+    broker = start_broker(f"quota.address.published_per_second={quota}", flags=("--workers", "2", "--shards", "4"))
+    broker.create_queue(QUEUE)
+    connections = [broker.connect() for _ in range(12)]  # All of them reach one worker once in 2,000 times.
+    began, accepted, left = time.monotonic(), 0, list(connections)
+    while left:
+        for connection in list(left):
+            if connection.request("POST", f"/messages/{QUEUE}", body=b"x").status == 201:
+                accepted += 1
+            else:
+                left.remove(connection)
+    seconds = time.monotonic() - began
+    for connection in connections:
+        connection.close()
+    assert quota * 0.9 <= accepted <= quota * (1 + seconds) + slice_ + 1

@@ -15,11 +15,13 @@ from penstock.server.front.front import Front
 from penstock.server.front.local_requests import LocalRequests
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.shard import Shard, until
+from penstock.server.shards.counted_port import CountedPort
 from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shards.mesh import Mesh, owner_of
 from penstock.server.shards.own_port import OwnPort
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
+from penstock.server.shards.shared_quotas import SharedQuotas
 from penstock.server.shards.stopping import StopStage, StopStages
 from penstock.server.shards.tokens import TokenFollower, TokenSource
 from penstock.server.shards.wires import UnixWires
@@ -62,6 +64,9 @@ class Worker(Broker):
         ports = {number: OwnPort(shard.loop, shard.services.departures) for number, shard in own.items()}
         self._mesh = Mesh(post.worker, post.workers, shards.shards, UnixWires(post.folder), ports, requests)
         self._stages = StopStages(self._mesh)
+        if post.workers > 1:
+            SharedQuotas(quotas, self._mesh, post.worker, post.workers)
+            self._mesh.served = {each: CountedPort(port, quotas, self._has_queue) for each, port in ports.items()}
         self._connect_services(self._mesh.ports)
         router = Router(shards, self._mesh.ports)
         self._relay = Relay(post.worker, post.workers, post.folder)

@@ -9,11 +9,10 @@ from typing import Any, Protocol
 
 from penstock.dialects.wire.http import Awaited, Call, Calls, Pending, Request, Response, Work, error_response
 from penstock.errors import Fault
-from penstock.model.access import EVERYTHING, NOBODY
 from penstock.model.client import Client
 from penstock.model.commands import Command
-from penstock.server.quotas.meter import Meter
-from penstock.server.quotas.quotas import Quotas, network_of
+from penstock.server.quotas.meter import Meter, meter_of
+from penstock.server.quotas.quotas import Quotas
 from penstock.server.quotas.work import payer, paying
 from penstock.server.shards.remote_requests import RespondTo
 from penstock.server.shells.exchanges import Exchange, Result, Route, Several
@@ -42,7 +41,8 @@ class LocalRequests:
 
     def ask(self, request: Request, respond: RespondTo) -> Pending:
         asked = _Asked(request, respond)
-        exchange, meter = asked.exchange, payer() or self._meter_of(request)
+        exchange, quotas = asked.exchange, self._quotas
+        meter = payer() or (meter_of(quotas, request.access, request.address) if quotas else None)
         try:
             with paying(meter):
                 pending = self._begin(exchange, self._application.route(exchange)(exchange), meter)
@@ -51,21 +51,6 @@ class LocalRequests:
             logger.exception("request_failed")
             exchange.respond(error_response(Fault.INTERNAL))
         return asked
-
-    def _meter_of(self, request: Request) -> Meter | None:
-        """What counts the work for a client whose connection is another worker's."""
-        quotas, access = self._quotas, request.access
-        if quotas is None:
-            return None
-        address = quotas.of_address(network_of(request.address)) if request.address else None
-        is_known = access is not EVERYTHING and access is not NOBODY
-        identity = quotas.of_identity(access.identity, access.limits) if is_known else None
-        if not address and not identity:
-            return None
-        meter = Meter(quotas)
-        meter.charge(address)
-        meter.charge(identity)
-        return meter
 
     def _begin(self, exchange: Exchange, result: Result, meter: Meter | None) -> Pending | None:
         """Also makes the response, if that is possible at once."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+import math
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 from penstock.limits import ACCOUNTS_MAX, ACCOUNTS_SWEPT_MIN, FAULTS_PER_SECOND_MAX
 from penstock.server.config import QuotaLimits
@@ -19,10 +20,23 @@ RATES: dict[str, float] = {
 
 
 class Account:
-    __slots__ = ("buckets", "connections", "limits", "name", "scope", "unread_bytes", "waiting")
+    __slots__ = (
+        "buckets",
+        "connections",
+        "connections_max",
+        "limits",
+        "name",
+        "scope",
+        "unread_bytes",
+        "waiting",
+        "waiting_max",
+    )
+
+    connections_max: float
+    waiting_max: float
 
     def __init__(self, scope: Scope, name: str, limits: QuotaLimits, now: float) -> None:
-        self.scope = scope
+        self.scope: Scope = scope
         self.name = name
         self.connections = 0
         self.waiting = 0  # Requests that wait for something.
@@ -31,18 +45,30 @@ class Account:
 
     def set_limits(self, limits: QuotaLimits, now: float) -> None:
         self.limits = limits
-        self.buckets = {
-            name: Bucket(limit, seconds, now, least=isinstance(limit, int))
+        self.connections_max = limits.connections or math.inf
+        self.waiting_max = limits.waiting or math.inf
+        self.buckets: dict[str, Any] = {
+            name: self._bucket(name, limit, seconds, now)
             for name, seconds in RATES.items()
             if (limit := getattr(limits, name))
         }
         self.buckets["faults"] = Bucket(FAULTS_PER_SECOND_MAX, 1.0, now)  # It has no setting.
+
+    def _bucket(self, _: str, limit: float, seconds: float, now: float) -> Any:
+        """Of one quota over time: a `Bucket`, or something that works as one."""
+        return Bucket(limit, seconds, now, least=isinstance(limit, int))
 
     def is_idle(self, now: float) -> bool:
         """Whether a new account would be the same."""
         if self.connections or self.waiting or self.unread_bytes:
             return False
         return all(bucket.is_full(now) for bucket in self.buckets.values())
+
+    def let_go(self) -> None:
+        """It is forgotten."""
+
+
+MakeAccount = Callable[[Scope, str, QuotaLimits, float], Account]
 
 
 class Accounts:
@@ -52,11 +78,18 @@ class Accounts:
         self._scope: Scope = scope
         self._clock = clock
         self._most = most
+        self.make: MakeAccount = Account
         self._accounts: dict[str, Account] = {}
         self._sweep_at = ACCOUNTS_SWEPT_MIN
 
     def __len__(self) -> int:
         return len(self._accounts)
+
+    def __iter__(self) -> Iterator[Account]:
+        return iter(self._accounts.values())
+
+    def find(self, name: str) -> Account | None:
+        return self._accounts.get(name)
 
     def of(self, name: str, limits: QuotaLimits) -> Account:
         """The account of this name, with these limits from now on."""
@@ -64,7 +97,7 @@ class Accounts:
         if account is None:
             if len(self._accounts) >= min(self._sweep_at, self._most):
                 self._make_room()
-            account = self._accounts[name] = Account(self._scope, name, limits, self._clock())
+            account = self._accounts[name] = self.make(self._scope, name, limits, self._clock())
         elif account.limits is not limits and account.limits != limits:
             account.set_limits(limits, self._clock())
         return account
@@ -74,5 +107,5 @@ class Accounts:
         self._accounts = {name: each for name, each in self._accounts.items() if not each.is_idle(now)}
         unused = [name for name, each in self._accounts.items() if not each.connections]  # The oldest come first.
         for name in unused[: max(0, len(self._accounts) - self._most // 2)]:
-            del self._accounts[name]
+            self._accounts.pop(name).let_go()
         self._sweep_at = max(ACCOUNTS_SWEPT_MIN, 2 * len(self._accounts))

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.model.access import EVERYTHING, NOBODY, Access
 from penstock.model.answers import Answer, Refused
 from penstock.model.client import Client
 from penstock.model.commands import Command
 from penstock.server.quotas.account import Account
-from penstock.server.quotas.quotas import Quotas
+from penstock.server.quotas.quotas import Quotas, network_of
 from penstock.server.quotas.uses import COUNTED, CREATED, PUBLISHED, RECEIVED, received
 
 Reply = Callable[[Any], None]
@@ -52,7 +53,7 @@ class Meter:
             self._accounts.append(account)
 
     def _connection_refused(self, account: Account) -> Refused | None:
-        if _is_reached(account.connections, account.limits.connections):
+        if account.connections >= account.connections_max:
             return self._quotas.refuse(account, "connections")
         if bucket := account.buckets.get("connections_per_second"):
             now = self._quotas.clock()
@@ -127,6 +128,13 @@ class Meter:
             self.take("published_per_second", PUBLISHED[kind](command) if kind in PUBLISHED else 0)
         return refused
 
+    def creation_refused(self, created: int) -> Refused | None:
+        """Why so many queues may not be created. If they may, they count."""
+        refused = self.overdrawn("queues_per_minute")
+        if not refused:
+            self.take("queues_per_minute", created)
+        return refused
+
     def _created(self, command: Command, kind: type[Command]) -> int:
         if kind not in CREATED or not self.limits("queues_per_minute"):
             return 0
@@ -137,7 +145,7 @@ class Meter:
     def wait_refused(self) -> Refused | None:
         """Why nothing more may wait."""
         for account in self._accounts:
-            if _is_reached(account.waiting, account.limits.waiting):
+            if account.waiting >= account.waiting_max:
                 self.has_refused = True
                 return self._quotas.refuse(account, "waiting")
         return None
@@ -159,6 +167,19 @@ class Meter:
             if 0 < account.limits.unread_bytes < account.unread_bytes:
                 return self._quotas.refuse(account, "unread_bytes")
         return None
+
+
+def meter_of(quotas: Quotas, access: Access, address: str) -> Meter | None:
+    """What counts for a client whose connection is another worker's. None: it has no quotas."""
+    of_address = quotas.of_address(network_of(address)) if address else None
+    is_known = access is not EVERYTHING and access is not NOBODY
+    of_identity = quotas.of_identity(access.identity, access.limits) if is_known else None
+    if not of_address and not of_identity:
+        return None
+    meter = Meter(quotas)
+    meter.charge(of_address)
+    meter.charge(of_identity)
+    return meter
 
 
 class _Receiving:
@@ -207,7 +228,3 @@ class Poll:
         accounts, self._accounts = self._accounts, []
         for account in accounts:
             account.waiting -= 1
-
-
-def _is_reached(count: int, limit: float) -> bool:
-    return bool(limit) and count >= limit

@@ -16,7 +16,7 @@ from penstock.limits import ADDRESS_PREFIX_BITS, OFFENDERS_LOG_SECONDS, OFFENDER
 from penstock.model.answers import Refused
 from penstock.server.config import QuotaConfig, QuotaLimits
 from penstock.server.measures import Samples, one
-from penstock.server.quotas.account import Account, Accounts
+from penstock.server.quotas.account import Account, Accounts, MakeAccount, Scope
 from penstock.server.quotas.logins import Logins
 
 logger = logging.getLogger(__name__)
@@ -59,6 +59,11 @@ class Quotas:
         known = {quota: type(getattr(_NONE, quota))(own[quota]) for quota in NAMES if quota in own}
         limits = replace(self._config.identity, **known) if known else self._config.identity
         return None if limits == _NONE else self._identities.of(name, limits)
+
+    def shared(self, make: MakeAccount) -> dict[Scope, Accounts]:
+        """All accounts, by their scope. From now on, they are made like this."""
+        self._addresses.make = self._identities.make = make
+        return {"address": self._addresses, "identity": self._identities}
 
     # ── Over quota ──────────────────────────────────────────────────────────────────────────────────────────
 

@@ -25,6 +25,8 @@ from penstock.model.commands import Command
 from penstock.model.happening import Happening
 from penstock.model.tokens import Token
 from penstock.model.values import Packed
+from penstock.server.config import QuotaLimits
+from penstock.server.quotas.account import Scope
 
 _LENGTH = Layout(">I")
 LENGTH_BYTES = _LENGTH.size
@@ -243,13 +245,35 @@ class Stopping(Packed, frozen=True, gc=False):
     stage: int
 
 
+class Borrow(Packed, frozen=True, gc=False):
+    """So much of a quota was used or returned, and so much more is wanted."""
+
+    scope: Scope
+    name: str
+    limits: QuotaLimits
+    quota: str
+    used: float
+    returned: float
+    wanted: float
+
+
+class Lend(Packed, frozen=True, gc=False):
+    """So much of a quota may be used, from a time on."""
+
+    scope: Scope
+    name: str
+    quota: str
+    amount: float
+    seconds: float
+
+
 _OfCommands = (
     Greet | Introduce | Dismiss | Ask | Reach | WatchQueue | Follow | Withdraw | Hurry | Decide | Answered | Happened
 )
 _OfRequests = (
     SendRequest | SendBody | WantPart | FinishStream | WantBody | Respond | BeginStream | SendPart | EndStream
 )
-Entry = _OfCommands | _OfRequests | WantTokens | TellTokens | Stopping
+Entry = _OfCommands | _OfRequests | WantTokens | TellTokens | Stopping | Borrow | Lend
 
 
 # ── Bytes ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -41,7 +41,7 @@ class Mesh:
         self._worker = worker
         self._workers = workers
         self._wires = wires
-        self._own = own
+        self.served = own  # What other workers use; may be replaced until `start`.
         self._own_requests = {} if own_requests is None else own_requests
         self.links: dict[int, Link] = {}  # By the number of the other worker.
         self.acts: dict[type, Callable[[Link, Any], None]] = {}  # What is not about a shard; filled until `start`.
@@ -75,7 +75,9 @@ class Mesh:
         return len(self.links) == self._workers - 1
 
     def _link(self, lost: asyncio.Event | None = None) -> Link:
-        return Link(self._worker, self._own, self._greeted, partial(self._lost, lost), self._own_requests, self.acts)
+        return Link(
+            self._worker, self.served, self._greeted, partial(self._lost, lost), self._own_requests, self.acts
+        )
 
     async def _dial(self, other: int) -> None:
         while True:

@@ -1,0 +1,35 @@
+"""A shard of this worker, for commands of clients that are connected to others: the queues that they create count for
+their quotas here, because only the owner of a queue knows whether it exists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.model.client import Client
+from penstock.model.commands import Command
+from penstock.model.values import Stage
+from penstock.server.quotas.meter import meter_of
+from penstock.server.quotas.quotas import Quotas
+from penstock.server.quotas.uses import CREATED
+from penstock.server.writer.port import ClientPort, Pending, Reply
+
+
+class CountedPort:
+    """Everything but `submit_as` is that of the port."""
+
+    def __init__(self, port: ClientPort, quotas: Quotas, exists: Callable[[str], bool]) -> None:
+        self._submit_as = port.submit_as
+        self._quotas = quotas
+        self._exists = exists
+        self.submit, self.refusal, self.decide_collected = port.submit, port.refusal, port.decide_collected
+        self.when, self.reach, self.watch = port.when, port.reach, port.watch
+        self.follow, self.waiting = port.follow, port.waiting
+
+    def submit_as(self, client: Client, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
+        names = CREATED[type(command)](command) if type(command) in CREATED else ()
+        created = sum([not self._exists(name) for name in names])
+        meter = meter_of(self._quotas, client.access, client.address) if created else None
+        if meter is not None and (refused := meter.creation_refused(created)):
+            reply(refused)
+            return None
+        return self._submit_as(client, command, reply, stage)
