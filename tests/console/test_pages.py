@@ -233,6 +233,40 @@ def test_a_message_is_found_by_its_text_and_by_its_id(browser: Browser, shop: Br
         expect(page.locator("h1")).to_have_text("Message")
 
 
+def test_a_search_without_a_result_says_what_was_looked_through_and_where_finished_messages_are(
+    browser: Browser, shop: Broker
+) -> None:
+    name = new_queue(shop, "gone")
+    [taken] = call(shop, "GET", f"/v1/queues/{name}/messages")
+    call(shop, "POST", "/v1/confirm", {"id": taken["id"]})
+    with opened(browser) as page:
+        show(page, shop, f"search?queue={name}&text=gone")
+        expect(page.locator("main")).to_contain_text(f"All messages that are in the queue {name} now were looked through")
+        page.locator("main").get_by_role("link", name="Event Log").click()
+        page.locator("td a.id").filter(has_text=taken["id"]).click()
+        expect(page.locator("h1")).to_have_text("Message")
+
+
+def test_a_search_that_takes_long_goes_on_by_itself_and_then_on_demand(browser: Browser, shop: Broker) -> None:
+    """The broker answers with an empty page and a cursor when its time is over: here, by a page that says so."""
+    name = new_queue(shop, "a needle")
+    with opened(browser) as page:
+        empty = '{"messages": [], "next": "MC4w"}'
+        begun = "**/v1/search*"
+        page.route(begun, lambda route: route.fulfill(body=empty, content_type="application/json"))
+        page.clock.install()
+        page.goto(f"{shop.url}/#/search?queue={name}&text=needle")
+        expect(page.locator("main")).to_contain_text("No message matches so far")
+        page.clock.fast_forward(60_000)
+        go_on = page.get_by_role("button", name="Go on")
+        expect(go_on).to_be_visible()
+        page.unroute(begun)
+        expect(page.locator("main")).to_contain_text("No message matches so far")
+        if not page.locator("td a.id").count():
+            go_on.click()
+        expect(page.locator("td a.id")).to_have_count(1)
+
+
 def test_selected_messages_are_deleted_after_a_question(browser: Browser, shop: Broker) -> None:
     name = new_queue(shop, *range(3))
     with opened(browser) as page:

@@ -96,15 +96,33 @@ def test_what_operators_do_to_messages_is_recorded_with_their_ids(broker: Broker
     assert found == [("message.reschedule", first), ("message.cancel", first), ("message.delete", second)]
 
 
-def test_purges_and_redrives_are_recorded_when_they_begin(broker: Broker) -> None:
+def test_purges_and_redrives_are_recorded_when_they_begin_and_with_what_they_did_when_they_end(
+    broker: Broker,
+) -> None:
     broker.create_queue("audit-p")
     broker.create_queue("audit-p-to")
     publish(broker, "audit-p", b"a")
     assert ask(broker, "POST", "/v1/redrive", {"from": "audit-p", "to": "audit-p-to", "dry_run": True}) == 200
     assert ask(broker, "POST", "/v1/redrive", {"from": "audit-p", "to": "audit-p-to"}) == 200
     assert ask(broker, "DELETE", "/v1/queues/audit-p/messages") == 200
-    assert acts(broker, "audit-p") == ["queue.create", "queue.redrive", "queue.purge"]
-    assert audited(broker, "audit-p")[1]["after"]["to"] == "audit-p-to"
+    found = [(record["act"], record.get("after")) for record in audited(broker, "audit-p")[1:]]
+    assert found == [
+        ("queue.redrive", {"to": "audit-p-to"}),
+        ("queue.redriven", {"matched": 1, "moved": 1, "state": "done"}),
+        ("queue.purge", None),
+        ("queue.purged", {"deleted": 0, "state": "done"}),
+    ]
+
+
+def test_the_record_of_a_redrive_says_what_was_asked_for_and_hides_content(broker: Broker) -> None:
+    broker.create_queue("audit-r")
+    asked = {"from": "audit-r", "filter": {"origin": "orders", "text": "secret"}, "rate": 5}
+    assert ask(broker, "POST", "/v1/redrive", asked) == 200
+    assert audited(broker, "audit-r", act="queue.redrive")[0]["after"] == {
+        "to": "(each to the queue that it came from)",
+        "filter": {"origin": "orders", "text": "(hidden)"},
+        "rate": 5,
+    }
 
 
 def test_a_backup_is_recorded_once_whatever_it_reads_first(broker: Broker, tmp_path: Path) -> None:

@@ -94,6 +94,20 @@ def test_dead_letter_queues_are_known_as_such_and_need_a_person(start_broker: St
     assert [(row["queue"], row["reason"]) for row in found["attention"]] == [("lost", "dead_letters")]
 
 
+def test_what_waits_for_consumers_is_counted_without_dead_letters_and_without_what_stays(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker("audit.enabled=true")
+    queue(broker, "lost")
+    queue(broker, "work", redrive_policy={"max_receives": 1, "dead_letter_queue": "lost"})
+    queue(broker, "kept", keep="all")
+    for name, number in (("lost", 2), ("work", 3), ("kept", 4)):
+        publish(broker, name, number)
+    found = stats(broker)["totals"]
+    assert (found["ready"], found["dead"]) == (3, 2)
+    assert found["lasting"] == 4 + 3, "and three records of queues that were created"
+
+
 def test_the_stream_begins_with_everything_and_goes_on_with_what_changed(start_broker: StartBroker) -> None:
     broker = start_broker()
     queue(broker, "busy")

@@ -26,8 +26,11 @@ ACTS: dict[type[Command], str] = {
     commands.Cancel: "message.cancel",
     commands.Reschedule: "message.reschedule",
 }
-"""The commands that are recorded. Purges and redrives, which are many commands each, are recorded when they begin;
-all other commands only if the client may not send them."""
+"""The commands that are recorded. Purges and redrives, which are many commands each, are recorded when they begin and
+when they end; all other commands only if the client may not send them."""
+
+ENDS: dict[type[Command], str] = {commands.Purge: "purged", commands.Redrive: "redriven"}
+"""The names of these acts when they have ended."""
 
 
 class Actor(NamedTuple):

@@ -33,7 +33,7 @@ def test_a_time_without_a_sample_is_a_gap() -> None:
     assert found is not None
     assert found["ready"] == [3, None, 3]
     assert found["delivered"] == [0.5, None, None]
-    assert hour.of_all({"busy"})["ready"] == [3, None, 3]
+    assert hour.of_all({"busy"}, {"busy"})["ready"] == [3, None, 3]
 
 
 def test_the_oldest_sample_makes_room() -> None:
@@ -65,5 +65,7 @@ def test_the_queue_that_was_idle_longest_is_forgotten_first(monkeypatch: pytest.
 def test_all_queues_together_are_the_sum() -> None:
     hour = Hour()
     hour.add(10.0, [replace(BUSY, name="a"), replace(BUSY, name="b", ready=4), replace(BUSY, name="hidden")])
-    assert hour.of_all({"a", "b"})["ready"] == [7]
-    assert hour.of_all(set())["ready"] == [0]
+    assert hour.of_all({"a", "b"}, {"a", "b"})["ready"] == [7]
+    assert hour.of_all({"a", "b"}, {"b"})["ready"] == [4], "those of a wait for nobody"
+    assert hour.of_all({"a", "b"}, {"b"})["in"] == hour.of_all({"a", "b"}, {"a", "b"})["in"]
+    assert hour.of_all(set(), set())["ready"] == [0]

@@ -33,7 +33,7 @@ class Steps:
     def progress(self) -> dict[str, Any]:
         return {"steps": 1}
 
-    def log(self, state: str) -> None:
+    def ended(self, state: str) -> None:
         self.logged.append(state)
 
 

@@ -72,6 +72,7 @@ class Order(Struct, frozen=True):
     to: str  # Empty: each back to where it came from.
     rate: float | None  # Messages a second, at most.
     dry_run: bool
+    filter: dict[str, str | float] = {}  # The criteria as they were given.
 
 
 class Redriving(Jobs, Protocol):
@@ -173,7 +174,7 @@ class Search:
             raise ProtocolError(f"to and from are the same queue ({to}); leave to out, or name another queue")
         http.check(self._refusal(request, Redrive(source, (), to)))
         criteria = msgspec.structs.replace(criteria_of(_as_given(order.filter)), queue=source)
-        begun = self._redriving.redrive(request, Order(criteria, to, order.rate, order.dry_run))
+        begun = self._redriving.redrive(request, Order(criteria, to, order.rate, order.dry_run, order.filter))
         return self._later(self._redrives.begun(begun))
 
     async def _page(

@@ -148,18 +148,25 @@ def sort_key(field: str) -> Callable[[Figures], Any]:
     return lambda figures: (cast("float", getattr(figures, attribute)) or 0, figures.name)
 
 
+def awaits_consumers(figures: Figures, lasting: AbstractSet[str]) -> bool:
+    return not figures.dead_letters and figures.name not in lasting
+
+
 SUMMED = ("ready", "leased", "delayed", "kept", "damaged", "dead", "waiting", "entered", "left")
 COUNTED = ("delivered", "retried", "failed")
 
 
 def totals(all_figures: list[Figures], lasting: AbstractSet[str]) -> dict[str, Any]:
-    """All queues together. `lasting`: queues whose messages stay, consumed or not; they wait for nobody."""
+    """All queues together. `lasting`: queues whose messages stay, consumed or not; they wait for nobody. So `ready`
+    has neither these nor dead letters."""
     columns = {field: sum([getattr(each, field) for each in all_figures]) for field in SUMMED}
     if any(each.delivered is not None for each in all_figures) or not all_figures:
         counted = {field: sum([getattr(each, field) or 0 for each in all_figures]) for field in COUNTED}
     else:
         counted = dict.fromkeys(COUNTED)
-    waiting = [each for each in all_figures if not each.dead_letters and each.name not in lasting]
+    waiting = [each for each in all_figures if awaits_consumers(each, lasting)]
+    columns["lasting"] = sum([each.ready for each in all_figures if each.name in lasting and not each.dead_letters])
+    columns["ready"] = sum([each.ready for each in waiting])
     since = min([each.ready_since for each in waiting if each.ready_since], default=None)
     summed = columns | counted
     summed["in"], summed["out"] = round(summed.pop("entered"), 2), round(summed.pop("left"), 2)

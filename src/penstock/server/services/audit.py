@@ -25,7 +25,7 @@ from penstock.ids import MessageIds
 from penstock.limits import SECOND_NS
 from penstock.model.access import NOBODY, Access
 from penstock.model.answers import Answer, Refused
-from penstock.model.audit import ACTS, AUDIT_QUEUE, Actor, actor_of
+from penstock.model.audit import ACTS, AUDIT_QUEUE, ENDS, Actor, actor_of
 from penstock.model.client import Client
 from penstock.model.commands import Command, NewMessage, Publish, Purge, Redrive, UpdateQueue
 from penstock.model.settings import QueueSettings
@@ -40,6 +40,9 @@ logger = logging.getLogger(__name__)
 
 _CHECK_SECONDS = 5.0
 _encode = msgspec.json.Encoder().encode
+
+RecordEnd = Callable[[Settings], None]
+"""Records what an act of many steps has done. Nobody waits for that."""
 
 
 class Record(Struct):
@@ -108,8 +111,9 @@ class Audit(Service):
         record.before, record.after = before or UNSET, after or UNSET
         self._publish(record, answered, act.stage)
 
-    async def begin(self, client: Client, command: Purge | Redrive, after: Settings) -> None:
-        """Record an act of many steps before the first of them. Raises `RequestError` if it must not begin."""
+    async def begin(self, client: Client, command: Purge | Redrive, after: Settings) -> RecordEnd:
+        """Record an act of many steps before the first of them. Returns how to record what it has done. Raises
+        `RequestError` if it must not begin."""
         engine = self.writer.engine
         act = act_of(command, engine)
         for name in (command.queue, getattr(command, "to", "")):
@@ -117,6 +121,14 @@ class Audit(Service):
                 self.refuse(client, act, command.queue, Reason.NO_QUEUE)
                 raise RequestError(Reason.NO_QUEUE, name)
         await self.note(client, act, command.queue, after)
+        ended = f"{act.partition('.')[0]}.{ENDS[type(command)]}"
+        return partial(self._ended, actor_of(client), ended, command.queue)
+
+    def _ended(self, actor: Actor, act: str, target: str, after: Settings) -> None:
+        if self._enabled:
+            record = self._record(actor, act, target)
+            record.after = after
+            self._publish(record)
 
     async def note(self, client: Client, act: str, target: str = "", after: Settings | None = None) -> None:
         """Returns when the record of an act is durable. Raises `RequestError` if it cannot be written."""

@@ -26,7 +26,7 @@ from penstock.model.values import Place
 Settings = dict[str, Any]
 
 _PUSH_SHOWN = frozenset(("url", "max_in_flight", "timeout"))
-_HIDDEN = "(hidden)"
+HIDDEN = "(hidden)"
 _OF_QUEUES = (commands.CreateQueue, commands.UpdateQueue, commands.DeleteQueue)
 _OF_SCHEDULES = (SetSchedule, DeleteSchedule)
 _OF_TOKENS = (SetToken, RotateToken, RevokeToken)
@@ -115,7 +115,7 @@ def _shown(settings: Settings, names: list[str]) -> Settings:
 
 
 def _push(push: Settings) -> Settings:
-    shown = {name: value if name in _PUSH_SHOWN else _HIDDEN for name, value in push.items()}
+    shown = {name: value if name in _PUSH_SHOWN else HIDDEN for name, value in push.items()}
     return shown | {"url": _without_secrets(str(push["url"]))}
 
 
@@ -123,7 +123,7 @@ def _without_secrets(url: str) -> str:
     """Where a URL leads, without a password in it, and without parameters, which may be secrets."""
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
-    query = f"?{_HIDDEN}" if parts.query else ""
+    query = f"?{HIDDEN}" if parts.query else ""
     return f"{parts.scheme}://{host}{parts.path}{query}"
 
 

@@ -64,15 +64,16 @@ class Hour:
         before = np.nan if ring is None else float(ring[0, self._at - _MINUTES_AGO])
         return None if before != before else before
 
-    def of_all(self, names: set[str]) -> dict[str, list[float | None]]:
-        """The sums over these queues."""
-        rings = [ring for name, ring in self._rings.items() if name in names]
+    def of_all(self, names: set[str], awaiting: set[str]) -> dict[str, list[float | None]]:
+        """The sums over these queues; `ready` over those of them that wait for consumers."""
+        rings = {name: ring for name, ring in self._rings.items() if name in names}
         if not rings:
             return {field: [0 for _ in self.times()] for field in FIELDS}
         whole = np.zeros((len(FIELDS), SAMPLES))
         counted = np.zeros((len(FIELDS), SAMPLES), bool)
-        for ring in rings:
-            whole += np.nan_to_num(ring)
+        for name, ring in rings.items():
+            first = 0 if name in awaiting else 1
+            whole[first:] += np.nan_to_num(ring[first:])
             counted |= ~np.isnan(ring)
         whole[~counted] = np.nan
         return self._written(whole)

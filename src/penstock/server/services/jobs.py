@@ -33,8 +33,8 @@ class Work(Protocol):
     def progress(self) -> dict[str, Any]:
         """The parameters and the progress of the job."""
 
-    def log(self, state: str) -> None:
-        """Write a line to the broker's log when the job is over."""
+    def ended(self, state: str) -> None:
+        """Write to the broker's log, and to the audit, what the job has done."""
 
 
 class Job:
@@ -55,7 +55,7 @@ class Job:
     def end(self, state: str) -> None:
         if self.is_running:
             self.state = state
-            self._work.log(state)
+            self._work.ended(state)
             self._over.set()
 
     def cancel(self) -> None:

@@ -14,7 +14,7 @@ from penstock.errors import Reason, RequestError
 from penstock.limits import PURGE_PAUSE_SECONDS
 from penstock.model.client import Client
 from penstock.model.commands import Purge
-from penstock.server.services.audit import Audit
+from penstock.server.services.audit import Audit, RecordEnd
 from penstock.server.services.jobs import Job, Jobs
 from penstock.server.services.search import Searches
 
@@ -30,13 +30,14 @@ class Purges(Jobs):
 
     async def purge(self, client: Client, queue: str) -> Job:
         self.check_room()
-        await self._audit.begin(client, Purge(queue), {})
-        return await self.begin(_Purge(self._searches, queue))
+        record_end = await self._audit.begin(client, Purge(queue), {})
+        return await self.begin(_Purge(self._searches, queue, record_end))
 
 
 class _Purge:
-    def __init__(self, searches: Searches, queue: str) -> None:
+    def __init__(self, searches: Searches, queue: str, record_end: RecordEnd) -> None:
         self._searches = searches
+        self._record_end = record_end
         self.queue = queue
         self._deleted = 0
 
@@ -58,6 +59,7 @@ class _Purge:
     def progress(self) -> dict[str, Any]:
         return {"queue": self.queue, "deleted": self._deleted}
 
-    def log(self, state: str) -> None:
+    def ended(self, state: str) -> None:
+        self._record_end({"deleted": self._deleted, "state": state})
         if self._deleted:
             logger.info("purged", extra={"queue": self.queue, "deleted": self._deleted, "state": state})

@@ -16,7 +16,8 @@ from penstock.model.answers import QueueDescription
 from penstock.model.client import Client
 from penstock.model.commands import DescribeQueue, Redrive
 from penstock.model.values import Place
-from penstock.server.services.audit import Audit
+from penstock.server.services.audit import Audit, RecordEnd
+from penstock.server.services.audit_changes import HIDDEN, Settings
 from penstock.server.services.contract import accepted
 from penstock.server.services.jobs import Job, Jobs
 from penstock.server.services.search import Searches
@@ -39,15 +40,32 @@ class Redrives(Jobs):
         self.check_room()
         if order.dry_run or (order.to and self.writer.engine.is_elsewhere(order.to)):
             await accepted(self.all_queues, DescribeQueue(order.to or order.criteria.queue))
+        record_end: RecordEnd = _no_record
         if not order.dry_run:
-            await self._audit.begin(client, Redrive(order.criteria.queue, (), order.to), {"to": order.to or None})
+            moving = Redrive(order.criteria.queue, (), order.to)
+            record_end = await self._audit.begin(client, moving, _recorded(order))
         source: QueueDescription = await accepted(self.writer, DescribeQueue(order.criteria.queue))
-        return await self.begin(_Redrive(self._searches, order, source.last_sequence))
+        return await self.begin(_Redrive(self._searches, order, source.last_sequence, record_end))
+
+
+def _no_record(_: Settings) -> None:
+    """Nothing was moved."""
+
+
+def _recorded(order: Order) -> Settings:
+    """What a record says of a redrive. A text may be the content of a message."""
+    shown = {name: HIDDEN if name in ("text", "key") else value for name, value in order.filter.items()}
+    return {
+        "to": order.to or "(each to the queue that it came from)",
+        **({"filter": shown} if shown else {}),
+        **({"rate": order.rate} if order.rate else {}),
+    }
 
 
 class _Redrive:
-    def __init__(self, searches: Searches, order: Order, last: int) -> None:
+    def __init__(self, searches: Searches, order: Order, last: int, record_end: RecordEnd) -> None:
         self._searches = searches
+        self._record_end = record_end
         self._order = order
         self.queue = order.criteria.queue
         self._last = last  # Later messages came after the redrive began.
@@ -87,6 +105,7 @@ class _Redrive:
             "dry_run": self._order.dry_run,
         }
 
-    def log(self, state: str) -> None:
+    def ended(self, state: str) -> None:
+        self._record_end({"matched": self._matched, "moved": self._moved, "state": state})
         if self._moved:
             logger.info("redriven", extra={"queue": self.queue, "moved": self._moved, "state": state})

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.dialects.native.stats import Figures, StatsQuery, sort_key, totals
+from penstock.dialects.native.stats import Figures, StatsQuery, awaits_consumers, sort_key, totals
 from penstock.dialects.wire.http import Sink
 from penstock.engine.queue import Queue
 from penstock.errors import Fault, RequestError
@@ -112,11 +112,14 @@ class StatsService(Service):
         return document
 
     def _history(self, seen: list[Figures], shown: list[Figures]) -> dict[str, Any]:
+        lasting = self._roles().lasting
+        names = {figures.name for figures in seen}
+        awaiting = {figures.name for figures in seen if awaits_consumers(figures, lasting)}
         hours = {figures.name: self._hour.of(figures.name) for figures in shown}
         return {
             "history": {
                 "times": self._hour.times(),
-                "totals": self._hour.of_all({figures.name for figures in seen}),
+                "totals": self._hour.of_all(names, awaiting),
                 "queues": {name: hour for name, hour in hours.items() if hour},
             }
         }

@@ -7,6 +7,7 @@ import { plural, time } from "./format.js";
 import { action, ask, attempt, badge, button, messageLink, note, queueLink, table } from "./parts.js";
 
 const PAGE = 50;
+const GO_ON_MS = 6000; // A search that has found nothing goes on by itself for so long.
 const TONES = { leased: "accent", delayed: "soon", damaged: "bad" };
 
 /** @param {string} status */
@@ -25,14 +26,19 @@ export function messageList(query, { path = "/v1/search", empty = "No message ma
   const chosen = new Set();
   let next = "";
 
+  /** One page, and more if it is empty: the broker looks for two seconds at a time. */
   const load = async () => {
-    const found = await api(url(path, { ...query, limit: PAGE, cursor: next })).catch((error) => ({ error }));
-    place.removeAttribute("aria-busy");
-    place.className = "loaded";
-    if (found.error) return show(place, h("p", { class: "problem", role: "alert" }, found.error.message));
-    rows = [...rows, ...found.messages];
-    next = found.next;
-    return draw();
+    const [before, until] = [rows.length, Date.now() + GO_ON_MS];
+    do {
+      const found = await api(url(path, { ...query, limit: PAGE, cursor: next })).catch((error) => ({ error }));
+      place.removeAttribute("aria-busy");
+      place.className = "loaded";
+      if (found.error) return show(place, h("p", { class: "problem", role: "alert" }, found.error.message));
+      rows = [...rows, ...found.messages];
+      next = found.next;
+      draw();
+    } while (next && rows.length === before && Date.now() < until && place.isConnected);
+    return undefined;
   };
   const again = () => {
     rows = [];
@@ -40,12 +46,17 @@ export function messageList(query, { path = "/v1/search", empty = "No message ma
     chosen.clear();
     return load();
   };
-  const draw = () => show(place, table("Messages", columns(withQueue, chosen, redraw), rows, { empty }), foot());
+  const draw = () => show(place, table("Messages", columns(withQueue, chosen, redraw), rows, { empty: next ? "No message matches so far. The broker has not looked through all messages yet." : empty }), foot());
   const bar = h("div", { class: "actions" });
-  const redraw = () => show(bar, chosen.size ? [plural(chosen.size, "message"), action(`Delete ${chosen.size}`, () => remove([...chosen]).then(again), { class: "danger" })] : plural(rows.length, "message") + (next ? ", and more" : ""));
+  const redraw = () => show(bar, chosen.size ? [plural(chosen.size, "message"), action(`Delete ${chosen.size}`, () => remove([...chosen]).then(again), { class: "danger" })] : rows.length ? `${plural(rows.length, "message")}${next ? " so far; there may be more" : ""}` : "");
+  const goOn = (/** @type {any} */ event) => {
+    event.target.disabled = true;
+    event.target.textContent = "Looking …";
+    return load();
+  };
   const foot = () => {
     redraw();
-    return h("div", { class: "heading foot" }, bar, next && button("Load more", load));
+    return h("div", { class: "heading foot" }, bar, next && button(rows.length ? "Load more" : "Go on", goOn));
   };
   load();
   return place;

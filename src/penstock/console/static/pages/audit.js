@@ -80,4 +80,4 @@ function details({ before = {}, after = {}, count: times, since }) {
 }
 
 /** @param {any} value */
-const text = (value) => (typeof value === "object" ? JSON.stringify(value) : String(value));
+const text = (value) => (value === null ? "(none)" : typeof value === "object" ? JSON.stringify(value) : String(value));

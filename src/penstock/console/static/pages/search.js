@@ -5,7 +5,7 @@ import { curl, literal, python } from "../lib/code.js";
 import { h } from "../lib/dom.js";
 import { messageList } from "../lib/messages.js";
 import { asCode, button, choice, field, heading, valuesOf } from "../lib/parts.js";
-import { navigate } from "../lib/route.js";
+import { hashOf, navigate } from "../lib/route.js";
 
 const STATES = ["", "ready", "leased", "delayed", "kept", "damaged"];
 const FIELDS = ["queue", "topic", "state", "object", "key", "since", "until", "text"];
@@ -32,5 +32,19 @@ export function page({ query }) {
     h("div", { class: "actions wide" }, h("button", { type: "submit", class: "primary" }, "Search"), button("Clear", () => navigate("/search"))));
   const asked = Object.keys(wanted).length > 0 || query.all;
   const code = asCode(() => ({ curl: curl("GET", url("/v1/search", wanted)), python: python(`for message in client.search(${Object.entries(wanted).map(([name, value]) => `${name}=${literal(value)}`).join(", ")}):`, "    print(message.id)") }));
-  return [heading("Search", asked && code), form, asked ? messageList(wanted) : h("p", { class: "quiet" }, "It looks through messages that are in queues now. Messages that have left are in the Event Log; each can be opened by its id.")];
+  return [heading("Search", asked && code), form, asked ? messageList(wanted, { empty: nothing(wanted) }) : h("p", { class: "quiet" }, "It looks through messages that are in queues now. ", whereElse(wanted))];
 }
+
+/** What it means that nothing was found. @param {Record<string, string>} wanted */
+const nothing = (wanted) => [
+  h("p", {}, `No message matches. All messages that are in ${wanted.queue ? `the queue ${wanted.queue}` : "queues"} now were looked through.`),
+  h("p", {}, whereElse(wanted)),
+];
+
+/** Where messages are that have left their queues. @param {Record<string, string>} wanted */
+const whereElse = ({ queue, topic, since }) => [
+  "Messages that are finished, expired or deleted have left the queues. Each can be opened by its id, and all are in the ",
+  h("a", { href: hashOf("/events", { queue, topic, state: "L", since: since || dayAgo() }) }, "Event Log"), ".",
+];
+
+const dayAgo = () => new Date(Date.now() - 86_400_000).toISOString().slice(0, 19) + "Z";
