@@ -7,7 +7,7 @@ import re
 import secrets
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.console.conftest import call
 from tests.support.broker import Broker, StartBroker
@@ -219,6 +219,23 @@ def test_the_life_of_a_message_is_a_timeline_and_it_can_be_given_back(browser: B
         expect(page.locator(".timeline")).to_contain_text("Deleted")
 
 
+def test_a_page_that_takes_long_shows_at_once_that_it_loads(browser: Browser, shop: Broker) -> None:
+    name = new_queue(shop, "slow")
+    [found] = call(shop, "GET", f"/v1/search?queue={name}")["messages"]
+    with opened(browser) as page:
+        show(page, shop, "settings")
+        held: list[Route] = []
+        page.route("**/v1/messages/*", lambda route: held.append(route))
+        with page.expect_request("**/v1/messages/*"):
+            page.evaluate("id => { location.hash = `/messages/${id}`; }", found["id"])
+        expect(page.locator("main h1")).to_have_text("Message")
+        expect(page.locator("main .skeleton").first).to_be_visible()
+        expect(page.locator("main")).to_have_attribute("aria-busy", "true")
+        held[0].continue_()
+        expect(page.locator(".timeline")).to_contain_text("Received and stored")
+        expect(page.locator(".skeleton")).to_have_count(0)
+
+
 def test_a_message_is_found_by_its_text_and_by_its_id(browser: Browser, shop: Broker) -> None:
     name = new_queue(shop, "a needle", "hay")
     with opened(browser) as page:
@@ -241,7 +258,9 @@ def test_a_search_without_a_result_says_what_was_looked_through_and_where_finish
     call(shop, "POST", "/v1/confirm", {"id": taken["id"]})
     with opened(browser) as page:
         show(page, shop, f"search?queue={name}&text=gone")
-        expect(page.locator("main")).to_contain_text(f"All messages that are in the queue {name} now were looked through")
+        expect(page.locator("main")).to_contain_text(
+            f"All messages that are in the queue {name} now were looked through"
+        )
         page.locator("main").get_by_role("link", name="Event Log").click()
         page.locator("td a.id").filter(has_text=taken["id"]).click()
         expect(page.locator("h1")).to_have_text("Message")

@@ -92,6 +92,26 @@ def test_readers_rest_while_the_broker_is_at_work(at_work: bool) -> None:
     assert (sum(slept) > 0.05) == at_work, slept
 
 
+@pytest.mark.parametrize(("spent", "rests"), [(0.0, False), (10.0, True)])
+def test_who_looks_at_one_message_does_not_wait_for_the_rest_of_others_within_a_budget(
+    spent: float, rests: bool
+) -> None:
+    async def story() -> None:
+        loop = a_loop(MemoryLog())
+        reads = LogReads(loop)
+        await reads.in_thread(lambda: time.sleep(0.05))
+        reads._haste -= spent
+        reads._haste_at = asyncio.get_running_loop().time()
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await reads.in_thread(lambda: None, at_once=True)
+        await reads.close()
+
+    with asyncio.Runner(loop_factory=Sleeps) as runner:
+        runner.run(story())
+        slept = cast("Sleeps", runner.get_loop()).slept
+    assert (sum(slept) > 0.05) == rests, slept
+
+
 def test_names_of_queues_are_known_after_they_are_gone() -> None:
     async def story() -> str | None:
         loop = a_loop(MemoryLog())

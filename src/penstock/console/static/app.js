@@ -14,7 +14,7 @@ const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 let dispose = () => {};
 let turn = 0;
 
-const PATIENCE_MS = 150; // A page that takes longer shows where its content will be.
+let shown = ""; // The page that is on the screen, or on its way.
 
 /** Show the page that the address names. */
 async function open() {
@@ -27,7 +27,9 @@ async function open() {
   document.title = `${page.label} · Penstock`;
   main.setAttribute("aria-busy", "true");
   dispose = () => {};
-  const slow = setTimeout(() => own === turn && show(main, waitingPage(page.label)), PATIENCE_MS);
+  const wanted = [page.file, ...path].join("/");
+  if (wanted !== shown) show(main, waitingPage(page.label)); // The same page with another filter stays until it is there.
+  shown = wanted;
   try {
     const module = await import(`/console/pages/${page.file}.js`);
     const asked = { path: path.slice(1), query };
@@ -36,7 +38,6 @@ async function open() {
   } catch (error) {
     if (own === turn) show(main, failure(/** @type {any} */ (error)));
   }
-  clearTimeout(slow);
   if (own === turn) main.removeAttribute("aria-busy");
 }
 
@@ -48,7 +49,7 @@ function draw(module, asked, data) {
 }
 
 /** What is shown while the broker looks. @param {string} label */
-const waitingPage = (label) => [heading(label), h("div", { class: "skeleton" }), h("div", { class: "skeleton" })];
+const waitingPage = (label) => [heading(label), h("p", { class: "hidden", role: "status" }, "Loading"), h("div", { class: "skeleton" }), h("div", { class: "skeleton tall" })];
 
 /** @param {Error & {status?: number}} error */
 function failure(error) {

@@ -1,7 +1,8 @@
 """Reads the log in threads beside the event loop, for readers of the Event Log, searches and message documents.
 
 All threads share one interpreter with the event loop. So while the broker is busy, all readers pause eight times as
-long as they have worked.
+long as they have worked. A person who looks at one message does not wait for that, within a budget that all such
+looks share.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from penstock.storage.log.view import Extents, View
 _THREADS = 2
 _REST = 8  # Times as long as the work.
 _REST_SECONDS_MIN = 0.001  # A timer cannot wait for less. Shorter pauses are added up.
+_HASTE_SECONDS_MAX = 0.5  # So much work may be done at once, without a pause before it …
+_HASTE_SHARE = 0.1  # … and as much again in the course of time: a tenth of it.
 _AT_WORK_SECONDS = 0.02  # The broker is busy if it has committed something within this time.
 
 _Result = TypeVar("_Result")
@@ -36,6 +39,7 @@ class LogReads(Service):
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="log-reader")
         self._rest_until = 0.0
         self._committed_at = 0.0
+        self._haste, self._haste_at = _HASTE_SECONDS_MAX, 0.0
         writer.on_commit.append(self._after_commit)
 
     def view(self) -> View:
@@ -45,11 +49,12 @@ class LogReads(Service):
     def extents(self) -> Extents:
         return Extents(self.view())
 
-    async def in_thread(self, work: Callable[[], _Result]) -> _Result:
-        """Run a function in a thread. A cancelled caller continues only when the thread has finished, so that it can
-        close what the thread was using."""
-        await self._rest()
+    async def in_thread(self, work: Callable[[], _Result], *, at_once: bool = False) -> _Result:
+        """Run a function in a thread. `at_once`: somebody looks at a page that waits for it. A cancelled caller
+        continues only when the thread has finished, so that it can close what the thread was using."""
         running = asyncio.get_running_loop()
+        hastens = at_once and self._may_hasten(running.time())
+        await self._rest(hastens=hastens)
         future = running.run_in_executor(self._threads, _timed, work)
         try:
             result, seconds = await asyncio.shield(future)
@@ -57,6 +62,8 @@ class LogReads(Service):
             await asyncio.wait([future])
             raise
         self._rest_until = max(self._rest_until, running.time()) + _REST * seconds
+        if hastens:
+            self._haste -= seconds
         if bill := current_bill():
             bill.add(seconds)
         if isinstance(result, BaseException):
@@ -67,9 +74,16 @@ class LogReads(Service):
         await super().close()
         await asyncio.to_thread(self._threads.shutdown, wait=True, cancel_futures=True)
 
-    async def _rest(self) -> None:
+    def _may_hasten(self, now: float) -> bool:
+        self._haste = min(_HASTE_SECONDS_MAX, self._haste + _HASTE_SHARE * (now - self._haste_at))
+        self._haste_at = now
+        return self._haste > 0
+
+    async def _rest(self, *, hastens: bool) -> None:
         if (bill := current_bill()) and (seconds := bill.pause()):
             await asyncio.sleep(seconds)
+        if hastens:
+            return
         now = asyncio.get_running_loop().time()
         if now >= self._committed_at + _AT_WORK_SECONDS:
             self._rest_until = 0.0

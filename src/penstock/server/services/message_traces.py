@@ -46,11 +46,13 @@ class MessageTraces(Service):
             raise RequestError(Fault.LOOKUP_LIMIT, str(TRACES_MAX))
         self._open += 1
         try:
-            return await self.look_up(place, render)
+            return await self.look_up(place, render, at_once=True)
         finally:
             self._open -= 1
 
-    async def look_up(self, place: Place, render: Callable[[Traced], _Rendered]) -> _Rendered:
+    async def look_up(
+        self, place: Place, render: Callable[[Traced], _Rendered], *, at_once: bool = False
+    ) -> _Rendered:
         """As `message`, for a caller that has a limit of its own. Ask the queues first, then read the log, so that
         the log includes everything that led to their state. If the log shows further places of the message, repeat
         this once for all of them."""
@@ -60,21 +62,21 @@ class MessageTraces(Service):
             held = {(message.queue, message.sequence): message for message in found.messages}
             self._reads.queues.remember()
             view = self._reads.view()
-            trace = await self._trace(view, place, held)
+            trace = await self._trace(view, place, held, at_once=at_once)
             known = places.union(held)
             places = known.union(trace.places)
             if places == known:
                 break
             found = await accepted(self.writer, ListHeld(sorted(places)))
         traced = partial(self._traced, place, trace, held, Extents(view))
-        return await self._reads.in_thread(lambda: render(traced()))
+        return await self._reads.in_thread(lambda: render(traced()), at_once=at_once)
 
-    async def _trace(self, view: View, place: Place, held: _Found) -> Trace:
+    async def _trace(self, view: View, place: Place, held: _Found, *, at_once: bool) -> Trace:
         oldest = min([message.created for message in held.values()], default=0)
         tracer = Tracer(self._traces, view, place, oldest)
-        while await self._reads.in_thread(partial(_go_on, tracer)):
+        while await self._reads.in_thread(partial(_go_on, tracer), at_once=at_once):
             pass
-        return await self._reads.in_thread(tracer.trace)
+        return await self._reads.in_thread(tracer.trace, at_once=at_once)
 
     def _traced(self, place: Place, trace: Trace, held: _Found, extents: Extents) -> Traced:
         if not trace.events and not held:

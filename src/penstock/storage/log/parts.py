@@ -20,6 +20,7 @@ from penstock.storage.log.batch import HEADER_BYTES, MAGIC, Header, read_header
 Known = TypeVar("Known")
 
 _WALK_BYTES = 16 << 10  # Read at once while walking from header to header.
+_AHEAD_BYTES = 256 << 10
 
 
 class PartFile(Protocol):
@@ -90,6 +91,31 @@ class PartCache(Generic[Known]):
             return known[1]
 
 
+class ReadAhead:
+    """A part whose batches are read one after the other. Small batches are read together; of a large one, only what
+    is asked for."""
+
+    def __init__(self, file: PartFile) -> None:
+        self._file = file
+        self._data, self._base = b"", 0
+        self._ahead = _WALK_BYTES
+
+    def read(self, position: Position, size: int) -> bytes:
+        start = position - self._base
+        if start >= 0 and start + size <= len(self._data):
+            return self._data[start : start + size]
+        is_next = 0 <= start <= len(self._data)  # Whoever skips more than was read ahead is better off with less.
+        self._ahead = min(2 * self._ahead, _AHEAD_BYTES) if is_next else _WALK_BYTES
+        self._data, self._base = self._file.read(position, max(size, self._ahead)), position
+        return self._data[:size]
+
+    def end(self) -> Position:
+        return self._file.end()
+
+    def close(self) -> None:
+        self._file.close()
+
+
 def part_at(parts: Sequence[Part], position: Position) -> int:
     """The index of the last part that begins at or before a position; -1 if there is none."""
     return bisect_right(parts, position, key=lambda part: part.base_position) - 1
@@ -105,12 +131,9 @@ def walk(
     file: PartFile, position: Position, end: Position | None = None, *, over_damage: bool = False
 ) -> Iterator[Header]:
     """The headers of the batches from a position on. `over_damage`: skip what cannot be read, up to `end`."""
-    block, base = b"", position
+    ahead = file if isinstance(file, ReadAhead) else ReadAhead(file)
     while end is None or position < end:
-        start = position - base
-        if start + HEADER_BYTES > len(block):
-            block, base, start = file.read(position, _WALK_BYTES), position, 0
-        header = read_header(block[start : start + HEADER_BYTES])
+        header = read_header(ahead.read(position, HEADER_BYTES))
         if header is None or header.base_position != position:
             if not over_damage or end is None:
                 raise DamagedLogError(f"there is no batch at position {position}")

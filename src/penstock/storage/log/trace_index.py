@@ -1,6 +1,6 @@
 """Which blocks of a part may hold records of a message.
 
-A part is divided into blocks of about a megabyte. For each block and each queue the index has the lowest and the
+A part is divided into blocks of about 256 KiB. For each block and each queue the index has the lowest and the
 highest sequence in the block's records. It is made when a trace first comes through the part.
 """
 
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from penstock.limits import SEQUENCE_MAX, TRACE_INDEX_BYTES_MAX
 from penstock.model.kinds import ABOUT_MESSAGES, MOVES, Kind
 from penstock.model.values import Place, Position
-from penstock.storage.log.batch import HEADER_BYTES, RECORD_BYTES, RECORD_DTYPE
-from penstock.storage.log.parts import Part, PartCache, PartFile, opened, walk
+from penstock.storage.log.batch import RECORD_BYTES, RECORD_DTYPE
+from penstock.storage.log.parts import Part, PartCache, PartFile, ReadAhead, opened, walk
 
 _Array = NDArray[Any]
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 256 << 10
 _ENTRY = np.dtype([("block", "<u4"), ("queue", "<u4"), ("low", "<u8"), ("high", "<u8")])
 
 # By kind: does a record join two places? The message goes from one to the other, or is in both.
@@ -65,16 +65,16 @@ class BlockIndex:
         with self._lock:
             if end - self._bounds[-1] >= (1 if finished else self._block_bytes):
                 with opened(self._part, self._part.base_offset) as file:
-                    fresh = list(self._new_blocks(file, end, finished=finished))
+                    fresh = list(self._new_blocks(ReadAhead(file), end, finished=finished))
                 entries = np.concatenate([self._entries, *fresh])
                 self._entries = entries[np.argsort(entries["queue"], kind="stable")]
 
     def _new_blocks(self, file: PartFile, end: Position, *, finished: bool) -> Iterator[_Array]:
         records: list[bytes] = []
         for header in walk(file, self._bounds[-1], end, over_damage=True):
-            at = header.base_position + HEADER_BYTES + header.heap_bytes
-            records.append(file.read(at, header.records * RECORD_BYTES))
-            after = header.end.position
+            size = header.records * RECORD_BYTES
+            after = header.base_position + header.total_bytes
+            records.append(file.read(after - size, size))
             if after - self._bounds[-1] >= self._block_bytes or (finished and after == end):
                 yield _ranges(np.frombuffer(b"".join(records), dtype=RECORD_DTYPE), len(self._bounds) - 1)
                 self._bounds.append(after)

@@ -21,7 +21,7 @@ from penstock.model.kinds import ABOUT_MESSAGES, BEGINS, MOVES, WITH_CONTENT, Ki
 from penstock.model.values import Nanos, Place
 from penstock.storage.letters.columns import NUMBERS, PARTS
 from penstock.storage.letters.table import table_of
-from penstock.storage.log.batch import Batches, Header, records_of
+from penstock.storage.log.batch import RECORD_DTYPE, Batches, Header, records_of
 from penstock.storage.log.decode import events_at
 from penstock.storage.log.trace_index import IS_JOIN, Traces
 from penstock.storage.log.view import Cursor, View
@@ -115,9 +115,9 @@ class Tracer:
 
     def _look_at(self, batches: Batches) -> None:
         """Take the records of some batches that are about the message, the last one first."""
-        tables = [records_of(*batch) for batch in batches]
-        records = np.concatenate(tables)
-        starts = np.cumsum([0, *[len(table) for table in tables]]).tolist()
+        tables = [payload[header.heap_bytes :] for header, payload in batches]
+        records = np.frombuffer(b"".join(tables), dtype=RECORD_DTYPE)
+        starts = np.cumsum([0, *[header.records for header, _ in batches]]).tolist()
         taken: dict[int, list[int]] = {}
         left = np.flatnonzero(self._concerned(records)).tolist()
         while left:

@@ -15,7 +15,7 @@ from penstock.limits import READ_BYTES
 from penstock.model.values import Nanos, Position
 from penstock.storage.log.batch import HEADER_BYTES, Batches, Header, Point, check_payload, is_whole, read_header
 from penstock.storage.log.index import PartIndexes
-from penstock.storage.log.parts import Part, PartFile, part_at, walk
+from penstock.storage.log.parts import Part, PartFile, ReadAhead, part_at, walk
 
 
 class View(NamedTuple):
@@ -146,8 +146,9 @@ class Cursor:
         file, end = self._enter(view)
         end = min(end, until)
         found: Batches = []
-        for header in walk(file, self.position, end, over_damage=True):
-            payload = file.read(header.base_position + HEADER_BYTES, header.total_bytes - HEADER_BYTES)
+        ahead = ReadAhead(file)
+        for header in walk(ahead, self.position, end, over_damage=True):
+            payload = ahead.read(header.base_position + HEADER_BYTES, header.total_bytes - HEADER_BYTES)
             if is_whole(header, payload):
                 found.append((header, payload))
         read, self.position = end - self.position, end
