@@ -21,7 +21,7 @@ from penstock.model.values import Nanos
 
 _SECTION_KEYS_MAX = 4096
 _TABLE = np.dtype([("time", "<i8"), ("key_bytes", "<u4"), ("answer_bytes", "<u4")])
-_DIGEST_BYTES = 32
+DIGEST_BYTES = 32
 
 # Messages with consecutive sequences: queue, first sequence, count, state, queues, channels.
 Run = tuple[int, int, int, Literal["Q", "U"], tuple[str, ...], tuple[str, ...]]
@@ -86,7 +86,7 @@ class AnsweredRequests:
         table, parts, at = columns[0].view(_TABLE), columns[1].tobytes(), 0
         for time, key_bytes, answer_bytes in table.tolist():
             digest_at = at + key_bytes
-            answer_at = digest_at + _DIGEST_BYTES
+            answer_at = digest_at + DIGEST_BYTES
             end = answer_at + answer_bytes
             self.add(parts[at:digest_at], AnsweredRequest(time, parts[digest_at:answer_at], parts[answer_at:end]))
             at = end

@@ -111,6 +111,8 @@ DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
     courier_commands.NoteTaken: admit.note_taken,
     courier_commands.Admit: admit.admit,
     courier_commands.Locate: admit.locate,
+    courier_commands.ClaimKey: publish_once.claim_key,
+    courier_commands.ReleaseKey: publish_once.release_key,
     courier_commands.CheckDeadLetterQueue: administer.check_dead_letter_queue,
     courier_commands.ForgetDeadLetters: administer.forget_dead_letters,
 }

@@ -64,6 +64,23 @@ class ForgetDeadLetters(Command, frozen=True):
     name: str
 
 
+class ClaimKey(Command, frozen=True):
+    """Remember an idempotency key for a request that is carried out in other shards. Refused if it was used for
+    another one. The fields are those of `PublishOnce`."""
+
+    key: bytes
+    digest: bytes
+    lifetime_ns: Nanos
+    keys_max: int
+
+
+class ReleaseKey(Command, frozen=True):
+    """Forget a key that was claimed for a request which was refused."""
+
+    key: bytes
+    digest: bytes
+
+
 class CheckDeadLetterQueue(Command, frozen=True):
     """Refused if a queue of this name does not exist here."""
 

@@ -196,6 +196,7 @@ PERMISSIONS: dict[type[Command], Row | None] = {
         (courier_commands.ListOwed, courier_commands.NoteTaken, courier_commands.Admit, courier_commands.Locate), None
     ),
     courier_commands.CollectParcels: None,
+    **dict.fromkeys((courier_commands.ClaimKey, courier_commands.ReleaseKey), None),
     courier_commands.CheckDeadLetterQueue: _nothing,
     courier_commands.ForgetDeadLetters: _name(_MANAGE),
 }

@@ -12,8 +12,9 @@ from penstock.engine import answered
 from penstock.engine.answered import AnsweredRequest, AnsweredRequests
 from penstock.errors import Reason
 from penstock.limits import IDEMPOTENCY_FORGOTTEN_AT_ONCE, SECOND_NS
-from penstock.model.answers import Answer, Published, Refused, Repeated
+from penstock.model.answers import Answer, Done, Published, Refused, Repeated
 from penstock.model.commands import NewMessage, PublishOnce, PublishTopics
+from penstock.model.courier_commands import ClaimKey, ReleaseKey
 from penstock.model.events import Answered
 from penstock.model.settings import QueueSettings
 from tests.support.effort import effort
@@ -25,8 +26,11 @@ LIFETIME_NS = 600 * SECOND_NS
 def once(rig: Rig, key: str, *bodies: str, queue: str = "work", keys_max: int = 100, topics: str = "") -> Answer:
     messages = [NewMessage(body.encode(), topics=tuple(topics.split())) for body in bodies]
     publish = PublishTopics(messages, QueueSettings(), "" if topics else queue)
-    digest = sha256(repr((queue, bodies)).encode()).digest()
-    return rig.do(PublishOnce(publish, key.encode(), digest, LIFETIME_NS, keys_max))
+    return rig.do(PublishOnce(publish, key.encode(), digest_of(queue, *bodies), LIFETIME_NS, keys_max))
+
+
+def digest_of(queue: str, *bodies: str) -> bytes:
+    return sha256(repr((queue, bodies)).encode()).digest()
 
 
 @pytest.fixture
@@ -52,6 +56,26 @@ def test_another_request_with_the_same_key_is_refused(rig: Rig) -> None:
     once(rig, "k", "a")
     assert once(rig, "k", "b") == Refused(Reason.KEY_REUSED)
     assert rig.bodies("work") == [b"a"]
+
+
+def test_a_claimed_key_is_for_one_request(rig: Rig) -> None:
+    assert rig.do(ClaimKey(b"k", digest_of("work", "a"), LIFETIME_NS, 100)) == Done()
+    assert once(rig, "k", "b") == Refused(Reason.KEY_REUSED)
+    assert rig.do(ClaimKey(b"k", digest_of("work", "b"), LIFETIME_NS, 100)) == Refused(Reason.KEY_REUSED)
+    first = once(rig, "k", "a")
+    assert isinstance(first, list), "a claim is no answer"
+    assert once(rig, "k", "a") == Repeated(first)
+    assert state_of(rig.replayed()) == state_of(rig.engine)
+
+
+def test_a_claim_can_be_taken_back_but_not_what_was_published(rig: Rig) -> None:
+    rig.do(ClaimKey(b"k", digest_of("work", "a"), LIFETIME_NS, 100))
+    rig.do(ReleaseKey(b"k", digest_of("work", "b")))
+    assert once(rig, "k", "b") == Refused(Reason.KEY_REUSED), "it was another request that was refused"
+    rig.do(ReleaseKey(b"k", digest_of("work", "a")))
+    assert isinstance(once(rig, "k", "b"), list)
+    rig.do(ReleaseKey(b"k", digest_of("work", "b")))
+    assert once(rig, "k", "a") == Refused(Reason.KEY_REUSED)
 
 
 def test_what_was_refused_is_not_remembered(rig: Rig) -> None:

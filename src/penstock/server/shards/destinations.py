@@ -358,7 +358,7 @@ DESTINATIONS: dict[type[Command], Row | None] = {
     **dict.fromkeys((commands.ReadClaimed, commands.FinishClaimed), None),
     # Parts of other commands.
     **dict.fromkeys((courier_commands.CheckDeadLetterQueue, courier_commands.ForgetDeadLetters), None),
-    # Only services of a shard send these.
+    # Only services of a shard and routers send these.
     **dict.fromkeys(
         (
             *(commands.Search, commands.ListCandidates, commands.ListHeld, commands.ListScheduled),
@@ -373,6 +373,7 @@ DESTINATIONS: dict[type[Command], Row | None] = {
             *(commands.Tick, schedule_commands.RunDue),
             *(courier_commands.ListOwed, courier_commands.NoteTaken, courier_commands.Admit),
             *(courier_commands.CollectParcels, courier_commands.Locate),
+            *(courier_commands.ClaimKey, courier_commands.ReleaseKey),
         ),
         None,
     ),

@@ -9,10 +9,11 @@ from typing import Any
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.model.answers import Answer, Done, Refused
 from penstock.model.client import Client
-from penstock.model.commands import Command
+from penstock.model.commands import Command, PublishOnce
 from penstock.model.happening import Happening
 from penstock.model.values import Stage
-from penstock.server.shards.destinations import Parts, destination
+from penstock.server.shards.claims import Claim, needs_claim
+from penstock.server.shards.destinations import Destination, Parts, destination
 from penstock.server.shards.search_away import BY_ID, BY_IDS, follow, follow_each
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.writer.port import ClientPort, Pending, Reply
@@ -35,6 +36,15 @@ class Router:
 
     def _route(self, client: Client | None, command: Command, reply: Reply, stage: Stage) -> Pending | None:
         found = destination(command, self._shards)
+        if type(command) is PublishOnce and needs_claim(command, found, self._shards):
+            port = self._ports[self._shards.of_key(command.key)]
+            Claim(command, port, partial(self._carry_out, client, found, command), found).begin(reply, stage)
+            return None
+        return self._carry_out(client, found, command, reply, stage)
+
+    def _carry_out(
+        self, client: Client | None, found: Destination, command: Command, reply: Reply, stage: Stage
+    ) -> Pending | None:
         if isinstance(found, Parts):
             return _Joint(found, partial(self._send, client), reply, stage).begin()
         return self._send(client, found, command, reply, stage)

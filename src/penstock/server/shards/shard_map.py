@@ -1,4 +1,4 @@
-"""Which shard has a queue: by its name, or by its number."""
+"""Which shard has a queue: by its name, or by its number. And which has an idempotency key."""
 
 from __future__ import annotations
 
@@ -21,8 +21,15 @@ class ShardMap:
         self.of_name = lru_cache(maxsize=SHARDS_OF_NAMES_MAX)(self._of_name)
 
     def _of_name(self, name: str) -> int:
-        hashed = int.from_bytes(blake2b(name.encode(), digest_size=8).digest())
-        return self._elsewhere.get(name, hashed % self.shards)
+        return self._elsewhere.get(name, _hashed(name.encode()) % self.shards)
+
+    def of_key(self, key: bytes) -> int:
+        """The shard that knows which request an idempotency key was used for."""
+        return _hashed(key) % self.shards
 
     def of_number(self, number: int) -> int:
         return (number - 1) % self.shards
+
+
+def _hashed(text: bytes) -> int:
+    return int.from_bytes(blake2b(text, digest_size=8).digest())

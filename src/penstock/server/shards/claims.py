@@ -1,0 +1,64 @@
+"""Publishes with an idempotency key that are not, or not only, for the shard of their key.
+
+That shard is asked first, so that a key which was used for another request is refused wherever that one went. It
+answers as soon as it has decided; the client is answered when both the key and the messages are durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from penstock.errors import Reason
+from penstock.model.answers import Answer, Refused
+from penstock.model.commands import PublishOnce
+from penstock.model.courier_commands import ClaimKey, ReleaseKey
+from penstock.model.values import Stage
+from penstock.server.shards.destinations import Destination
+from penstock.server.shards.shard_map import ShardMap
+from penstock.server.writer.port import ClientPort, Reply
+
+
+def needs_claim(command: PublishOnce, found: Destination, shards: ShardMap) -> bool:
+    """Whether the shard of the key is not the only one that publishes."""
+    return found != shards.of_key(command.key)
+
+
+class Claim:
+    def __init__(
+        self,
+        command: PublishOnce,
+        port: ClientPort,
+        publish: Callable[[Reply, Stage], object],
+        destination: Destination,
+    ) -> None:
+        """`port`: the shard of the key. `publish`: carries the command out."""
+        self._claim = ClaimKey(command.key, command.digest, command.lifetime_ns, command.keys_max)
+        self._port = port
+        self._publish = publish
+        self._is_whole = isinstance(destination, int)  # It is carried out as a whole, or refused as a whole.
+
+    def begin(self, reply: Reply, stage: Stage) -> None:
+        self._reply = reply
+        self._answers: list[Answer] = []
+        self._stage = stage
+        self._port.submit(self._claim, self._claimed, Stage.READY)
+
+    def _claimed(self, answer: Answer) -> None:
+        if isinstance(answer, Refused):
+            self._reply(answer)
+            return
+        # Repeated, it is answered when the first one is durable; or is the first one, if that was lost.
+        self._port.submit(self._claim, lambda again: self._answered(0, again), self._stage)
+        self._publish(lambda published: self._answered(1, published), self._stage)
+
+    def _answered(self, index: int, answer: Answer) -> None:
+        """The answer is that of the publish, unless the key was lost."""
+        self._answers.insert(index, answer)
+        if len(self._answers) < 2:
+            return
+        durable, published = self._answers
+        is_refused = isinstance(published, Refused) and published.reason is not Reason.UNAVAILABLE
+        if is_refused and self._is_whole:
+            self._port.submit(ReleaseKey(self._claim.key, self._claim.digest), lambda _: self._reply(published))
+        else:
+            self._reply(durable if isinstance(durable, Refused) else published)
