@@ -45,6 +45,7 @@ class Broker:
     lines_port: int = 0
     tls: ssl.SSLContext | None = None
     process: subprocess.Popen[bytes] | None = None
+    is_pinned: bool = True  # To the core of the server. Several workers are to use all cores.
 
     def start(self) -> None:
         """Start the broker and wait until it reports that it is healthy."""
@@ -54,7 +55,7 @@ class Broker:
         command = [server, "serve", "--data", self.directory / "data", "--http", f"{HOST}:{self.port}"]
         command += ["--lines", f"{HOST}:{self.lines_port}", *self.options]
         log = self.directory / "output.log"
-        self.process = begin(command, log)
+        self.process = begin(command, log, pinned=self.is_pinned)
         wait_until_ready(self.process, self.is_well, log, RECOVERY_SECONDS_MAX)
 
     def is_well(self) -> bool:

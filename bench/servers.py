@@ -55,9 +55,10 @@ def begin(
     *,
     environment: Mapping[str, str] | None = None,
     user: str | None = None,
+    pinned: bool = True,
 ) -> subprocess.Popen[bytes]:
-    """Start it on the server's core, with its output in a file."""
-    with log.open("ab") as output, on_server_core():
+    """Start it with its output in a file, on the server's core if it is `pinned`."""
+    with log.open("ab") as output, on_server_core() if pinned else contextlib.nullcontext():
         return subprocess.Popen(
             [str(part) for part in command],
             stdin=subprocess.DEVNULL,
