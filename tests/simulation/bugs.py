@@ -13,6 +13,8 @@ from penstock.server.services.departures import Departures
 from penstock.server.shards import destinations
 from penstock.server.shards.codec import Answered, Ask, Frames, unpack
 from penstock.server.shards.link import Link
+from penstock.server.writer.commit import GroupCommit, give
+from penstock.server.writer.rounds import Rounds
 from penstock.storage.port import Progress
 from tests.simulation import nodes
 from tests.simulation.nodes import StoreLog
@@ -100,6 +102,25 @@ def _hope(self: StoreLog, result: Any, progress: Progress) -> None:
 _appended = StoreLog._appended
 
 
+def _stay(self: Rounds, member: Any) -> None:
+    if not member.failure:
+        _ended(self, member)
+
+
+_ended = Rounds.ended
+
+
+def _answer_all(self: GroupCommit) -> None:
+    _synced(self)
+    for member in list(self.rounds.under_way):
+        assert isinstance(member, GroupCommit)
+        given, member.in_flight = member.in_flight, {Stage.WRITE: [], Stage.SYNC: []}
+        give(given[Stage.SYNC] if given else [])
+
+
+_synced = GroupCommit._synced
+
+
 BUGS = {
     "answer-twice": Bug(
         "shards",
@@ -129,6 +150,10 @@ BUGS = {
     ),
     "taken-too-early": Bug(
         "shards", "a message that left is forgotten before it has come", Departures, "_owed", _take_for_granted
+    ),
+    "stay-in-round": Bug("shards", "a round waits for a log that has failed", Rounds, "ended", _stay),
+    "one-sync-for-all": Bug(
+        "shards", "a round is answered when one of its logs is synced", GroupCommit, "_synced", _answer_all
     ),
     "no-fence": Bug(
         "nodes", "the store takes a batch of a node that does not own the shard", nodes, "append", _append_anyway

@@ -64,6 +64,8 @@ def facts_of_shards(world: ShardedWorld) -> dict[str, int]:
         "stops": world.stops,
         "links lost": world.network.lost,
         "failures": world.failures,
+        "joint commits": world.commits["joint"],
+        "failures of a joint commit": world.commits["joint failures"],
         "acknowledged": sum(len(ledger.acknowledged) for ledger in world.ledgers),
         "sent on": world.everywhere.came.total(),
         "copied": sum(len(world.everywhere.letters.get(name, ())) for name in COPIES),

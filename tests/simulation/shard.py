@@ -19,6 +19,7 @@ from penstock.server.services.log_reads import LogReads
 from penstock.server.shards.own_port import OwnPort
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.port import ClientPort
+from penstock.server.writer.rounds import Rounds
 from penstock.server.writer.waiters import Waiter
 from penstock.storage.faulty import Faults, FaultyLog, rot
 from penstock.storage.memory import MemorySnapshot
@@ -73,11 +74,12 @@ class Shard:
 
     # Its lives
 
-    def start(self, process: ProcessScheduler) -> None:
+    def start(self, process: ProcessScheduler, rounds: Rounds | None = None) -> None:
+        """`rounds`: those of all shards of the process."""
         self._process = process
         self._is_off = False
         engine, self.log = self._recover(self._open())
-        self.loop = Loop(engine, self.log, self._time, process)
+        self.loop = Loop(engine, self.log, self._time, process, rounds)
         self.loop.on_failure = self._failed
         self.loop.on_commit.append(self._committed)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from penstock.server.shards.mesh import Mesh
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shards.wires import UnixWires
+from penstock.server.writer.rounds import Rounds
 from tests.simulation.clients import Client, Consumer, Janitor, Publisher, Receiver, Retrier
 from tests.simulation.everywhere import promise
 from tests.simulation.guests import Keeper, Pusher
@@ -28,6 +30,28 @@ from tests.simulation.travellers import ALL_QUEUES, Founder, Messenger, Spreader
 RESTART_NS_MAX = 2 * SECOND_NS
 STOP_NS_MAX = 3 * SECOND_NS
 PART_NS_MAX = 4 * SECOND_NS
+BAD_DISKS = 0.5  # In so many worlds one of the logs is on a disk
+BAD_DISK_FAILS = 0.1  # that fails so often.
+
+
+class CountedRounds(Rounds):
+    """Counts what is worth a simulation: logs that are written together, and one of them that fails."""
+
+    def __init__(self, process: Process, counts: Counter[str]) -> None:
+        super().__init__(process)
+        self._counts = counts
+        self._together = False
+
+    def _flush(self) -> None:
+        is_new = not self.under_way
+        super()._flush()
+        if is_new and self.under_way:
+            self._together = len(self.under_way) > 1
+            self._counts["joint"] += self._together
+
+    def ended(self, member: Any) -> None:
+        self._counts["joint failures"] += self._together and bool(member.failure) and member in self.under_way
+        super().ended(member)
 
 
 class Worker:
@@ -48,8 +72,9 @@ class Worker:
         world, self.run = self.world, self.run + 1
         world.note(f"worker {self.number} starts, run {self.run}")
         self.process = Process(self.number, world.time, world.random, world.network)
+        rounds = CountedRounds(self.process, world.commits)
         for shard in self.shards:
-            shard.start(self.process)
+            shard.start(self.process, rounds)
         self.process.run(self._open)
 
     def _open(self) -> None:
@@ -90,8 +115,9 @@ class ShardedWorld(Requests):
         super().__init__(seed)
         random = self.random
         self.crashes = self.stops = 0
+        self.commits: Counter[str] = Counter()
         self.workers_count = random.choice([2, 2, 3])
-        shards = self.workers_count * random.choice([1, 2])
+        shards = self.workers_count * random.choice([1, 2, 3])
         self.network = Network(self.time, random)
         self.rot_max = random.choice([0, 0, 0, 20])
         self.map = ShardMap(shards, self._homes(shards))
@@ -112,6 +138,9 @@ class ShardedWorld(Requests):
             Shard(self.time, self.random, ledger, self.note, number, len(self.ledgers), self.map.of_name)
             for number, ledger in enumerate(self.ledgers)
         ]
+        if self.random.random() < BAD_DISKS:
+            bad = self.random.choice(shards)
+            bad.faults = bad.faults._replace(sync_fails=BAD_DISK_FAILS)
         owned = [shards[number :: self.workers_count] for number in range(self.workers_count)]
         return [Worker(self, number, shards) for number, shards in enumerate(owned)]
 

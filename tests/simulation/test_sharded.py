@@ -17,11 +17,12 @@ from tests.simulation.nodes import simulate_nodes
 from tests.simulation.sharded import simulate_shards
 from tests.support.effort import LONG
 
-SEEDS = 12
+SEEDS = 30
 SEEDS_LONG = 2_000
 # A simulation in which nothing happens finds nothing.
 LEAST = {"crashes": 5, "stops": 5, "links lost": 10, "failures": 1, "acknowledged": 300, "finished": 30, "copied": 50}
-WORLDS = {"shards": LEAST | {"sent on": 3}, "nodes": LEAST | {"moves": 50, "failovers": 1}}
+JOINT = {"joint commits": 100, "failures of a joint commit": 1}
+WORLDS = {"shards": LEAST | JOINT | {"sent on": 3}, "nodes": LEAST | {"moves": 50, "failovers": 1}}
 
 
 @pytest.mark.parametrize("world", WORLDS)

@@ -33,6 +33,8 @@ from penstock.server.shells.turns import Turns
 from penstock.server.standby import Standby
 from penstock.server.tls import Tls
 from penstock.server.writer.port import ClientPort
+from penstock.server.writer.rounds import Rounds
+from penstock.server.writer.scheduler import AsyncioScheduler
 from penstock.storage import open_store
 from penstock.storage.directory import DataDirectory
 
@@ -145,8 +147,9 @@ class Broker:
         config, first = self.config, self.shards[0]
         turns = Turns(lambda: any(not shard.loop.idle for shard in self.shards))
         self._identities = Identities(config.auth.tokens, self._clock, self._owner, jwts_of(config.auth))
+        rounds = Rounds(AsyncioScheduler(asyncio.get_running_loop()))
         for shard, each in zip(self.shards, recovered, strict=True):
-            shard.assemble(each, turns, self._identities)
+            shard.assemble(each, turns, self._identities, rounds)
         quotas = Quotas(config.quota, self._has_queue)
         handler, writer = self._offer(turns, quotas)
         login, identify = first.services.audit.login, self._identities.of_token

@@ -24,6 +24,7 @@ from penstock.server.shells.relay import Relay
 from penstock.server.shells.turns import Turns
 from penstock.server.writer.loop import Loop
 from penstock.server.writer.port import ClientPort
+from penstock.server.writer.rounds import Rounds
 from penstock.server.writer.scheduler import AsyncioScheduler
 from penstock.storage.directory import DataDirectory, Identity
 
@@ -79,10 +80,11 @@ class Shard:
     def recover(self) -> Recovered:
         return recover(self.directory, self._config, self.store, self._home)
 
-    def assemble(self, recovered: Recovered, turns: Turns, identities: Identities) -> None:
+    def assemble(self, recovered: Recovered, turns: Turns, identities: Identities, rounds: Rounds) -> None:
         """Make everything that uses the log."""
         config, identity = self._config, self.identity
-        self.loop = Loop(recovered.engine, recovered.log, self._clock, AsyncioScheduler(asyncio.get_running_loop()))
+        scheduler = AsyncioScheduler(asyncio.get_running_loop())
+        self.loop = Loop(recovered.engine, recovered.log, self._clock, scheduler, rounds)
         self.loop.on_failure = self._on_failure
         self.loop.on_commit.append(turns.after_commit)
         self.metrics = Metrics(self.loop)

@@ -1,8 +1,8 @@
 """Group commit: what one turn decides is one batch, and every answer waits until the batch it depends on is durable.
 
-When a turn of the event loop ends and no commit is under way, the batch is committed, and the next one collects. An
-answer is given when the batch that collected at its decision has reached the stage that the client asked for. That
-includes answers that logged nothing: they may depend on something that is not on the disk yet.
+When a turn of the event loop ends and no round of commits is under way (`rounds.py`), the batch is committed, and the
+next one collects. An answer is given when the batch that collected at its decision has reached the stage that the
+client asked for. That includes answers that logged nothing: they may depend on something that is not on the disk yet.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 from penstock.limits import SECOND_NS
 from penstock.model.values import Nanos, Stage
 from penstock.server.writer.port import Reply
+from penstock.server.writer.rounds import Rounds
 from penstock.server.writer.scheduler import Scheduler
 from penstock.storage.port import Log
 
@@ -26,9 +27,14 @@ _READY, _SYNC = Stage.READY, Stage.SYNC  # Looking a member up in an enum is not
 
 class GroupCommit:
     def __init__(
-        self, log: Log, clock: Callable[[], Nanos], scheduler: Scheduler, collected: Mapping[Any, Any]
+        self,
+        log: Log,
+        clock: Callable[[], Nanos],
+        scheduler: Scheduler,
+        collected: Mapping[Any, Any],
+        rounds: Rounds,
     ) -> None:
-        """`collected`: the commands that are not decided yet."""
+        """`collected`: the commands that are not decided yet. `rounds`: those of all shards of the process."""
         self.log = log
         self.failure: str | None = None  # Why the log cannot be written.
         self.collecting = False  # Something was appended since the last commit began.
@@ -45,6 +51,8 @@ class GroupCommit:
         self._clock = clock
         self._scheduler = scheduler
         self._collected = collected
+        self.rounds = rounds
+        rounds.members.append(self)
 
     @property
     def is_idle(self) -> bool:
@@ -74,9 +82,9 @@ class GroupCommit:
                 self.hold(reply, answer, stage)
 
     def flush_soon(self) -> None:
-        """Commit when this turn has ended, unless a commit is under way then."""
+        """When this turn has ended: decide what was collected, and commit it, unless a round is under way then."""
         self.flush_is_due = True
-        self._scheduler.soon(self._flush)
+        self.rounds.flush_soon()
 
     def take_held(self) -> dict[Stage, Held]:
         """The answers that wait for the batch that collects; another batch begins."""
@@ -85,7 +93,8 @@ class GroupCommit:
         self.collecting = False
         return held
 
-    def _flush(self) -> None:
+    def decide(self) -> None:
+        self.flush_is_due = True
         try:
             if not self.failure:
                 self.decide_collected()
@@ -93,12 +102,16 @@ class GroupCommit:
             self.flush_is_due = False  # Only now: what is decided here is committed here.
         if self._collected:
             self.flush_soon()  # Those who were answered have submitted more.
-        if self.failure or self.in_flight is not None or not self.collecting:
-            return
+
+    def begin(self) -> bool:
+        if self.failure or not self.collecting:
+            return False
+        assert self.in_flight is None, "one commit at a time"
         self.in_flight = self.take_held()
         self._began = self._clock()
         self.count += 1
         self.log.commit(self._began, self._progress)
+        return True
 
     def _progress(self, stage: Stage | BaseException) -> None:
         """Called by the log, from its own thread."""
@@ -120,9 +133,7 @@ class GroupCommit:
             return  # The log has failed in the meantime.
         done, self.in_flight = self.in_flight, None
         self.on_seconds((self._clock() - self._began) / SECOND_NS)
-        if not (self.flush_is_due or self.is_idle):
-            # At the end of this turn, so that what the answered clients send next can still join the batch.
-            self.flush_soon()
+        self.rounds.ended(self)
         give(done[Stage.WRITE])
         give(done[Stage.SYNC])
         for callback in self.on_commit:
@@ -133,6 +144,7 @@ class GroupCommit:
         self.failure = reason
         held = [*(self.in_flight or {}).values(), *self.take_held().values()]
         self.in_flight = None
+        self.rounds.ended(self)
         return [each for answers in held for each in answers]
 
 

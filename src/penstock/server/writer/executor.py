@@ -89,7 +89,7 @@ class Executor:
             if kind in _OBSERVED:
                 self._observe(event)
         commit.collecting = True
-        if commit.in_flight is None and not commit.flush_is_due:
+        if not commit.flush_is_due and not commit.rounds.under_way:
             commit.flush_soon()
         if engine.next_deadline < self._deadline.at:
             self._deadline.set(engine.next_deadline)

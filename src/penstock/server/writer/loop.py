@@ -31,6 +31,7 @@ from penstock.server.writer.followers import Follower
 from penstock.server.writer.gate import Gate
 from penstock.server.writer.port import Reply
 from penstock.server.writer.recent import Recent
+from penstock.server.writer.rounds import Rounds
 from penstock.server.writer.scheduler import Deadline, Scheduler
 from penstock.server.writer.serving import Serving
 from penstock.server.writer.waiters import Waiter, Waiters, Watch
@@ -46,11 +47,19 @@ _MAY_WAIT = frozenset((Pull, Receive, AwaitResult))  # Like a fetch, which is co
 class Loop:
     """The writer as its shells, its services (`port.py`) and the broker know it."""
 
-    def __init__(self, engine: Engine, log: Log, clock: Callable[[], Nanos], scheduler: Scheduler) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        log: Log,
+        clock: Callable[[], Nanos],
+        scheduler: Scheduler,
+        rounds: Rounds | None = None,
+    ) -> None:
+        """`rounds`: those of all shards of the process, if there are several."""
         deadline = Deadline(clock, scheduler, self._on_deadline)
         self._collected: Collected = {}
         self.waiters = Waiters(clock, scheduler)
-        self.commit = GroupCommit(log, clock, scheduler, self._collected)
+        self.commit = GroupCommit(log, clock, scheduler, self._collected, rounds or Rounds(scheduler))
         self.executor = Executor(engine, self.commit, self.waiters, clock, deadline)
         self._serving = Serving(self.executor, self.commit, self.waiters, deadline, scheduler)
         self._collector = Collector(self._collected, self._serving, self.commit, self.waiters.woken)
@@ -71,7 +80,7 @@ class Loop:
         """Decide and apply a command; `reply` is called with the answer once it is as durable as asked. Returns a
         client that may have to wait: if it is cancelled, it is not answered."""
         commit = self.commit
-        if commit.failure or (commit.in_flight is not None and commit.log.collecting > BATCH_BYTES_MAX):
+        if commit.failure or (commit.rounds.under_way and commit.log.collecting > BATCH_BYTES_MAX):
             reply(Refused(Reason.UNAVAILABLE, commit.failure or "the disk does not keep up"))
             return None
         kind, collected = type(command), self._collected
@@ -97,7 +106,7 @@ class Loop:
         entries.append((command, reply, stage, waiter))
         if len(entries) >= RUN_MESSAGES_MAX:
             self.decide_collected()
-        elif not commit.flush_is_due and (commit.in_flight is None or stage is not _SYNC):
+        elif not commit.flush_is_due and (stage is not _SYNC or not commit.rounds.under_way):
             commit.flush_soon()
         return waiter
 
