@@ -145,6 +145,7 @@ WAIT_SECONDS_MAX = 60
 WAITED_MAX = 100_000  # Messages that clients wait for at once.
 WAIT_TRACES_MAX = 4  # Of them, looked up in the log at once.
 WAIT_GATHER_SECONDS = 0.05  # How long an answer waits for others that are being looked up.
+WAIT_REFUSED_SECONDS = 0.05  # Between two questions to a shard that does not know yet whether a client may wait.
 WAIT_LOOK_SECONDS = 2.0  # How long a look at what has happened before may take, if the client waits for less.
 RECENT_MESSAGES_MAX = 32_768  # Whose end is known without a look at the log; up to twice as many.
 RECENT_BYTES_MAX = 16 << 20  # Of their results.

@@ -130,3 +130,13 @@ def test_a_wait_for_messages_of_two_workers_ends_when_one_is_done(store: Store) 
         assert (entry["id"], entry["outcome"]) == (ids[1], "success")
     store.until(lambda: sum(dict(each.state())["penstock_waited_messages"][0][1] for each in waits) == 0)
     assert store.request("DELETE", f"/v1/messages/{ids[0]}").status == 204
+
+
+def test_redrives_on_one_connection_go_to_the_shards_of_their_queues(store: Store) -> None:
+    """Their heads are the same, and only their bodies tell which shard they are about."""
+    names = [f"queue-{number}" for number in range(4)]
+    with store.connect(0) as connection:
+        for name in names:
+            body = json.dumps({"from": name, "dry_run": True}).encode()
+            answer = connection.request("POST", "/v1/redrive", {"Content-Type": "application/json"}, body)
+            assert (answer.status, answer.json()["from"]) == (200, name)

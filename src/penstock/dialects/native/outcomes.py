@@ -6,12 +6,12 @@ story tells.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
-from penstock.dialects.native.event_text import WORDS, TextOf
+from penstock.dialects.native.event_text import WORDS, Event, TextOf
 from penstock.dialects.native.message_document import Traced, time_text
 from penstock.dialects.wire.json_bodies import text_or_base64
 from penstock.model.happening import Happening
@@ -33,6 +33,8 @@ _OUTCOMES = {
     "D": "deleted",
     "U": "unchanged",
 }
+_DEPARTURES = frozenset((Kind.SENT, Kind.SENT_AS_DEAD))
+_PASSAGES = _DEPARTURES | {Kind.ARRIVED}
 _OF_NOBODY = frozenset("ZDU")  # No consumer did it.
 _DEAD_LETTERED = "dead_lettered"
 
@@ -72,6 +74,7 @@ class Progress(NamedTuple):
     outcome: Outcome | None
     places: Iterable[Place]
     look_again_at: Nanos | None = None
+    is_away: bool = False  # It was moved to another shard, which knows the rest.
 
 
 def progress_of(traced: Traced, until: Until, now: Nanos) -> Progress:
@@ -81,7 +84,10 @@ def progress_of(traced: Traced, until: Until, now: Nanos) -> Progress:
         return Progress(None, places)
     held = [stay.visible_at for stay in story.places.values() if _is_held(story, stay, now)]
     if not held and all(stay.ended or stay.failed for stay in story.places.values()):
-        return Progress(_end_of(traced), places)
+        events = list(traced.events)  # They may be read only once.
+        if _last_passage(events) == Kind.SENT:
+            return Progress(None, places, is_away=True)
+        return Progress(_end_of(story, events), places)
     fetched = [each for each in story.consumptions if each.fetched is not None]
     if until == "taken" and fetched:
         return Progress(Outcome("F", fetched[0].fetched or 0, fetched[0].consumer), places)
@@ -94,16 +100,26 @@ def _is_held(story: Story, stay: Stay, now: Nanos) -> bool:
     return not stay.ended and stay.failed is not None and has_it and (stay.visible_at or 0) > now
 
 
-def _end_of(traced: Traced) -> Outcome:
+def _last_passage(events: Iterable[Event]) -> int | None:
+    """How a message left this shard or came to it last."""
+    return next((event.kind for event in reversed([*events]) if event.kind in _PASSAGES), None)
+
+
+def _end_of(story: Story, events: Sequence[Event]) -> Outcome:
     """Where it has failed, if it has; else where it ended last."""
-    story, events = traced.story, list(traced.events)  # They may be read only once.
-    stay = max(story.places.values(), key=lambda stay: (stay.failed or 0, stay.changed))
-    has_left = any(event.kind == Kind.SENT_AS_DEAD for event in events)
+    stay = max(_final(story, events), key=lambda stay: (stay.failed or 0, stay.changed))
+    has_left = _last_passage(events) == Kind.SENT_AS_DEAD
     if stay.failed and (stay.letter not in "IE" or has_left):
         return Outcome("E", stay.failed, _last_consumer(story, "E"), _DEAD_LETTERED)
     results = [event.result for event in events if event.result is not None]
     facts = (stay.letter, stay.changed, _last_consumer(story, "SINKE", stay.place))
     return Outcome(*facts, _OUTCOMES[stay.letter], results[-1] if results else b"")
+
+
+def _final(story: Story, events: Iterable[Event]) -> Iterable[Stay]:
+    """Where it is or ended. A stay that it left for another shard does not count, if it has come back."""
+    left = {(event.queue, event.sequence) for event in events if event.kind in _DEPARTURES}
+    return [stay for place, stay in story.places.items() if place not in left] or story.places.values()
 
 
 def _last_consumer(story: Story, letters: str, place: Place | None = None) -> int:

@@ -27,16 +27,32 @@ class Waits(Protocol):
     """The service that follows messages."""
 
     def begin(
-        self, places: Sequence[Place], until: Until, seconds: float, reply: Callable[[_Reached], None]
+        self,
+        places: Sequence[Place],
+        until: Until,
+        seconds: float,
+        reply: Callable[[_Reached], None],
+        *,
+        is_elsewhere: bool = False,
     ) -> http.Pending:
-        """Call `reply` once: when some of the messages have come so far, or the time is over. Raises
-        `RequestError`."""
+        """Call `reply` once: when some of the messages have come so far, or the time is over. A message that was
+        moved to another shard is `away`. `is_elsewhere`: they may be, and may come, so nothing is said until they
+        have come so far here. Raises `RequestError`."""
 
 
 class Wait(Struct, forbid_unknown_fields=True):
     ids: list[str]
     until: Until = "done"
     wait: _Seconds = 0
+
+
+ELSEWHERE = b"penstock-elsewhere"
+"""A header of waits for messages that were moved, which are sent to all shards."""
+
+
+def away() -> RequestError:
+    """The message has left the shard."""
+    return RequestError(Reason.UNAVAILABLE, "the message is on its way to another shard")
 
 
 decode_wait = msgspec.json.Decoder(Wait).decode
@@ -72,6 +88,7 @@ class Waiting:
             wanted.until,
             seconds,
             lambda reached, respond: respond(self._render(found, {**reached, **refused})),
+            is_elsewhere=ELSEWHERE in request.headers,
         )
 
     def _refused(self, request: http.Request, places: Iterable[Place]) -> dict[Place, Outcome | PenstockError]:
@@ -90,11 +107,20 @@ class Waiting:
         return self._awaited([place], checked.until, checked.wait, lambda _, respond: _give(document(), respond))
 
     def _awaited(
-        self, places: Sequence[Place], until: Until, seconds: float, then: Callable[[_Reached, _Respond], None]
+        self,
+        places: Sequence[Place],
+        until: Until,
+        seconds: float,
+        then: Callable[[_Reached, _Respond], None],
+        *,
+        is_elsewhere: bool = False,
     ) -> http.Awaited:
         def when_ready(respond: _Respond) -> http.Pending | None:
+            def reply(reached: _Reached) -> None:
+                then(reached, respond)
+
             try:
-                return self._waits.begin(places, until, seconds, lambda reached: then(reached, respond))
+                return self._waits.begin(places, until, seconds, reply, is_elsewhere=is_elsewhere)
             except RequestError as error:
                 respond(http.failure(error))
                 return None

@@ -11,11 +11,14 @@ from typing import Any
 
 import msgspec
 
+from penstock.dialects.native.parameters import parameters
+from penstock.dialects.native.wait import Wait
 from penstock.dialects.wire import http
 from penstock.errors import Fault
 from penstock.model.kinds import Kind
 from penstock.server.front.asking import Asking, Responded, collected
 from penstock.server.front.targets import target_with
+from penstock.server.front.waits import Waits
 from penstock.server.shards.destinations import ADMINISTRATION
 
 Document = dict[str, Any]
@@ -36,22 +39,37 @@ async def message(asking: Asking) -> Responded:
     place = asking.ids.find(http.segments_of(asking.request.target)[2])
     home = asking.shards.of_number(place[0]) if place else ADMINISTRATION
     others = [shard for shard in range(asking.shards.shards) if shard != home and place]
-    found = await collected(await asking.at(home))
+    now = await _after_wait(asking)
+    found = await collected(await asking.at(home, target=now))
     if found.status == Fault.NOT_FOUND.status:
-        return await first_of(asking, others) if others else found
+        return await first_of(asking, others, target=now) if others else found
     if found.status != _OK or _decode(found.body)["status"] != _GONE:
         return found
-    target = target_with(asking.request.target, until=None, wait=None)
-    answers = await asyncio.gather(*[asking.at(shard, target=target) for shard in others])
+    answers = await asyncio.gather(*[asking.at(shard, target=now) for shard in others])
     known = [each for answer in answers if (each := await collected(answer)).status == _OK]
     return http.json_response(200, joined([_decode(each.body) for each in (found, *known)])) if known else found
 
 
-async def first_of(asking: Asking, shards: Sequence[int]) -> Responded:
+async def _after_wait(asking: Asking) -> bytes:
+    """What to ask for, when the message has come so far that its client waits for, or the time is over."""
+    target = asking.request.target
+    given = parameters(asking.request, "raw", "until", "wait")
+    if "wait" not in given:
+        return target
+    identifier = http.segments_of(target)[2].decode("latin-1")
+    wanted = {"ids": [identifier], "until": given.get("until", ["done"])[0], "wait": given["wait"][0]}
+    try:
+        await Waits(asking, msgspec.convert(wanted, Wait, strict=False)).found()
+    except msgspec.ValidationError:
+        return target  # Refused where the document is made.
+    return target_with(target, until=None, wait=None)
+
+
+async def first_of(asking: Asking, shards: Sequence[int], **changes: Any) -> Responded:
     """The answer of the first shard that knows what the request is about; else that of the first one."""
     refusals: list[http.Response] = []
     for shard in shards:
-        response = await asking.at(shard)
+        response = await asking.at(shard, **changes)
         if response.status != Fault.NOT_FOUND.status:
             return response
         refusals.append(await collected(response))

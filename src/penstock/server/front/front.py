@@ -56,6 +56,11 @@ class Front:
         row = row_of(path, request.method)
         if isinstance(row, Here) or request.method not in self._home.routes[path]:
             return self._home.route(request)
+        if isinstance(row, At) and row.reads_body:
+            return lambda exchange: self._route(row, exchange)(exchange)  # Routes of heads are remembered.
+        return self._route(row, request)
+
+    def _route(self, row: At | Merge, request: http.Request) -> Route:
         try:
             found = row.shard_of(request, self._shards, self._ids) if isinstance(row, At) else row
         except ProtocolError:

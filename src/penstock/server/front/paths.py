@@ -19,7 +19,8 @@ from penstock.server.front.exposition import metrics
 from penstock.server.front.figures import health, stats, stats_stream
 from penstock.server.front.lists import channels, connections, jobs
 from penstock.server.front.logs import backup, backup_part, events, log, log_part
-from penstock.server.front.searches import scheduled, search, wait
+from penstock.server.front.searches import scheduled, search
+from penstock.server.front.waits import wait
 from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shards.shard_map import ShardMap
 
@@ -34,6 +35,7 @@ class At(Struct, frozen=True):
     """Sent to one shard. `shard_of` raises `ProtocolError` if the request is wrong."""
 
     shard_of: ShardOf
+    reads_body: bool = False  # A request with the same head may be for another shard.
 
 
 HERE: Final = Here()
@@ -96,7 +98,7 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"v1/schedule", 2): scheduled,
     (b"v1/messages", 3): {b"GET": message, b"HEAD": message, b"DELETE": HERE},
     (b"v1/schedule", 3): HERE,
-    (b"v1/redrive", 2): {b"POST": At(_redriven), b"GET": jobs, b"HEAD": jobs},
+    (b"v1/redrive", 2): {b"POST": At(_redriven, reads_body=True), b"GET": jobs, b"HEAD": jobs},
     (b"v1/redrive", 3): _job,
     (b"v1/purges", 2): jobs,
     (b"v1/purges", 3): _job,

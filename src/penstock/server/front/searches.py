@@ -1,4 +1,4 @@
-"""Searches and lists of delayed messages over all shards, and waiting for messages of several.
+"""Searches and lists of delayed messages over all shards.
 
 The cursor of a merged page has a part for each shard that has more: `0:…,2:…`.
 """
@@ -16,14 +16,16 @@ from msgspec import Raw, Struct
 
 from penstock.dialects.native.parameters import Given, number, parameters
 from penstock.dialects.native.search import CRITERIA, MERGED, cursor_text, read_cursor
-from penstock.dialects.native.wait import Wait, decode_wait
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
-from penstock.limits import BATCH_MESSAGES_MAX, FETCH_BYTES_MAX, SEARCH_PAGE_DEFAULT, SEARCH_PAGE_MAX
+from penstock.limits import (
+    FETCH_BYTES_MAX,
+    SEARCH_PAGE_DEFAULT,
+    SEARCH_PAGE_MAX,
+)
 from penstock.model.access import is_own
 from penstock.server.front.asking import Asking, Responded
 from penstock.server.front.targets import target_with
-from penstock.server.shards.destinations import ADMINISTRATION
 
 Cursor = tuple[int, ...]
 
@@ -142,50 +144,3 @@ def _cursors(given: Given, parts: int, shards: int) -> dict[int, str]:
         if match[2]:
             read_cursor(match[2], parts)
     return found
-
-
-# ── Waiting ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class _Waited(Struct):
-    messages: list[dict[str, Any]]
-
-
-_decode_waited = msgspec.json.Decoder(_Waited).decode
-
-
-async def wait(asking: Asking) -> Responded:
-    """First all shards say what they know. If that is nothing, they wait, and the first answer is that to the
-    client; the others answer with what they have by then."""
-    asked = http.decoded(decode_wait, asking.request.body)
-    if len(asked.ids) > BATCH_MESSAGES_MAX:
-        raise http.too_many_messages(len(asked.ids))
-    by_shard: dict[int, list[str]] = {}
-    for text in dict.fromkeys(asked.ids):
-        place = asking.ids.find(text.encode())
-        by_shard.setdefault(asking.shards.of_number(place[0]) if place else ADMINISTRATION, []).append(text)
-    if len(by_shard) <= 1:
-        return await asking.at(next(iter(by_shard), ADMINISTRATION))
-    found = await _reached(asking, by_shard, asked, 0)
-    if not found and asked.wait:
-        found = await _reached(asking, by_shard, asked, asked.wait)
-    return http.json_response(200, {"messages": [found[text] for text in dict.fromkeys(asked.ids) if text in found]})
-
-
-async def _reached(
-    asking: Asking, by_shard: dict[int, list[str]], asked: Wait, seconds: float
-) -> dict[str, dict[str, Any]]:
-    """What each message has come to, by id."""
-    bodies = {shard: {"ids": some, "until": asked.until, "wait": seconds} for shard, some in by_shard.items()}
-    tasks = [
-        asyncio.create_task(asking.whole(shard, body=msgspec.json.encode(body))) for shard, body in bodies.items()
-    ]
-    try:
-        if seconds:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            asking.give_up()
-        answers = await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-    return {each["id"]: each for answer in answers for each in _decode_waited(answer.body).messages}

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from penstock.dialects.native.outcomes import Outcome, Progress, Until, outcome_of, progress_of
+from penstock.dialects.native.wait import away
 from penstock.dialects.wire.conversation import Cancelable
-from penstock.errors import Fault, PenstockError, RequestError
+from penstock.errors import Fault, PenstockError, Reason, RequestError
 from penstock.limits import SECOND_NS, WAIT_GATHER_SECONDS, WAIT_LOOK_SECONDS, WAIT_TRACES_MAX, WAITED_MAX
 from penstock.model.answers import Answer, Refused
 from penstock.model.happening import Happening
@@ -28,6 +29,7 @@ from penstock.server.services.message_traces import MessageTraces
 from penstock.server.writer.port import ServicePort
 
 Reached = Outcome | PenstockError
+_UNKNOWN = (Reason.NO_MESSAGE, Fault.MESSAGE_REMOVED)
 Reply = Callable[[Mapping[Place, Reached]], None]
 
 
@@ -39,27 +41,29 @@ class Waits(Service):
         self._traces = traces
         self._messages = 0
 
-    def begin(self, places: Sequence[Place], until: Until, seconds: float, reply: Reply) -> Wait | Poll:
+    def begin(
+        self, places: Sequence[Place], until: Until, seconds: float, reply: Reply, *, is_elsewhere: bool = False
+    ) -> Wait | Poll:
         """Call `reply` once: as soon as some of the messages have come so far, or when the time is over. Raises
-        `RequestError` if too many are waited for."""
+        `RequestError` if too many are waited for. `is_elsewhere`: as the dialect has it."""
         meter = payer()
         if meter is None or not seconds:
-            return self._begin(places, until, seconds, reply)
+            return self._begin(places, until, seconds, reply, is_elsewhere)
         if refused := meter.wait_refused():
             raise over_quota(refused)
         poll = Poll(meter, reply)
         try:
-            poll.pending = self._begin(places, until, seconds, poll.answer)
+            poll.pending = self._begin(places, until, seconds, poll.answer, is_elsewhere)
         except RequestError:
             poll.cancel()
             raise
         return poll
 
-    def _begin(self, places: Sequence[Place], until: Until, seconds: float, reply: Reply) -> Wait:
+    def _begin(self, places: Sequence[Place], until: Until, seconds: float, reply: Reply, is_elsewhere: bool) -> Wait:
         if self._messages + len(places) > WAITED_MAX:
             raise RequestError(Fault.WAIT_LIMIT, str(WAITED_MAX))
         self._messages += len(places)
-        wait = Wait(self, places, until, reply)
+        wait = Wait(self, places, until, reply, is_elsewhere)
         self.open.add(wait)
         wait.begin(seconds)
         return wait
@@ -110,11 +114,12 @@ class Waits(Service):
 class Wait:
     """One client that waits for messages."""
 
-    def __init__(self, waits: Waits, places: Sequence[Place], until: Until, reply: Reply) -> None:
+    def __init__(self, waits: Waits, places: Sequence[Place], until: Until, reply: Reply, is_elsewhere: bool) -> None:
         self.places = places
         self._waits = waits
         self._writer = waits.writer
         self._until = until
+        self._is_elsewhere = is_elsewhere
         self._reply: Reply | None = reply
         self._reached: dict[Place, Reached] = {}
         self._followers: dict[Place, Cancelable] = {}
@@ -198,7 +203,10 @@ class Wait:
 
     def _happened(self, place: Place, what: Happening) -> None:
         outcome = outcome_of(what, self._until)
-        if outcome and (what.kind not in ENDS or self._waits.is_gone(place)):
+        if what.kind == Kind.SENT:
+            self._followers.pop(place).cancel()
+            self._look(place)
+        elif outcome and (what.kind not in ENDS or self._waits.is_gone(place)):
             self._reach({place: outcome})
         elif outcome or what.kind == Kind.DEAD_LETTERED:
             self._followers.pop(place).cancel()
@@ -221,9 +229,11 @@ class Wait:
             while True:
                 woken.clear()
                 _follow(self._writer, followers, [place, *followers], woken)
-                progress = await self._waits.progress(place, self._until)
+                progress = await self._progress(place)
                 if progress.outcome:
                     break
+                if progress.is_away and not self._is_elsewhere:
+                    raise away()
                 if followers.keys() >= {*progress.places}:
                     self._see([place])
                     await self._rest(woken, progress.look_again_at)
@@ -236,6 +246,15 @@ class Wait:
             for follower in followers.values():
                 follower.cancel()
         self._reach({place: reached})
+
+    async def _progress(self, place: Place) -> Progress:
+        """A message that is not known here may come, if others are asked too."""
+        try:
+            return await self._waits.progress(place, self._until)
+        except RequestError as error:
+            if not self._is_elsewhere or error.error not in _UNKNOWN:
+                raise
+            return Progress(None, [place])
 
     async def _rest(self, woken: asyncio.Event, until: Nanos | None) -> None:
         seconds = None if until is None else max(until - self._writer.now(), 0) / SECOND_NS + 0.001
