@@ -82,6 +82,33 @@ def test_the_overview_says_how_busy_the_disk_is_and_has_no_word_of_shards_if_the
         expect(disk).not_to_contain_text("shard")
 
 
+def test_a_queue_that_grows_is_named_with_the_reason_in_the_overview_the_list_and_on_its_page(
+    browser: Browser, start_broker: StartBroker
+) -> None:
+    broker = start_broker()
+    for name in ("rush", "calm"):
+        call(broker, "PUT", f"/v1/queues/{name}", {"visibility_timeout": 600})
+    call(broker, "POST", "/v1/queues/calm/messages", {"message": "alone"})
+    call(broker, "GET", "/v1/queues/calm/messages")
+    with opened(browser) as page:
+        show(page, broker, "")
+        expect(page.locator("main")).to_contain_text("None of 2 queues")
+        call(broker, "POST", "/v1/queues/rush/messages", [{"message": n} for n in range(41)])
+        call(broker, "GET", "/v1/queues/rush/messages")
+        row = page.get_by_role("row").filter(has_text="rush")
+        expect(row).to_contain_text("Growing")
+        expect(row).to_contain_text("grew by 40 in the last minute: more are published")
+        show(page, broker, "queues?sort=growth&order=descending")
+        first = page.locator("tbody tr:not(.spacer)").first
+        expect(first).to_contain_text("rush")
+        expect(first).to_contain_text("Growing")
+        expect(first).to_contain_text("+40")
+        expect(page.get_by_role("row").filter(has_text="calm")).not_to_contain_text("Growing")
+        first.get_by_role("link", name="rush").click()
+        expect(page.locator(".trouble")).to_contain_text("grew by 40 in the last minute: more are published")
+        expect(page.locator(".tile").filter(has_text="Ready")).to_contain_text("+40 in the last minute")
+
+
 def test_figures_are_live(browser: Browser, shop: Broker) -> None:
     name = new_queue(shop)
     with opened(browser) as page:

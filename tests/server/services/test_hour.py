@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from penstock.dialects.native.stats import Figures
 from penstock.server.services import hour as module
-from penstock.server.services.hour import SAMPLES, Hour
+from penstock.server.services.hour import FIVE_MINUTES, MINUTE, SAMPLES, Hour, Trend
 
 IDLE = Figures("idle", False, False, 0, 0, 0, 0, 0, None, 0, 0.0, 0.0, None, None, None)
 BUSY = replace(IDLE, name="busy", ready=3, entered=1.5, left=0.5, delivered=0.5, retried=0.0, failed=0.0)
@@ -43,7 +43,32 @@ def test_the_oldest_sample_makes_room() -> None:
     found = hour.of("busy")
     assert found is not None
     assert (hour.times()[0], len(hour.times()), found["ready"][0], found["ready"][-1]) == (5.0, 360, 5, 364)
-    assert hour.ready_before("busy") == SAMPLES + 4 - 30
+    assert hour.ready_ago("busy", FIVE_MINUTES) == SAMPLES + 4 - 30
+
+
+def test_what_was_ready_is_known_from_the_first_sample_on_and_a_queue_without_a_sample_was_empty(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hour = Hour()
+    assert hour.ready_ago("busy", MINUTE) is None
+    hour.add(0.0, [replace(BUSY, name="old", ready=70)])
+    assert (hour.ready_ago("old", MINUTE), hour.ready_ago("busy", MINUTE)) == (70, 0)
+    for number in range(MINUTE):
+        hour.add(10.0 * (number + 1), [replace(BUSY, name="old", ready=80 + number), BUSY])
+    assert (hour.ready_ago("old", MINUTE), hour.ready_ago("busy", MINUTE)) == (70, 0)
+    monkeypatch.setattr(module, "QUEUES_MAX", 2)
+    assert hour.ready_ago("forgotten", MINUTE) is None
+
+
+def test_the_trend_compares_the_last_minute_with_the_five_minutes_before() -> None:
+    hour = Hour()
+    for _ in range(FIVE_MINUTES):
+        hour.add(0.0, [replace(BUSY, ready=5, entered=2.0, left=4.0)])
+    for _ in range(MINUTE):
+        hour.add(0.0, [replace(BUSY, ready=50, entered=8.0, left=1.0)])
+    assert hour.trend("busy") == Trend(5.0, 8.0, 1.0, 2.0, 4.0)
+    assert hour.trend("none") == Trend(0.0, 0.0, 0.0, 0.0, 0.0)
+    assert Hour().trend("none") == Trend(None, None, None, None, None)
 
 
 def test_a_queue_where_nothing_happens_takes_no_memory() -> None:

@@ -27,7 +27,10 @@ _STREAM = (
 CLOSE_UPS_MAX = 10
 """So many queues may be watched with their consumers in one stream."""
 
-SORTED_BY = ("name", "ready", "leased", "delayed", "dead", "ready_since", "waiting", "in", "out", "retried", "failed")
+SORTED_BY = (
+    *("name", "ready", "growth", "leased", "delayed", "dead"),
+    *("ready_since", "waiting", "in", "out", "retried", "failed"),
+)
 
 
 class Figures(Struct, frozen=True, gc=False, rename={"entered": "in", "left": "out"}):
@@ -48,6 +51,7 @@ class Figures(Struct, frozen=True, gc=False, rename={"entered": "in", "left": "o
     delivered: float | None
     retried: float | None
     failed: float | None
+    growth: int | None = None  # Ready messages more, or fewer, than a minute ago; None if they wait for nobody.
 
     @property
     def dead(self) -> int:

@@ -16,7 +16,7 @@ from penstock.model.access import is_own
 from penstock.server.front.asking import Asking, Pieces, Responded, collected
 from penstock.server.front.merged_source import MergedSource, streams_of
 from penstock.server.front.targets import target_with
-from penstock.server.services.attention import SHOWN_MAX, urgency
+from penstock.server.services.attention import shown, urgency
 
 Document = dict[str, Any]
 
@@ -50,16 +50,16 @@ async def stats(asking: Asking) -> Responded:
     )
     found = [row for document in documents for row in document["queues"]]
     rows = _sorted(_joined(found), given)
-    shown = rows[offset : offset + limit]
+    page = rows[offset : offset + limit]
     total = sum(document["total"] for document in documents) - (len(found) - len(rows))
-    following = offset + len(shown)
-    merged = _head(documents) | {
+    following = offset + len(page)
+    merged = _head(documents, given) | {
         "total": total,
-        "next": following if shown and following < total else None,
-        "queues": shown,
+        "next": following if page and following < total else None,
+        "queues": page,
     }
     if "history" in documents[0]:
-        merged["history"] = _history([document["history"] for document in documents], [row["name"] for row in shown])
+        merged["history"] = _history([document["history"] for document in documents], [row["name"] for row in page])
     return http.json_response(200, merged, _NO_STORE)
 
 
@@ -108,7 +108,7 @@ def _sorted(rows: list[Document], given: Given) -> list[Document]:
     return sorted(rows, key=lambda row: key(msgspec.convert(row, Figures)), reverse=is_descending)
 
 
-def _head(documents: Iterable[Document]) -> Document:
+def _head(documents: Iterable[Document], given: Given) -> Document:
     """What is about all queues of a client."""
     documents = list(documents)
     rows = [row for document in documents for row in document["attention"]]
@@ -116,7 +116,7 @@ def _head(documents: Iterable[Document]) -> Document:
     return {
         "time": max(document["time"] for document in documents),
         "totals": _totals([document["totals"] for document in documents]),
-        "attention": sorted(rows, key=urgency)[:SHOWN_MAX],
+        "attention": shown(sorted(rows, key=urgency), frozenset(given.get("queue", ()))),
         "commits": _commits([document["commits"] for document in documents]),
         **({"couriers": couriers} if couriers else {}),
     }
@@ -177,10 +177,11 @@ def _sum(values: tuple[float | None, ...]) -> float | None:
 async def stats_stream(asking: Asking) -> Responded:
     streams = await streams_of(asking)
     pieces = [Pieces(stream.source) for stream in streams]
-    return http.Stream(200, streams[0].headers, MergedSource(_live(pieces), pieces), endless=True)
+    given = parameters(asking.request, "queue", "queues", "consumers")
+    return http.Stream(200, streams[0].headers, MergedSource(_live(pieces, given), pieces), endless=True)
 
 
-async def _live(pieces: list[Pieces]) -> AsyncGenerator[bytes, None]:
+async def _live(pieces: list[Pieces], given: Given) -> AsyncGenerator[bytes, None]:
     """One event for one of each shard: each has one a second."""
     own: dict[tuple[int, str], Document] = {}  # The last row of each shard about a queue that all have.
     while True:
@@ -190,7 +191,7 @@ async def _live(pieces: list[Pieces]) -> AsyncGenerator[bytes, None]:
             return
         changed = [(shard, row) for shard, document in enumerate(documents) for row in document["queues"]]
         own |= {(shard, row["name"]): row for shard, row in changed if is_own(row["name"])}
-        merged = _head(documents) | {
+        merged = _head(documents, given) | {
             "queues": _joined([row for _, row in changed if not is_own(row["name"])] + list(own.values())),
             "removed": [name for document in documents for name in document["removed"]],
         }

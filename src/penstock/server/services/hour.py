@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,12 +11,23 @@ from penstock.dialects.native.stats import Figures
 
 SAMPLE_SECONDS = 10
 SAMPLES = 360
-_MINUTES_AGO = 30  # Five minutes, in samples.
+MINUTE, FIVE_MINUTES = 6, 30  # In samples.
 QUEUES_MAX = 1000
 """Each takes 9 KiB. If there are more, the queue that was idle longest is forgotten first."""
 
 FIELDS = ("ready", "in", "out", "delivered", "retried", "failed")
 _ATTRIBUTES = ("ready", "entered", "left", "delivered", "retried", "failed")
+_IN, _OUT = FIELDS.index("in"), FIELDS.index("out")
+
+
+class Trend(NamedTuple):
+    """How a queue is doing, and how it did before. Rates are messages a second; None if they are not known."""
+
+    ready_before: float | None  # Five minutes ago.
+    entered: float | None  # In the last minute.
+    left: float | None
+    entered_before: float | None  # In the five minutes before that.
+    left_before: float | None
 
 
 class Hour:
@@ -26,10 +37,12 @@ class Hour:
         self._times: NDArray[np.float64] = np.full(SAMPLES, np.nan)
         self._rings: dict[str, NDArray[np.float32]] = {}  # The queue that was idle longest comes first.
         self._at = 0
+        self._samples = 0  # How many there are.
 
     def add(self, now: float, all_figures: list[Figures]) -> None:
         """A sample of all queues. `now`: seconds since the epoch."""
         self._at = (self._at + 1) % SAMPLES
+        self._samples = min(self._samples + 1, SAMPLES)
         self._times[self._at] = now
         for each in self._rings.values():
             each[:, self._at] = np.nan
@@ -58,11 +71,31 @@ class Hour:
         ring = self._rings.get(name)
         return None if ring is None else self._written(ring)
 
-    def ready_before(self, name: str) -> float | None:
-        """How many messages of a queue were ready some minutes ago, if that is known."""
+    def ready_ago(self, name: str, samples: int) -> float | None:
+        """How many messages of a queue were ready so many samples ago, or in the first sample if there were not so
+        many; None if that is not known. A queue that had no sample then was empty."""
+        ago = min(samples, self._samples - 1)
         ring = self._rings.get(name)
-        before = np.nan if ring is None else float(ring[0, self._at - _MINUTES_AGO])
-        return None if before != before else before
+        if ago < 0 or (ring is None and len(self._rings) >= QUEUES_MAX):
+            return None
+        before = np.nan if ring is None else float(ring[0, self._at - ago])
+        return 0.0 if before != before else before
+
+    def trend(self, name: str) -> Trend:
+        recent, before = min(MINUTE, self._samples), min(FIVE_MINUTES, self._samples - MINUTE)
+        rates = [self._mean(name, row, 0, recent) for row in (_IN, _OUT)]
+        rates += [self._mean(name, row, MINUTE, before) for row in (_IN, _OUT)]
+        return Trend(self.ready_ago(name, FIVE_MINUTES), *rates)
+
+    def _mean(self, name: str, row: int, ago: int, samples: int) -> float | None:
+        """The mean of so many samples; None if there are none. A queue that had no sample then was idle."""
+        if samples <= 0:
+            return None
+        ring = self._rings.get(name)
+        if ring is None:
+            return 0.0
+        chosen = [(self._at - ago - each) % SAMPLES for each in range(samples)]
+        return float(np.nan_to_num(ring[row, chosen]).mean())
 
     def of_all(self, names: set[str], awaiting: set[str]) -> dict[str, list[float | None]]:
         """The sums over these queues; `ready` over those of them that wait for consumers."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,11 +23,11 @@ from penstock.model.values import Nanos
 from penstock.server.close_up import CloseUp
 from penstock.server.histogram import LastMinute
 from penstock.server.measures import needs_consumers
-from penstock.server.services.attention import attention
+from penstock.server.services.attention import attention, shown
 from penstock.server.services.connections import clients_of
 from penstock.server.services.contract import Service
 from penstock.server.services.courier import Courier
-from penstock.server.services.hour import SAMPLE_SECONDS, Hour
+from penstock.server.services.hour import MINUTE, SAMPLE_SECONDS, Hour
 from penstock.server.tally import Tallied, Tally
 from penstock.server.writer.port import ServicePort
 
@@ -102,7 +103,7 @@ class StatsService(Service):
         shown = chosen[query.offset : query.offset + query.limit]
         following = query.offset + len(shown)
         document = {
-            **self._head(sample, seen),
+            **_trimmed(self._head(sample, seen), query.queues),
             "total": len(chosen),
             "next": following if shown and following < len(chosen) else None,
             "queues": [msgspec.to_builtins(figures) for figures in shown],
@@ -125,12 +126,13 @@ class StatsService(Service):
         }
 
     def _head(self, sample: Sample, seen: list[Figures]) -> dict[str, Any]:
+        """With all rows of `attention`; `_trimmed` leaves those that a client gets."""
         channels, lasting = [figures.name for figures in seen if figures.channel], self._roles().lasting
         failing = {channel: why for channel in channels if (why := self._push_error(channel))}
         return {
             "time": round(sample.seconds, 3),
             "totals": self._totals(seen, lasting),
-            "attention": attention(seen, lasting, failing, self._hour.ready_before, sample.seconds),
+            "attention": attention(seen, lasting, failing, self._hour.trend, sample.seconds),
             "commits": self._commits.describe(self.writer.now() / SECOND_NS),
             **self._couriers(),
         }
@@ -242,6 +244,7 @@ class StatsService(Service):
     async def _sampled(self, before: Sample, now: Nanos) -> Sample:
         engine, sample = self.writer.engine, Sample(now)
         tally = self.writer.tally
+        lasting = self._roles().lasting
         dead_letters = self._roles().dead_letters | self._courier.dead_letters()
         passed = (now - before.taken) / SECOND_NS if before.taken else 0.0
         queues = list(engine.queues.values())
@@ -250,10 +253,15 @@ class StatsService(Service):
                 counters = _counters(queue, tally)
                 rates = _rates(before.counters.get(queue.name, _NEW), counters, passed)
                 waiting = self.writer.waiting(queue.name)
-                sample.queues[queue.name] = _figures(queue, waiting, queue.name in dead_letters, rates)
+                growth = None if queue.name in lasting else self._growth(queue)
+                sample.queues[queue.name] = _figures(queue, waiting, queue.name in dead_letters, rates, growth)
                 sample.counters[queue.name] = counters
             await asyncio.sleep(0)
         return sample
+
+    def _growth(self, queue: Queue) -> int | None:
+        before = self._hour.ready_ago(queue.name, MINUTE)
+        return None if before is None else queue.ready - int(before)
 
     def _roles(self) -> _Roles:
         if self._known_roles is None:
@@ -289,7 +297,7 @@ def _rate(before: int, now: int, seconds: float) -> float:
     return max(0.0, round((now - before) / seconds, 2)) if seconds and now != before else 0.0
 
 
-def _figures(queue: Queue, waiting: int, dead_letters: bool, rates: _Rates) -> Figures:
+def _figures(queue: Queue, waiting: int, dead_letters: bool, rates: _Rates, growth: int | None) -> Figures:
     since = queue.ready_since
     return Figures(
         queue.name,
@@ -303,7 +311,12 @@ def _figures(queue: Queue, waiting: int, dead_letters: bool, rates: _Rates) -> F
         None if since is None else since // 1_000_000 / 1000,
         waiting,
         *rates,
+        growth,
     )
+
+
+def _trimmed(head: dict[str, Any], named: AbstractSet[str] | None) -> dict[str, Any]:
+    return head | {"attention": shown(head["attention"], named)}
 
 
 class Watcher:
@@ -333,7 +346,8 @@ class Watcher:
     def show(self, sample: Sample, seen: list[Figures], head: dict[str, Any], close_ups: dict[str, Any]) -> None:
         if not self._unsent and sample.taken > self._seen:
             self._seen = sample.taken
-            self._unsent = b"data: %b\n\n" % _encode(head | self._changes(seen) | self._closely(seen, close_ups))
+            event = _trimmed(head, self.query.queues) | self._changes(seen) | self._closely(seen, close_ups)
+            self._unsent = b"data: %b\n\n" % _encode(event)
             self._give()
 
     def _give(self) -> None:

@@ -10,6 +10,12 @@ export function count(value) {
   return WHOLE.format(Math.round(value));
 }
 
+/** How many more, or fewer. @param {number|null|undefined} value */
+export function change(value) {
+  if (value === null || value === undefined) return "–";
+  return value > 0 ? `+${count(value)}` : value < 0 ? `−${count(-value)}` : "0";
+}
+
 /** Messages a second. @param {number|null|undefined} value */
 export function rate(value) {
   if (value === null || value === undefined) return "–";

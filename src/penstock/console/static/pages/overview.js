@@ -3,11 +3,12 @@
 import { send } from "../lib/api.js";
 import { curl, python } from "../lib/code.js";
 import { h } from "../lib/dom.js";
-import { age, count, duration, plural, rate } from "../lib/format.js";
+import { age, change, count, duration, plural, rate } from "../lib/format.js";
 import { chart, sparkline } from "../lib/chart.js";
 import { extend, figures, seriesOf, watchFigures } from "../lib/live.js";
 import { copyable, heading, queueLink, table } from "../lib/parts.js";
 import { every, signal } from "../lib/reactive.js";
+import { troubleBadge, wayThere } from "../lib/trouble.js";
 
 const TILES = [
   { label: "Published", unit: "/s", field: "in", format: rate },
@@ -17,16 +18,6 @@ const TILES = [
   { label: "Delayed", field: "delayed", format: count },
   { label: "Dead letters", field: "dead", format: count },
 ];
-const REASONS = {
-  damaged: "Damaged",
-  push: "Push fails",
-  dead_letters: "Dead letters",
-  unconsumed: "No consumer",
-  failing: "Failing",
-  growing: "Growing",
-  old: "Old",
-};
-
 export const load = () => figures({ history: true, limit: 1 });
 
 /** @param {any} _ @param {any} document */
@@ -78,8 +69,9 @@ function needy(rows, totals) {
   if (!rows.length) return fine;
   return table("Queues that need you", [
     { label: "Queue", cell: (row) => queueLink(row.queue) },
-    { label: "Trouble", minor: true, cell: (row) => h("span", { class: `badge ${toneOf(row.reason)}` }, /** @type {any} */ (REASONS)[row.reason]) },
+    { label: "Trouble", minor: true, cell: (row) => troubleBadge(row) },
     { label: "Why", cell: (row) => h("span", { class: "wrap" }, `${row.messages ? `${plural(row.messages, "message")} · ` : ""}${row.text}`) },
+    { label: "Last minute", number: true, minor: true, cell: (row) => change(row.growth) },
     { label: "Waiting for", number: true, minor: true, cell: (row) => age(row.ready_since) },
     { label: "Go to", cell: (row) => wayThere(row) },
   ], rows);
@@ -96,17 +88,6 @@ function courierLine(couriers) {
   const slowest = couriers.reduce((one, other) => (other.lag > one.lag ? other : one), { lag: 0 });
   if (!slowest.lag) return "No message waits to be taken to another shard.";
   return `The oldest message on its way waits for ${duration(slowest.lag)}, from shard ${slowest.source} to shard ${slowest.shard}.`;
-}
-
-/** @param {string} reason */
-const toneOf = (reason) => (["growing", "old", "unconsumed"].includes(reason) ? "soon" : "bad");
-
-/** @param {any} row */
-function wayThere(row) {
-  const name = encodeURIComponent(row.queue);
-  if (row.reason === "dead_letters") return h("a", { href: `#/dead-letters/${name}` }, "Look and redrive");
-  if (row.reason === "push") return h("a", { href: "#/topics" }, "Push endpoints");
-  return h("a", { href: `#/queues/${name}` }, "Open");
 }
 
 /** Health in words, checked every five seconds. */

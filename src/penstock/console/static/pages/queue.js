@@ -4,11 +4,12 @@ import { api } from "../lib/api.js";
 import { chart } from "../lib/chart.js";
 import { curl, literal, python } from "../lib/code.js";
 import { h, show } from "../lib/dom.js";
-import { age, count, duration, plural, rate } from "../lib/format.js";
+import { age, change, count, duration, plural, rate } from "../lib/format.js";
 import { extend, figures, seriesOf, watchFigures } from "../lib/live.js";
 import { messageList } from "../lib/messages.js";
 import { action, asCode, ask, attempt, badge, classOf, copyable, frame, heading, loaded, queueLink, table, tableRow } from "../lib/parts.js";
 import { navigate } from "../lib/route.js";
+import { troubleBadge } from "../lib/trouble.js";
 import { editSettings, written } from "./queue_settings.js";
 
 const STATES = ["all", "ready", "leased", "delayed", "kept", "damaged"];
@@ -27,12 +28,14 @@ export function page({ path: [name], query }, [queue, found]) {
   const now = () => (live.tick(), live.queues.get(name) || found.queues[0] || {});
   const series = seriesOf(found, name);
   live.listen((time) => live.queues.has(name) && extend(series, time, { ...live.queues.get(name), ...live.closely.get(name) }));
+  live.attention.set(found.attention);
   live.watch([name], { consumers: true });
   const read = () => (live.tick(), series);
   const kind = queue.topics ? badge("channel") : found.queues[0]?.dead_letters ? badge("dead letters", "bad") : null;
   return [
     heading(name, kind, asCode(() => codeOf(at, name)), h("a", { class: "button", href: `#/publish?queue=${encodeURIComponent(name)}` }, "Publish"), action("Purge", () => purge(at, name, now())), action("Delete", () => removeQueue(at, name, now()), { class: "plain bad" })),
-    h("div", { class: "tiles" }, TILES.map(([label, field]) => h("div", { class: "tile" }, h("span", { class: "label" }, label), h("span", { class: "figure" }, () => count(now()[field] ?? 0)))),
+    () => trouble(name, live.attention()),
+    h("div", { class: "tiles" }, TILES.map(([label, field]) => h("div", { class: "tile" }, h("span", { class: "label" }, label), h("span", { class: "figure" }, () => count(now()[field] ?? 0)), field === "ready" && h("small", {}, () => `${change(now().growth)} in the last minute`))),
       h("div", { class: "tile" }, h("span", { class: "label" }, "Longest wait"), h("span", { class: "figure" }, () => age(now().ready_since)))),
     h("div", { class: "charts" }, [
       chart({ title: "Ready", format: count, read, lines: [{ field: "ready", label: "ready", class: "one" }] }),
@@ -44,6 +47,12 @@ export function page({ path: [name], query }, [queue, found]) {
     consumersSection(name, live),
     h("div", { class: "columns" }, channelsSection(name, queue), settingsSection(queue)),
   ];
+}
+
+/** Why the queue needs a person, as in the overview. @param {string} name @param {any[]} rows */
+function trouble(name, rows) {
+  const row = rows.find((each) => each.queue === name);
+  return row && h("p", { class: "fine trouble" }, troubleBadge(row), h("span", { class: "wrap" }, row.text), row.reason === "dead_letters" && h("a", { href: `#/dead-letters/${encodeURIComponent(name)}` }, "Look and redrive"));
 }
 
 /** @param {string} name @param {Record<string, string>} query */

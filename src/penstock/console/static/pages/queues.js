@@ -2,11 +2,12 @@
 
 import { curl } from "../lib/code.js";
 import { h } from "../lib/dom.js";
-import { age, count, rate } from "../lib/format.js";
+import { age, change, count, rate } from "../lib/format.js";
 import { sparkline } from "../lib/chart.js";
 import { extend, figures, seriesOf, watchFigures } from "../lib/live.js";
 import { action, badge, copyable, field, heading, queueLink } from "../lib/parts.js";
 import { signal } from "../lib/reactive.js";
+import { troubleBadge } from "../lib/trouble.js";
 import { navigate } from "../lib/route.js";
 import { windowed } from "../lib/window.js";
 import { createQueue } from "./queue_settings.js";
@@ -30,6 +31,7 @@ export function page({ query }) {
     onsort: (by) => navigate("/queues", { ...query, name: name.peek(), sort: by, order: sort.by === by && !sort.descending ? "descending" : "" }),
     load: async (offset, limit) => {
       const found = await figures({ name: wanted, sort: sort.by, order: sort.descending && "descending", offset, limit, history: true });
+      live.attention.set(found.attention);
       for (const row of found.queues) {
         live.queues.set(row.name, row);
         hours.set(row.name, seriesOf(found, row.name));
@@ -57,9 +59,14 @@ function columns(live, hours) {
   const figure = (/** @type {string} */ label, /** @type {string} */ name, /** @type {any} */ format, minor = false) => ({
     label, sort: name, number: true, minor, cell: (/** @type {any} */ row) => h("span", { class: () => (now(row)[name] ? "" : "zero") }, () => format(now(row)[name])),
   });
+  const troubleOf = (/** @type {any} */ row) => {
+    const found = live.attention().find((/** @type {any} */ each) => each.queue === row.name && each.reason !== "dead_letters");
+    return found && h("span", { title: found.text }, troubleBadge(found));
+  };
   return [
-    { label: "Queue", sort: "name", cell: (row) => h("span", { class: "name" }, queueLink(row.name), row.channel && badge("channel"), row.dead_letters && badge("dead letters", row.ready ? "bad" : "")) },
+    { label: "Queue", sort: "name", cell: (row) => h("span", { class: "name" }, queueLink(row.name), row.channel && badge("channel"), row.dead_letters && badge("dead letters", row.ready ? "bad" : ""), () => troubleOf(row)) },
     figure("Ready", "ready", count),
+    figure("Last minute", "growth", change),
     figure("Leased", "leased", count, true),
     figure("Delayed", "delayed", count, true),
     { label: "Wait", sort: "ready_since", number: true, cell: (row) => h("span", {}, () => age(now(row).ready_since)) },
