@@ -27,7 +27,18 @@ PAGES = (
         "dead-letters",
         "dead-letters/orders.failed",
     ),
-    *("schedules", "topics", "objects/customer/ada", "events", "connections", "lake", "audit", "settings", "tokens"),
+    *(
+        "consumers",
+        "schedules",
+        "topics",
+        "objects/customer/ada",
+        "events",
+        "connections",
+        "lake",
+        "audit",
+        "settings",
+        "tokens",
+    ),
 )
 
 
@@ -195,10 +206,38 @@ def test_a_queue_shows_who_takes_its_messages_how_long_they_waited_and_which_cha
         expect(page.get_by_role("region", name="Consumers")).to_contain_text("Nobody has taken a message")
         call(shop, "GET", f"/v1/queues/{name}/messages?max=2&consumer=ada")
         row = page.get_by_role("region", name="Consumers").get_by_role("row").filter(has_text="ada")
-        expect(row.locator("td").nth(2)).to_have_text("2")
+        expect(row.locator("td").nth(3)).to_have_text("2")
         waits = page.locator(".chart").filter(has_text="Wait before delivery")
         expect(waits.locator("b").first).to_have_text(re.compile("s$"))
         expect(page.get_by_role("region", name="Channels")).to_contain_text(f"copies-{name}")
+
+
+def test_the_slowest_consumer_of_all_queues_comes_first_and_is_marked(browser: Browser, shop: Broker) -> None:
+    one, other = new_queue(shop, *range(9)), new_queue(shop, *range(9))
+    for name in (one, other):
+        call(shop, "PATCH", f"/v1/queues/{name}", {"visibility_timeout": 600})
+    call(shop, "GET", f"/v1/queues/{one}/messages?consumer=tortoise-{one}")
+    with opened(browser) as page:
+        show(page, shop, "")
+        page.get_by_role("link", name="Slowest consumers").click()
+        expect(page.locator("h1")).to_have_text("Consumers")
+        page.get_by_label("Filter by consumer or queue").fill(one)
+        tortoise = page.get_by_role("row").filter(has_text=f"tortoise-{one}")
+        expect(tortoise).to_contain_text(re.compile(r"[2-9]\.\d s|\d\d s"))  # It has held a message for some seconds.
+        for _ in range(3):
+            [taken] = call(shop, "GET", f"/v1/queues/{one}/messages?consumer=hare-{one}")
+            call(shop, "POST", "/v1/confirm", {"id": taken["id"], "consumer": f"hare-{one}"})
+        hare = page.get_by_role("row").filter(has_text=f"hare-{one}")
+        expect(hare).to_contain_text(" ms")
+        rows = page.locator("tbody tr")
+        expect(rows.first).to_contain_text("tortoise")
+        expect(rows.first).to_contain_text("slow")
+        expect(hare).not_to_contain_text("slow")
+        page.get_by_role("button", name="Time for one").click()
+        expect(rows.first).to_contain_text("hare")
+        rows.first.get_by_role("link", name=one).click()
+        page.get_by_role("link", name="Sort them, the slowest first").click()
+        expect(page.get_by_role("row").filter(has_text=f"tortoise-{one}")).to_be_visible()
 
 
 def test_markup_in_a_body_is_text(browser: Browser, shop: Broker) -> None:
@@ -490,6 +529,7 @@ def test_the_keyboard_reaches_every_page(browser: Browser, shop: Broker) -> None
         page.keyboard.press("g")
         page.keyboard.press("q")
         expect(page.locator("h1")).to_have_text("Queues")
+        expect(page.get_by_label("Filter by name")).to_be_visible()
         page.keyboard.press("/")
         expect(page.get_by_label("Filter by name")).to_be_focused()
         page.get_by_label("Filter by name").press("Control+k")

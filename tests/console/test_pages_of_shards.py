@@ -22,7 +22,12 @@ def test_dead_letters_of_other_shards_are_shown_as_those_of_one_and_the_overview
         call(sharded, "PUT", f"/v1/queues/{name}", {"visibility_timeout": 0, "redrive_policy": policy})
         call(sharded, "POST", f"/v1/queues/{name}/messages", {"message": name})
         call(sharded, "GET", f"/v1/queues/{name}/messages")
+        call(sharded, "PUT", f"/v1/queues/held-{name}")
+        call(sharded, "POST", f"/v1/queues/held-{name}/messages", {"message": name})
+        call(sharded, "GET", f"/v1/queues/held-{name}/messages?consumer=worker-{name}")
     with opened(browser) as page:
+        show(page, sharded, "consumers?name=worker-")
+        expect(page.locator("tbody tr")).to_have_count(3)
         show(page, sharded, "")
         row = page.get_by_role("row").filter(has_text="lost")
         expect(row).to_contain_text("3 messages · waiting for a decision")

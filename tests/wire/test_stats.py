@@ -233,3 +233,54 @@ def test_a_token_shows_only_the_queues_that_it_may_see(start_broker: StartBroker
     events.close()  # type: ignore[attr-defined]
     assert broker.request("GET", "/v1/connections", reader).json()["connections"] == []
     assert broker.request("GET", "/v1/settings", reader).status == 403
+
+
+def consumers(broker: Broker, query: str = "") -> Any:
+    answer = broker.request("GET", f"/v1/consumers?{query}")
+    assert answer.status == 200, answer
+    return answer.json()
+
+
+def take(broker: Broker, name: str, consumer: str) -> str:
+    [taken] = broker.request("GET", f"/v1/queues/{name}/messages?consumer={consumer}").json()
+    return str(taken["id"])
+
+
+def test_all_consumers_are_listed_with_their_pace_the_slowest_first(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    for name in ("parcels", "letters"):
+        queue(broker, name, visibility_timeout=600)
+        publish(broker, name, 5)
+    assert consumers(broker)["consumers"] == []
+    take(broker, "parcels", "slow")
+    for _ in range(3):
+        body = json.dumps({"id": take(broker, "letters", "quick")}).encode()
+        assert broker.request("POST", "/v1/confirm", body=body).status == 200
+    found = consumers(broker)
+    slow, quick = found["consumers"]
+    assert (found["total"], found["next"], found["seconds"] >= 0) == (2, None, True)
+    assert (slow["consumer"], slow["queue"], slow["leases"], slow["seconds_p50"]) == ("slow", "parcels", 1, None)
+    assert (quick["consumer"], quick["queue"], quick["leases"]) == ("quick", "letters", 0)
+    assert quick["taken_per_minute"] > slow["taken_per_minute"] > 0
+    assert quick["seconds_p99"] >= quick["seconds_p50"] >= 0
+    assert [row["consumer"] for row in consumers(broker, "sort=consumer&order=ascending")["consumers"]] == [
+        *("quick", "slow"),
+    ]
+    first = consumers(broker, "limit=1")
+    assert ([row["consumer"] for row in first["consumers"]], first["next"]) == (["slow"], 1)
+    assert [row["consumer"] for row in consumers(broker, "limit=1&offset=1")["consumers"]] == ["quick"]
+    assert [row["consumer"] for row in consumers(broker, "name=LETT")["consumers"]] == ["quick"]
+
+
+def test_consumers_of_queues_that_an_identity_does_not_see_are_hidden(start_broker: StartBroker) -> None:
+    broker = start_broker("auth.tokens=all")
+    admin = {"Authorization": "Bearer all"}
+    for name in ("orders", "secret"):
+        assert broker.request("PUT", f"/v1/queues/{name}", admin).status == 201
+        body = json.dumps({"message": "m"}).encode()
+        assert broker.request("POST", f"/v1/queues/{name}/messages", admin, body).status == 201
+        assert broker.request("GET", f"/v1/queues/{name}/messages?consumer=ada", admin).status == 200
+    made = broker.request("PUT", "/v1/tokens/reader", admin, json.dumps({"scopes": ["read:orders"]}).encode())
+    reader = {"Authorization": f"Bearer {made.json()['token']}"}
+    seen = [broker.request("GET", "/v1/consumers", who).json()["total"] for who in (admin, reader)]
+    assert seen == [2, 1]

@@ -16,6 +16,7 @@ from penstock.dialects.native.about import About
 from penstock.dialects.native.backup import Backup
 from penstock.dialects.native.channels import Channels
 from penstock.dialects.native.consume import Consuming
+from penstock.dialects.native.consumers import Consumers
 from penstock.dialects.native.event_log import EventLog
 from penstock.dialects.native.lake import Lake
 from penstock.dialects.native.objects import Objects
@@ -117,6 +118,7 @@ class Application:
             **Tokens(writer.submit_as, identities, _new_secret, checked_limits).routes,
             **Claims(ids).routes,
             **Stats(services.stats, later).routes,
+            **Consumers(services.consumers, later).routes,
             **Lake(services.lake_reads, later).routes,
             **Workers(services.workers).routes,
             **About(services.connections, partial(effective_settings, config)).routes,

@@ -16,7 +16,7 @@ QUEUES = {f"open-{shard}": shard for shard in range(4)} | {f"secret-{shard}": sh
 ADMIN = {"Authorization": "Bearer admin"}
 LISTS = [
     *("/v1/queues", "/queues", "/v1/channels", "/v1/stats", "/metrics", "/v1/search", "/v1/schedule", "/v1/events"),
-    *("/v1/purges", "/v1/redrive", "/v1/connections", "/v1/workers", "/v1/schedules"),
+    *("/v1/purges", "/v1/redrive", "/v1/connections", "/v1/consumers", "/v1/workers", "/v1/schedules"),
 ]
 FORBIDDEN = ["/v1/log", "/v1/log/batches?shard=1&from=0", "/v1/backup", "/v1/backup?shard=3", "/v1/tokens"]
 
@@ -64,7 +64,14 @@ def test_a_list_shows_what_its_reader_may_see_of_all_shards(reader: Reader, targ
     answer = reader.ask("GET", target)
     assert answer.status == 200, answer
     assert b"secret" not in answer.body
-    if target not in ("/v1/channels", "/v1/connections", "/v1/workers", "/v1/schedules", "/v1/redrive"):
+    if target not in (
+        "/v1/channels",
+        "/v1/connections",
+        "/v1/consumers",
+        "/v1/workers",
+        "/v1/schedules",
+        "/v1/redrive",
+    ):
         for shard in range(4):
             assert b"open-%d" % shard in answer.body
 

@@ -40,6 +40,7 @@
 | /v1/workers | GET | workers |
 | /v1/workers/<name> | PUT DELETE | workers |
 | /v1/connections | GET | about |
+| /v1/consumers | GET | consumers |
 | /v1/settings | GET | about |
 | /v1/stage/<query> | GET | spark.staging |
 | /v1/stage/<query>/<batch> | DELETE | spark.staging |

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from urllib.parse import parse_qsl
 
@@ -77,3 +78,11 @@ def time_of(text: str, what: str) -> Nanos:
         raise ProtocolError(f"{what} must be a time of RFC 3339 or seconds since the epoch") from None
     nanos = (passed.days * 86_400 + passed.seconds) * SECOND_NS + passed.microseconds * 1000
     return min(max(nanos, 0), NEVER_NS)
+
+
+def choice(given: Given, name: str, choices: Sequence[str]) -> str:
+    """One of some words; the first if none is given. Raises `ProtocolError`."""
+    chosen = given.get(name, choices)[0]
+    if chosen not in choices:
+        raise ProtocolError(f"{name} must be one of {', '.join(choices)}")
+    return chosen

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 import msgspec
 from msgspec import Struct
 
-from penstock.dialects.native.parameters import Given, flag, number, parameters
+from penstock.dialects.native.parameters import Given, choice, flag, number, parameters
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
 from penstock.limits import INT32_MAX
@@ -125,21 +125,14 @@ def _query(given: Given, access: Access) -> StatsQuery:
         name=given.get("name", [""])[0].lower(),
         queues=frozenset(given["queue"]) if "queue" in given else None,
         dead_letters=flag(given, "dead_letters", default=False),
-        sort=_choice(given, "sort", SORTED_BY),
-        descending=_choice(given, "order", ("ascending", "descending")) == "descending",
+        sort=choice(given, "sort", SORTED_BY),
+        descending=choice(given, "order", ("ascending", "descending")) == "descending",
         offset=number(given, "offset", 0, INT32_MAX, 0),
         limit=number(given, "limit", 1, _PAGE_MAX, _PAGE_DEFAULT),
         history=flag(given, "history", default=False),
         consumers=flag(given, "consumers", default=False),
         access=access,
     )
-
-
-def _choice(given: Given, name: str, choices: tuple[str, ...]) -> str:
-    chosen = given.get(name, choices)[0]
-    if chosen not in choices:
-        raise ProtocolError(f"{name} must be one of {', '.join(choices)}")
-    return chosen
 
 
 def sort_key(field: str) -> Callable[[Figures], Any]:

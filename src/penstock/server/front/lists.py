@@ -1,4 +1,4 @@
-"""Lists that each shard has a part of: jobs, connections, channels."""
+"""Lists that each shard has a part of: jobs, connections, consumers, channels."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from penstock.dialects.native.consumers import Consumer, query_of
 from penstock.dialects.native.parameters import number, parameters
 from penstock.dialects.wire import http
 from penstock.limits import INT32_MAX
@@ -62,6 +63,38 @@ async def _connections(asking: Asking, shard: int, wanted: int) -> Document:
         merged = page | {name: merged.get(name, []) + page[name] for name in _LISTS}
         following = page["next"]
     return merged
+
+
+async def consumers(asking: Asking) -> Responded:
+    query = query_of(asking.request)
+    end = query.offset + query.limit
+    documents = await asyncio.gather(*[_consumers(asking, shard, end) for shard in range(asking.shards.shards)])
+    now = max(each["time"] for each in documents)
+    found = query.sorted(
+        msgspec.convert([row for each in documents for row in each["consumers"]], list[Consumer]), now
+    )
+    total = sum(each["total"] for each in documents)
+    merged = {
+        "time": now,
+        "seconds": min(each["seconds"] for each in documents),
+        "total": total,
+        "next": end if end < total else None,
+        "consumers": msgspec.to_builtins(found[query.offset : end]),
+    }
+    return http.json_response(200, merged, b"Cache-Control: no-store\r\n")
+
+
+async def _consumers(asking: Asking, shard: int, wanted: int) -> Document:
+    """Those of one shard: as many as the page may need."""
+    rows: list[Document] = []
+    following: int | None = 0
+    page: Document = {}
+    while following is not None and following < wanted:
+        target = target_with(asking.request.target, offset=following, limit=min(wanted - following, _PAGE_MAX))
+        page = _decode((await asking.whole(shard, target=target)).body)
+        rows += page["consumers"]
+        following = page["next"]
+    return page | {"consumers": rows}
 
 
 async def channels(asking: Asking) -> Responded:

@@ -17,7 +17,7 @@ from penstock.server.front.asking import Asking, Merge, Responded
 from penstock.server.front.documents import first_of, message
 from penstock.server.front.exposition import metrics
 from penstock.server.front.figures import health, stats, stats_stream
-from penstock.server.front.lists import channels, connections, jobs
+from penstock.server.front.lists import channels, connections, consumers, jobs
 from penstock.server.front.logs import backup, backup_part, events, log, log_part
 from penstock.server.front.searches import scheduled, search
 from penstock.server.front.waits import wait
@@ -119,6 +119,7 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     (b"v1/settings", 2): HERE,
     (b"v1/lake", 3): HERE,
     (b"v1/connections", 2): connections,
+    (b"v1/consumers", 2): consumers,
     (b"v1/stats", 2): stats,
     (b"v1/stats", 3): stats_stream,
     # Pages

@@ -17,6 +17,7 @@ from penstock.server.identities import Identities
 from penstock.server.services.audit import Audit
 from penstock.server.services.backups import Backups
 from penstock.server.services.connections import Connections
+from penstock.server.services.consumers import ConsumersService
 from penstock.server.services.courier import Courier
 from penstock.server.services.damage import DamagedMessages
 from penstock.server.services.departures import Departures
@@ -51,6 +52,7 @@ class Services(NamedTuple):
     requests: Requests
     stats: StatsService
     connections: Connections
+    consumers: ConsumersService
     lake_reads: LakeReads
     workers: WorkerReports
     redrives: Redrives
@@ -94,6 +96,7 @@ def assemble(
         requests=Requests(writer),
         stats=StatsService(writer, push.error, config.events.readers_max, courier, commits),
         connections=Connections(writer),
+        consumers=ConsumersService(writer),
         lake_reads=LakeReads(writer, config.lake.directory),
         workers=WorkerReports(writer),
         redrives=Redrives(searches, audit),

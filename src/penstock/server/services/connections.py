@@ -27,6 +27,16 @@ class Connections(Service):
         return sorted(found, key=lambda client: (client.queue, client.kind, client.consumer or ""))
 
 
+def waiting_consumers(writer: ServicePort) -> dict[str, list[str | None]]:
+    """Who waits for a message, by queue, each as often as it does."""
+    waiting: dict[str, list[str | None]] = {}
+    for command in writer.waiting_commands():
+        for client in clients_of(command):
+            if client.kind != "result":
+                waiting.setdefault(client.queue, []).append(client.consumer)
+    return waiting
+
+
 def clients_of(command: Waiting) -> Iterator[WaitingClient]:
     """What a client that waits is waiting for."""
     if isinstance(command, Fetch):

@@ -24,7 +24,7 @@ from penstock.server.close_up import CloseUp
 from penstock.server.histogram import LastMinute
 from penstock.server.measures import needs_consumers
 from penstock.server.services.attention import attention, shown
-from penstock.server.services.connections import clients_of
+from penstock.server.services.connections import waiting_consumers
 from penstock.server.services.contract import Service
 from penstock.server.services.courier import Courier
 from penstock.server.services.hour import MINUTE, SAMPLE_SECONDS, Hour
@@ -184,21 +184,13 @@ class StatsService(Service):
             else CloseUp(queue, sample.taken)
             for queue in queues
         }
-        waiting = self._waiting_consumers()
+        waiting, now = waiting_consumers(self.writer), sample.taken
         return {
             queue.name: tally.close_ups[queue.number].describe(
-                sample.taken, lambda number: texts.get(number, ""), waiting.get(queue.name, ())
+                now, tally.consumers(queue, now, lambda number: texts.get(number, ""), waiting)
             )
             for queue in queues
         }
-
-    def _waiting_consumers(self) -> dict[str, list[str | None]]:
-        """By queue."""
-        waiting: dict[str, list[str | None]] = {}
-        for command in self.writer.waiting_commands():
-            for client in clients_of(command):
-                waiting.setdefault(client.queue, []).append(client.consumer)
-        return waiting
 
     # ── Samples ─────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,7 +13,8 @@ from penstock.model.commands import AwaitResult, Command, Fetch, Pull, ReadClaim
 from penstock.model.events import Event
 from penstock.model.kinds import Kind, kinds_where
 from penstock.model.values import Nanos
-from penstock.server.tally import COUNTED, Tally
+from penstock.server.tally import NOTED as TALLIED
+from penstock.server.tally import Tally
 from penstock.server.writer.commit import GroupCommit
 from penstock.server.writer.damage import Damage
 from penstock.server.writer.followers import Followers
@@ -82,7 +83,7 @@ class Executor:
                 commit.held_for_sync += followers.concerned(event, engine.origins)
             if recent.is_wanted and kind in NOTED:
                 recent.note(event)
-            if tally and kind in COUNTED:
+            if tally and kind in TALLIED:
                 tally.note(event)
             engine.evolve(event, append(event))
             counts[kind] += event.records

@@ -4,6 +4,7 @@
 export const PAGES = [
   { name: "", file: "overview", label: "Overview", key: "o" },
   { name: "queues", file: "queues", label: "Queues", key: "q" },
+  { name: "consumers", file: "consumers", label: "Consumers", key: "u" },
   { name: "search", file: "search", label: "Search", key: "s" },
   { name: "messages", file: "message", label: "Message", under: "search" },
   { name: "publish", file: "publish", label: "Publish", key: "p" },

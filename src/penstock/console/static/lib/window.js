@@ -73,7 +73,7 @@ export function windowed({ caption, columns, sort, onsort, load, onshown, empty 
  * @param {{by: string, descending: boolean}} sort
  * @param {(by: string) => void} onsort
  */
-function headCell(column, sort, onsort) {
+export function headCell(column, sort, onsort) {
   const by = column.sort;
   if (!by) return h("th", classOf(column), column.label);
   const order = sort.by === by ? (sort.descending ? "descending" : "ascending") : "none";

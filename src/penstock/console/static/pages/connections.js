@@ -15,7 +15,7 @@ export const load = async () => {
 export function page(_, found) {
   const place = h("div", { class: "columns" }, sections(found));
   every(5, () => load().then((now) => show(place, sections(now)), () => {}));
-  return [heading("Connections"), place];
+  return [heading("Connections", h("a", { class: "button", href: "#/consumers" }, "Consumers and their pace")), place];
 }
 
 /** @type {import("../lib/parts.js").Column[]} */

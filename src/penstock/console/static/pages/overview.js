@@ -33,7 +33,7 @@ export function page(_, document) {
   return [
     heading("Overview", healthLine()),
     h("div", { class: "tiles" }, TILES.map((tile) => tileOf(tile, live, series)), oldestTile(live)),
-    h("section", {}, h("h2", {}, "Queues that need you"), () => needy(live.attention(), live.totals())),
+    h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Queues that need you"), h("a", { href: "#/consumers" }, "Slowest consumers")), () => needy(live.attention(), live.totals())),
     h("dl", { class: "facts panel" },
       h("dt", {}, "Disk"), h("dd", {}, () => diskLine(live.latest().commits)),
       document.couriers && [h("dt", {}, "Between shards"), h("dd", {}, () => courierLine(live.latest().couriers || []))]),

@@ -72,10 +72,12 @@ function messagesSection(name, query) {
 /** @type {import("../lib/parts.js").Column[]} */
 const CONSUMERS = [
   { label: "Consumer", cell: (each) => h("span", { class: "name" }, each.consumer || "(no name)", each.isSlow && badge("longest at it", "soon")) },
+  { label: "Time for one", number: true, cell: (each) => duration(each.seconds_p50) },
   { label: "Taken a minute", number: true, cell: (each) => rate(each.taken_per_minute) },
   { label: "Holds", number: true, cell: (each) => count(each.leases) },
   { label: "Longest held", number: true, cell: (each) => age(each.oldest_lease) },
   { label: "Waits", number: true, minor: true, cell: (each) => count(each.waiting) },
+  { label: "Given back/min", number: true, minor: true, cell: (each) => rate(each.retried_per_minute) },
 ];
 
 /** Who takes messages, and how fast. @param {string} name @param {any} live */
@@ -89,7 +91,8 @@ function consumersSection(name, live) {
     return rows.length ? rows : wholeRow("Nobody has taken a message in the last minute, holds one, or waits for one.");
   };
   const head = h("tr", {}, CONSUMERS.map((column) => h("th", classOf(column), column.label)));
-  return h("section", {}, h("h2", {}, "Consumers"), frame("Consumers", head, h("tbody", {}, body)));
+  const all = h("a", { href: `#/consumers?queue=${encodeURIComponent(name)}` }, "Sort them, the slowest first");
+  return h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Consumers"), all), frame("Consumers", head, h("tbody", {}, body)));
 }
 
 /** @param {string} text */
