@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.support.http_client import Connection
@@ -100,11 +101,77 @@ def test_a_cursor_past_the_end_is_refused(store: Store) -> None:
     assert store.request("GET", "/v1/events?from=0:1,1:1,2:999999,3:1").json()["code"] == "past_end"
 
 
-def test_arrow_is_for_one_shard(store: Store) -> None:
-    arrow = {"Accept": "application/vnd.apache.arrow.stream"}
-    assert store.request("GET", "/v1/events", headers=arrow).status == 400
-    answer = store.request("GET", "/v1/events?shard=3", headers=arrow)
-    assert (answer.status, answer.header("Content-Type")) == (200, arrow["Accept"])
+# ── Arrow ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+ARROW = {"Accept": "application/vnd.apache.arrow.stream"}
+
+
+def batches_of(store: Store, query: str = "") -> tuple[str, list[tuple[pa.RecordBatch, str]]]:
+    """The cursor where the stream begins, and all record batches, each with the cursor after it."""
+    answer = store.request("GET", f"/v1/events?{query}", headers=ARROW)
+    assert (answer.status, answer.header("Content-Type")) == (200, ARROW["Accept"]), answer
+    reader = pa.ipc.open_stream(answer.body)
+    found: list[tuple[pa.RecordBatch, str]] = []
+    while True:
+        try:
+            batch, metadata = reader.read_next_batch_with_custom_metadata()
+        except StopIteration:
+            return reader.schema.metadata[b"from"].decode(), found
+        found.append((batch, metadata[b"next"].decode()))
+
+
+def rows_of(batches: list[tuple[pa.RecordBatch, str]]) -> list[tuple[int, int, str, str]]:
+    names = ("shard", "offset", "letter", "queue_name")
+    return [tuple(row[name] for name in names) for batch, _ in batches for row in batch.select(names).to_pylist()]
+
+
+def test_arrow_has_the_events_of_all_shards(store: Store) -> None:
+    _, batches = batches_of(store)
+    shown = [(each["shard"], each["offset"], each["state"], each["queue"]) for each in events_of(store)]
+    assert sorted(rows_of(batches)) == sorted(shown)
+    texts = {body.decode() for batch, _ in batches for body in batch["body"].to_pylist() if body}
+    assert texts >= {f"message {number}" for number in range(PUBLISHED)}
+    for shard in range(SHARDS):
+        offsets = [row[1] for row in rows_of(batches) if row[0] == shard]
+        assert offsets == sorted(offsets)
+
+
+def test_arrow_is_read_on_from_each_cursor(store: Store) -> None:
+    start, batches = batches_of(store)
+    assert rows_of(batches_of(store, f"from={start}")[1]) == rows_of(batches)
+    for index, (_, cursor) in enumerate(batches):
+        assert sorted(rows_of(batches_of(store, f"from={cursor}")[1])) == sorted(rows_of(batches[index + 1 :]))
+
+
+def test_parts_of_arrow_are_the_whole(store: Store) -> None:
+    whole, parts, cursor = rows_of(batches_of(store)[1]), list[tuple[int, int, str, str]](), "earliest"
+    while part := batches_of(store, f"limit=7&bodies=false&from={cursor}")[1]:
+        assert sum(len(batch) for batch, _ in part) <= 7
+        parts += rows_of(part)
+        cursor = part[-1][1]
+    assert sorted(parts) == sorted(whole)
+
+
+def test_arrow_has_filters_and_one_shard_alone(store: Store) -> None:
+    _, batches = batches_of(store, "queue=queue-1&state=L")
+    assert {row[2:] for row in rows_of(batches)} == {("L", "queue-1")}
+    assert batches_of(store, "from=latest")[1] == []
+    answer = store.request("GET", "/v1/events?shard=3", headers=ARROW)
+    assert "shard" not in pa.ipc.open_stream(answer.body).schema.names
+
+
+def test_arrow_is_followed(store: Store) -> None:
+    with store.connect(0) as connection:
+        connection.send_request("GET", "/v1/events?follow=true&from=latest&limit=4", ARROW)
+        store.until(lambda: sum(each.services.event_streams.open for each in all_shards(store)) == SHARDS)
+        for number in (0, 3):  # Two events each: logged, and queued.
+            publish(store, f"queue-{number}", "followed")
+        table = pa.ipc.open_stream(connection.read_response().body).read_all()
+    assert sorted(set(table["shard"].to_pylist())) == [0, 3]
+
+
+def all_shards(store: Store) -> list[Any]:
+    return [shard for worker in store.all for shard in worker.shards.values()]
 
 
 class Followed:

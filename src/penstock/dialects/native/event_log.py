@@ -38,6 +38,9 @@ class From(NamedTuple):
 
 Format = Literal["json", "sse", "arrow"]
 
+MERGED = b"penstock-merged"
+"""A header of requests for a stream that is merged with those of other shards."""
+
 
 class EventQuery(Struct, frozen=True, kw_only=True):
     start: From | Literal["earliest", "latest"] = "earliest"
@@ -50,6 +53,7 @@ class EventQuery(Struct, frozen=True, kw_only=True):
     bodies: bool = True
     raw: bool = False  # JSON as text too.
     format: Format = "json"
+    is_merged: bool = False  # The stream is one of several, which are merged: as Arrow, it is in frames.
     access: Access = EVERYTHING  # Only events of queues that it may read.
 
 
@@ -168,6 +172,7 @@ class EventLog:
             bodies=flag(given, "bodies", default=True),
             raw=flag(given, "raw", default=False),
             format=chosen,
+            is_merged=MERGED in request.headers,
             access=request.access,
         )
 

@@ -7,18 +7,18 @@ named with the parameter `shard`, or is described with all others.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 
-from penstock.dialects.native.event_log import format_of
+from penstock.dialects.native.event_log import MERGED, Format, format_of
 from penstock.dialects.wire import http
 from penstock.errors import ProtocolError
 from penstock.limits import SHARD_MAX
 from penstock.server.front.asking import Asking, Pieces, Responded
-from penstock.server.front.merged_events import LogReader, merged
+from penstock.server.front.merged_events import LogReader, TextWriter, Writer, merged
 from penstock.server.front.merged_source import MergedSource, streams_of
 from penstock.server.front.targets import target_with
 from penstock.server.shards.destinations import ADMINISTRATION
@@ -51,25 +51,31 @@ async def events(asking: Asking) -> Responded:
     shard, chosen = _shard(asking), format_of(asking.request.headers.get(b"accept", b""))
     if shard is not None or chosen is None:
         return await asking.at(shard or ADMINISTRATION)
-    if chosen == "arrow":
-        raise ProtocolError(
-            "Arrow has the events of one shard: give shard, or accept application/x-ndjson or text/event-stream"
-        )
     given = _given(asking)
     begun = asking.request.headers.get(_LAST_SEEN, b"").decode("latin-1") or given.get("from", "earliest")
     targets = [target_with(asking.request.target, **{"from": each}) for each in _starts(begun, asking.shards.shards)]
-    # In this format a stream says where it begins, and how far it has come when nothing matches.
-    streams = await streams_of(asking, targets, headers={b"accept": b"text/event-stream", _LAST_SEEN: b""})
-    readers = [LogReader(shard, Pieces(stream.source)) for shard, stream in enumerate(streams)]
+    # As Server-Sent Events a stream says where it begins, and how far it has come when nothing matches.
+    accepted = asking.request.headers[b"accept"] if chosen == "arrow" else b"text/event-stream"
+    streams = await streams_of(asking, targets, headers={b"accept": accepted, _LAST_SEEN: b"", MERGED: b""})
+    pieces = [Pieces(stream.source) for stream in streams]
+    readers, writer = _merging(chosen, pieces, given)
     limit = int(given["limit"]) if _LIMIT.fullmatch(given.get("limit", "")) else None
     headers, is_followed = streams[0].headers, given.get("follow") == "true"
     if chosen == "json":
         headers = _CONTENT_TYPE.sub(b"Content-Type: application/x-ndjson", headers, count=1)
-    source = MergedSource(
-        merged(readers, limit, is_followed=is_followed, as_sent_events=chosen == "sse"),
-        [reader.pieces for reader in readers],
-    )
+    source = MergedSource(merged(readers, writer, limit, is_followed=is_followed), pieces)
     return http.Stream(200, headers, source, endless=is_followed)
+
+
+def _merging(chosen: Format, pieces: Sequence[Pieces], given: dict[str, str]) -> tuple[Sequence[LogReader], Writer]:
+    """What reads the streams of all shards, and what writes them as one."""
+    if chosen != "arrow":
+        readers = [LogReader(*each) for each in enumerate(pieces)]
+        return readers, TextWriter(readers, as_sent_events=chosen == "sse")
+    from penstock.server.front.merged_arrow import ArrowReader, ArrowWriter
+
+    arrow_readers = [ArrowReader(*each) for each in enumerate(pieces)]
+    return arrow_readers, ArrowWriter(arrow_readers, bodies=given.get("bodies") != "false")
 
 
 def _starts(text: str, shards: int) -> list[str]:

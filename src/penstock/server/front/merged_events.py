@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from penstock.limits import PIECE_BYTES
 from penstock.server.front.asking import Pieces
@@ -31,11 +31,11 @@ class LogReader:
 
     def __init__(self, shard: int, pieces: Pieces) -> None:
         self.pieces = pieces
-        self.events: deque[_Event] = deque()  # Read, and not shown.
+        self.events: deque[Any] = deque()  # Read, and not shown. Each has a `time` and a `shard`.
         self.reached = b"0"  # Where the reader continues after what was shown.
         self.is_over = False
         self.has_beaten = False  # It has nothing new for some time.
-        self._shard = shard
+        self.shard = shard
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -60,10 +60,13 @@ class LogReader:
 
     async def _read(self) -> None:
         async for piece in self.pieces:
-            for block in piece.split(b"\n\n"):
-                self._take(block)
+            self.take(piece)
             return
         self.is_over = True
+
+    def take(self, piece: bytes) -> None:
+        for block in piece.split(b"\n\n"):
+            self._take(block)
 
     def _take(self, block: bytes) -> None:
         """An event, or a position that was reached without one."""
@@ -73,17 +76,27 @@ class LogReader:
             offset, _, tail = data.partition(b'"next":"')
             rest = tail.partition(b'"')[2]
             time = rest.partition(b'"time":"')[2][:_TIME_BYTES]
-            self.events.append(_Event(time, self._shard, following, offset, rest))
+            self.events.append(_Event(time, self.shard, following, offset, rest))
         elif is_there:
             self.reached = following
             self.has_beaten = block.startswith(b":")
 
 
+class Writer(Protocol):
+    """Writes what readers have read."""
+
+    written: int  # Events.
+
+    def begin(self) -> bytes: ...
+    def events(self, limit: int | None) -> bytes: ...
+    def beat(self) -> bytes: ...
+    def end(self) -> bytes: ...
+
+
 async def merged(
-    readers: Sequence[LogReader], limit: int | None, *, is_followed: bool, as_sent_events: bool
+    readers: Sequence[LogReader], writer: Writer, limit: int | None, *, is_followed: bool
 ) -> AsyncGenerator[bytes, None]:
     """Pieces of the merged stream."""
-    writer = _Writer(readers, as_sent_events=as_sent_events)
     try:
         await asyncio.wait([reader.reading() for reader in readers])  # Each says where it begins.
         yield writer.begin()
@@ -92,6 +105,7 @@ async def merged(
             yield writer.events(limit) + writer.beat()
         while limit != writer.written and any(reader.events for reader in readers):
             yield writer.events(limit)
+        yield writer.end()
     finally:
         for reader in readers:
             reader.cancel()
@@ -110,7 +124,7 @@ async def _read(readers: Sequence[LogReader], *, patient: bool) -> None:
             return
 
 
-class _Writer:
+class TextWriter:
     """Writes events with the cursor of all shards."""
 
     def __init__(self, readers: Sequence[LogReader], *, as_sent_events: bool) -> None:
@@ -121,7 +135,7 @@ class _Writer:
     def begin(self) -> bytes:
         for reader in self._readers:
             reader.check()
-        return b"id: %b\n\n" % self._cursor() if self._as_sent_events else b""
+        return b"id: %b\n\n" % cursor_of(self._readers) if self._as_sent_events else b""
 
     def events(self, limit: int | None) -> bytes:
         """The events that were read, in order, as long as every shard has one or has waited long enough."""
@@ -129,7 +143,7 @@ class _Writer:
         size = 0
         waiting = {id(reader) for reader in self._readers if reader.is_waiting}
         while size < PIECE_BYTES and limit != self.written:
-            reader = min((each for each in self._readers if each.events), key=_next_time, default=None)
+            reader = first_of(self._readers)
             if reader is None:
                 break
             shown.append(self._shown(reader))
@@ -144,19 +158,28 @@ class _Writer:
             return b""
         for reader in self._readers:
             reader.has_beaten = False
-        return b": beat\nid: %b\n\n" % self._cursor() if self._as_sent_events else b"\n"
+        return b": beat\nid: %b\n\n" % cursor_of(self._readers) if self._as_sent_events else b"\n"
 
     def _shown(self, reader: LogReader) -> bytes:
         event = reader.events.popleft()
         reader.reached = event.following
         self.written += 1
-        cursor = self._cursor()
+        cursor = cursor_of(self._readers)
         data = b'{"shard":%d,%b"next":"%b"%b' % (event.shard, event.offset[1:], cursor, event.rest)
         return b"id: %b\ndata: %b\n\n" % (cursor, data) if self._as_sent_events else data + b"\n"
 
-    def _cursor(self) -> bytes:
-        return b",".join([b"%d:%b" % (shard, reader.reached) for shard, reader in enumerate(self._readers)])
+    def end(self) -> bytes:
+        return b""
 
 
-def _next_time(reader: LogReader) -> tuple[bytes, int]:
+def cursor_of(readers: Sequence[LogReader]) -> bytes:
+    return b",".join([b"%d:%b" % (shard, reader.reached) for shard, reader in enumerate(readers)])
+
+
+def first_of(readers: Sequence[LogReader]) -> LogReader | None:
+    """The one that has the earliest event; None if no events are read."""
+    return min((each for each in readers if each.events), key=_next_time, default=None)
+
+
+def _next_time(reader: LogReader) -> tuple[Any, int]:
     return reader.events[0].time, reader.events[0].shard

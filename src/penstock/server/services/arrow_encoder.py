@@ -37,23 +37,20 @@ class ArrowEncoder:
 
     def encode(self, rows: Table, next_index: Array) -> Iterator[bytes]:
         del next_index  # A record batch has whole records.
-        named = self._named(rows)
-        parts = max(1, min(len(rows), named.nbytes // (4 * PIECE_BYTES)))
-        size = -(-len(rows) // parts)
-        for start in range(0, len(rows), size):
-            self._writer.write_batch(named.slice(start, size))
+        for part in _parts(self.named(rows)):
+            self._writer.write_batch(part)
             yield self._take()
 
     def beat(self, position: From) -> bytes:
         del position
-        self._writer.write_batch(self._named(table_of(())))
+        self._writer.write_batch(self.named(table_of(())))
         return self._take()
 
     def end(self) -> bytes:
         self._writer.close()
         return self._take()
 
-    def _named(self, rows: Table) -> pa.RecordBatch:
+    def named(self, rows: Table) -> pa.RecordBatch:
         arrays = []
         for column in self._columns:
             texts = self._texts.get(column)
@@ -68,6 +65,51 @@ class ArrowEncoder:
         self._buffer.seek(0)
         self._buffer.truncate()
         return data
+
+
+class ArrowFrames:
+    """Record batches for the one who merges those of several shards. Each is a stream of its own in a frame: its size
+    and where a reader continues after it, a line feed, and the stream. The column `part` is the next letter of the
+    record, 0 after its last; a frame of size 0 says how far the reader has come."""
+
+    def __init__(self, name: TextOf, queue: TextOf, *, bodies: bool) -> None:
+        self._facts = (name, queue, bodies)
+
+    def begin(self, position: From) -> bytes:
+        return _frame(position)
+
+    def encode(self, rows: Table, next_index: Array) -> Iterator[bytes]:
+        name, queue, bodies = self._facts
+        named = ArrowEncoder(name, queue, bodies=bodies).named(rows)
+        for part in _parts(named.append_column("part", pa.array(next_index, pa.int32()))):
+            offset, following = part["offset"][-1].as_py(), part["part"][-1].as_py()
+            yield _frame(From(offset, following) if following else From(offset + 1), _streamed(part))
+
+    def beat(self, position: From) -> bytes:
+        return _frame(position)
+
+    def end(self) -> bytes:
+        return b""
+
+
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The rows in batches of bounded size."""
+    parts = max(1, min(len(batch), batch.nbytes // (4 * PIECE_BYTES)))
+    size = -(-len(batch) // parts)
+    for start in range(0, len(batch), size):
+        yield batch.slice(start, size)
+
+
+def _frame(position: From, stream: bytes = b"") -> bytes:
+    part = b".%d" % position.part if position.part else b""
+    return b"%d %d%b\n%b" % (len(stream), position.offset, part, stream)
+
+
+def _streamed(batch: pa.RecordBatch) -> bytes:
+    buffer = io.BytesIO()
+    with pa.ipc.new_stream(buffer, batch.schema) as stream:
+        stream.write_batch(batch)
+    return buffer.getvalue()
 
 
 class _Dictionary:

@@ -112,7 +112,7 @@ class EventStreams(Service):
     def _encoder(self, query: EventQuery) -> Encoder:
         names, queues = self.reads.names.name, partial(self._visible_name, query.access)
         if query.format == "arrow":
-            return _arrow_encoder(names, queues, query.bodies)
+            return _arrow_encoder(names, queues, query)
         writer = EventWriter(self._ids, names, queues, raw=query.raw)
         return TextEncoder(writer, sent_events=query.format == "sse", bodies=query.bodies)
 
@@ -156,13 +156,13 @@ def _check_offset(offset: int, view: View) -> None:
         raise RequestError(Fault.PAST_END, str(view.end.offset), end=view.end.offset)
 
 
-def _arrow_encoder(names: TextOf, queues: TextOf, bodies: bool) -> Encoder:
+def _arrow_encoder(names: TextOf, queues: TextOf, query: EventQuery) -> Encoder:
     """Raises `RequestError` where pyarrow is not installed."""
     try:
-        from penstock.server.services.arrow_encoder import ArrowEncoder
+        from penstock.server.services.arrow_encoder import ArrowEncoder, ArrowFrames
     except ModuleNotFoundError as error:
         raise RequestError(Fault.NO_ARROW) from error
-    return ArrowEncoder(names, queues, bodies=bodies)
+    return (ArrowFrames if query.is_merged else ArrowEncoder)(names, queues, bodies=query.bodies)
 
 
 def _bounds(query: RangeQuery, view: View) -> tuple[Point, Point]:
