@@ -8,15 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from penstock.engine.engine import Engine
-from penstock.errors import FencedError, LogFailedError, Reason, StoreError
+from penstock.errors import FencedError, LogFailedError, StoreError
 from penstock.limits import SECOND_NS
-from penstock.model.answers import Refused
-from penstock.model.commands import Command
 from penstock.model.values import Nanos, Stage
 from penstock.server.shards.mesh import Mesh
 from penstock.server.shards.router import Router
 from penstock.server.shards.wires import UnixWires
-from penstock.server.writer.port import ClientPort, Pending, Reply
+from penstock.server.writer.port import ClientPort
 from penstock.storage.faulty import Faults, FaultyLog
 from penstock.storage.port import Progress
 from tests.simulation.everywhere import promise
@@ -178,23 +176,6 @@ class OwnedShard(Shard):
         """It has none of its own."""
 
 
-class MovingPort:
-    """A shard of any node: of this one, or of the one that owned it when this one last looked."""
-
-    def __init__(self, node: Node, shard: int) -> None:
-        self._node = node
-        self._shard = shard
-
-    def submit(self, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
-        if own := self._node.own.get(self._shard):
-            return own.submit(command, reply, stage)
-        link = self._node.mesh.links.get(self._node.owners.get(self._shard, -1))
-        if link:
-            return link.submit(self._shard, None, command, reply, stage)
-        reply(Refused(Reason.UNAVAILABLE, "no node owns this queue"))
-        return None
-
-
 class Node(Worker):
     world: NodesWorld
 
@@ -205,17 +186,21 @@ class Node(Worker):
         self.connection = Connection(world.store, self.process, world.network)
         self.shards: list[Shard] = []
         self.own: dict[int, ClientPort] = {}
-        self.owners: dict[int, int] = {}
         self._acquiring: set[int] = set()
         self.process.run(self._open)
 
     def _open(self) -> None:
         world = self.world
-        self.mesh = Mesh(self.number, world.workers_count, world.map.shards, UnixWires(Path("links")), self.own)
-        self.ports: list[Any] = [MovingPort(self, shard) for shard in range(world.map.shards)]
-        self.router = Router(world.map, self.ports)
+        wires = UnixWires(Path("links"))
+        facts = (world.workers_count, world.map.shards, wires, self.own)
+        self.mesh = Mesh(self.number, *facts, epochs=self._epoch_of)
+        self.router = Router(world.map, self.mesh.ports)
         self._starting = asyncio.ensure_future(self.mesh.start())
         self._poll()
+
+    def _epoch_of(self, number: int) -> int:
+        (owned,) = [shard for shard in self.shards if isinstance(shard, OwnedShard) and shard.number == number]
+        return owned.log.epoch
 
     def owns(self, shard: OwnedShard) -> bool:
         return shard in self.shards
@@ -223,13 +208,11 @@ class Node(Worker):
     # ── What it owns ────────────────────────────────────────────────────────────────────────────────────────
 
     def _poll(self) -> None:
-        """Acquire what is free. The store knows who owns the rest."""
+        """Acquire what is free. Links tell who owns the rest."""
         world = self.world
         for number in range(world.map.shards):
             if number not in self.own and number not in self._acquiring and self._wants(number):
                 self._acquire(number)
-        if not world.network.held_up(self.number, STORE):
-            self.owners = {number: row.owner for number, row in enumerate(world.store.safe) if row.owner is not None}
         self.process.after(POLL_NS, self._poll)
 
     def _wants(self, number: int) -> bool:
@@ -249,7 +232,8 @@ class Node(Worker):
             shard = OwnedShard(self, number, row, began)
             self.shards.append(shard)
             self.own[number] = shard.offer()
-            shard.join(self.ports)
+            shard.join(self.mesh.ports)
+            self.mesh.changed()
             shard.renew()
 
     def lose(self, shard: OwnedShard, reason: str) -> None:
@@ -261,6 +245,7 @@ class Node(Worker):
     def _forget(self, shard: OwnedShard) -> None:
         self.shards.remove(shard)
         del self.own[shard.number]
+        self.mesh.changed()
 
     def hand_over(self) -> None:
         """Give a shard to another node, as one that stops does: first finish what is under way."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -78,7 +78,7 @@ class Worker(Broker):
         ids = ids_of(self.shards[0].identity)
         return Front(shards, applications, router, self._mesh.requests, ids, works), router
 
-    def _connect_services(self, ports: list[ClientPort]) -> None:
+    def _connect_services(self, ports: Sequence[ClientPort]) -> None:
         for shard in self.shards:
             number, services = shard.identity.shard, shard.services
             services.departures.connect(number, len(ports), self._map.of_name)

@@ -19,6 +19,7 @@ from penstock.server.shards.codec import (
     ANSWERS,
     COMMANDS,
     FORM,
+    Announce,
     Answered,
     Ask,
     BeginStream,
@@ -40,7 +41,8 @@ from penstock.server.shards.codec import (
 from tests.support.any_value import any_object
 
 ENTRIES = [
-    Greet(FORM, 1),
+    Greet(FORM, 1, {1: 7, 3: 2}),
+    Announce({}),
     Introduce(1, EVERYTHING, "::1", "mqs"),
     Ask(1, 0, 1, Stage.SYNC, Publish("work", [NewMessage(b"x" * 300)])),
     Decide(0),

@@ -61,7 +61,7 @@ async def is_closed(reader: asyncio.StreamReader) -> bool:
 def test_whoever_knows_the_token_has_a_link() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await prove(reader, writer)
-        for byte in frame([encode(Greet(FORM, 7))]):
+        for byte in frame([encode(Greet(FORM, 7, {}))]):
             writer.write(bytes([byte]))
             await writer.drain()
         assert await reader.readexactly(4)  # It greets too.
@@ -76,7 +76,7 @@ def test_what_comes_with_the_proof_is_not_lost() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(OPENING)
         challenge = (await reader.readexactly(40))[8:]
-        writer.write(proof(TOKEN, b"caller", challenge) + frame([encode(Greet(FORM, 7))]))
+        writer.write(proof(TOKEN, b"caller", challenge) + frame([encode(Greet(FORM, 7, {}))]))
         writer.write_eof()
         await is_closed(reader)
 
@@ -129,7 +129,7 @@ def test_something_is_sent_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await prove(reader, writer)
-        greeting = frame([encode(Greet(FORM, 0))])
+        greeting = frame([encode(Greet(FORM, 0, {}))])
         received = await reader.readexactly(len(greeting) + 3 * len(frame([])))
         assert received.count(frame([])) == 3
 

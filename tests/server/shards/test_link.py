@@ -258,9 +258,9 @@ async def sent_by_a_stranger(path: Path, *entries: Any) -> bytes:
 
 @pytest.mark.parametrize(
     "entries",
-    [(Greet("0.0.1", 0),), (Greet(FORM, 0), Ask(1, OWNED, 7, Stage.SYNC, hello()))],
+    [(Greet("0.0.1", 0, {}),), (Greet(FORM, 0, {}), Ask(1, OWNED, 7, Stage.SYNC, hello()))],
     ids=["another release", "a client that was not introduced"],
 )
 def test_what_no_worker_of_this_release_sends_closes_the_link(tmp_path: Path, entries: tuple[Any, ...]) -> None:
     read = uvloop.run(sent_by_a_stranger(tmp_path / "link", *entries))
-    assert Frames().receive(read) in ([], [Greet(FORM, 1)])
+    assert Frames().receive(read) in ([], [Greet(FORM, 1, {OWNED: 0})])

@@ -67,6 +67,7 @@ class Greet(Packed, frozen=True, gc=False):
 
     form: str
     worker: int
+    shards: dict[int, int]  # That it has, each with its epoch.
 
 
 class Introduce(Packed, frozen=True, gc=False):
@@ -239,6 +240,12 @@ class TellTokens(Packed, frozen=True, gc=False):
     tokens: dict[str, Token]
 
 
+class Announce(Packed, frozen=True, gc=False):
+    """The shards that the worker has from now on, each with its epoch."""
+
+    shards: dict[int, int]
+
+
 class Stopping(Packed, frozen=True, gc=False):
     """How far the worker has come in the order in which all of them stop."""
 
@@ -273,7 +280,7 @@ _OfCommands = (
 _OfRequests = (
     SendRequest | SendBody | WantPart | FinishStream | WantBody | Respond | BeginStream | SendPart | EndStream
 )
-Entry = _OfCommands | _OfRequests | WantTokens | TellTokens | Stopping | Borrow | Lend
+Entry = _OfCommands | _OfRequests | WantTokens | TellTokens | Announce | Stopping | Borrow | Lend
 
 
 # ── Bytes ─────────────────────────────────────────────────────────────────────────────────────────────────────

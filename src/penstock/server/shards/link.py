@@ -26,6 +26,7 @@ from penstock.model.kinds import ENDS
 from penstock.model.values import Place, Stage
 from penstock.server.shards.codec import (
     FORM,
+    Announce,
     Answered,
     Ask,
     BeginStream,
@@ -104,14 +105,19 @@ class Link(asyncio.Protocol):
         when_lost: Callable[[Link], None] = lambda _: None,
         requests: Mapping[int, RequestPort] | None = None,
         acts: Acts | None = None,
+        epochs: Callable[[int], int] = lambda _: 0,
     ) -> None:
-        """`worker`: the number of this one. `ports`, `requests`: its shards. `acts`: what is not about a shard."""
+        """`worker`: the number of this one. `ports`, `requests`: its shards. `acts`: what is not about a shard.
+        `epochs`: of its shards."""
         self._worker = worker
         self._ports = ports
+        self._epochs = epochs
         self._requests = {} if requests is None else requests
         self._when_greeted = when_greeted
         self._when_lost = when_lost
         self.peer: int | None = None  # The number of the other worker, once it has sent it.
+        self.shards: Mapping[int, int] = {}  # Those of the other worker, each with its epoch.
+        self._announced: dict[int, int] = {}  # Those of this one, as the other one knows them.
         self.calls: dict[int, Call] = {}  # What the other one has to answer.
         self.unanswered_bytes = 0
         self._numbers = 0
@@ -346,14 +352,24 @@ class Link(asyncio.Protocol):
     def _greeted(self, entry: Greet) -> None:
         if entry.form != FORM:
             raise ProtocolError(f"the other process runs {entry.form}, this one {FORM}")
-        self.peer = entry.worker
+        self.peer, self.shards = entry.worker, entry.shards
         self._when_greeted(self)
 
     # ── The connection ──────────────────────────────────────────────────────────────────────────────────────
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self.send(Greet(FORM, self._worker))
+        self._announced = self._own_shards()
+        self.send(Greet(FORM, self._worker, self._announced))
+
+    def announce(self) -> None:
+        """Say which shards this worker has, if that has changed."""
+        if self._announced != (own := self._own_shards()):
+            self._announced = own
+            self.send(Announce(own))
+
+    def _own_shards(self) -> dict[int, int]:
+        return {shard: self._epochs(shard) for shard in self._ports}
 
     def data_received(self, data: bytes) -> None:
         try:

@@ -1,6 +1,7 @@
 """The links of one worker to all others. Each pair has one: the worker with the higher number connects.
 
-A link that is lost is made again as soon as the other worker listens. Until then its queues are unavailable.
+Each worker says which shards it has, when a link begins and whenever that changes. A link that is lost is made again
+as soon as the other worker listens. Until then its queues are unavailable.
 """
 
 from __future__ import annotations
@@ -8,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
 from penstock.limits import LINK_RETRY_SECONDS
+from penstock.server.shards.codec import Announce
 from penstock.server.shards.link import Link
 from penstock.server.shards.remote_port import RemotePort
 from penstock.server.shards.remote_requests import RemoteRequests, RequestPort
+from penstock.server.shards.shard_port import ShardPort
 from penstock.server.shards.wires import Wires
 from penstock.server.writer.port import ClientPort
 
@@ -35,30 +38,36 @@ class Mesh:
         wires: Wires,
         own: Mapping[int, ClientPort],
         own_requests: Mapping[int, RequestPort] | None = None,
+        epochs: Callable[[int], int] = lambda _: 0,
     ) -> None:
-        """`own`, `own_requests`: the shards of this worker, for commands and for whole requests. The latter may be
-        filled until `start`."""
+        """`workers`: how many there are; 0 if `know` says who there is. `own`, `own_requests`: the shards of this
+        worker, for commands and for whole requests. The latter may be filled until `start`; `changed` says that both
+        have changed. `epochs`: how often each of its shards was taken over, if that happens."""
         self._worker = worker
-        self._workers = workers
         self._wires = wires
+        self._own = own
         self.served = own  # What other workers use; may be replaced until `start`.
         self._own_requests = {} if own_requests is None else own_requests
+        self._epochs = epochs
+        self.others = set(range(workers)) - {worker}
         self.links: dict[int, Link] = {}  # By the number of the other worker.
-        self.acts: dict[type, Callable[[Link, Any], None]] = {}  # What is not about a shard; filled until `start`.
+        self.acts: dict[type, Callable[[Link, Any], None]] = {Announce: self._announced}  # Filled until `start`.
         self.when_linked: list[Callable[[Link], None]] = []
         self.when_lost: list[Callable[[Link], None]] = []
-        self.ports: list[ClientPort] = [own.get(shard) or RemotePort(shard, self._link()) for shard in range(shards)]
-        self._remote = {shard: RemoteRequests(shard, self._link()) for shard in range(shards) if shard not in own}
+        self.when_moved: list[Callable[[], None]] = []  # A shard is somewhere else.
+        self._remote = [RemotePort(shard, self._link()) for shard in range(shards)]
+        self._remote_requests = [RemoteRequests(shard, each.link) for shard, each in enumerate(self._remote)]
+        self.ports: list[ShardPort] = [ShardPort(own.get(shard) or each) for shard, each in enumerate(self._remote)]
         self._server: asyncio.Server | None = None
-        self._dialing: list[asyncio.Task[None]] = []
+        self._dialing: dict[int, asyncio.Task[None]] = {}
 
     async def start(self) -> None:
         self._server = await self._wires.listen(self._worker, self._link)
-        self._dialing = [asyncio.create_task(self._dial(other)) for other in range(self._worker)]
+        self._dial_all()
 
     def stop(self) -> None:
         """Close all links. What is under way is answered as unavailable."""
-        for task in self._dialing:
+        for task in self._dialing.values():
             task.cancel()
         if self._server:
             self._server.close()
@@ -67,17 +76,43 @@ class Mesh:
 
     def requests(self, shard: int) -> RequestPort:
         """Whole requests for a shard."""
-        return self._remote.get(shard) or self._own_requests[shard]
+        return self._own_requests.get(shard) or self._remote_requests[shard]
 
     @property
     def is_complete(self) -> bool:
         """Whether there is a link to every other worker."""
-        return len(self.links) == self._workers - 1
+        return self.others <= self.links.keys()
+
+    def link_to(self, shard: int) -> Link | None:
+        """The link to the worker that has a shard; None if it is this one, or not known."""
+        link = self._remote[shard].link
+        return link if shard not in self._own and self.links.get(link.peer or 0) is link else None
+
+    def know(self, others: Collection[int]) -> None:
+        """These other workers are there. Links to those that are not are left to their end."""
+        gone = self.others - set(others)
+        self.others = set(others)
+        for other in gone:
+            if task := self._dialing.pop(other, None):
+                task.cancel()
+        self._dial_all()
+
+    def changed(self) -> None:
+        """This worker has other shards than before."""
+        for shard, port in enumerate(self.ports):
+            port.lead_to(self._own.get(shard) or self._remote[shard])
+        for link in self.links.values():
+            link.announce()
+        self._moved()
+
+    def _dial_all(self) -> None:
+        for other in self.others:
+            if self._server and other < self._worker and other not in self._dialing:
+                self._dialing[other] = asyncio.create_task(self._dial(other))
 
     def _link(self, lost: asyncio.Event | None = None) -> Link:
-        return Link(
-            self._worker, self.served, self._greeted, partial(self._lost, lost), self._own_requests, self.acts
-        )
+        own = (self._own_requests, self.acts, self._epochs)
+        return Link(self._worker, self.served, self._greeted, partial(self._lost, lost), *own)
 
     async def _dial(self, other: int) -> None:
         while True:
@@ -92,12 +127,27 @@ class Mesh:
         if earlier := self.links.get(link.peer):
             earlier.close()  # The other worker has left it, or connects again when it is closed: one of both is dead.
         self.links[link.peer] = link
-        for shard, port in enumerate(self.ports):
-            if owner_of(shard, self._workers) == link.peer and isinstance(port, RemotePort):
-                port.link = self._remote[shard].link = link
         logger.debug("linked", extra={"worker": link.peer})
+        link.announce()  # Shards may have come since the greeting was sent.
+        self._use(link)
         for callback in self.when_linked:
             callback(link)
+
+    def _announced(self, link: Link, entry: Announce) -> None:
+        link.shards = entry.shards
+        self._use(link)
+
+    def _use(self, link: Link) -> None:
+        """Send what is for the shards of the other worker there, unless another one has taken them over since."""
+        for shard, epoch in link.shards.items():
+            remote = self._remote[shard]
+            if remote.link.peer == link.peer or remote.link.shards.get(shard, -1) <= epoch:
+                remote.link = self._remote_requests[shard].link = link
+        self._moved()
+
+    def _moved(self) -> None:
+        for callback in self.when_moved:
+            callback()
 
     def _lost(self, lost: asyncio.Event | None, link: Link) -> None:
         if lost:
