@@ -177,6 +177,11 @@ TOKENS_KNOWN_SECONDS_MAX = 20.0  # How long a change of tokens may take to reach
 LINK_BEAT_SECONDS = 2.0  # How often something is sent on a link to another machine.
 LINK_SILENCE_SECONDS_MAX = 6.0  # Such a link is closed after this long without anything from the other end.
 assert LINK_SILENCE_SECONDS_MAX > 2 * LINK_BEAT_SECONDS
+NODE_LOOK_SECONDS = 0.5  # How often a node looks at the tables of its store.
+NODE_IMPATIENT_SECONDS = 0.1  # The same, while it waits for a shard that another node is to hand over.
+NODE_REFUSED_SECONDS = 60.0  # How long a node leaves a shard alone that it could not open.
+NODE_WAIT_SECONDS = 10.0  # How often a node that cannot begin says what it waits for.
+REPLAY_BYTES_SHORT = 4 << 20  # A shard is handed over when the next owner need not replay more than this.
 LINK_RETRY_SECONDS = 0.1  # How often a worker tries to connect to one that it has no link to.
 
 # Object History

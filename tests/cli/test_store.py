@@ -22,9 +22,9 @@ def test_a_store_is_made_once_and_shown(postgres: Postgres, start_broker: StartB
         1,
         "penstock: the database has no store; run: penstock store init URL\n",
     )
-    assert penstock("store", "init", url).stdout.startswith("The store is ready (version 3).")
+    assert penstock("store", "init", url).stdout.startswith("The store is ready (version 4).")
     assert "initialised already; nothing was changed" in penstock("store", "init", url).stderr
-    assert penstock("store", "upgrade", url).stdout == "The store had version 3; now it has version 3.\n"
+    assert penstock("store", "upgrade", url).stdout == "The store had version 4; now it has version 4.\n"
     broker = start_broker(flags=("--store", url))
     broker.create_queue("work")
     shown = penstock("store", "status", url).stdout
@@ -48,7 +48,7 @@ def test_a_store_has_as_many_shards_as_it_was_made_with_and_one_broker_does_not_
     assert [shard["number"] for shard in shown["shards"]] == [0, 1, 2]
     code, complaint = refused_start(tmp_path, flags=("--store", url))
     assert code == 1
-    assert "the store has 3 shards, and a broker serves one; use another store" in complaint
+    assert "the store has 3 shards, which brokers share: give each of them the address" in complaint
 
 
 def test_a_log_is_moved_into_a_store_and_back_with_its_ids_and_objects(

@@ -108,11 +108,16 @@ class Timers:
 
     def __init__(self) -> None:
         self.delays: list[float] = []
+        self._soon: list[Callable[[], None]] = []
 
     def soon(self, callback: Callable[[], None]) -> None:
-        callback()
+        self._soon.append(callback)
 
     from_thread = soon
+
+    def end_turn(self) -> None:
+        while self._soon:
+            self._soon.pop(0)()
 
     def after(self, delay_ns: int, _: Callable[[], None]) -> Timers:
         self.delays.append(delay_ns / SECOND_NS)
@@ -128,6 +133,7 @@ def test_timers_are_set_again_while_the_clock_is_corrected() -> None:
     loop.submit(CreateQueue("work", QueueSettings(visibility_ns=100 * SECOND_NS)), lambda _: None)
     loop.submit(Publish("work", [NewMessage(b"hello")]), lambda _: None)
     loop.submit(Fetch("work"), lambda _: None)
+    timers.end_turn()
     assert timers.delays[-1] == pytest.approx(100)
     hands.set(60)
     hands.clock.follow()

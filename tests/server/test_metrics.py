@@ -22,10 +22,11 @@ from penstock.model.answers import Answer
 from penstock.model.client import Client
 from penstock.model.commands import Command, CreateQueue, Fetch, Finish, NewMessage, Publish
 from penstock.model.settings import QueueSettings
-from penstock.server.config import Config, HttpConfig, LinesConfig, LogConfig, QuotaConfig, TlsConfig
+from penstock.server.config import Config, HttpConfig, LinesConfig, LogConfig, TlsConfig
 from penstock.server.histogram import Histogram
 from penstock.server.identities import Identities
 from penstock.server.metrics import FAMILIES, QUEUES_SHOWN_MAX, Metrics, metrics_table
+from penstock.server.quota_settings import QuotaConfig
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.services.assembly import assemble
 from penstock.server.services.backups import Backups

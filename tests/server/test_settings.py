@@ -105,6 +105,9 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
         "tls.key": "broker.key",
         "tls.client_ca": "clients.pem",
         "lake.directory": "lake",
+        "cluster.advertise": "a.example:7845",
+        "cluster.listen": "[::]:7845",
+        "cluster.ca": "brokers.pem",
     }
     numbers = {
         "mqs.delete_status": 200,
@@ -122,6 +125,9 @@ def test_every_key_can_be_set_in_every_source(tmp_path: Path) -> None:
     pair = ["tls.certificate=x", "tls.key=x"]
     needed |= {"tls.certificate": pair[1:], "tls.key": pair[:1], "tls.client_ca": pair}
     needed |= {"tls.client_required": [*pair, "tls.client_ca=x"]}
+    store = "store=postgresql://me@database/penstock"
+    needed |= {"cluster.advertise": [store], "cluster.listen": [store, "cluster.advertise=a.example:1"]}
+    needed |= {"cluster.ca": [store, "cluster.advertise=a.example:1", *pair]}
     jwt = {f"auth.jwt_{name}": f"auth.jwt_{name}=x" for name in ("keys", "issuer", "audience")}
     needed |= {key: [setting for other, setting in jwt.items() if other != key] for key in jwt}
     numbers |= {f"lines.{name}_bytes_max": 4 << 20 for name in ("line", "buffered", "unsent")}

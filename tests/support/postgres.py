@@ -112,12 +112,12 @@ class Postgres:
             self._initialise("postgres", _SHARDS)
         return self.url(), number
 
-    def new_store(self) -> str:
+    def new_store(self, shards: int = 1) -> str:
         """A store of a test's own."""
         name = f"store_{next(self._databases)}"
         with psycopg.connect(self.url(), autocommit=True) as session:
             session.execute(f"CREATE DATABASE {name}".encode())
-        self._initialise(name, 1)
+        self._initialise(name, shards)
         return self.url(name)
 
     def _initialise(self, database: str, shards: int) -> None:

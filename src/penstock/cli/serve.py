@@ -17,6 +17,9 @@ def serve(
     store: Annotated[
         str | None, typer.Option(metavar="URL", help="The PostgreSQL database that holds the log.")
     ] = None,
+    advertise: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where other brokers on the store reach this one.")
+    ] = None,
     http: Annotated[str | None, typer.Option(help="HOST:PORT for HTTP.")] = None,
     lines: Annotated[str | None, typer.Option(help="HOST:PORT for JSON lines.")] = None,
     tls_certificate: Annotated[str | None, typer.Option(help="The certificate, for TLS.")] = None,
@@ -44,10 +47,14 @@ def serve(
     gc.freeze()
     gc.enable()
     own = {"data": data, "store": store, "http.address": http, "lines.address": lines}
-    own |= {"tls.certificate": tls_certificate, "tls.key": tls_key}
+    own |= {"cluster.advertise": advertise, "tls.certificate": tls_certificate, "tls.key": tls_key}
     loaded = load(config, os.environ, settings or [], {key: value for key, value in own.items() if value is not None})
     logs.set_up(loaded.logging.level, loaded.logging.format)
     processes = workers_of(workers or "1")
+    if loaded.cluster.advertise and processes == 1:
+        from penstock.server.cluster import node
+
+        raise typer.Exit(node.serve(loaded, insecure=insecure))
     if processes == 1 and not shards and not shards_in(loaded.data):
         raise typer.Exit(broker.serve(loaded, insecure=insecure))
     from penstock.server import supervisor

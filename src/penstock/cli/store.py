@@ -22,7 +22,7 @@ Directory = Annotated[Path, typer.Argument(metavar="DIR", help="The data directo
 @app.command()
 def init(
     url: Url,
-    shards: Annotated[int, typer.Option(help="How many logs the store has. It stays.", hidden=True)] = 1,
+    shards: Annotated[int, typer.Option(help="How many shards the store has. It stays.")] = 1,
 ) -> None:
     """Make the tables. The database must exist; everything goes into its schema penstock."""
     from penstock.storage.postgres.schema import VERSION, initialise

@@ -7,9 +7,9 @@ import gc
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import uvloop
 
@@ -24,6 +24,7 @@ from penstock.server.descriptors import available, plan
 from penstock.server.exposure import check_exposure
 from penstock.server.identities import Identities
 from penstock.server.jwt_identities import jwts_of
+from penstock.server.measures import Measured
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.recovery import Recovered
 from penstock.server.servers import Servers
@@ -74,6 +75,11 @@ class Broker:
     def _make_shards(self) -> list[Shard]:
         return [Shard(self.config, DataDirectory(self.config.data), self._clock, _store_of(self.config))]
 
+    @property
+    def served(self) -> list[Shard]:
+        """All shards that are served now."""
+        return self.shards
+
     def stop(self) -> None:
         self._is_asked_to_stop = True
         self._stop.set()
@@ -118,11 +124,10 @@ class Broker:
     async def _own(self, shard: Shard, store: PostgresStore) -> bool:
         if shard.identity.shards > 1:
             raise StoreError(
-                f"the store has {shard.identity.shards} shards, and a broker serves one; use another store"
+                f"the store has {shard.identity.shards} shards, which brokers share: give each of them the address"
+                " at which the others reach it, with --advertise HOST:PORT"
             )
-        for warning in store.durability().warnings():
-            logger.warning("store_not_safe", extra={"reason": warning})
-        logger.info("store", extra={"store": store.display, "durability": str(store.durability())})
+        log_durability(store)
         running = asyncio.get_running_loop()
 
         def on_lost(error: BaseException) -> None:
@@ -145,11 +150,11 @@ class Broker:
     def assemble(self, recovered: list[Recovered]) -> None:
         """Make everything that uses the logs of the shards. What belongs to no shard is counted with the first."""
         config, first = self.config, self.shards[0]
-        turns = Turns(lambda: any(not shard.loop.idle for shard in self.shards))
+        turns = Turns(lambda: any(not shard.loop.idle for shard in self.served))
         self._identities = Identities(config.auth.tokens, self._clock, self._owner, jwts_of(config.auth))
-        rounds = Rounds(AsyncioScheduler(asyncio.get_running_loop()))
+        self._commits = Rounds(AsyncioScheduler(asyncio.get_running_loop()))
         for shard, each in zip(self.shards, recovered, strict=True):
-            shard.assemble(each, turns, self._identities, rounds)
+            shard.assemble(each, turns, self._identities, self._commits)
         quotas = Quotas(config.quota, self._has_queue)
         handler, writer = self._offer(turns, quotas)
         login, identify = first.services.audit.login, self._identities.of_token
@@ -164,7 +169,9 @@ class Broker:
             self._identities,
         )
         first.services.connections.servers += self.servers.all
-        first.metrics.parts += [self.servers.http, self.servers.lines, quotas, *([self._tls] if self._tls else [])]
+        self._process_parts: list[Measured] = [self.servers.http, self.servers.lines, quotas]
+        self._process_parts += [self._tls] if self._tls else []
+        first.metrics.parts += self._process_parts
 
     def _offer(self, _: Turns, __: Quotas) -> tuple[Handler, ClientPort]:
         """What HTTP requests and the commands of lines go to."""
@@ -185,9 +192,11 @@ class Broker:
         for shard in self.shards:
             shard.start()
         when_listening(http)
-        rounds = [self._follow_clock(), *([self._tls.watch()] if self._tls else [])]
-        rounds += [self._follow_placement(self._member)] if self._member else []
+        rounds = [self._follow_clock(), *([self._tls.watch()] if self._tls else []), *self._more_rounds()]
         return [asyncio.create_task(each) for each in rounds]
+
+    def _more_rounds(self) -> list[Coroutine[Any, Any, None]]:
+        return [self._follow_placement(self._member)] if self._member else []
 
     async def _prepare(self) -> None:
         """What has to be done before it listens."""
@@ -200,7 +209,7 @@ class Broker:
         while True:
             await asyncio.sleep(_FOLLOW_CLOCK_SECONDS)
             error = self._clock.follow()
-            for shard in self.shards if error else ():
+            for shard in self.served if error else ():
                 shard.loop.rearm()
             if abs(error) > SECOND_NS and is_right:
                 logger.warning("clock_set", extra={"seconds": error / SECOND_NS})
@@ -242,6 +251,13 @@ class Broker:
 
     async def _when_finished(self) -> None:
         """All requests are answered."""
+
+
+def log_durability(store: PostgresStore) -> None:
+    durability = store.durability()
+    for warning in durability.warnings():
+        logger.warning("store_not_safe", extra={"reason": warning})
+    logger.info("store", extra={"store": store.display, "durability": str(durability)})
 
 
 def _store_of(config: Config) -> PostgresStore | None:

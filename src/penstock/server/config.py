@@ -5,26 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
 from penstock import limits
 from penstock.model.settings import QueueSettings, RedrivePolicy
-from penstock.server.setting_types import FileName, HostName, Origin, StoreUrl, Text
+from penstock.server.quota_settings import QuotaConfig
+from penstock.server.setting_types import (
+    AddressText,
+    FileName,
+    HostName,
+    Origin,
+    StoreUrl,
+    Text,
+    above_0,
+    between,
+    described,
+)
 
 _DAY_SECONDS = 86_400
 _CENTURY_SECONDS = 100 * 365 * _DAY_SECONDS
-
-
-def _is(description: str) -> Meta:
-    return Meta(description=description)
-
-
-def _from(least: float, most: float, description: str) -> Meta:
-    return Meta(ge=least, le=most, description=description)
-
-
-def _above_0(most: float, description: str) -> Meta:
-    return Meta(gt=0, le=most, description=description)
 
 
 class Address(NamedTuple):
@@ -38,10 +37,10 @@ class Address(NamedTuple):
 
 
 class HttpConfig(Struct, frozen=True, kw_only=True):
-    address: Annotated[Address, _is("Address of the HTTP server.")] = Address("127.0.0.1", 7843)
+    address: Annotated[Address, described("Address of the HTTP server.")] = Address("127.0.0.1", 7843)
     hosts: Annotated[
         tuple[HostName, ...],
-        _is(
+        described(
             "Host names that clients may use to reach a broker without tokens, in addition to `localhost`, loopback"
             " addresses and the host of `http.address`; `*` allows all. A request with another `Host` is refused"
             " with 403."
@@ -49,97 +48,97 @@ class HttpConfig(Struct, frozen=True, kw_only=True):
     ] = ()
     origins: Annotated[
         tuple[Origin, ...],
-        _is(
+        described(
             "Origins of web pages that may use the broker over HTTP and WebSocket, in addition to its own; `*` allows"
             " all. Others are refused with 403."
         ),
     ] = ()
-    connections_max: Annotated[int, _from(1, 1_000_000, "Open connections; further ones are refused with 503.")] = (
+    connections_max: Annotated[int, between(1, 1_000_000, "Open connections; further ones are refused with 503.")] = (
         10_000
     )
     idle_seconds: Annotated[
-        float, _above_0(_DAY_SECONDS, "A connection without a request is closed after this time.")
+        float, above_0(_DAY_SECONDS, "A connection without a request is closed after this time.")
     ] = 75.0
     slow_client_seconds: Annotated[
         float,
-        _above_0(_DAY_SECONDS, "A request or WebSocket message must be complete this long after its first byte."),
+        above_0(_DAY_SECONDS, "A request or WebSocket message must be complete this long after its first byte."),
     ] = 30.0
-    header_bytes_max: Annotated[int, _from(1 << 10, 1 << 20, "Size of all header fields of a request.")] = (
+    header_bytes_max: Annotated[int, between(1 << 10, 1 << 20, "Size of all header fields of a request.")] = (
         limits.REQUEST_HEADERS_BYTES_MAX
     )
     body_bytes_max: Annotated[
         int,
-        _from(
+        between(
             limits.BODY_BYTES_MAX + limits.HEADERS_BYTES_MAX,
             limits.BATCH_BYTES_MAX,
             "Size of a request body, which may hold many messages.",
         ),
     ] = limits.REQUEST_BODY_BYTES_MAX
     buffered_bytes_max: Annotated[
-        int, _from(1 << 20, 1 << 40, "Size of all request bodies that are being received.")
+        int, between(1 << 20, 1 << 40, "Size of all request bodies that are being received.")
     ] = 256 << 20
 
 
 class WsConfig(Struct, frozen=True, kw_only=True):
     origins: Annotated[
-        tuple[Origin, ...], _is("Former name of `http.origins`; origins listed under either name are allowed.")
+        tuple[Origin, ...], described("Former name of `http.origins`; origins listed under either name are allowed.")
     ] = ()
     ping_seconds: Annotated[
         float,
-        _above_0(
+        above_0(
             _DAY_SECONDS, "A WebSocket that is silent for this long is pinged; if it stays silent, it is closed."
         ),
     ] = 30.0
 
 
 class LinesConfig(Struct, frozen=True, kw_only=True):
-    address: Annotated[Address, _is("Address of the TCP server for JSON lines.")] = Address("127.0.0.1", 7844)
-    connections_max: Annotated[int, _from(1, 1_000_000, "Open connections; further ones are refused.")] = 10_000
+    address: Annotated[Address, described("Address of the TCP server for JSON lines.")] = Address("127.0.0.1", 7844)
+    connections_max: Annotated[int, between(1, 1_000_000, "Open connections; further ones are refused.")] = 10_000
     line_bytes_max: Annotated[
         int,
-        _from(
+        between(
             limits.BODY_BYTES_MAX + limits.LINE_ENVELOPE_BYTES_MAX,
             limits.BATCH_BYTES_MAX,
             "Size of a line; a longer one is skipped and answered with TOO_LARGE.",
         ),
     ] = limits.LINE_BYTES_MAX
     commands_max: Annotated[
-        int, _from(1, 65_536, "Unanswered commands of one connection; no more is read until one is answered.")
+        int, between(1, 65_536, "Unanswered commands of one connection; no more is read until one is answered.")
     ] = 512
-    buffered_bytes_max: Annotated[int, _from(4 << 20, 1 << 40, "Size of all lines that are being received.")] = (
+    buffered_bytes_max: Annotated[int, between(4 << 20, 1 << 40, "Size of all lines that are being received.")] = (
         256 << 20
     )
     unsent_bytes_max: Annotated[
-        int, _from(4 << 20, 1 << 40, "A client that leaves more than this of its replies unread is disconnected.")
+        int, between(4 << 20, 1 << 40, "A client that leaves more than this of its replies unread is disconnected.")
     ] = 64 << 20
     idle_seconds: Annotated[
-        float, _above_0(_DAY_SECONDS, "An idle connection is closed after this time, unless it waits for a queue.")
+        float, above_0(_DAY_SECONDS, "An idle connection is closed after this time, unless it waits for a queue.")
     ] = 3600.0
     slow_client_seconds: Annotated[
         float,
-        _above_0(
+        above_0(
             _DAY_SECONDS,
             "A line must be complete this long after its first byte; a token must be shown in this time.",
         ),
     ] = 30.0
     keepalive_seconds: Annotated[
-        int, _from(1, 7200, "TCP keep-alive starts when a client is silent for this long.")
+        int, between(1, 7200, "TCP keep-alive starts when a client is silent for this long.")
     ] = 60
 
 
 class LogConfig(Struct, frozen=True, kw_only=True):
     segment_bytes: Annotated[
-        int, _from(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX, "Size of one file of the log.")
+        int, between(limits.SEGMENT_BYTES_MIN, limits.SEGMENT_BYTES_MAX, "Size of one file of the log.")
     ] = 16 << 20
-    retention_seconds: Annotated[int, _from(0, _CENTURY_SECONDS, "How long events stay in the Event Log.")] = (
+    retention_seconds: Annotated[int, between(0, _CENTURY_SECONDS, "How long events stay in the Event Log.")] = (
         7 * _DAY_SECONDS
     )
     retention_bytes: Annotated[
-        int, _from(0, 1 << 60, "Size of the Event Log above which the oldest events are removed earlier.")
+        int, between(0, 1 << 60, "Size of the Event Log above which the oldest events are removed earlier.")
     ] = 10 << 30
     snapshot_bytes: Annotated[
         int,
-        _from(
+        between(
             limits.SEGMENT_BYTES_MIN,
             1 << 40,
             "A snapshot is taken after this much log: later if snapshots are large, and after 24 MiB at most if"
@@ -151,7 +150,7 @@ class LogConfig(Struct, frozen=True, kw_only=True):
 class NamesConfig(Struct, frozen=True, kw_only=True):
     max: Annotated[
         int,
-        _from(
+        between(
             1,
             limits.NAMES_MAX,
             "Content types, senders, objects, sets of topics and consumers in use; a message with a new one is then"
@@ -163,7 +162,7 @@ class NamesConfig(Struct, frozen=True, kw_only=True):
 class HistoryConfig(Struct, frozen=True, kw_only=True):
     keys_max: Annotated[
         int,
-        _from(
+        between(
             1,
             limits.HISTORY_KEYS_MAX,
             "Objects and keys in the Object History; a message with a new one is then refused.",
@@ -173,31 +172,32 @@ class HistoryConfig(Struct, frozen=True, kw_only=True):
 
 class EventsConfig(Struct, frozen=True, kw_only=True):
     readers_max: Annotated[
-        int, _from(0, 10_000, "Readers of the Event Log at once; further ones are refused with 503.")
+        int, between(0, 10_000, "Readers of the Event Log at once; further ones are refused with 503.")
     ] = 64
     heartbeat_seconds: Annotated[
-        float, _above_0(3600, "A follower of the Event Log gets a heartbeat after this long without an event.")
+        float, above_0(3600, "A follower of the Event Log gets a heartbeat after this long without an event.")
     ] = 15.0
 
 
 class StagingConfig(Struct, frozen=True, kw_only=True):
     bytes_max: Annotated[
         int,
-        _from(
+        between(
             limits.STAGED_CHUNK_BYTES_MAX,
             1 << 40,
             "Size of all staged rows that are not in their queues yet; further rows are refused with 503.",
         ),
     ] = 4 << 30
     lifetime_seconds: Annotated[
-        int, _from(1, _CENTURY_SECONDS, "A batch that is not committed is dropped after this long without a change.")
+        int,
+        between(1, _CENTURY_SECONDS, "A batch that is not committed is dropped after this long without a change."),
     ] = 6 * 3600
 
 
 class PublishConfig(Struct, frozen=True, kw_only=True):
     idempotency_seconds: Annotated[
         int,
-        _from(
+        between(
             1,
             _DAY_SECONDS,
             "How long the answer to a publish with an `Idempotency-Key` is known, so that a repeated request gets it"
@@ -206,7 +206,7 @@ class PublishConfig(Struct, frozen=True, kw_only=True):
     ] = limits.IDEMPOTENCY_SECONDS_DEFAULT
     idempotency_keys_max: Annotated[
         int,
-        _from(
+        between(
             1,
             10_000_000,
             "Idempotency keys that are known at once; the oldest is forgotten for one more. Each takes about 400"
@@ -216,60 +216,63 @@ class PublishConfig(Struct, frozen=True, kw_only=True):
 
 
 class LoggingConfig(Struct, frozen=True, kw_only=True):
-    level: Annotated[Literal["debug", "info", "warning", "error"], _is("The lowest level that is logged.")] = "info"
+    level: Annotated[Literal["debug", "info", "warning", "error"], described("The lowest level that is logged.")] = (
+        "info"
+    )
     format: Annotated[
         Literal["auto", "json", "text"],
-        _is("A JSON object per line, or text for people; `auto` is text on a terminal and JSON elsewhere."),
+        described("A JSON object per line, or text for people; `auto` is text on a terminal and JSON elsewhere."),
     ] = "auto"
 
 
 class MqsConfig(Struct, frozen=True, kw_only=True):
     oversize: Annotated[
         Literal["cut", "reject"],
-        _is("What happens to a body over 1 MiB: it is truncated to that size, or refused with 413."),
+        described("What happens to a body over 1 MiB: it is truncated to that size, or refused with 413."),
     ] = "cut"
     delete_status: Annotated[
         Literal[204, 200],
-        _is("Status of the answer when a message is deleted: 204 as documented, 200 for the origin's client."),
+        described("Status of the answer when a message is deleted: 204 as documented, 200 for the origin's client."),
     ] = 204
 
 
 class GloveboxConfig(Struct, frozen=True, kw_only=True):
-    create_queues: Annotated[bool, _is("Whether clients may create queues.")] = True
+    create_queues: Annotated[bool, described("Whether clients may create queues.")] = True
     errors: Annotated[
         Literal["all", "origin"],
-        _is(
+        described(
             "Error codes that clients get: all, or only those that the origin's clients understand (PermissionDenied"
             " instead of BadRequest and Unavailable)."
         ),
     ] = "all"
-    followed_max: Annotated[int, _from(0, 1 << 20, "Messages that one session can follow at once.")] = 10_000
-    sessions_max: Annotated[int, _from(0, 1 << 20, "Durable sessions that are kept while disconnected.")] = 1000
-    session_seconds: Annotated[float, _above_0(_DAY_SECONDS, "How long a disconnected durable session is kept.")] = (
+    followed_max: Annotated[int, between(0, 1 << 20, "Messages that one session can follow at once.")] = 10_000
+    sessions_max: Annotated[int, between(0, 1 << 20, "Durable sessions that are kept while disconnected.")] = 1000
+    session_seconds: Annotated[float, above_0(_DAY_SECONDS, "How long a disconnected durable session is kept.")] = (
         300.0
     )
     session_replies_max: Annotated[
-        int, _from(1, 1 << 20, "Messages and notices that are kept for a disconnected durable session.")
+        int, between(1, 1 << 20, "Messages and notices that are kept for a disconnected durable session.")
     ] = 10_000
-    session_bytes_max: Annotated[int, _from(1 << 16, 1 << 30, "Size of these messages and notices.")] = 8 << 20
+    session_bytes_max: Annotated[int, between(1 << 16, 1 << 30, "Size of these messages and notices.")] = 8 << 20
 
 
 class NqConfig(Struct, frozen=True, kw_only=True):
     empty_status: Annotated[
-        Literal[404, 204], _is("Status of a pull that found nothing: 404 with the last ids, or 204 without content.")
+        Literal[404, 204],
+        described("Status of a pull that found nothing: 404 with the last ids, or 204 without content."),
     ] = 404
     retry_num: Annotated[
         int,
-        _from(0, limits.RETRIES_MAX, "Default of a pull: how often a message without a result is delivered again."),
+        between(0, limits.RETRIES_MAX, "Default of a pull: how often a message without a result is delivered again."),
     ] = 0
     fail_timeout: Annotated[
-        float, _from(0.001, limits.FAIL_SECONDS_MAX, "Default of a pull: seconds until it is delivered again.")
+        float, between(0.001, limits.FAIL_SECONDS_MAX, "Default of a pull: seconds until it is delivered again.")
     ] = 120.0
     timeout: Annotated[
-        float, _from(0, limits.PULL_SECONDS_MAX, "Default of a pull: seconds that it waits for a first message.")
+        float, between(0, limits.PULL_SECONDS_MAX, "Default of a pull: seconds that it waits for a first message.")
     ] = 60.0
     retention_seconds: Annotated[
-        int, _from(1, limits.INT32_MAX, "How long messages stay in a queue that was created by a post.")
+        int, between(1, limits.INT32_MAX, "How long messages stay in a queue that was created by a post.")
     ] = 7 * _DAY_SECONDS
 
     @property
@@ -280,41 +283,46 @@ class NqConfig(Struct, frozen=True, kw_only=True):
 
 class PushConfig(Struct, frozen=True, kw_only=True):
     private_addresses: Annotated[
-        Literal["refuse", "allow"], _is("Whether messages may be pushed to this machine and to private networks.")
+        Literal["refuse", "allow"],
+        described("Whether messages may be pushed to this machine and to private networks."),
     ] = "refuse"
     connections_max: Annotated[
-        int, _from(0, 100_000, "Sum of the `max_in_flight` of all channels; a channel that exceeds it is not pushed.")
+        int,
+        between(0, 100_000, "Sum of the `max_in_flight` of all channels; a channel that exceeds it is not pushed."),
     ] = 1024
     retry_seconds: Annotated[
-        float, _above_0(3600, "How long a message waits after its first failure; the time doubles with each failure.")
+        float, above_0(3600, "How long a message waits after its first failure; the time doubles with each failure.")
     ] = 1.0
     retry_seconds_max: Annotated[
-        float, _above_0(_DAY_SECONDS, "The longest time that a message waits after a failure.")
+        float, above_0(_DAY_SECONDS, "The longest time that a message waits after a failure.")
     ] = 300.0
     circuit_failures: Annotated[
-        int, _from(1, 1000, "Consecutive failures after which pushing to an endpoint pauses.")
+        int, between(1, 1000, "Consecutive failures after which pushing to an endpoint pauses.")
     ] = 5
-    circuit_seconds_max: Annotated[float, _above_0(_DAY_SECONDS, "The longest such pause.")] = 60.0
+    circuit_seconds_max: Annotated[float, above_0(_DAY_SECONDS, "The longest such pause.")] = 60.0
 
 
 class TopicsConfig(Struct, frozen=True, kw_only=True):
     retention_seconds: Annotated[
-        int, _from(1, limits.INT32_MAX, "How long messages stay in a queue that was created for a topic.")
+        int, between(1, limits.INT32_MAX, "How long messages stay in a queue that was created for a topic.")
     ] = 7 * _DAY_SECONDS
     visibility_seconds: Annotated[
-        float, _from(0, limits.INT32_MAX, "How long a consumer of such a queue holds a message.")
+        float, between(0, limits.INT32_MAX, "How long a consumer of such a queue holds a message.")
     ] = 30.0
     detect_unchanged: Annotated[
-        bool, _is("Whether such a queue gets only messages that change their object and key.")
+        bool, described("Whether such a queue gets only messages that change their object and key.")
     ] = True
     retries: Annotated[
         int,
-        _from(
+        between(
             0, limits.RETRIES_MAX, "Deliveries of a message in such a queue before it has failed (E); 0 for no limit."
         ),
     ] = limits.CHANNEL_RETRIES_MAX
     dead_letter_queue: Annotated[
-        str, _is("Queue for failed messages of such a queue; created if it does not exist. Empty: they are dropped.")
+        str,
+        described(
+            "Queue for failed messages of such a queue; created if it does not exist. Empty: they are dropped."
+        ),
     ] = ""
 
     @property
@@ -331,55 +339,11 @@ class TopicsConfig(Struct, frozen=True, kw_only=True):
         )
 
 
-_COUNT_MAX = 1 << 40
-
-
-class QuotaLimits(Struct, frozen=True, kw_only=True):
-    """What one account may use. 0: no limit."""
-
-    connections: Annotated[int, _from(0, 1_000_000, "Open connections; further ones are refused.")] = 0
-    connections_per_second: Annotated[
-        int, _from(0, _COUNT_MAX, "New connections in a second; further ones are refused.")
-    ] = 0
-    bytes_per_second: Annotated[int, _from(0, _COUNT_MAX, "Bytes that the broker reads in a second.")] = 0
-    requests_per_second: Annotated[
-        int, _from(0, _COUNT_MAX, "HTTP requests, JSON lines and WebSocket messages in a second.")
-    ] = 0
-    published_per_second: Annotated[int, _from(0, _COUNT_MAX, "Messages published in a second.")] = 0
-    received_per_second: Annotated[int, _from(0, _COUNT_MAX, "Messages received in a second.")] = 0
-    queues_per_minute: Annotated[int, _from(0, _COUNT_MAX, "Queues and channels created in a minute.")] = 0
-    waiting: Annotated[
-        int, _from(0, 1_000_000, "Requests that wait at once: long polls, sleeping workers, pulls, waits.")
-    ] = 0
-    unread_bytes: Annotated[
-        int, _from(0, _COUNT_MAX, "Size of answers that are not read; above it, the connection is closed.")
-    ] = 0
-    work_seconds_per_second: Annotated[
-        float,
-        _from(
-            0, 60, "Seconds of work in a second for pipelined and large requests, lists and metrics; then they wait."
-        ),
-    ] = 0.0
-    search_seconds_per_minute: Annotated[
-        float, _from(0, 600, "Seconds of work in a minute for searches and documents of messages.")
-    ] = 0.0
-    replay_seconds_per_minute: Annotated[
-        float, _from(0, 600, "Seconds of work in a minute for readers of the Event Log; then they pause.")
-    ] = 0.0
-
-
-class QuotaConfig(Struct, frozen=True, kw_only=True):
-    """Each quota exists for every identity and for every address of clients."""
-
-    identity: QuotaLimits = QuotaLimits()
-    address: QuotaLimits = QuotaLimits()
-
-
 class ConsoleConfig(Struct, frozen=True, kw_only=True):
-    enabled: Annotated[bool, _is("Whether the broker serves its web console at `/`.")] = True
+    enabled: Annotated[bool, described("Whether the broker serves its web console at `/`.")] = True
     read_only: Annotated[
         bool,
-        _is(
+        described(
             "Whether the console leaves out everything that changes something. It protects against mistakes; what a"
             " person may do is decided by their token."
         ),
@@ -389,7 +353,7 @@ class ConsoleConfig(Struct, frozen=True, kw_only=True):
 class LakeConfig(Struct, frozen=True, kw_only=True):
     directory: Annotated[
         FileName,
-        _is(
+        described(
             "Directory of the lake that a pipeline fills from this broker. With it, `/v1/lake` and the console show"
             " more than the last hour; `penstock up` sets it. Reading it needs the extra `penstock[spark]`, but no"
             " Java."
@@ -399,19 +363,19 @@ class LakeConfig(Struct, frozen=True, kw_only=True):
 
 class AuthConfig(Struct, frozen=True, kw_only=True):
     tokens: Annotated[
-        tuple[str, ...], _is("Bearer tokens: any listed token grants access; empty disables authentication.")
+        tuple[str, ...], described("Bearer tokens: any listed token grants access; empty disables authentication.")
     ] = ()
     jwt_keys: Annotated[
         FileName,
-        _is(
+        described(
             "File with the public keys of an identity provider (JWKS). With it, JWTs that such a key has signed are"
             " bearer tokens too. Read again when it changes. Needs the extra `penstock[jwt]`."
         ),
     ] = FileName()
-    jwt_issuer: Annotated[Text, _is("The issuer (`iss`) that a JWT must name.")] = Text()
-    jwt_audience: Annotated[Text, _is("The audience (`aud`) that a JWT must be for.")] = Text()
+    jwt_issuer: Annotated[Text, described("The issuer (`iss`) that a JWT must name.")] = Text()
+    jwt_audience: Annotated[Text, described("The audience (`aud`) that a JWT must be for.")] = Text()
     jwt_scopes_claim: Annotated[
-        Text, _is("The claim of a JWT that holds its scopes: a list, or text with spaces between them.")
+        Text, described("The claim of a JWT that holds its scopes: a list, or text with spaces between them.")
     ] = Text("penstock")
 
     def __repr__(self) -> str:
@@ -421,49 +385,69 @@ class AuthConfig(Struct, frozen=True, kw_only=True):
 class TlsConfig(Struct, frozen=True, kw_only=True):
     certificate: Annotated[
         FileName,
-        _is(
+        described(
             "Certificate in PEM form, with its chain; HTTP, WebSocket and JSON lines then use TLS. Loaded again when"
             " the file changes."
         ),
     ] = FileName()
-    key: Annotated[FileName, _is("The private key of the certificate, in PEM form and without a password.")] = (
+    key: Annotated[FileName, described("The private key of the certificate, in PEM form and without a password.")] = (
         FileName()
     )
     client_ca: Annotated[
-        FileName, _is("Authority, in PEM form, whose certificates clients may show to say who they are.")
+        FileName, described("Authority, in PEM form, whose certificates clients may show to say who they are.")
     ] = FileName()
-    client_required: Annotated[bool, _is("Whether clients must show such a certificate.")] = False
+    client_required: Annotated[bool, described("Whether clients must show such a certificate.")] = False
+
+
+class ClusterConfig(Struct, frozen=True, kw_only=True):
+    advertise: Annotated[
+        AddressText,
+        described(
+            "HOST:PORT at which other brokers on the same store reach this one. With it, they share the shards and"
+            " each serves all queues; empty: one broker serves, and others wait."
+        ),
+    ] = AddressText()
+    listen: Annotated[
+        AddressText, described("HOST:PORT to listen on for other brokers, if it is not the one that is advertised.")
+    ] = AddressText()
+    ca: Annotated[
+        FileName,
+        described(
+            "Authority, in PEM form, that has signed the certificates of the other brokers, if they use TLS. Empty:"
+            " those that the system trusts."
+        ),
+    ] = FileName()
 
 
 class AuditConfig(Struct, frozen=True, kw_only=True):
-    enabled: Annotated[bool, _is("Whether administrative acts and refusals are recorded in the queue `_audit`.")] = (
-        True
-    )
-    retention_seconds: Annotated[int, _from(1, limits.INT32_MAX, "How long a record is kept.")] = 90 * _DAY_SECONDS
+    enabled: Annotated[
+        bool, described("Whether administrative acts and refusals are recorded in the queue `_audit`.")
+    ] = True
+    retention_seconds: Annotated[int, between(1, limits.INT32_MAX, "How long a record is kept.")] = 90 * _DAY_SECONDS
     records_max: Annotated[
-        int, _from(1000, 100_000_000, "Records that are kept; the oldest are removed for later ones.")
+        int, between(1000, 100_000_000, "Records that are kept; the oldest are removed for later ones.")
     ] = 1_000_000
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    data: Annotated[Path, _is("The data directory; created if it does not exist.")] = Path("data")
+    data: Annotated[Path, described("The data directory; created if it does not exist.")] = Path("data")
     store: Annotated[
         StoreUrl,
-        _is(
+        described(
             "PostgreSQL database that holds the log, as postgresql://USER@HOST/DATABASE; the data directory then"
             " holds a copy only. Empty: the log is in the data directory. Needs the extra `penstock[postgresql]`."
         ),
     ] = StoreUrl()
     store_lease_seconds: Annotated[
         float,
-        _from(1, 600, "How long other brokers wait for one that died before they take over the log in the store."),
+        between(1, 600, "How long other brokers wait for one that died before they take over the log in the store."),
     ] = 6.0
     stop_seconds: Annotated[
-        float, _from(0, 3600, "How long requests under way may take to finish after SIGTERM.")
+        float, between(0, 3600, "How long requests under way may take to finish after SIGTERM.")
     ] = 30.0
     unread_bytes_max: Annotated[
         int,
-        _from(
+        between(
             limits.UNREAD_BYTES_MIN,
             1 << 40,
             "Size of all answers that clients have not read; above it, the connection with the most is closed.",
@@ -487,6 +471,7 @@ class Config(Struct, frozen=True, kw_only=True):
     quota: QuotaConfig = QuotaConfig()
     auth: AuthConfig = AuthConfig()
     tls: TlsConfig = TlsConfig()
+    cluster: ClusterConfig = ClusterConfig()
     console: ConsoleConfig = ConsoleConfig()
     lake: LakeConfig = LakeConfig()
     audit: AuditConfig = AuditConfig()

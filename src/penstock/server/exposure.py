@@ -25,6 +25,15 @@ def check_exposure(config: Config, *, has_tokens: bool, insecure: bool) -> None:
         logger.info("no_tokens", extra={"access": f"{everyone} may do everything; see docs/access.md"})
 
 
+def check_links(config: Config, address: Address, *, insecure: bool) -> None:
+    """Refuse links to other brokers that somebody else could read on their way."""
+    if not (insecure or config.tls.certificate or _is_loopback("cluster.advertise", address)):
+        raise ConfigError(
+            f"brokers would send messages to {address} without encryption: others could read them on their way. Set"
+            " tls.certificate, or start with --insecure"
+        )
+
+
 def _danger(config: Config, has_tokens: bool) -> str:
     if has_tokens:
         missing, danger = "tls.certificate is empty", "others could read messages and tokens on their way"

@@ -1,6 +1,8 @@
-"""Kinds of text that settings have. `settings.py` says what each accepts."""
+"""Kinds of text that settings have, and how they are described. `settings.py` says what each accepts."""
 
 from __future__ import annotations
+
+from msgspec import Meta
 
 
 class HostName(str):
@@ -9,6 +11,10 @@ class HostName(str):
 
 class Origin(str):
     """The origin of a web page as a browser sends it: scheme, host, and the port if it is not the usual one."""
+
+
+class AddressText(str):
+    """HOST:PORT, or empty."""
 
 
 class FileName(str):
@@ -24,3 +30,15 @@ class StoreUrl(str):
 
 class Text(str):
     """Visible characters; none if it is not set."""
+
+
+def described(description: str) -> Meta:
+    return Meta(description=description)
+
+
+def between(least: float, most: float, description: str) -> Meta:
+    return Meta(ge=least, le=most, description=description)
+
+
+def above_0(most: float, description: str) -> Meta:
+    return Meta(gt=0, le=most, description=description)

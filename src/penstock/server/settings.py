@@ -22,8 +22,8 @@ from msgspec import Meta, Struct
 from penstock.dialects.wire.http import has_control_characters
 from penstock.errors import ConfigError
 from penstock.limits import NAME_BYTES_MAX
-from penstock.server.config import Address, Config, TlsConfig
-from penstock.server.setting_types import FileName, HostName, Origin, StoreUrl, Text
+from penstock.server.config import Address, Config
+from penstock.server.setting_types import AddressText, FileName, HostName, Origin, StoreUrl, Text
 
 FILE_NAME = "penstock.toml"
 VARIABLE_PREFIX = "PENSTOCK_"
@@ -167,7 +167,7 @@ def _check(config: Config) -> None:
                 f"{section}.buffered_bytes_max = {buffered} is less than {section}.{size} = {largest}:"
                 " raise the first or lower the second"
             )
-    _check_tls(config.tls)
+    _check_needs(config)
     given = [bool(each) for each in (config.auth.jwt_keys, config.auth.jwt_issuer, config.auth.jwt_audience)]
     if any(given) and not all(given):
         raise ConfigError("auth.jwt_keys, auth.jwt_issuer and auth.jwt_audience belong together: set all three")
@@ -178,15 +178,21 @@ def _check(config: Config) -> None:
         )
 
 
-def _check_tls(tls: TlsConfig) -> None:
-    for key, needed in (
-        ("certificate", "key"),
-        ("key", "certificate"),
-        ("client_ca", "certificate"),
-        ("client_required", "client_ca"),
-    ):
-        if getattr(tls, key) and not getattr(tls, needed):
-            raise ConfigError(f"tls.{key} has no effect without tls.{needed}: set both, or neither")
+_NEEDS = (
+    ("tls.certificate", "tls.key"),
+    ("tls.key", "tls.certificate"),
+    ("tls.client_ca", "tls.certificate"),
+    ("tls.client_required", "tls.client_ca"),
+    ("cluster.advertise", "store"),
+    ("cluster.listen", "cluster.advertise"),
+    ("cluster.ca", "tls.certificate"),
+)
+
+
+def _check_needs(config: Config) -> None:
+    for key, needed in _NEEDS:
+        if attrgetter(key)(config) and not attrgetter(needed)(config):
+            raise ConfigError(f"{key} has no effect without {needed}: set both, or neither")
 
 
 # ── Values ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -200,6 +206,12 @@ def parse_address(text: object) -> Address:
     if match[1]:
         IPv6Address(match[1])
     return Address(match[1] or match[2], int(match[3]))
+
+
+def _parse_address_text(text: object) -> AddressText:
+    if text and not parse_address(text).port:
+        raise ValueError("not an address that others can use")
+    return AddressText(text)
 
 
 def _parse_path(text: object) -> Path:
@@ -262,6 +274,7 @@ def _setting(key: str, hint: Any, default: Any) -> Setting:
     variable = VARIABLE_PREFIX + key.replace(".", "_").upper()
     known: dict[Any, tuple[str, Callable[[Any], Any]]] = {
         Address: ("HOST:PORT, the port from 0 to 65535, an IPv6 host in brackets", parse_address),
+        AddressText: ("HOST:PORT, an IPv6 host in brackets, or nothing", _parse_address_text),
         Path: ("a path", _parse_path),
         Text: ("up to 1024 visible ASCII characters, or nothing", _parse_text),
         StoreUrl: ("postgresql://USER@HOST:PORT/DATABASE, or nothing", _parse_store_url),

@@ -71,6 +71,11 @@ class Shard:
         self._watching: asyncio.Task[None] | None = None
         self._stopping: list[asyncio.Task[None]] = []
 
+    @property
+    def has_tokens(self) -> bool:
+        """Whether it is the one that logs the tokens of the store."""
+        return self.identity.shard == ADMINISTRATION
+
     # ── Start ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def take(self) -> None:
@@ -91,7 +96,7 @@ class Shard:
         self.loop.commit.on_seconds = self.metrics.commit_seconds.observe
         self.history_writes = HistoryWrites(self.loop, recovered.history)
         backups = partial(Backups, directory=self.directory, identity=identity, history=self.history_writes)
-        ids, has_tokens = partial(ids_of, identity), identity.shard == ADMINISTRATION
+        ids = partial(ids_of, identity)
         self.services = assemble(
             self.loop,
             config,
@@ -99,7 +104,7 @@ class Shard:
             turns,
             backups,
             identities,
-            has_tokens=has_tokens,
+            has_tokens=self.has_tokens,
             commit_seconds=self.metrics.commit_seconds,
         )
         self.loop.gate.auditor = self.services.audit
@@ -198,13 +203,14 @@ class Shard:
             each.cancel()
             await service.close()
 
-    async def close(self) -> bool:
-        """Write everything, and close the log. False if something cannot be written."""
+    async def close(self, *, takes_snapshot: bool = True) -> bool:
+        """Write everything, and close the log. False if something cannot be written. The last snapshot stops
+        everything else in this process."""
         await until(lambda: self.loop.idle or bool(self.loop.failure), self._config.stop_seconds)
         if self._reviving:
             self._reviving.cancel()
         log = self.loop.log
-        is_written = await self._write_everything()
+        is_written = await self._write_everything(takes_snapshot=takes_snapshot)
         await self.snapshots.close()
         await self.history_writes.close()
         log.close()
@@ -213,15 +219,31 @@ class Shard:
         logger.info("stopped", extra={"offset": log.end.offset})
         return is_written
 
-    async def _write_everything(self) -> bool:
+    async def hand_over(self) -> None:
+        """Let another process have the shard, while this one serves others. It is not asked for anything new."""
+        await self.begin_stop()
+        await until(lambda: self.is_quiet, self._config.stop_seconds)
+        await self.close_services()
+        await self.close(takes_snapshot=False)
+        self.loop.commit.leave()
+        self.let_go()
+
+    async def _write_everything(self, *, takes_snapshot: bool) -> bool:
         """Write the Object History and the last snapshot. False if they, or the log, cannot be written."""
         if self.loop.failure or not self.loop.idle:
             return False
         await self.history_writes.stop()
         if self.history_writes.failure:
             return False
-        await self.snapshots.stop()
+        if takes_snapshot:
+            await self.snapshots.stop()
         return True
+
+    def give_up(self) -> None:
+        """Let another process have a shard that could not be recovered."""
+        if self.store:
+            _release(self.store)
+        self.let_go()
 
     def let_go(self) -> None:
         """Let another process have the directory, and the log in the store when the lease has ended."""

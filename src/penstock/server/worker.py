@@ -15,6 +15,7 @@ from penstock.server.front.front import Front
 from penstock.server.front.local_requests import LocalRequests
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.shard import Shard, until
+from penstock.server.shards.codec import WantTokens
 from penstock.server.shards.counted_port import CountedPort
 from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shards.mesh import Mesh, owner_of
@@ -100,15 +101,15 @@ class Worker(Broker):
             self._share_tokens(self.shards[0])
             await self._mesh.start()
         else:
-            follower = TokenFollower(self._mesh, source, self._load_tokens)
+            follower = TokenFollower(self._mesh, self._load_tokens)
             await self._mesh.start()
             await follower.known.wait()
 
     def _share_tokens(self, shard: Shard) -> None:
         gate, changes = shard.loop.gate, shard.services.token_changes
-        source = TokenSource(
-            self._mesh, self._post.workers - 1, lambda: shard.loop.engine.tokens.by_name, shard.services.audit
-        )
+        source = TokenSource(self._mesh, lambda: shard.loop.engine.tokens.by_name, shard.services.audit)
+        self._mesh.acts[WantTokens] = source.wanted
+        self._mesh.when_lost.append(source.lost)
         gate.auditor, changes.on_change = source, source.changed
 
     def _load_tokens(self, tokens: Mapping[str, Token]) -> None:

@@ -9,7 +9,7 @@ LEASE_SECONDS = 6.0
 
 
 def node(name: str, unseen_seconds: float = 1.0, *, is_draining: bool = False) -> Node:
-    return Node(name, f"{name}.example:7843", unseen_seconds, LEASE_SECONDS, is_draining)
+    return Node(name, 0, f"{name}.example:7843", "", unseen_seconds, LEASE_SECONDS, is_draining)
 
 
 def shard(owner: str | None, *, is_leased: bool = True, pinned: str | None = None) -> Owned:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from penstock.server.config import AuthConfig, QuotaConfig, QuotaLimits
+from penstock.server.config import AuthConfig
+from penstock.server.quota_settings import QuotaConfig, QuotaLimits
 from tests.support.http_client import Response
 from tests.support.sharded import Store, a_store
 

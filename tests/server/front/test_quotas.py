@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.server.config import QuotaConfig, QuotaLimits
+from penstock.server.quota_settings import QuotaConfig, QuotaLimits
 from penstock.server.shards.link import Link
 from penstock.server.shards.shared_quotas import owner_of_account
 from tests.support.http_client import Connection

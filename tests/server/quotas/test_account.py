@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.limits import ACCOUNTS_SWEPT_MIN
-from penstock.server.config import QuotaLimits
+from penstock.server.quota_settings import QuotaLimits
 from penstock.server.quotas.account import RATES, Account, Accounts
 
 MOST = 4 * ACCOUNTS_SWEPT_MIN

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.errors import ProtocolError
 from penstock.limits import OFFENDERS_LOG_SECONDS, OFFENDERS_MAX
-from penstock.server.config import QuotaConfig, QuotaLimits
+from penstock.server.quota_settings import QuotaConfig, QuotaLimits
 from penstock.server.quotas.account import Account
 from penstock.server.quotas.quotas import NAMES, Quotas, checked_limits, network_of
 

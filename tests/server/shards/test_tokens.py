@@ -20,12 +20,13 @@ from penstock.model.token_commands import RevokeToken
 from penstock.model.tokens import Token
 from penstock.model.values import Stage
 from penstock.server.shards import tokens
-from penstock.server.shards.codec import Introduce
+from penstock.server.shards.codec import Introduce, WantTokens
+from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shards.mesh import Mesh
 from penstock.server.shards.tokens import TokenFollower, TokenSource
 from penstock.server.shards.wires import UnixWires
 from penstock.server.writer.port import Reply
-from tests.support.live_loop import until
+from tests.support.live_loop import shard_loop, until
 
 WORKERS = 3
 CLIENT: Client = Introduce(1, EVERYTHING, "127.0.0.1", "mqs")
@@ -52,16 +53,19 @@ class Workers:
         self.tokens = {"reader": TOKEN}
         self.auditor = Auditor()
         self.meshes = [self.mesh(number) for number in range(WORKERS)]
-        self.source = TokenSource(self.meshes[0], WORKERS - 1, lambda: self.tokens, self.auditor)
+        self.source = TokenSource(self.meshes[0], lambda: self.tokens, self.auditor)
+        self.meshes[0].acts[WantTokens] = self.source.wanted
+        self.meshes[0].when_lost.append(self.source.lost)
         self.known: dict[int, Mapping[str, Token]] = {}
         self.followers = {number: self.follow(number) for number in range(1, WORKERS)}
         self.answers: list[Any] = []
 
     def mesh(self, number: int) -> Mesh:
-        return Mesh(number, WORKERS, WORKERS, UnixWires(self.folder), {})
+        own = {} if number else {ADMINISTRATION: shard_loop(ADMINISTRATION, WORKERS)}
+        return Mesh(number, WORKERS, WORKERS, UnixWires(self.folder), own)
 
     def follow(self, number: int) -> TokenFollower:
-        return TokenFollower(self.meshes[number], 0, partial(self.known.__setitem__, number))
+        return TokenFollower(self.meshes[number], partial(self.known.__setitem__, number))
 
     async def start(self) -> None:
         for mesh in self.meshes:

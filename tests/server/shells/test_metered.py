@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.limits import FAULTS_PER_SECOND_MAX, QUOTA_REST_SECONDS_MIN
-from penstock.server.config import HttpConfig, QuotaConfig, QuotaLimits
+from penstock.server.config import HttpConfig
+from penstock.server.quota_settings import QuotaConfig, QuotaLimits
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.shells.connection import Server
 from penstock.server.shells.unread import Unread

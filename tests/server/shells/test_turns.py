@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from penstock.server.config import QuotaConfig, QuotaLimits
+from penstock.server.quota_settings import QuotaConfig, QuotaLimits
 from penstock.server.quotas.meter import Meter
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.shells.turns import Turns

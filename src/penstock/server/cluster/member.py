@@ -1,10 +1,13 @@
 """A broker among others on one store: it shows that it is there, and follows where shards are placed.
 
-An owner that is started again acquires its own shard at once. A free shard is for the node that it is placed at. A
+An owner that is started again acquires its own shards at once. A free shard is for the node that it is placed at. A
 node hands over what is placed at another one. If nobody is there for a shard, anyone may have it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
+from typing import NamedTuple
 
 from penstock.errors import LeaseHeldError, StoreError
 from penstock.server.cluster.placement import placement
@@ -29,47 +32,78 @@ def placed(found: Nodes) -> list[str | None]:
     return placement(owners, nodes, pinned)
 
 
+class Share(NamedTuple):
+    """What a node should do about shards."""
+
+    acquire: list[int]  # They are free, or its own from before.
+    await_: list[int]  # They will be its own when others have handed them over.
+    hand_over: dict[int, str]  # To these nodes.
+
+
+def share_of(name: str, held: Collection[int], found: Nodes) -> Share:
+    """The share of a node that holds these shards now."""
+    where = placed(found)
+    is_draining = any(each.is_draining for each in found.nodes if each.name == name)
+    acquire, await_ = [], []
+    for shard in found.shards:
+        is_own = shard.owner == name and not is_draining
+        is_free = not shard.is_leased and where[shard.shard] in (None, name)
+        if shard.shard in held:
+            continue
+        if is_own or is_free:
+            acquire.append(shard.shard)
+        elif where[shard.shard] == name:
+            await_.append(shard.shard)
+    hand_over = {number: to for number in held if (to := where[number]) not in (None, name)}
+    return Share(acquire, await_, {number: to for number, to in hand_over.items() if to})
+
+
 class Member:
     """For one thread at a time."""
 
-    def __init__(self, store: PostgresStore, directory: DataDirectory) -> None:
+    def __init__(self, store: PostgresStore, directory: DataDirectory, links: str = "") -> None:
+        """`links`: where other nodes reach this one, if they can."""
         self.name = owner_of(directory)
+        self.number = 0  # Known when it was seen.
         self._store = store
         self._directory = directory
+        self._links = links
         self._connection: Connection | None = None
         self._seen_at = float("-inf")
         self.look_seconds = min(_LOOK * store.lease_seconds, _LOOK_SECONDS_MAX)
 
     def acquire(self) -> None:
         """Own the shard if it is placed here. Raises `LeaseHeldError` if it is not, or another node has it."""
-        found = self._read()
+        found = self.read()
         shard = found.shards[self._store.number]
-        node = placed(found)[shard.shard]
-        is_draining = any(each.is_draining for each in found.nodes if each.name == self.name)
-        is_own = shard.owner == self.name and not is_draining
-        if not shard.is_leased and node not in (None, self.name) and not is_own:
-            raise LeaseHeldError(f"shard {shard.shard} is placed at {node}")
+        if not shard.is_leased and shard.shard not in share_of(self.name, (), found).acquire:
+            raise LeaseHeldError(f"shard {shard.shard} is placed at {placed(found)[shard.shard]}")
         self._store.acquire(self._directory)
 
     def placed_elsewhere(self) -> str | None:
         """The node that should have the shard in place of this one; None: it stays here."""
-        node = placed(self._read())[self._store.number]
-        return None if node == self.name else node
+        number = self._store.number
+        return share_of(self.name, {number}, self.read()).hand_over.get(number)
 
     def leave(self) -> None:
         """Show that this node is gone, so that nobody waits for it."""
+        self._seen_at = float("inf")
         try:
             self._tables().leave(self.name)
         except StoreError:
             pass  # The others find out by themselves.
+        self.close()
+
+    def close(self) -> None:
         if self._connection:
             self._connection.close()
             self._connection = None
 
-    def _read(self) -> Nodes:
+    def read(self) -> Nodes:
+        """What the tables say. Shows now and then that this node is there."""
         tables = self._tables()
         if now() >= self._seen_at + self.look_seconds:
-            tables.see(self.name, self._store.address, self._store.lease_seconds)
+            self.number = tables.see(self.name, self._store.address, self._store.lease_seconds, self._links)
             self._seen_at = now()
         return tables.read()
 

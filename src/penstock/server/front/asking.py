@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,13 +40,16 @@ class Asking:
         ids: MessageIds,
         ports: Callable[[int], RequestPort],
         home: RequestPort,
+        counted: Callable[[], Sequence[int]],
     ) -> None:
-        """`home`: for requests that make commands only, which go where they belong."""
+        """`home`: for requests that make commands only, which go where they belong, or need no shard. `counted`: the
+        shards that health and metrics are about."""
         self.request = request
         self.shards = shards
         self.ids = ids
         self._ports = ports
         self._home = home
+        self.counted = counted
         self._pending: dict[asyncio.Future[Responded], http.Pending] = {}
         self.has_given_up = False
 
@@ -71,6 +74,11 @@ class Asking:
     async def all(self, **changes: Any) -> list[http.Response]:
         """The answers of all shards, in their order. Raises `AnsweredError` if one is an error."""
         return await asyncio.gather(*[self.whole(shard, **changes) for shard in range(self.shards.shards)])
+
+    async def ask_counted(self) -> list[http.Response]:
+        """The answers, or errors, of the shards that are counted; that of this worker if there are none."""
+        asked = [self._asked(self._ports(shard), {}) for shard in self.counted()] or [self._asked(self._home, {})]
+        return [await collected(answer) for answer in await asyncio.gather(*asked)]
 
     async def _asked(self, port: RequestPort, changes: dict[str, Any]) -> Responded:
         answered: asyncio.Future[Responded] = asyncio.get_running_loop().create_future()

@@ -10,6 +10,7 @@ from penstock.dialects.wire import http
 from penstock.server.front.asking import Asking, Responded
 from penstock.server.metrics import FAMILIES
 
+_OK = 200
 Combine = Callable[[Iterable[float]], float]
 
 # How the samples of several shards become one; others are added up.
@@ -43,7 +44,9 @@ class _Family:
 
 
 async def metrics(asking: Asking) -> Responded:
-    responses = await asking.all()
+    responses = await asking.ask_counted()
+    if refused := next((each for each in responses if each.status != _OK), None):
+        return refused
     families: dict[str, _Family] = {}
     for response in responses:
         _add(families, response.body.decode())

@@ -13,7 +13,7 @@ from penstock.dialects.native.stats import COUNTED, Figures, sort_key
 from penstock.dialects.wire import http
 from penstock.limits import INT32_MAX
 from penstock.model.access import is_own
-from penstock.server.front.asking import Asking, Pieces, Responded, collected
+from penstock.server.front.asking import Asking, Pieces, Responded
 from penstock.server.front.merged_source import MergedSource, streams_of
 from penstock.server.front.targets import target_with
 from penstock.server.services.attention import shown, urgency
@@ -29,9 +29,8 @@ _decode = msgspec.json.Decoder(dict[str, Any]).decode
 
 async def health(asking: Asking) -> Responded:
     """The worst of all shards. A shard that cannot be asked is worse than any answer."""
-    answers = await asyncio.gather(*[asking.at(shard) for shard in range(asking.shards.shards)])
-    responses = [await collected(answer) for answer in answers]
-    for shard, response in enumerate(responses):
+    responses = await asking.ask_counted()
+    for shard, response in zip(asking.counted(), responses, strict=False):
         if response.headers != _TEXT:
             return http.Response(503, b"red: shard %d cannot be reached" % shard, _TEXT)
     return max(responses, key=lambda response: (response.status, response.body.startswith(b"yellow")))

@@ -6,7 +6,7 @@ shard that they are about, or to all shards, whose answers are merged. `paths.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -36,14 +36,18 @@ class Front:
         requests: Callable[[int], RequestPort],
         ids: MessageIds,
         works: Works | None = None,
+        home: Application | None = None,
+        counted: Callable[[], Sequence[int]] | None = None,
     ) -> None:
-        """`own`: the shards of this worker. `requests`: whole requests for any shard. `works`: as `LocalRequests` has
-        them."""
+        """`own`: the shards of this worker, which may change. `requests`: whole requests for any shard. `works`: as
+        `LocalRequests` has them. `home`: answers what needs no shard; one of `own`, unless it is given. `counted`:
+        the shards that health and metrics are about; all, unless it is given."""
         self._shards = shards
         self._own = own
         self._requests = requests
         self._ids = ids
-        self._home = home = own[min(own)]  # Answers what needs no shard.
+        self._home = home = home or own[min(own)]
+        self._counted = counted or (lambda: range(shards.shards))
         self.body_rule, self.refusal, self.guest_refusal = home.body_rule, home.refusal, home.guest_refusal
         self.submit, self.decide_collected = router.submit_as, router.decide_collected
         self._here = LocalRequests(_Home(home.route, router.submit_as), works or Works(Turns()))
@@ -74,7 +78,7 @@ class Front:
         return http.Awaited(lambda respond: self._requests(shard).ask(request, settled(respond)))
 
     def _merge(self, merge: Merge, request: http.Request) -> http.Awaited:
-        asking = Asking(request, self._shards, self._ids, self._requests, self._here)
+        asking = Asking(request, self._shards, self._ids, self._requests, self._here, self._counted)
         return http.Awaited(partial(Merging, merge, asking))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from penstock.limits import ACCOUNTS_MAX, ACCOUNTS_SWEPT_MIN, FAULTS_PER_SECOND_MAX
-from penstock.server.config import QuotaLimits
+from penstock.server.quota_settings import QuotaLimits
 from penstock.server.quotas.bucket import Bucket
 
 Scope = Literal["identity", "address"]

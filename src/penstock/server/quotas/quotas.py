@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from penstock.errors import ProtocolError, Reason
 from penstock.limits import ADDRESS_PREFIX_BITS, OFFENDERS_LOG_SECONDS, OFFENDERS_LOGGED_MAX, OFFENDERS_MAX
 from penstock.model.answers import Refused
-from penstock.server.config import QuotaConfig, QuotaLimits
 from penstock.server.measures import Samples, one
+from penstock.server.quota_settings import QuotaConfig, QuotaLimits
 from penstock.server.quotas.account import Account, Accounts, MakeAccount, Scope
 from penstock.server.quotas.logins import Logins
 

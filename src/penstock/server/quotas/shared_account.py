@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from penstock.server.config import QuotaLimits
+from penstock.server.quota_settings import QuotaLimits
 from penstock.server.quotas.account import RATES, Account, Scope
 from penstock.server.quotas.bucket import Bucket
 from penstock.server.quotas.lending import LentSeats, Loan, OwnSeats, Pool, slice_of

@@ -34,7 +34,7 @@ from penstock.server.config import AuditConfig
 from penstock.server.services.audit_changes import Settings, act_of, changes, place_of, settings_of, target_of
 from penstock.server.services.audit_refusals import Refusal, Refusals
 from penstock.server.services.contract import Service, resolve, unrefused
-from penstock.server.writer.port import Reply, ServicePort
+from penstock.server.writer.port import ClientPort, Reply, ServicePort
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +83,7 @@ class Audit(Service):
         self._enabled, self._records_max = config.enabled, config.records_max
         self._settings = QueueSettings(keep="all", retention_ns=config.retention_seconds * SECOND_NS)
         self._refusals = Refusals()
+        self.records: ClientPort = writer  # Where they are kept.
 
     # ── Acts ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -208,7 +209,7 @@ class Audit(Service):
 
     def _publish(self, record: Record, reply: Reply = lambda _: None, stage: Stage = Stage.SYNC) -> None:
         message = NewMessage(_encode(record), "application/json")
-        self.writer.submit(Publish(AUDIT_QUEUE, (message,), self._settings), partial(_published, reply), stage)
+        self.records.submit(Publish(AUDIT_QUEUE, (message,), self._settings), partial(_published, reply), stage)
 
 
 def _published(reply: Reply, receipts: Any) -> None:

@@ -26,7 +26,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from penstock.errors import DamagedExtentError
-from penstock.limits import SECOND_NS
+from penstock.limits import REPLAY_BYTES_SHORT, SECOND_NS
 from penstock.model.answers import Refused
 from penstock.model.commands import Carry
 from penstock.model.values import Nanos, Position
@@ -105,6 +105,12 @@ class Snapshots(Service):
             is_at_rest = not woken and before == self.writer.log.end.position
             if is_at_rest and self._grown() >= self._interval() // _AT_REST:
                 await self._take()  # It frees the space of the last burst.
+
+    async def shorten_replay(self) -> None:
+        """Take a snapshot if whoever opens the log next would have much to replay."""
+        await self.idle.wait()
+        if self._grown() > REPLAY_BYTES_SHORT and not self.writer.failure:
+            await self._take()
 
     async def stop(self) -> None:
         """Take a snapshot at a clean stop, so that the next start replays nothing."""

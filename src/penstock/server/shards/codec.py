@@ -25,7 +25,7 @@ from penstock.model.commands import Command
 from penstock.model.happening import Happening
 from penstock.model.tokens import Token
 from penstock.model.values import Packed
-from penstock.server.config import QuotaLimits
+from penstock.server.quota_settings import QuotaLimits
 from penstock.server.quotas.account import Scope
 
 _LENGTH = Layout(">I")

@@ -1,7 +1,7 @@
 """The tokens of a store on all of its workers. Shard 0 logs them, and its worker sends them to the others.
 
-A worker asks for them when it begins, and again when it has taken note of an answer. So the one that has them knows
-who has which version, and a change is answered when all have it.
+A worker asks for them when it begins, when shard 0 has moved, and again when it has taken note of an answer. So the
+one that has them knows who has which version, and a change is answered when all have it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from penstock.model.token_commands import RevokeToken, RotateToken, SetToken
 from penstock.model.tokens import Token
 from penstock.model.values import Stage
 from penstock.server.shards.codec import TellTokens, WantTokens
+from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shards.link import Link
 from penstock.server.shards.mesh import Mesh
 from penstock.server.writer.gate import Auditor
@@ -33,16 +34,14 @@ _NOT_KNOWN = Refused(
 class TokenSource:
     """In the worker that has shard 0. It stands before the auditor of that shard, which every change passes."""
 
-    def __init__(self, mesh: Mesh, others: int, tokens: Callable[[], Mapping[str, Token]], auditor: Auditor) -> None:
-        """`others`: how many other workers there are."""
-        self._others = others
+    def __init__(self, mesh: Mesh, tokens: Callable[[], Mapping[str, Token]], auditor: Auditor) -> None:
+        self._mesh = mesh
         self._tokens = tokens
         self._auditor = auditor
         self._version = 1
         self._informed: set[Link] = set()  # They have this version, and wait for the next.
         self._waiting: list[Callable[[], None]] = []  # Until all have it.
-        mesh.acts[WantTokens] = self._wanted
-        mesh.when_lost.append(self._informed.discard)
+        self.lost = self._informed.discard
         self.forbid = auditor.forbid
 
     def submit(self, client: Client, command: Command, reply: Reply, stage: Stage) -> None:
@@ -61,12 +60,12 @@ class TokenSource:
     def _tell(self, link: Link) -> None:
         link.send(TellTokens(self._version, dict(self._tokens())))
 
-    def _wanted(self, link: Link, entry: WantTokens) -> None:
+    def wanted(self, link: Link, entry: WantTokens) -> None:
         if entry.version != self._version:
             self._tell(link)
             return
         self._informed.add(link)
-        self._check()
+        self.check()
 
     def _when_known(self, reply: Reply, answer: Answer) -> None:
         if isinstance(answer, Refused):
@@ -87,10 +86,11 @@ class TokenSource:
             known()
 
         self._waiting.append(reached)
-        self._check()
+        self.check()
 
-    def _check(self) -> None:
-        if len(self._informed) == self._others:
+    def check(self) -> None:
+        """Answer those who wait, if all have this version."""
+        if self._mesh.others <= {link.peer for link in self._informed}:
             waiting, self._waiting = self._waiting, []
             for reached in waiting:
                 reached()
@@ -99,19 +99,24 @@ class TokenSource:
 class TokenFollower:
     """In all other workers."""
 
-    def __init__(self, mesh: Mesh, source: int, load: Callable[[Mapping[str, Token]], None]) -> None:
-        """`source`: the worker that has shard 0."""
-        self._source = source
+    def __init__(self, mesh: Mesh, load: Callable[[Mapping[str, Token]], None]) -> None:
+        self._mesh = mesh
         self._load = load
+        self._asked: tuple[Link, int] | None = None  # The worker that has shard 0, and since which epoch.
         self.known = asyncio.Event()  # Set when they were received for the first time.
         mesh.acts[TellTokens] = self._told
-        mesh.when_linked.append(self._linked)
+        mesh.when_moved.append(self._ask)
 
-    def _linked(self, link: Link) -> None:
-        if link.peer == self._source:
-            link.send(WantTokens(0))
+    def _ask(self) -> None:
+        link = self._mesh.link_to(ADMINISTRATION)
+        source = (link, link.shards[ADMINISTRATION]) if link and ADMINISTRATION in link.shards else None
+        if source and source != self._asked:
+            source[0].send(WantTokens(0))
+        self._asked = source
 
     def _told(self, link: Link, entry: TellTokens) -> None:
+        if self._asked is None or link is not self._asked[0]:
+            return  # It had shard 0 before.
         self._load(entry.tokens)
         self.known.set()
         link.send(WantTokens(entry.version))

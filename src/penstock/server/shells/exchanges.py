@@ -25,6 +25,7 @@ from penstock.errors import Fault
 from penstock.model.answers import Answer
 from penstock.model.commands import Command
 from penstock.server.quotas.meter import Meter
+from penstock.server.shards.remote_requests import SentRequest
 
 if TYPE_CHECKING:
     from penstock.server.shells.http_server import HttpServer
@@ -107,8 +108,12 @@ class Exchange(Request, gc=False, kw_only=False):
             self.response.source.close()
 
     def end_waiting(self, response: Response) -> None:
-        """Answer this, whatever it waits for; the connection ends with it."""
+        """Answer this, whatever it waits for; the connection ends with it. Of a request that another process answers,
+        only that one knows whether it waits: it is answered as soon as possible."""
         self.keep_alive = False
+        if isinstance(self.pending, SentRequest):
+            self.pending.give_up()
+            return
         if self.pending:
             self.pending.cancel()
         self.respond(response)

@@ -59,6 +59,10 @@ class GroupCommit:
         """Whether nothing waits for the disk."""
         return self.in_flight is None and not self.collecting and not self._collected
 
+    def leave(self) -> None:
+        """The log is closed, and others of the process go on."""
+        self.rounds.leave(self)
+
     def hold(self, reply: Reply, answer: Any, stage: Stage) -> None:
         """Give an answer when what is collecting now, or else what is in flight, has reached the stage."""
         if self.collecting and stage is _SYNC:

@@ -41,6 +41,10 @@ class Rounds:
             self._is_due = True
             self._scheduler.soon(self._flush)
 
+    def leave(self, member: Member) -> None:
+        self.members.remove(member)
+        self.ended(member)
+
     def ended(self, member: Member) -> None:
         """Its log is on the disk, or has failed."""
         self.under_way.discard(member)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakSet
 
 import psycopg
 from psycopg import conninfo
@@ -128,15 +129,15 @@ class Dropped:
     """Connections that are ended together."""
 
     def __init__(self) -> None:
-        self._drops: list[Callable[[], None]] = []
+        self._open: WeakSet[Connection] = WeakSet()
 
     def add(self, connection: Connection) -> Connection:
-        self._drops.append(connection.drop)
+        self._open.add(connection)
         return connection
 
     def all(self) -> None:
-        while self._drops:
-            self._drops.pop()()
+        while self._open:
+            self._open.pop().drop()
 
 
 def parameters(url: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Lock
 
@@ -51,8 +52,7 @@ class StoredLog(SegmentLog):
     ) -> None:
         super().__init__(directory, segment_bytes=segment_bytes, shard=shard.number)
         self._connect = connect
-        self._connection = connect()  # For the thread that appends.
-        self._shard = shard.on(self._connection)
+        self._shard = shard
         self._fetches = Fetches(self._fetch)
         self._turn = Lock()  # Of those who fetch.
         self._fetching: Connection | None = None
@@ -71,35 +71,42 @@ class StoredLog(SegmentLog):
 
     def recover(self) -> Recovered:
         remove_unfinished(self.directory.snapshots)
-        for unfinished in self._shard.unfinished_snapshots():
-            self._shard.drop_snapshot(unfinished)
-        parts, snapshots = self._shard.parts(), self._shard.snapshots()
-        clear_old(self.directory, parts, snapshots, self._shard)
-        newest = self._newest_snapshot(snapshots)
-        known = self.snapshots[0].point if self.snapshots else START
-        self.end = self._fetch_tail(parts, known)
+        with self._connected() as shard:
+            for unfinished in shard.unfinished_snapshots():
+                shard.drop_snapshot(unfinished)
+            parts, snapshots = shard.parts(), shard.snapshots()
+            clear_old(self.directory, parts, snapshots, shard)
+            newest = self._newest_snapshot(shard, snapshots)
+            known = self.snapshots[0].point if self.snapshots else START
+            self.end = self._fetch_tail(shard, parts, known)
         return Recovered(read_snapshot(newest) if newest else None, self._replay(known))
 
-    def _newest_snapshot(self, snapshots: list[StoredSnapshot]) -> Path | None:
+    @contextmanager
+    def _connected(self) -> Iterator[Shard]:
+        """The shard on a connection for a while: a node may have many shards, and PostgreSQL few connections."""
+        with closing(self._connect()) as connection:
+            yield self._shard.on(connection)
+
+    def _newest_snapshot(self, shard: Shard, snapshots: list[StoredSnapshot]) -> Path | None:
         """The newest snapshot that is whole. The one after it is a spare, which is not fetched."""
         for index, snapshot in enumerate(snapshots):
             try:
-                path = fetch_snapshot(self._shard, self.directory.snapshots, snapshot)
+                path = fetch_snapshot(shard, self.directory.snapshots, snapshot)
             except DamagedLogError as error:
                 logger.error("snapshot_damaged", extra={"offset": snapshot.offset, "reason": str(error)})
                 continue
             self.snapshots, self._stored = [read_facts(path)], snapshots[index : index + _SNAPSHOTS_KEPT]
             for other in [*snapshots[:index], *snapshots[index + _SNAPSHOTS_KEPT :]]:
-                self._shard.drop_snapshot(other)
+                shard.drop_snapshot(other)
             return path
         return None
 
-    def _fetch_tail(self, parts: list[StoredPart], known: Point) -> Point:
+    def _fetch_tail(self, shard: Shard, parts: list[StoredPart], known: Point) -> Point:
         """Have the segments that are replayed, checked; older ones are fetched when they are read. Returns where the
         log ends."""
         end, epoch, number = known, 0, self._owned.last_batch
         for index, part in enumerate(parts):
-            segment = cached_segment(self.directory.log, self._shard.number, part, self._fetch)
+            segment = cached_segment(self.directory.log, shard.number, part, self._fetch)
             self.segments.append(segment)
             self._parts[part.base_offset] = part
             following = parts[index + 1].base_offset if index + 1 < len(parts) else None
@@ -111,7 +118,7 @@ class StoredLog(SegmentLog):
                 end, number = parts[index + 1].start, parts[index + 1].first_batch - 1
                 continue
             check = BatchCheck(part, known, epoch)
-            fetch_segment(self._shard, segment, check.data(self._shard.batches(part.base_offset)))
+            fetch_segment(shard, segment, check.data(shard.batches(part.base_offset)))
             end, epoch, number = check.end, check.epoch, check.next_number - 1
         self._check_end(end, number, epoch, known)
         return end
@@ -167,14 +174,13 @@ class StoredLog(SegmentLog):
 
     def write_snapshot(self, sections: Iterable[Section], at: Point, time: Nanos) -> None:
         super().write_snapshot(sections, at, time)
-        connection = self._connect()  # A forked child must not use those of its parent.
         unfinished = snapshot_path(self.directory.snapshots, at.offset).with_suffix(".tmp")
-        with unfinished.open("rb") as file:
-            self._shard.on(connection).write_snapshot(at.offset, pieces_of(file))
-        connection.close()
+        with unfinished.open("rb") as file, self._connected() as shard:  # A child must not use those of its parent.
+            shard.write_snapshot(at.offset, pieces_of(file))
 
     def publish_snapshot(self, offset: int) -> None:
-        self._shard.publish_snapshot(offset)
+        with self._connected() as shard:
+            shard.publish_snapshot(offset)
         super().publish_snapshot(offset)
         self._stored.insert(0, StoredSnapshot(offset, self._shard.epoch, self.snapshots[0].bytes))
         for old in self._stored[_SNAPSHOTS_KEPT:]:
@@ -190,7 +196,6 @@ class StoredLog(SegmentLog):
     def close(self) -> None:
         super().close()
         self._fetches.close()
-        self._connection.close()
         self._writing.close()
         if self._fetching:
             self._fetching.drop()  # Then a fetch that is under way fails.
@@ -199,7 +204,6 @@ class StoredLog(SegmentLog):
 
     def abandon(self) -> None:
         self._writing.drop()  # Or the thread that writes might wait for an answer without end.
-        self._connection.drop()
         super().abandon()
 
 

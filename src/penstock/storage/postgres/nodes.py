@@ -7,13 +7,19 @@ from typing import NamedTuple
 from penstock.storage.postgres.connection import Connection
 
 _SEEN = """
-INSERT INTO penstock.node VALUES (%s, %s, clock_timestamp(), %s) ON CONFLICT (name) DO UPDATE
-SET address = excluded.address, seen = excluded.seen, lease_seconds = excluded.lease_seconds
+UPDATE penstock.node SET seen = clock_timestamp(), address = %s, links = %s, lease_seconds = %s WHERE name = %s
+RETURNING number
+"""
+_JOIN = """
+INSERT INTO penstock.node (number, seen, address, links, lease_seconds, name)
+SELECT min(free), clock_timestamp(), %s, %s, %s, %s
+FROM generate_series(0, (SELECT count(*) FROM penstock.node)) AS free
+WHERE free NOT IN (SELECT number FROM penstock.node) RETURNING number
 """
 _LEAVE = "UPDATE penstock.node SET seen = 'epoch' WHERE name = %s"
 _FORGET = "DELETE FROM penstock.node WHERE seen < clock_timestamp() - interval '1 day' AND NOT is_draining"
 _NODES = """
-SELECT name, address, extract(epoch FROM clock_timestamp() - seen)::float, lease_seconds, is_draining
+SELECT name, number, address, links, extract(epoch FROM clock_timestamp() - seen)::float, lease_seconds, is_draining
 FROM penstock.node ORDER BY 1
 """
 _SHARDS = """
@@ -25,7 +31,9 @@ class Node(NamedTuple):
     """A broker that uses the store, whether it serves or waits."""
 
     name: str  # As the owner of a shard.
+    number: int  # Small. No other broker that is there has it.
     address: str
+    links: str  # Where other brokers reach it; empty if they cannot.
     unseen_seconds: float
     lease_seconds: float
     is_draining: bool
@@ -61,9 +69,16 @@ class NodeTables:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def see(self, name: str, address: str, lease_seconds: float) -> None:
-        """Note that a broker is there."""
-        self._connection.execute(_SEEN, (name, address, lease_seconds))
+    def see(self, name: str, address: str, lease_seconds: float, links: str = "") -> int:
+        """Note that a broker is there. Returns its number."""
+        facts = (address, links, lease_seconds, name)
+        found = self._connection.row(_SEEN, facts)
+        if found is None:
+            with self._connection.transaction():  # Or two would find the same number.
+                self._connection.execute("LOCK TABLE penstock.node IN SHARE ROW EXCLUSIVE MODE")
+                found = self._connection.row(_JOIN, facts)
+        assert found is not None
+        return int(found[0])
 
     def leave(self, name: str) -> None:
         """Note that a broker is gone. If it is to hand over everything, that stays."""

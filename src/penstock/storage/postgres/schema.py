@@ -56,7 +56,14 @@ CREATE TABLE penstock.node (
     is_draining boolean NOT NULL DEFAULT false
 );
 """
-MIGRATIONS = (_FIRST, _SECOND, _THIRD)  # The n-th makes version n of the one before it.
+_FOURTH = """
+ALTER TABLE penstock.node ADD number int UNIQUE, ADD links text NOT NULL DEFAULT '';
+UPDATE penstock.node SET number = counted.number
+FROM (SELECT name, row_number() OVER (ORDER BY name) - 1 AS number FROM penstock.node) AS counted
+WHERE node.name = counted.name;
+ALTER TABLE penstock.node ALTER number SET NOT NULL
+"""
+MIGRATIONS = (_FIRST, _SECOND, _THIRD, _FOURTH)  # The n-th makes version n of the one before it.
 VERSION = len(MIGRATIONS)
 
 

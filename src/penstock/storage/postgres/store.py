@@ -29,9 +29,10 @@ class PostgresStore:
         shard: int = 0,
         lease_seconds: float = 6.0,
         leases: Leases | None = None,
+        owner: str = "",
     ) -> None:
         """`address`: where clients reach this broker, for people who look at the store. `leases`: of all shards that
-        this process owns."""
+        this process owns. `owner`: its name, if it is not that of the directory."""
         self._url = parameters(url)
         self.display = display(url)
         self.address = address
@@ -42,10 +43,21 @@ class PostgresStore:
         self._shard: Shard | None = None
         self._owned: Ownership | None = None
         self._leases = leases or Leases(partial(Connection, self._url), lease_seconds)
+        self._owner = owner
 
     def identity(self) -> Identity:
         with closing(Connection(self._url)) as connection:
             return identity_of(connection, self.number)
+
+    def of_shard(self, number: int, owner: str) -> PostgresStore:
+        """Another shard of the same store, which this process may own too."""
+        return PostgresStore(self._url, self.address, number, self.lease_seconds, self._leases, owner)
+
+    @property
+    def epoch(self) -> int:
+        """In which the shard is owned."""
+        assert self._owned is not None
+        return self._owned.epoch
 
     def connect(self) -> Connection:
         """A connection that lives on when the shard is dropped."""
@@ -64,7 +76,7 @@ class PostgresStore:
         began, before = now(), self._owned
         with closing(Connection(self._url)) as connection:
             shard = Shard(connection, self.number, lease_seconds=self.lease_seconds)
-            owned = shard.acquire(owner_of(directory), self.address)
+            owned = shard.acquire(self._owner or owner_of(directory), self.address)
         self._shard, self._owned = shard, owned
         if before and owned.epoch != before.epoch + 1:
             raise DeposedError(f"another broker has owned shard {self.number} in epoch {owned.epoch - 1}")

@@ -1,0 +1,58 @@
+"""Several real brokers on one store in PostgreSQL, which share its shards."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.support.broker import Broker, address
+from tests.support.command_line import penstock
+from tests.support.ports import free_port
+
+_WAIT_SECONDS_MAX = 90.0
+
+
+def node_on(url: str, data: Path, *settings: str, **options: Any) -> Broker:
+    """At addresses that stay."""
+    http, links = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    flags = ("--store", url, "--advertise", links, *options.pop("flags", ()))
+    node = Broker(data, *settings, http=http, flags=flags, **options)
+    node.http = address(http)
+    return node
+
+
+@contextmanager
+def nodes_on(url: str, path: Path, count: int, *settings: str) -> Iterator[list[Broker]]:
+    """Started one after the other; each has its share."""
+    nodes = [node_on(url, path / f"node-{number}", *settings) for number in range(count)]
+    try:
+        for node in nodes:
+            node.start()
+        until(lambda: is_balanced(url, count))
+        yield nodes
+    finally:
+        for node in nodes:
+            print(node.log())
+            if node.running:
+                node.kill()
+
+
+def status(url: str) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(penstock("cluster", "status", url, "--json").stdout)
+    return shown
+
+
+def is_balanced(url: str, count: int) -> bool:
+    """Whether so many nodes serve, and none has two shards more than another."""
+    held = [node["shards"] for node in status(url)["nodes"] if node["state"] == "serves"]
+    return len(held) == count and max(held) - min(held) <= 1
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _WAIT_SECONDS_MAX
+    while not condition():
+        assert time.monotonic() < deadline
