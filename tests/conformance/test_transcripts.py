@@ -83,7 +83,6 @@ DIFFERENT = {
     "glovebox/notices": "`finish` of a message that is popped at once may come before `sync`",
     "glovebox/origin_frames": "answers about several queues may come in another order",
     "mqs/redrive": "a message leaves for a dead-letter queue of another shard when its last lease ends",
-    "native/redrive": "a dead letter arrives in another shard a moment later",
     "native/backup": "each shard has a backup",
     "native/events": "events have the number of their shard, and a cursor has one part a shard",
     "native/list_queues": "queues are listed in the order of their numbers, which is not that of their creation",

@@ -12,7 +12,7 @@ from penstock.limits import WAIT_SECONDS_MAX
 from tests.support.http_client import Connection
 from tests.support.sharded import Store, a_store
 
-NAMES = {"a": 0, "b": 1, "c": 2, "a-dead": 3}
+NAMES = {"a": 0, "b": 1, "c": 2, "a-dead": 2, "d": 3}  # The numbers of some are higher than those of others.
 STORES = {"one process, one shard": (1, 1), "two workers, four shards": (4, 2)}
 
 
@@ -23,7 +23,8 @@ def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         for name in ("b", "c", "a-dead"):
             assert store.request("PUT", f"/v1/queues/{name}", b"{}").status == 201
         settings = {"visibility_timeout": 0, "redrive_policy": {"max_receives": 1, "dead_letter_queue": "a-dead"}}
-        assert store.request("PUT", "/v1/queues/a", json.dumps(settings).encode()).status == 201
+        for name in ("a", "d"):
+            assert store.request("PUT", f"/v1/queues/{name}", json.dumps(settings).encode()).status == 201
         yield store
 
 
@@ -140,6 +141,24 @@ def test_a_dead_letter_that_goes_back_is_waited_for(store: Store) -> None:
         ask(store, "DELETE", f"/v1/messages/{message}")
         (entry,) = entries(waiting)
     assert entry["outcome"] == "deleted"
+
+
+@pytest.mark.parametrize("queue", ["a", "d"])
+def test_the_document_of_a_message_has_its_life_in_all_shards(store: Store, queue: str) -> None:
+    """Wherever it is: on its way, in another shard, or home again."""
+    message = published(store, queue)
+    take(store, queue)
+    dead = ask(store, "GET", f"/v1/messages/{message}")
+    assert [place["queue"] for place in dead["places"]] == ["a-dead"]
+    store.until(lambda: any(search(store, "a-dead")))
+    move(store, "a-dead", queue)
+    back = ask(store, "GET", f"/v1/messages/{message}")
+    assert [(place["queue"], place["state"]) for place in back["places"]] == [(queue, "Q")]
+    ask(store, "DELETE", f"/v1/messages/{message}")
+    gone = ask(store, "GET", f"/v1/messages/{message}")
+    assert [(place["queue"], place["state"]) for place in gone["places"]] == [(queue, "D")]
+    letters = "".join(event["state"] for event in gone["events"])
+    assert letters in ("LQFEQQD", "LQFEQD"), "one process has no event for the way back"
 
 
 def search(store: Store, queue: str) -> list[int]:

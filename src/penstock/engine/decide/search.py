@@ -95,8 +95,13 @@ def look_up(draft: Draft, command: LookUp) -> Found | Refused:
     if found is not None:
         return Found([held(draft.state, found[0], found[1])], None)
     queue = draft.state.queues.get(command.queue)
-    never = command.sequence > queue.last_sequence if queue else command.queue > draft.state.last_queue
-    return Refused(Reason.NO_MESSAGE) if never else Found([], None)
+    was_here = command.sequence <= queue.last_sequence if queue else _was_here(draft.state, command.queue)
+    return Found([], None) if was_here else Refused(Reason.NO_MESSAGE)
+
+
+def _was_here(state: EngineState, number: int) -> bool:
+    """Whether the log may have a queue with this number, or messages of one in another shard that have come here."""
+    return number <= state.last_queue or number in state.couriers.origins
 
 
 def scheduled(draft: Draft, command: ListScheduled) -> Found | Refused:

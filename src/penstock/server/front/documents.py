@@ -6,6 +6,7 @@ A copy of a message in a channel of another shard is a message of its own, with 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from penstock.dialects.native.parameters import parameters
 from penstock.dialects.native.wait import Wait
 from penstock.dialects.wire import http
 from penstock.errors import Fault
+from penstock.limits import ARRIVAL_LOOK_SECONDS, ARRIVAL_SECONDS_MAX
 from penstock.model.kinds import Kind
 from penstock.server.front.asking import Asking, Responded, collected
 from penstock.server.front.targets import target_with
@@ -26,7 +28,6 @@ Document = dict[str, Any]
 _OK = 200
 _GONE, _CONFIRMED = "gone", "S"
 _AWAY = Kind.SENT.row.reason
-_LEFT = ("E", "D")  # How a message leaves its shard for another.
 
 _CURRENT = ("state", "status", "queued", "visible_at", "expires_at", "receives")  # As the last shard knows them.
 _ANY = ("delivered", "success", "confirmed")
@@ -43,11 +44,35 @@ async def message(asking: Asking) -> Responded:
     found = await collected(await asking.at(home, target=now))
     if found.status == Fault.NOT_FOUND.status:
         return await first_of(asking, others, target=now) if others else found
-    if found.status != _OK or _decode(found.body)["status"] != _GONE:
+    if found.status != _OK or not _may_be_away(_decode(found.body)):
         return found
-    answers = await asyncio.gather(*[asking.at(shard, target=now) for shard in others])
-    known = [each for answer in answers if (each := await collected(answer)).status == _OK]
-    return http.json_response(200, joined([_decode(each.body) for each in (found, *known)])) if known else found
+    until = time.monotonic() + ARRIVAL_SECONDS_MAX
+    while True:
+        found, *answers = await asyncio.gather(*[_document(asking, shard, now) for shard in (home, *others)])
+        documents = [_decode(each.body) for each in (found, *answers) if each.status == _OK]
+        if not _is_on_its_way(documents) or time.monotonic() > until:
+            return http.json_response(200, joined(documents)) if len(documents) > 1 else found
+        await asyncio.sleep(ARRIVAL_LOOK_SECONDS)
+
+
+async def _document(asking: Asking, shard: int, target: bytes) -> http.Response:
+    return await collected(await asking.at(shard, target=target))
+
+
+def _may_be_away(document: Document) -> bool:
+    """Whether other shards may know more."""
+    return document["status"] == _GONE or bool(_left([document]))
+
+
+def _left(documents: Iterable[Document]) -> set[str]:
+    """The places that it has left for other shards, by their ids."""
+    return {event["id"] for each in documents for event in each["events"] if event.get("reason") == _AWAY}
+
+
+def _is_on_its_way(documents: Sequence[Document]) -> bool:
+    """Whether it has left every place that is known: one shard owes it to another."""
+    left, places = _left(documents), {place["id"] for each in documents for place in each["places"]}
+    return bool(left) and left >= places
 
 
 async def _after_wait(asking: Asking) -> bytes:
@@ -79,6 +104,7 @@ async def first_of(asking: Asking, shards: Sequence[int], **changes: Any) -> Res
 def joined(documents: Sequence[Document]) -> Document:
     """One document. The first shard is that of the id, and has the beginning."""
     begun, last = documents[0], max(documents, key=lambda each: (each["status"] != _GONE, each["modified"] or ""))
+    left = _left(documents)
     events = {_identity(event): event for each in documents for event in each["events"]}
     places = {place["id"]: place for each in documents for place in each["places"]}
     taken = {_delivery(entry): entry for each in documents for entry in each["consumed"]}
@@ -91,7 +117,7 @@ def joined(documents: Sequence[Document]) -> Document:
         "confirmedCount": sum(entry["state"] == _CONFIRMED for entry in taken.values()),
         "timestamps": {"consumed": min(consumed, default=None)},
         "consumed": list(taken.values()),
-        "places": [place for place in places.values() if place["queued"] or place["state"] not in _LEFT],
+        "places": [place for place in places.values() if place["id"] not in left],
         "events": _told(sorted(events.values(), key=lambda event: event["time"])),
     }
 
