@@ -167,6 +167,18 @@ def test_the_longest_wait_leaves_out_queues_whose_messages_stay(start_broker: St
     assert stats(broker)["totals"]["ready_since"] is not None
 
 
+def test_the_disk_and_the_log_on_it_are_shown(start_broker: StartBroker) -> None:
+    broker = start_broker("log.retention_seconds=3600")
+    queue(broker, "orders")
+    publish(broker, "orders", 10)
+    disk = stats(broker)["disk"]
+    assert disk["log_bytes"] > 10 * 96
+    assert (disk["segments"], disk["retention_seconds"], disk["written_per_day"]) == (1, 3600, None)
+    assert 0 < disk["free_bytes"] < disk["total_bytes"]
+    metrics = broker.request("GET", "/metrics").body.decode()
+    assert f"penstock_disk_bytes {float(disk['total_bytes'])}" in metrics
+
+
 def test_a_watcher_may_want_the_totals_only(start_broker: StartBroker) -> None:
     broker = start_broker()
     queue(broker, "work")

@@ -121,6 +121,8 @@ FAMILIES = (
     Family("penstock_waited_messages", "gauge", "Messages that clients wait for until they are taken or done."),
     Family("penstock_log_bytes", "gauge", "Size of the log, without the space reserved in its newest file."),
     Family("penstock_log_segments", "gauge", "Files of the log."),
+    Family("penstock_disk_free_bytes", "gauge", "Room on the disk of the data directory."),
+    Family("penstock_disk_bytes", "gauge", "Size of the disk of the data directory."),
     Family("penstock_log_offset", "gauge", "Offset of the next event: how many were ever logged and fsynced."),
     Family("penstock_log_collecting_bytes", "gauge", "Size of the batch that waits for the next commit."),
     Family("penstock_snapshot_age_seconds", "gauge", "Age of the newest snapshot; absent if there is none."),

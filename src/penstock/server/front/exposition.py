@@ -20,14 +20,17 @@ _COMBINED: dict[str, Combine] = {
             *("penstock_build_info", "penstock_names", "penstock_names_max", "penstock_queue_oldest_seconds"),
             *("penstock_snapshot_age_seconds", "penstock_snapshot_seconds", "penstock_history_write_seconds"),
             "penstock_courier_lag_seconds",
-            "penstock_courier_lag_seconds",
         ),
         max,
     ),
     **dict.fromkeys(
         (
             *("penstock_healthy", "penstock_history_healthy", "process_start_time_seconds"),
-            "penstock_tls_certificate_expires_timestamp_seconds",
+            *(
+                "penstock_tls_certificate_expires_timestamp_seconds",
+                "penstock_disk_free_bytes",
+                "penstock_disk_bytes",
+            ),
         ),
         min,
     ),

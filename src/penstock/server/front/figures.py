@@ -17,6 +17,7 @@ from penstock.server.front.asking import Asking, Pieces, Responded
 from penstock.server.front.merged_source import MergedSource, streams_of
 from penstock.server.front.targets import target_with
 from penstock.server.services.attention import shown, urgency
+from penstock.server.services.disk import Disk, together
 
 Document = dict[str, Any]
 
@@ -116,6 +117,7 @@ def _head(documents: Iterable[Document], given: Given) -> Document:
         "time": max(document["time"] for document in documents),
         "totals": _totals([document["totals"] for document in documents]),
         "attention": shown(sorted(rows, key=urgency), frozenset(given.get("queue", ()))),
+        "disk": together([Disk.of(document["disk"]) for document in documents]).document(),
         "commits": _commits([document["commits"] for document in documents]),
         **({"couriers": couriers} if couriers else {}),
     }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from penstock.ids import MessageIds
@@ -21,6 +22,7 @@ from penstock.server.services.consumers import ConsumersService
 from penstock.server.services.courier import Courier
 from penstock.server.services.damage import DamagedMessages
 from penstock.server.services.departures import Departures
+from penstock.server.services.disk import DiskService
 from penstock.server.services.event_streams import EventStreams
 from penstock.server.services.lake_reads import LakeReads
 from penstock.server.services.log_reads import LogReads
@@ -50,6 +52,7 @@ class Services(NamedTuple):
     name_sweeps: NameSweeps
     push: PushChannels
     requests: Requests
+    disk: DiskService
     stats: StatsService
     connections: Connections
     consumers: ConsumersService
@@ -84,6 +87,7 @@ def assemble(
     audit = Audit(writer, ids(), config.audit)
     courier = Courier(writer, config.topics.new_queue)
     commits = LastMinute(commit_seconds or Histogram())
+    disk = DiskService(writer, Path(config.data), config.log)
     return Services(
         audit=audit,
         courier=courier,
@@ -94,7 +98,8 @@ def assemble(
         name_sweeps=NameSweeps(writer),
         push=push,
         requests=Requests(writer),
-        stats=StatsService(writer, push.error, config.events.readers_max, courier, commits),
+        disk=disk,
+        stats=StatsService(writer, push.error, config.events.readers_max, courier, commits, disk),
         connections=Connections(writer),
         consumers=ConsumersService(writer),
         lake_reads=LakeReads(writer, config.lake.directory),

@@ -27,6 +27,7 @@ from penstock.server.services.attention import attention, shown
 from penstock.server.services.connections import waiting_consumers
 from penstock.server.services.contract import Service
 from penstock.server.services.courier import Courier
+from penstock.server.services.disk import DiskService
 from penstock.server.services.hour import MINUTE, SAMPLE_SECONDS, Hour
 from penstock.server.tally import Tallied, Tally
 from penstock.server.writer.port import ServicePort
@@ -79,9 +80,10 @@ class StatsService(Service):
         watchers_max: int,
         courier: Courier,
         commits: LastMinute,
+        disk: DiskService,
     ) -> None:
         super().__init__(writer)
-        self._courier, self._commits = courier, commits
+        self._courier, self._commits, self._disk = courier, commits, disk
         self._push_error = push_error
         self._watchers_max = watchers_max
         self._hour = Hour()
@@ -134,6 +136,7 @@ class StatsService(Service):
             "totals": self._totals(seen, lasting),
             "attention": attention(seen, lasting, failing, self._hour.trend, sample.seconds),
             "commits": self._commits.describe(self.writer.now() / SECOND_NS),
+            "disk": self._disk.disk().document(),
             **self._couriers(),
         }
 

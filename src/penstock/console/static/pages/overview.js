@@ -3,10 +3,10 @@
 import { send } from "../lib/api.js";
 import { curl, python } from "../lib/code.js";
 import { h } from "../lib/dom.js";
-import { age, change, count, duration, plural, rate } from "../lib/format.js";
+import { age, bytes, change, count, duration, plural, rate } from "../lib/format.js";
 import { chart, sparkline } from "../lib/chart.js";
 import { extend, figures, seriesOf, watchFigures } from "../lib/live.js";
-import { copyable, heading, queueLink, table } from "../lib/parts.js";
+import { badge, copyable, heading, queueLink, table } from "../lib/parts.js";
 import { every, signal } from "../lib/reactive.js";
 import { troubleBadge, wayThere } from "../lib/trouble.js";
 
@@ -33,8 +33,9 @@ export function page(_, document) {
   return [
     heading("Overview", healthLine()),
     h("div", { class: "tiles" }, TILES.map((tile) => tileOf(tile, live, series)), oldestTile(live)),
-    h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Queues that need you"), h("a", { href: "#/consumers" }, "Slowest consumers")), () => needy(live.attention(), live.totals())),
+    h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Queues that need you"), h("a", { href: "#/consumers" }, "Slowest consumers")), () => warning(live.latest().disk), () => needy(live.attention(), live.totals())),
     h("dl", { class: "facts panel" },
+      h("dt", {}, "Log"), h("dd", {}, () => roomLine(live.latest().disk)),
       h("dt", {}, "Disk"), h("dd", {}, () => diskLine(live.latest().commits)),
       document.couriers && [h("dt", {}, "Between shards"), h("dd", {}, () => courierLine(live.latest().couriers || []))]),
     h("div", { class: "charts" }, [
@@ -75,6 +76,20 @@ function needy(rows, totals) {
     { label: "Waiting for", number: true, minor: true, cell: (row) => age(row.ready_since) },
     { label: "Go to", cell: (row) => wayThere(row) },
   ], rows);
+}
+
+/** The disk needs a person too, if it gets tight. @param {any} disk */
+const warning = (disk) => disk.warning && h("p", { class: "fine trouble" }, badge("Disk", disk.full_in_seconds !== null && disk.full_in_seconds > 86_400 ? "soon" : "bad"), h("span", { class: "wrap" }, `${disk.warning}: ${room(disk)}. Lower log.retention_seconds or log.retention_bytes, or make room.`));
+
+/** @param {any} disk */
+const room = (disk) => `${bytes(disk.free_bytes)} of ${bytes(disk.total_bytes)} free`;
+
+/** How large the log is, and how long the disk will do. @param {any} disk */
+function roomLine(disk) {
+  const written = disk.written_per_day === null ? "" : `, ${bytes(disk.written_per_day)} a day at the rate of the last hour`;
+  const kept = `Events are kept for ${duration(disk.retention_seconds)}, at most ${bytes(disk.retention_bytes)}.`;
+  const lasts = disk.written_per_day === null ? "" : disk.full_in_seconds === null ? " At this rate the disk does not fill." : ` At this rate it is full in ${duration(disk.full_in_seconds)}.`;
+  return `${bytes(disk.log_bytes)} in ${plural(disk.segments, "file")}${written}. ${kept} Disk: ${room(disk)}.${lasts}`;
 }
 
 /** Whether the disk is what limits the broker. @param {any} commits */

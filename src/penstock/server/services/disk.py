@@ -1,0 +1,127 @@
+"""How large the log is, how much room the disk has, and for how long that will do at today's rate."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock.limits import SECOND_NS
+from penstock.server.config import LogConfig
+from penstock.server.measures import Samples, one
+from penstock.server.services.contract import Service
+from penstock.server.writer.port import ServicePort
+
+SAMPLE_SECONDS, SAMPLES = 60, 60
+"""What was written in the last hour."""
+TIGHT_BYTES, TIGHT_PART = 1 << 30, 0.05
+"""A disk with less room than this, or than this part of it, needs a person …"""
+TIGHT_SECONDS = 7 * 86400.0
+"""… and so does one that will be full so soon."""
+_YOUNG_SECONDS = 60.0  # What a broker has written in a shorter time says nothing about a day.
+
+
+class Disk(NamedTuple):
+    """The disk, and the log on it."""
+
+    log_bytes: int
+    segments: int
+    free_bytes: int
+    total_bytes: int
+    written_per_day: float | None  # In bytes, as in the last hour; None: not known yet.
+    retention_seconds: int
+    retention_bytes: int
+
+    def document(self) -> dict[str, Any]:
+        return self._asdict() | {"full_in_seconds": self.full_in(), "warning": self.warning()}
+
+    @classmethod
+    def of(cls, document: dict[str, Any]) -> Disk:
+        return cls(*[document[name] for name in cls._fields])
+
+    def full_in(self) -> float | None:
+        """When the disk will be full, in seconds. None: never at this rate, because old events are removed in time,
+        or not known. What waits in queues for longer than events are kept is not foreseen."""
+        if not self.written_per_day:
+            return None
+        kept = min(self.retention_bytes, self.written_per_day / 86400 * self.retention_seconds)
+        if kept - self.log_bytes < self.free_bytes:
+            return None
+        return round(self.free_bytes / self.written_per_day * 86400)
+
+    def warning(self) -> str:
+        """Why the disk needs a person; empty if it does not."""
+        full_in = self.full_in()
+        if full_in is not None and full_in < TIGHT_SECONDS:
+            hours = full_in / 3600
+            when = f"{hours:.0f} hours" if hours >= 2 else f"{full_in / 60:.0f} minutes"
+            return f"the disk is full in {when} at the rate of the last hour"
+        if self.free_bytes < max(TIGHT_BYTES, TIGHT_PART * self.total_bytes):
+            return (
+                f"the disk has {self.free_bytes / (1 << 30):.1f} GiB of {self.total_bytes / (1 << 30):.0f} GiB left"
+            )
+        return ""
+
+
+def together(disks: list[Disk]) -> Disk:
+    """Of several logs. They are taken to be on one disk: the fullest, if they are not."""
+    fullest = min(disks, key=lambda each: each.free_bytes)
+    written = [each.written_per_day for each in disks if each.written_per_day is not None]
+    return Disk(
+        sum(each.log_bytes for each in disks),
+        sum(each.segments for each in disks),
+        fullest.free_bytes,
+        fullest.total_bytes,
+        sum(written) if len(written) == len(disks) else None,
+        fullest.retention_seconds,
+        sum(each.retention_bytes for each in disks),
+    )
+
+
+class _Mark(NamedTuple):
+    seconds: float
+    position: int  # How much was ever written.
+
+
+class DiskService(Service):
+    def __init__(self, writer: ServicePort, directory: Path, config: LogConfig) -> None:
+        super().__init__(writer)
+        self._directory = directory
+        self._config = config
+        self._usage = self._look()
+        self._marks: deque[_Mark] = deque([self._mark()], maxlen=SAMPLES)
+
+    def disk(self) -> Disk:
+        log, config = self.writer.log, self._config
+        size = log.end.position - log.start.position
+        retention = (config.retention_seconds, config.retention_bytes)
+        return Disk(size, len(log.view().parts), self._usage.free, self._usage.total, self._written(), *retention)
+
+    def _written(self) -> float | None:
+        first, now = self._marks[0], self._mark()
+        passed = now.seconds - first.seconds
+        if passed < _YOUNG_SECONDS:
+            return None
+        return round(max(0, now.position - first.position) / passed * 86400)
+
+    def _mark(self) -> _Mark:
+        return _Mark(self.writer.now() / SECOND_NS, self.writer.log.end.position)
+
+    def _look(self) -> shutil._ntuple_diskusage:
+        """Of the directory, or of where it will be."""
+        there = next(each for each in (self._directory, *self._directory.absolute().parents) if each.exists())
+        return shutil.disk_usage(there)
+
+    async def run(self) -> None:
+        while True:
+            self._usage = await asyncio.to_thread(self._look)  # A network file system may take its time.
+            if self._mark().seconds - self._marks[-1].seconds >= SAMPLE_SECONDS - 1:
+                self._marks.append(self._mark())
+            await self.rest(SAMPLE_SECONDS)
+
+    def state(self) -> Iterator[tuple[str, Samples]]:
+        yield "penstock_disk_free_bytes", one(self._usage.free)
+        yield "penstock_disk_bytes", one(self._usage.total)
