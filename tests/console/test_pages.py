@@ -302,6 +302,26 @@ def test_the_life_of_a_message_is_a_timeline_and_it_can_be_given_back(browser: B
         expect(page.locator(".timeline")).to_contain_text("Deleted")
 
 
+def test_a_message_shows_what_it_follows_from_and_what_it_led_to(browser: Browser, shop: Broker) -> None:
+    name, next_queue = new_queue(shop, "order"), new_queue(shop)
+    [order] = call(shop, "GET", f"/v1/queues/{name}/messages?consumer=ada")
+    caused = {"message": "parcel", "headers": {"caused-by": order["id"]}}
+    parcel = call(shop, "POST", f"/v1/queues/{next_queue}/messages", caused)["id"]
+    call(shop, "POST", f"/v1/queues/{next_queue}/messages", {"message": "another"})
+    call(shop, "POST", "/v1/confirm", {"id": order["id"]})
+    [taken, *_] = call(shop, "GET", f"/v1/queues/{next_queue}/messages")
+    call(shop, "POST", "/v1/confirm", {"id": taken["id"]})
+    with opened(browser) as page:
+        show(page, shop, f"messages/{order['id']}")
+        led_to = page.get_by_role("region", name="Messages that follow from it")
+        expect(led_to.locator("a.id")).to_have_text([parcel])
+        led_to.locator("a.id").click()
+        expect(page.locator(".facts")).to_contain_text("follows from")
+        expect(page.locator("main")).to_contain_text("No message that was published while it was worked on names it")
+        page.locator(".facts a.id").filter(has_text=order["id"]).click()
+        expect(page.locator(".body pre")).to_have_text("order")
+
+
 def test_a_page_that_takes_long_shows_at_once_that_it_loads(browser: Browser, shop: Broker) -> None:
     name = new_queue(shop, "slow")
     [found] = call(shop, "GET", f"/v1/search?queue={name}")["messages"]

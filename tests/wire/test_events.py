@@ -333,6 +333,39 @@ def test_no_more_than_the_limit_is_told(told: Broker, limit: int) -> None:
     assert events(told, f"limit={limit}&state=S") == [event for event in every if event["state"] == "S"][:limit]
 
 
+def test_until_a_time_everything_earlier_is_told(told: Broker) -> None:
+    every = events(told)
+    for event in every[:: len(every) // 7]:
+        seconds, rest = divmod(nanos(event["time"]), 10**9)
+        earlier = [each for each in every if nanos(each["time"]) < nanos(event["time"])]
+        assert events(told, f"until={seconds}.{rest:09d}") == earlier
+        assert events(told, f"until={seconds}.{rest:09d}&follow=true") == earlier, "it ends there"
+    assert events(told, "until=2200-01-01T00:00:00Z") == every
+
+
+def test_messages_are_found_by_what_they_were_published_for(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    make_queue(broker, "work")
+    cause, other = (
+        json.loads(broker.request("POST", "/v1/queues/work/messages", body=b'{"message": "m"}').body)["id"]
+        for _ in range(2)
+    )
+    sent = [
+        {"message": "1", "headers": {"caused-by": cause}},
+        {"message": "2", "headers": {"trace": "7f", "caused-by": cause}},
+        {"message": "3", "headers": {"caused-by": other}},
+        {"message": "4", "headers": {"trace": cause}},
+        {"message": cause},
+    ]
+    assert broker.request("POST", "/v1/queues/work/messages", body=json.dumps(sent).encode()).status == 201
+    found = events(broker, f"caused_by={cause.upper()}")
+    assert [(event["state"], event["message"]) for event in found if event["state"] == "L"] == [
+        ("L", "1"),
+        ("L", "2"),
+    ]
+    assert broker.request("GET", "/v1/events?caused_by=it").status == 400
+
+
 def test_since_a_time_everything_later_is_told(told: Broker) -> None:
     every = events(told)
     for event in every[:: len(every) // 7]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from penstock.client.asynchronous import AsyncClient, AsyncMessage, AsyncSent
 from penstock.client.blocking import Client, Message, Sent
+from penstock.client.causes import caused_by
 from penstock.client.results import Confirmed, Event, Found, Health, Job, Outcome, Queue
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "Outcome",
     "Queue",
     "Sent",
+    "caused_by",
 ]

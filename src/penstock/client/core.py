@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from penstock.client import errors
 from penstock.client.administration import AsyncChannels, AsyncQueues
 from penstock.client.batches import Batches
+from penstock.client.causes import with_cause
 from penstock.client.connection import Answer
 from penstock.client.consuming import consumed
 from penstock.client.encoding import OutcomeName, PublishDocument, content_of, encode, path, query
@@ -131,7 +132,7 @@ class Core(Generic[S, M]):
             topics or (),
             object or "",
             key or "",
-            headers,
+            with_cause(headers),
             sender or self._session.name or "",
             priority,
             delay,
@@ -170,7 +171,7 @@ class Core(Generic[S, M]):
         outbox = self._outbox(queue, self._session.limit(timeout))
         sender = sender or self._session.name or ""
         common = PublishDocument(
-            "", UNSET, "", topics or (), object or "", "", headers, sender, priority, delay, expires
+            "", UNSET, "", topics or (), object or "", "", with_cause(headers), sender, priority, delay, expires
         )
         sent: list[S] = []
         remaining = iter(messages)

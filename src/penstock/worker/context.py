@@ -9,6 +9,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from penstock.client.causes import set_cause
+
 _current: ContextVar[Job | None] = ContextVar("penstock_job", default=None)
 
 
@@ -55,8 +57,9 @@ class Job:
             raise self.stopped
 
     def enter(self) -> None:
-        """Make this the current job of the context that runs now."""
+        """Make this the current job of the context that runs now: what is published there names it as its cause."""
         _current.set(self)
+        set_cause(self.id)
 
     def __repr__(self) -> str:
         return f"Job(id={self.id!r}, task={self.task!r}, attempt={self.attempt})"

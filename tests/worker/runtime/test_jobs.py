@@ -7,7 +7,7 @@ import json
 import time
 from itertools import accumulate
 
-from penstock.worker import App
+from penstock.worker import App, current_job
 from tests.support.broker import Broker
 from tests.support.working import url_of, working
 
@@ -51,3 +51,35 @@ def requests(broker: Broker) -> int:
     text = broker.request("GET", "/metrics").body.decode()
     lines = [line for line in text.splitlines() if line.startswith("penstock_http_responses_total")]
     return int(sum(float(line.rpartition(" ")[2]) for line in lines))
+
+
+def test_what_a_job_publishes_names_it_as_its_cause_in_threads_and_on_the_loop_and_along_a_chain(
+    broker: Broker,
+) -> None:
+    app = App(url_of(broker), name="jobs-causes")
+
+    @app.task
+    def plain(name: str) -> str:
+        return current_job().id if name == "leaf" else plain.send("leaf").id
+
+    @app.task
+    async def coroutine(name: str) -> str:
+        return (await coroutine.a.send("leaf")).id if name == "root" else current_job().id
+
+    with working(app):
+        for task in (plain, coroutine):
+            root = task.send("root")
+            leaf = root.result(60)
+            assert cause_of(broker, leaf) == root.id
+            assert cause_of(broker, root.id) is None
+        first = plain.then(coroutine).send("leaf")
+        first.result(60)
+        followed = broker.request("GET", f"/v1/events?caused_by={first.id}&state=L").body.splitlines()
+        assert [json.loads(line)["queue"] for line in followed] == [app.name]
+    app.close()
+
+
+def cause_of(broker: Broker, message: str) -> str | None:
+    document = broker.request("GET", f"/v1/messages/{message}").json()
+    cause: str | None = document.get("headers", {}).get("caused-by")
+    return cause

@@ -17,12 +17,13 @@ from penstock.dialects.wire import http
 from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.errors import Fault, ProtocolError, RequestError
 from penstock.ids import MessageIds
-from penstock.limits import INT32_MAX, NAME_NUMBER_MAX, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX, SHARD_MAX
+from penstock.limits import INT32_MAX, NAME_NUMBER_MAX, NEVER_NS, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX, SHARD_MAX
 from penstock.model.access import EVERYTHING, Access, Verb
 from penstock.model.permissions import READ_THE_LOG
 from penstock.model.values import Nanos
 
 _OFFSET_MAX = (1 << 63) - 1
+_is_id = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}").fullmatch
 _BATCHES = b"application/vnd.penstock.log"
 
 
@@ -45,6 +46,8 @@ MERGED = b"penstock-merged"
 class EventQuery(Struct, frozen=True, kw_only=True):
     start: From | Literal["earliest", "latest"] = "earliest"
     since: Nanos = 0
+    until: Nanos = NEVER_NS  # Without it.
+    caused_by: str = ""  # Only messages that were published because of the one with this id.
     queues: frozenset[str] = frozenset()  # Empty, here and below: all.
     topics: tuple[str, ...] = ()  # Names, or beginnings of names with a star at the end.
     states: str = ""
@@ -154,8 +157,9 @@ class EventLog:
         return self._later(self._ranged(query))
 
     def _event_query(self, request: http.Request, chosen: Format) -> EventQuery:
-        known = ("from", "since", "queue", "topic", "state", "follow", "limit", "bodies", "raw", "shard")
-        given = parameters(request, *known)
+        times = ("from", "since", "until")
+        chosen_by = ("caused_by", "queue", "topic", "state", "shard")
+        given = parameters(request, *times, *chosen_by, "follow", "limit", "bodies", "raw")
         self._check_shard(given)
         start: From | Literal["earliest", "latest"] = _from(given["from"][0]) if "from" in given else "earliest"
         last_seen = request.headers.get(b"last-event-id", b"")
@@ -164,6 +168,8 @@ class EventLog:
         return EventQuery(
             start=start,
             since=moment(given, "since", 0),
+            until=moment(given, "until", NEVER_NS),
+            caused_by=_id(given["caused_by"][0]) if "caused_by" in given else "",
             queues=frozenset(given.get("queue", ())),
             topics=tuple(given.get("topic", ())),
             states=_states(given["state"][0]) if "state" in given else "",
@@ -229,6 +235,12 @@ def _from(text: str, what: str = "from") -> From | Literal["earliest", "latest"]
     if match is None:
         raise ProtocolError(f"{what} must be an offset, the next of an event, earliest, latest or now")
     return From(int(match[1]), int(match[2] or 0))
+
+
+def _id(text: str) -> str:
+    if not _is_id(text):
+        raise ProtocolError("caused_by must be the id of a message")
+    return text.lower()
 
 
 def _states(text: str) -> str:

@@ -20,6 +20,7 @@ encode_headers = msgspec.msgpack.Encoder().encode
 decode_headers = msgspec.msgpack.Decoder(dict[bytes, bytes]).decode
 
 KEPT_HEADERS = {b"content-encoding": b"Content-Encoding", b"x-trace-id": b"X-TRACE-ID"}
+CAUSE = b"caused-by"  # The id of the message because of which a message was published.
 TIMESTAMP = b"timestamp"  # The producer's time, which is a field of its own.
 
 _is_token = re.compile(rb"[!#$%%&'*+.^_`|~0-9A-Za-z-]{1,%d}" % USER_HEADER_NAME_BYTES_MAX).fullmatch
@@ -42,6 +43,11 @@ def checked_headers(given: Mapping[str, str]) -> dict[bytes, bytes]:
     if TIMESTAMP in headers:
         raise ProtocolError("no header can be called timestamp; use the field timestamp")
     return headers
+
+
+def cause_bytes(cause: str) -> bytes:
+    """What the headers of a message contain that was published because of the one with this id."""
+    return encode_headers(CAUSE) + encode_headers(cause.encode())
 
 
 def kept_header_lines(headers: bytes) -> bytes:

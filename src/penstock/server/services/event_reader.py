@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from penstock.dialects.native.event_log import EventQuery, From
+from penstock.dialects.wire.kept_headers import cause_bytes
 from penstock.limits import READ_BYTES
 from penstock.model.access import Access
 from penstock.model.values import Position
@@ -34,7 +35,9 @@ class EventReader:
         encoder: Encoder,
     ) -> None:
         self._start = start
-        self._since = query.since
+        self._since, self._until = query.since, query.until
+        self._cause = cause_bytes(query.caused_by) if query.caused_by else b""
+        self._is_over = False
         self._left = query.limit
         self._encoder = encoder
         self._cursor = Cursor(position)
@@ -49,8 +52,8 @@ class EventReader:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the query's limit is reached."""
-        return self._left == 0
+        """Whether the query's limit, or its time, is reached."""
+        return self._left == 0 or self._is_over
 
     def begin(self) -> bytes:
         return self._encoder.begin(self._start)
@@ -65,6 +68,7 @@ class EventReader:
                     yield b""
                 self._topics.learn(rows)
             last = batches[-1][0]
+            self._is_over = last.time >= self._until
             self.next = From(last.base_offset + last.records)
             rows, next_index = self._chosen(rows)
             if self._left is not None:
@@ -101,12 +105,17 @@ class EventReader:
         masks: list[NDArray[np.bool_]] = []
         if self._since:
             masks.append(rows.numbers("time").values >= self._since)
+        if self._is_over:
+            masks.append(rows.numbers("time").values < self._until)
         if self._states is not None:
             masks.append(self._states.take(rows.numbers("letter").values))
         if self._queues:
             masks.append(self._queues(rows.numbers("queue").values) == 1)
         if self._topics:
             masks.append(self._topics.mask(rows))
+        if self._cause:
+            headers = rows.objects("headers")
+            masks.append(np.array([each is not None and self._cause in each for each in headers], dtype=np.bool_))
         return np.logical_and.reduce(masks) if masks else None
 
 

@@ -1,18 +1,21 @@
 /** One message: its life over all queues and consumers, its body, and what can be done to it. */
 
-import { api } from "../lib/api.js";
+import { api, follow, url } from "../lib/api.js";
 import { bodyView } from "../lib/body.js";
 import { curl, literal, python } from "../lib/code.js";
 import { h } from "../lib/dom.js";
 import { duration, seconds, time } from "../lib/format.js";
 import { remove, statusBadge } from "../lib/messages.js";
-import { action, asCode, ask, attempt, field, heading, messageLink, queueLink, table } from "../lib/parts.js";
+import { action, asCode, ask, attempt, field, heading, loaded, messageLink, queueLink, table } from "../lib/parts.js";
 
 const TONES = { E: "bad", B: "bad", D: "bad", R: "soon", Z: "soon", I: "bad", N: "soon", S: "good", X: "good", K: "good" };
 const WORDS = {
   logged: "Received and stored", queued: "Queued", fetched: "Delivered", kicked: "Handed over", success: "Confirmed", completed: "Completed", retry: "Given back",
   exasperated: "Failed: its deliveries are used up", expired: "Expired", deleted: "Deleted", unchanged: "Unchanged", invalid: "Invalid", "not interested": "Not interested", broken: "Damaged on the disk",
 };
+
+const CAUSE = "caused-by"; // The header with the id of the message because of which one was published.
+const AFTER_SECONDS = 1;
 
 const OUTCOMES = { F: "not settled yet", S: "confirmed", I: "invalid", N: "not interested", K: "handed over", R: "to be repeated", E: "dead letter or dropped" };
 
@@ -38,6 +41,7 @@ export function page({ path: [id] }, found) {
       h("section", {}, h("h2", {}, "Body"), bodyView(found), factList(found), results(found.events)),
     ]),
     h("section", {}, h("h2", {}, "Deliveries"), deliveries(found.consumed)),
+    h("section", {}, h("h2", {}, "Led to"), ledTo(found)),
   ];
 }
 
@@ -70,8 +74,9 @@ function factList(found) {
     id: found.id, queue: queueLink(found.queue), created: time(found.created), priority: found.priority, receives: found.receives, "visible at": time(found.visible_at),
     "expires at": found.expires_at && time(found.expires_at), sender: found.sender, topics: found.topics?.join(", "),
     object: found.object && found.key ? h("a", { href: `#/objects/${encodeURIComponent(found.object)}/${encodeURIComponent(found.key)}` }, `${found.object} / ${found.key}, all versions`) : found.object,
+    "follows from": found.headers?.[CAUSE] && messageLink(found.headers[CAUSE]),
     headers: found.headers && JSON.stringify(found.headers),
-    "other places": found.places.filter((/** @type {any} */ each) => each.id !== found.id).map((/** @type {any} */ each) => [messageLink(each.id), " in ", each.queue, " "]),
+    "also in": found.places.filter((/** @type {any} */ each) => each.id !== found.id).map((/** @type {any} */ each) => h("div", {}, queueLink(each.queue), " as ", messageLink(each.id))),
   };
   return h("dl", { class: "facts panel" }, Object.entries(rows).filter(([, value]) => value !== null && value !== undefined && value !== "" && !(Array.isArray(value) && !value.length)).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
@@ -92,6 +97,48 @@ const deliveries = (consumed) => table("Deliveries", [
   { label: "Outcome", cell: (row) => [letterOf(row.state), " ", /** @type {Record<string, string>} */ (OUTCOMES)[row.state]] },
   { label: "Reason", cell: (row) => (row.reason ? h("span", { class: "wrap" }, row.reason) : "–") },
 ], consumed, { empty: "It was not delivered yet." });
+
+const FOLLOWERS_MAX = 50;
+const LOOK_MS = 15_000;
+
+/** The messages that were published because of this one: between its first delivery and its end. @param {any} found */
+function ledTo({ id, places, events }) {
+  const first = events.find((/** @type {any} */ event) => "FK".includes(event.state));
+  if (!first) return h("p", { class: "quiet" }, "Nothing yet: it was not delivered.");
+  const since = seconds(first.time);
+  const until = Math.max(...events.map((/** @type {any} */ event) => seconds(event.time))) + AFTER_SECONDS;
+  const ids = new Set([id, ...places.map((/** @type {any} */ each) => each.id)]);
+  return loaded(() => followers([...ids], since, until), ({ rows, whole }) => [
+    table("Messages that follow from it", FOLLOWERS, rows, { empty: `No message that was published while it was worked on names it as its cause (header ${CAUSE}). Jobs of a worker do so by themselves.` }),
+    whole ? null : h("p", { class: "quiet" }, `The Event Log was read for ${LOOK_MS / 1000} s, or ${FOLLOWERS_MAX} messages were found: there may be more.`),
+  ]);
+}
+
+/** @param {string[]} ids @param {number} since @param {number} until */
+async function followers(ids, since, until) {
+  /** @type {any[]} */
+  const rows = [];
+  const abort = new AbortController();
+  const timer = setTimeout(() => abort.abort(), LOOK_MS);
+  let whole = true;
+  for (const id of ids.slice(0, 5)) {
+    const path = url("/v1/events", { caused_by: id, state: "L", bodies: "false", since: since.toFixed(3), until: until.toFixed(3), limit: FOLLOWERS_MAX });
+    await follow(path, (event) => rows.push(event), abort.signal).catch((error) => {
+      if (!abort.signal.aborted) throw error;
+      whole = false;
+    });
+  }
+  clearTimeout(timer);
+  return { rows, whole: whole && rows.length < FOLLOWERS_MAX };
+}
+
+/** @type {import("../lib/parts.js").Column[]} */
+const FOLLOWERS = [
+  { label: "Message", cell: (row) => messageLink(row.id) },
+  { label: "Queue", cell: (row) => queueLink(row.queue) },
+  { label: "Published", cell: (row) => time(row.time) },
+  { label: "By", minor: true, cell: (row) => row.sender || "–" },
+];
 
 /** @param {string} id */
 async function giveBack(id) {

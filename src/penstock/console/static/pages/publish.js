@@ -21,7 +21,7 @@ export function page({ query }, like) {
     field("Priority", { name: "priority", type: "number", min: 0, value: like.priority || "" }),
     field("Delay in seconds", { name: "delay", type: "number", min: 0, step: "any" }),
     field("Expires after seconds", { name: "expires", type: "number", min: 0, step: "any" }),
-    field("Headers as JSON", { name: "headers", value: like.headers ? JSON.stringify(like.headers) : "", placeholder: '{"trace": "7f"}' }),
+    field("Headers as JSON", { name: "headers", value: query.from ? JSON.stringify({ ...like.headers, "caused-by": like.id }) : "", placeholder: '{"trace": "7f"}' }),
     h("div", { class: "wide" }, field(binary ? "Body in base64" : "Body", { name: binary ? "message_base64" : "message", rows: 12, value: binary ? like.message_base64 : textOf(like) || "" }))));
   const publish = async () => {
     const wanted = attemptRequest(form);
