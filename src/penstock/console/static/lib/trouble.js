@@ -21,5 +21,5 @@ export function wayThere(row) {
   const name = encodeURIComponent(row.queue);
   if (row.reason === "dead_letters") return h("a", { href: `#/dead-letters/${name}` }, "Look and redrive");
   if (row.reason === "push") return h("a", { href: "#/topics" }, "Push endpoints");
-  return h("a", { href: `#/queues/${name}` }, "Open");
+  return null; // Its name leads to its page.
 }

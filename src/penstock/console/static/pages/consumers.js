@@ -24,7 +24,7 @@ export const load = ({ query }) => ask(query);
 /** @param {any} route @param {any} found */
 export function page({ query }, found) {
   const wanted = { ...query };
-  const place = h("div", {});
+  const place = h("div", { class: "stack" });
   const sort = { by: query.sort || "time", descending: query.order !== "ascending" };
   const onsort = (/** @type {string} */ by) => navigate("/consumers", { ...wanted, sort: by, order: sort.by === by && sort.descending ? "ascending" : "" });
   const draw = (/** @type {any} */ document) => show(place, list(document, sort, onsort, more));
@@ -61,9 +61,9 @@ const COLUMNS = [
   { label: "Taken/s", sort: "taken", number: true, cell: (each) => rate(each.taken_per_minute / 60) },
   { label: "Holds", sort: "leases", number: true, cell: (each) => count(each.leases) },
   { label: "Longest held", sort: "oldest_lease", number: true, minor: true, cell: (each) => age(each.oldest_lease) },
-  { label: "Does", minor: true, cell: (each) => (each.leases ? "works" : each.waiting ? "waits for messages" : "–") },
-  { label: "Given back/min", sort: "retried", number: true, minor: true, cell: (each) => amount(each.retried_per_minute, "soon") },
-  { label: "Failed/min", sort: "failed", number: true, minor: true, cell: (each) => amount(each.failed_per_minute, "bad") },
+  { label: "Does", minor: true, cell: (each) => (each.leases ? "works" : each.waiting ? "waits" : "–") },
+  { label: "Back/min", sort: "retried", number: true, minor: true, cell: (each) => amount(each.retried_per_minute, "soon") },
+  { label: "Fails/min", sort: "failed", number: true, minor: true, cell: (each) => amount(each.failed_per_minute, "bad") },
 ];
 
 /** @param {number} value @param {string} tone */

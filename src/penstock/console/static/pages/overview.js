@@ -71,10 +71,9 @@ function needy(rows, totals) {
   return table("Queues that need you", [
     { label: "Queue", cell: (row) => queueLink(row.queue) },
     { label: "Trouble", minor: true, cell: (row) => troubleBadge(row) },
-    { label: "Why", cell: (row) => h("span", { class: "wrap" }, `${row.messages ? `${plural(row.messages, "message")} · ` : ""}${row.text}`) },
+    { label: "Why", cell: (row) => h("span", { class: "wrap" }, `${row.messages ? `${plural(row.messages, "message")} · ` : ""}${row.text}`, " ", wayThere(row)) },
     { label: "Last minute", number: true, minor: true, cell: (row) => change(row.growth) },
     { label: "Waiting for", number: true, minor: true, cell: (row) => age(row.ready_since) },
-    { label: "Go to", cell: (row) => wayThere(row) },
   ], rows);
 }
 

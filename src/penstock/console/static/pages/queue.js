@@ -77,7 +77,7 @@ const CONSUMERS = [
   { label: "Holds", number: true, cell: (each) => count(each.leases) },
   { label: "Longest held", number: true, cell: (each) => age(each.oldest_lease) },
   { label: "Waits", number: true, minor: true, cell: (each) => count(each.waiting) },
-  { label: "Given back/min", number: true, minor: true, cell: (each) => rate(each.retried_per_minute) },
+  { label: "Back/min", number: true, minor: true, cell: (each) => rate(each.retried_per_minute) },
 ];
 
 /** Who takes messages, and how fast. @param {string} name @param {any} live */
@@ -142,7 +142,7 @@ function settingsSection(queue) {
 function shown(key, value) {
   if (key === "redrive_policy" && value) return [queueLink(value.dead_letter_queue), ` after ${plural(value.max_receives, "delivery").replace("deliverys", "deliveries")}`];
   if (key.endsWith("_timeout") || key.endsWith("_delay")) return value === null ? "never" : duration(value);
-  return written(value);
+  return value === null ? "none" : written(value);
 }
 
 /** @param {string} at @param {string} name @param {any} now */

@@ -26,7 +26,7 @@ export function page({ query }, { settings }) {
 
 /** @param {any[]} rows */
 const rowsOf = (rows) => table("Settings", [
-  { label: "Setting", cell: (row) => h("span", { class: "mono setting" }, row.key) },
+  { label: "Setting", cell: (row) => h("span", { class: "mono setting" }, row.key.split(/(?<=[._])/).map((part) => [part, h("wbr")])) },
   { label: "Value", cell: (row) => h("span", { class: "mono value" }, shown(row.value)) },
   { label: "From", cell: (row) => (row.source === "default" ? h("span", { class: "quiet" }, "default") : badge(row.source, "accent")) },
   { label: "Default", minor: true, cell: (row) => h("span", { class: "mono quiet value" }, shown(row.default)) },
