@@ -329,6 +329,7 @@ RETRY_AFTER_SECONDS_MAX = 86_400
 SESSION_ID_MAX = (1 << 53) - 1  # The largest safe integer of JavaScript.
 NOTIFY_MAX = 64  # Stages that one post lists; there are seven.
 GATHERED_MAX = 256  # Requests of one connection that arrived together and become one command.
+GATHERED_RUN_MIN = 32  # Publishes among them that are decided on their own. Fewer join those of other connections.
 HELD_LEASES_MAX = 10_000  # Per session; beyond it, the oldest is released.
 BLOCK_SECONDS_MAX = 86_400
 WORK_SECONDS_MAX = 365 * 86_400
@@ -344,7 +345,7 @@ assert BODY_BYTES_MAX + KEY_BYTES_MAX + HEADERS_BYTES_MAX + (64 << 10) <= STAGED
 assert 6 * (BODY_BYTES_MAX + NAME_BYTES_MAX) + 1024 <= WS_MESSAGE_BYTES_MAX, "every message can be posted as JSON"
 assert 5 * FETCH_BYTES_MAX < WS_UNSENT_BYTES_MAX, "one fetch does not disconnect its client"
 assert QUEUES_MAX <= PUBLISH_DELIVERIES_MAX, "one message may go to every queue"
-assert GATHERED_MAX <= BATCH_MESSAGES_MAX
+assert RUN_MESSAGES_MIN <= GATHERED_RUN_MIN <= GATHERED_MAX <= BATCH_MESSAGES_MAX
 assert GATHERED_MAX <= WS_REQUESTS_MAX
 assert USER_HEADERS_BYTES_MAX + 16 * USER_HEADERS_MAX < HEADERS_BYTES_MAX, "they fit with the producer's time"
 assert CONTENT_TYPE_BYTES_MAX <= HEADER_VALUE_BYTES_MAX < HEADERS_BYTES_MAX

@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.limits import BODY_BYTES_MAX, FETCH_BYTES_MAX, GATHERED_MAX, SECOND_NS
+from penstock.limits import BODY_BYTES_MAX, FETCH_BYTES_MAX, GATHERED_MAX, GATHERED_RUN_MIN, SECOND_NS
 from penstock.model.commands import (
+    Command,
     DescribeQueue,
     Fetch,
     FinishMany,
     Publish,
+    PublishRun,
 )
 from tests.support.glovebox import House, bounded, fetch, finish, live, notice, post, until
 from tests.support.live_loop import ask
@@ -29,15 +31,39 @@ async def test_posts_that_come_together_are_one_command_with_a_notice_each(house
     assert client.unheard == 0
 
 
+def sizes(command: Command) -> tuple[type[Command], int]:
+    if isinstance(command, PublishRun):
+        return PublishRun, len(command.bodies)
+    assert isinstance(command, Publish)
+    return Publish, len(command.messages)
+
+
+@live
+async def test_many_posts_that_differ_only_in_their_bodies_cross_as_a_run(house: House) -> None:
+    client, count = await house.client(), GATHERED_RUN_MIN
+    client.say(*[post(f"body {label}", label=label, priority=3) for label in range(count)])
+    assert [sizes(command) for command in client.commands] == [(PublishRun, count)]
+    assert await client.hear_all(count) == [notice(label, "sync") for label in range(count)]
+    client.say(*[fetch(label=label) for label in range(count)])
+    assert [reply["body"] for reply in await client.hear_all(count)] == [f"body {label}" for label in range(count)]
+
+
+@live
+async def test_posts_with_different_priorities_keep_them(house: House) -> None:
+    client, count = await house.client(), GATHERED_RUN_MIN
+    client.say(*[post(f"body {label}", label=label, priority=label % 2) for label in range(count)])
+    assert [sizes(command) for command in client.commands] == [(Publish, count)]
+    assert await client.hear_all(count) == [notice(label, "sync") for label in range(count)]
+    client.say(*[fetch(label=label) for label in range(count)])
+    urgent, others = range(1, count, 2), range(0, count, 2)
+    assert [reply["body"] for reply in await client.hear_all(count)] == [f"body {each}" for each in (*urgent, *others)]
+
+
 @live
 async def test_posts_to_different_queues_and_very_many_are_several_commands(house: House) -> None:
     client = await house.client()
     client.say(post(), post(queue="none", label=7), post(), *[post() for _ in range(GATHERED_MAX)])
-    assert [len(command.messages) for command in client.commands if type(command) is Publish] == [
-        GATHERED_MAX,
-        1,
-        2,
-    ]
+    assert [sizes(command) for command in client.commands] == [(PublishRun, GATHERED_MAX), (Publish, 1), (Publish, 2)]
     replies = await client.hear_all(GATHERED_MAX + 3)
     assert replies.count({"type": "error", "label": 7, "code": "NoObject", "key": "none"}) == 1
     assert replies.count(notice(0, "sync")) == GATHERED_MAX + 2

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from penstock.dialects.glovebox.codec import (
@@ -32,9 +33,9 @@ from penstock.dialects.wire.order import Gathering
 from penstock.dialects.wire.setting_documents import settings_in
 from penstock.dialects.wire.times import nanos_of
 from penstock.errors import ProtocolError, Reason
-from penstock.limits import BODY_BYTES_MAX, GATHERED_MAX, HELD_LEASES_MAX
+from penstock.limits import BODY_BYTES_MAX, GATHERED_MAX, GATHERED_RUN_MIN, HELD_LEASES_MAX
 from penstock.model.answers import Answer, Delivery, Refused
-from penstock.model.commands import CreateQueue, FinishMany, NewMessage, Publish
+from penstock.model.commands import CreateQueue, FinishMany, NewMessage, Publish, PublishRun
 from penstock.model.commands import Fetch as FetchCommand
 from penstock.model.commands import Finish as FinishCommand
 from penstock.model.settings import QueueSettings
@@ -62,7 +63,14 @@ class _Wish(NamedTuple):
     confirm: bool
 
 
-_Posts = tuple[list[NewMessage], list[int]]  # A label of each: the complement of it, if no notice is wanted.
+class _Posts(NamedTuple):
+    """Posts to one queue, as columns."""
+
+    bodies: list[bytes]
+    priorities: list[int]
+    marks: list[int]  # Their labels: the complement of each, if no notice is wanted.
+
+
 _Finishing = tuple[FinishCommand, MessageKey, int | None]  # With the label of the request, if it wants an answer.
 
 
@@ -90,7 +98,6 @@ class Session(Gathering):
         "_labels",
         "_last_fetch",
         "_leases",
-        "_marks",
         "_posts",
         "_queue",
         "_replies",
@@ -117,8 +124,7 @@ class Session(Gathering):
         self._expiry: Cancelable | None = None
         self._waits: set[_Wait] = set()
         self._queue: str | None = None  # Of the last post that was gathered,
-        self._posts: list[NewMessage] = []  # with all posts to that queue
-        self._marks: list[int] = []  # and their marks.
+        self._posts = _Posts([], [], [])  # with all posts to that queue.
         self._last_fetch: Fetch | None = None  # Of those that were gathered,
         self._labels: list[int] = []  # and all that want the same.
         self._short: list[tuple[_Wish, list[int]]] = []  # Fetches that may get more once the client has read.
@@ -164,30 +170,37 @@ class Session(Gathering):
             return
         if self._fetches:
             self.settle()  # Commands keep their order: see `Gathering`.
-        message = NewMessage(body, "", post.priority if post.priority > 0 else 0)
+        priority = post.priority if post.priority > 0 else 0
         notify = post.notify
         if notify == _SYNC_ONLY:
             mark = post.label
         elif notify:
             self.settle()
-            self._following.post(post, message)
+            self._following.post(post, NewMessage(body, "", priority))
             return
         else:
             mark = ~post.label
             if self._replies.peer.waiting(post.queue):
-                self._post_fleeting(post.queue, message, mark)
+                self._post_fleeting(post.queue, NewMessage(body, "", priority), mark)
                 return
         if post.queue != self._queue:
             self._queue = post.queue
-            self._posts, self._marks = self._publishes.setdefault(post.queue, ([], []))
-        self._posts.append(message)
-        self._marks.append(mark)
-        if len(self._marks) >= GATHERED_MAX:
+            self._posts = self._publishes.setdefault(post.queue, _Posts([], [], []))
+        bodies, priorities, marks = self._posts
+        bodies.append(body)
+        priorities.append(priority)
+        marks.append(mark)
+        if len(marks) >= GATHERED_MAX:
             self.settle()
 
     def _publish_together(self, queue: str, messages: _Posts) -> None:
-        posts, marks = messages
-        self._replies.peer.submit(Publish(queue, posts), partial(self._posted, queue, marks))
+        bodies, priorities, marks = messages
+        is_run = len(bodies) >= GATHERED_RUN_MIN and priorities.count(priorities[0]) == len(priorities)
+        if is_run:
+            command: Publish | PublishRun = PublishRun(queue, NewMessage(b"", "", priorities[0]), bodies)
+        else:
+            command = Publish(queue, list(map(NewMessage, bodies, repeat(""), priorities)))
+        self._replies.peer.submit(command, partial(self._posted, queue, marks))
 
     def _post_fleeting(self, queue: str, message: NewMessage, mark: int) -> None:
         """Perhaps a pop waits that takes the message at once."""
