@@ -56,7 +56,9 @@ async def test_posts_with_different_priorities_keep_them(house: House) -> None:
     assert await client.hear_all(count) == [notice(label, "sync") for label in range(count)]
     client.say(*[fetch(label=label) for label in range(count)])
     urgent, others = range(1, count, 2), range(0, count, 2)
-    assert [reply["body"] for reply in await client.hear_all(count)] == [f"body {each}" for each in (*urgent, *others)]
+    assert [reply["body"] for reply in await client.hear_all(count)] == [
+        f"body {each}" for each in (*urgent, *others)
+    ]
 
 
 @live

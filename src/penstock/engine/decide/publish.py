@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 
 from penstock.engine.decide.administer import make_queue
 from penstock.engine.decide.draft import Draft
 from penstock.engine.queue import Queue
+from penstock.engine.runs import alike
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, RUN_MESSAGES_MIN
 from penstock.model.answers import Receipt, Receipts, Refused
@@ -113,22 +114,3 @@ def run_of(
     facts = (first.time, first.queue, first.sequence, first.visible_at, first.expires_at, first.priority)
     names = (first.content_type, first.sender, first.object, first.topics)
     return LoggedRun(*facts, *names, first.lease_ns, bodies, keys, contents, seen)
-
-
-def alike(messages: Sequence[NewMessage]) -> bool:
-    """Whether the messages differ only in their bodies."""
-    return not messages[0].key and next(runs_of(messages)) == (0, len(messages))
-
-
-def runs_of(messages: Sequence[NewMessage]) -> Iterator[tuple[int, int]]:
-    """Start and stop of each run of messages that differ only in their bodies and keys. In a run, all messages have a
-    key or none has. A message with headers is a run of its own."""
-    start, before = 0, None
-    for at, each in enumerate(messages):
-        names = (each.content_type, each.sender, each.object, each.topics)
-        kind = (names, each.priority, each.delay_ns, each.expires_ns, each.lease_ns, not each.key)
-        if kind != before or each.headers or messages[start].headers:
-            if at:
-                yield start, at
-            start, before = at, kind
-    yield start, len(messages)

@@ -17,10 +17,11 @@ from msgspec.structs import replace
 
 from penstock.engine.decide.administer import has_queue, make_queue
 from penstock.engine.decide.draft import Draft, RefusedError
-from penstock.engine.decide.publish import log, numbers_of, run_of, runs_of
+from penstock.engine.decide.publish import log, numbers_of, run_of
 from penstock.engine.history import content_digests
 from penstock.engine.queue import Queue
 from penstock.engine.routing import roots
+from penstock.engine.runs import runs_of
 from penstock.errors import Reason
 from penstock.limits import NEVER_NS, PUBLISH_DELIVERIES_MAX, RUN_MESSAGES_MIN
 from penstock.model.answers import Published, Refused

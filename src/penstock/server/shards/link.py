@@ -54,6 +54,7 @@ from penstock.server.shards.codec import (
     pack,
     unpack,
 )
+from penstock.server.shards.compact import compacted
 from penstock.server.shards.remote_requests import RequestPort, RespondTo, SentRequest, ServedRequest
 from penstock.server.writer.port import ClientPort, Pending, Reply
 
@@ -161,6 +162,8 @@ class Link(asyncio.Protocol):
         if self._transport is None:
             reply(_LOST)
             return None
+        if type(command) is Publish:
+            command, reply = compacted(command, reply)
         number = self._numbers = self._numbers + 1
         data = encode(Ask(number, shard, self._number_of(client) if client else 0, stage, command))
         waits = getattr(command, "wait_ns", 0)
