@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from urllib.parse import quote
 
 from tests.support.broker import Broker
@@ -18,16 +19,17 @@ _FAILURES = (OSError, EOFError, AssertionError, IndexError, ValueError)
 class Ledger:
     """Some threads publish, others take and finish. Every message has a body of its own and is published once."""
 
-    def __init__(self, *brokers: Broker) -> None:
+    def __init__(self, *brokers: Broker, queues: Sequence[str] = ("work",)) -> None:
+        self._queues = queues
         self.owner = brokers[0]  # Who acknowledged last.
         self.acknowledged: set[str] = set()
         self.finished: set[str] = set()
         self.returned: set[str] = set()  # Delivered though they were finished.
         self._undecided: set[str] = set()  # They were to be finished, and the answer was an error.
         self._brokers = brokers
-        self._sent_at = 0.0  # When the newest request was sent that was acknowledged.
+        self._sent_at = dict.fromkeys(queues, 0.0)  # When the newest request was sent that was acknowledged.
         self._over = threading.Event()
-        works: list[Callable[[Client], None]] = [self._finish] * FINISHERS
+        works: list[Callable[[Client], None]] = [self._finisher(number) for number in range(FINISHERS)]
         works += [self._publisher(number) for number in range(PUBLISHERS)]
         self._threads = [threading.Thread(target=self._run, args=(work,), daemon=True) for work in works]
         for thread in self._threads:
@@ -44,17 +46,27 @@ class Ledger:
 
     def _publisher(self, number: int) -> Callable[[Client], None]:
         bodies = iter(f"{number}-{count}" for count in range(1 << 40))
+        queues = self._from(number)
 
         def publish(client: Client) -> None:
-            body, sent_at = next(bodies), time.monotonic()
-            assert client.request("POST", "/messages/work", body.encode()).status == 201
+            body, queue, sent_at = next(bodies), next(queues), time.monotonic()
+            assert client.request("POST", f"/messages/{queue}", body.encode()).status == 201
             self.acknowledged.add(body)
-            self.owner, self._sent_at = client.broker, sent_at
+            self.owner, self._sent_at[queue] = client.broker, sent_at
 
         return publish
 
-    def _finish(self, client: Client) -> None:
-        answer = client.request("GET", "/messages/work?max_messages=10")
+    def _finisher(self, number: int) -> Callable[[Client], None]:
+        queues = self._from(number)
+        return lambda client: self._finish(client, next(queues))
+
+    def _from(self, number: int) -> Iterator[str]:
+        """All queues again and again; each thread begins with another one."""
+        start = number % len(self._queues)
+        return cycle((*self._queues[start:], *self._queues[:start]))
+
+    def _finish(self, client: Client, queue: str) -> None:
+        answer = client.request("GET", f"/messages/{queue}?max_messages=10")
         assert answer.status in (200, 204), answer
         for part in answer.messages():
             body = part.body.decode()
@@ -73,8 +85,8 @@ class Ledger:
         self._wait(lambda: len(self.acknowledged) >= until)
 
     def served_since(self, moment: float, by_other_than: Broker | None = None) -> float:
-        """Wait until a message is acknowledged that was sent later; the seconds since the moment."""
-        self._wait(lambda: self._sent_at > moment and self.owner is not by_other_than)
+        """Wait until a message of each queue is acknowledged that was sent later; the seconds since the moment."""
+        self._wait(lambda: min(self._sent_at.values()) > moment and self.owner is not by_other_than)
         return time.monotonic() - moment
 
     def _wait(self, condition: Callable[[], bool]) -> None:
@@ -88,7 +100,7 @@ class Ledger:
         self._over.set()
         for thread in self._threads:
             thread.join()
-        found = list(_bodies(self.owner))
+        found = [body for queue in self._queues for body in _bodies(self.owner, queue)]
         lost = self.acknowledged - self.finished - self._undecided - set(found)
         self.returned |= self.finished & set(found)
         counts = f"{len(self.acknowledged):,} acknowledged, {len(self.finished):,} finished"
@@ -124,12 +136,20 @@ class Client:
             self._connection = None
 
 
-def _bodies(broker: Broker) -> Iterator[str]:
+def _bodies(broker: Broker, queue: str) -> Iterator[str]:
     """What the queue holds, in whatever state it is."""
     cursor = ""
     while True:
-        page = broker.request("GET", f"/v1/search?queue=work&limit=1000{cursor}").json()
+        page = _found(broker, f"/v1/search?queue={queue}&limit=1000{cursor}").json()
         yield from (message["message"] for message in page["messages"])
         if not page["next"]:
             return
         cursor = f"&cursor={quote(page['next'])}"
+
+
+def _found(broker: Broker, target: str) -> Response:
+    """The answer, as soon as somebody serves the queue: it may be on its way to another node."""
+    deadline = time.monotonic() + 30
+    while (answer := broker.request("GET", target)).status != 200:
+        assert (answer.status, time.monotonic() < deadline) == (503, True), answer
+    return answer
