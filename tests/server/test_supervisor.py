@@ -186,7 +186,10 @@ def test_a_store_is_served_with_another_number_of_workers_and_without_the_option
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--workers", "2", "--store", "postgresql://localhost/x"), "--workers cannot be used with --store"),
+        (
+            ("--workers", "2", "--store", "postgresql://localhost/x"),
+            "--workers with --store needs --advertise HOST:PORT",
+        ),
         (("--workers", "5", "--shards", "4"), "at most as many workers"),
         (("--workers", "many"), "is not a number of workers"),
     ],

@@ -193,6 +193,31 @@ def test_a_channel_elsewhere_gets_each_message_once_while_its_shard_moves(nodes:
         assert copied(name) == sent
 
 
+def test_a_node_has_several_workers_each_with_shards_of_its_own(store: str, tmp_path: Path) -> None:
+    node = node_on(store, tmp_path, LEASE, flags=("--workers", "2")).start()
+    try:
+        until(lambda: is_balanced(store, 2))
+        make_queues(node)
+        expected = fill([node], "one")
+        assert bodies(node) == expected
+        child = int(Path(f"/proc/{node.pid}/task/{node.pid}/children").read_text().split()[0])
+        os.kill(child, signal.SIGKILL)
+        until(lambda: serves_again(node, expected))
+        node.stop()
+    finally:
+        print(node.log())
+        if node.running:
+            node.kill()
+
+
+def serves_again(node: Broker, expected: list[str]) -> bool:
+    """Connections to a worker that was killed are refused or cut off."""
+    try:
+        return bodies_or_none(node) == expected
+    except (OSError, EOFError, AssertionError):
+        return False
+
+
 def test_links_are_encrypted_between_machines_or_refused(store: str, tmp_path: Path) -> None:
     code, complaint = refused_start(tmp_path, flags=("--store", store, "--advertise", f"192.0.2.1:{free_port()}"))
     assert code == 2

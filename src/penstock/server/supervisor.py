@@ -14,6 +14,8 @@ import socket
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,11 +24,13 @@ from msgspec.structs import replace
 
 from penstock.errors import ConfigError, InUseError
 from penstock.limits import UNIX_PATH_BYTES_MAX, WORKER_RESTART_SECONDS
-from penstock.server.broker import tune
+from penstock.server.broker import Broker, tune
 from penstock.server.config import Address, Config
 from penstock.server.logs import set_worker
 from penstock.server.parent import stop_with
 from penstock.server.servers import cannot_listen
+from penstock.server.setting_types import AddressText
+from penstock.server.settings import parse_address
 from penstock.server.tls import Tls
 from penstock.server.worker import Post, Worker
 from penstock.storage.directory import lock_holder, take_lock
@@ -41,30 +45,57 @@ _HEEDED = (*_STOPPING, signal.SIGCHLD)
 def serve(config: Config, workers: int, shards: int | None = None, *, insecure: bool = False) -> int:
     """Serve a store with so many workers until they are stopped; the exit code. `shards`: of a store that is made
     now; otherwise it must have as many."""
-    if config.store:
-        raise ConfigError("--workers cannot be used with --store: leave one of them out")
-    lock = _lock(config.data)
+    if config.store and not config.cluster.advertise:
+        raise ConfigError(
+            "--workers with --store needs --advertise HOST:PORT: other brokers reach the first worker there, and each"
+            " further one at the next port"
+        )
+    with ExitStack() as stack:
+        stack.callback(os.close, _lock(config.data))
+        begin = _begin_node if config.store else _begin_worker(config, workers, shards, stack)
+        if config.tls.certificate:
+            Tls(config.tls)  # Errors of the settings are found once, not by each worker.
+        reserved = [_reserve(config.http.address), _reserve(config.lines.address)]
+        http, lines = (Address(*each.getsockname()[:2]) for each in reserved)
+        config = replace(config, http=replace(config.http, address=http), lines=replace(config.lines, address=lines))
+        facts = {"http": str(http), "lines": str(lines), "data": str(config.data), "workers": str(workers)}
+        code = Supervisor(workers).run(lambda: logger.info("listening", extra=facts))
+        if isinstance(code, Forked):
+            stack.pop_all()  # The supervisor needs it.
+            return _work(partial(begin, config, code.worker, insecure), code)
+    logger.info("stopped", extra={"workers": workers})
+    return code
+
+
+Begin = Callable[[Config, int, bool], Broker]  # What a worker is, by its number.
+
+
+def _begin_worker(config: Config, workers: int, shards: int | None, stack: ExitStack) -> Begin:
     found = read_shards(config.data)
     store = open_shards(config.data, shards or (found.shards if found else shards_for(workers)))
     if workers > store.shards:
         raise ConfigError(
             f"{config.data} has {store.shards} shards: at most as many workers can serve it, not {workers}"
         )
-    if config.tls.certificate:
-        Tls(config.tls)  # Errors of the settings are found once, not by each worker.
-    reserved = [_reserve(config.http.address), _reserve(config.lines.address)]
-    http, lines = (Address(*each.getsockname()[:2]) for each in reserved)
-    config = replace(config, http=replace(config.http, address=http), lines=replace(config.lines, address=lines))
     folder, temporary = _folder_of(config.data, workers)
-    facts = {"http": str(http), "lines": str(lines), "data": str(config.data), "workers": str(workers)}
-    code = Supervisor(workers).run(lambda: logger.info("listening", extra=facts))
-    if isinstance(code, Forked):
-        return _work(config, Post(code.worker, workers, store, folder), code.when_ready, insecure=insecure)
     if temporary:
-        temporary.cleanup()
-    os.close(lock)
-    logger.info("stopped", extra={"workers": workers})
-    return code
+        stack.callback(temporary.cleanup)
+    return lambda config, worker, insecure: Worker(config, Post(worker, workers, store, folder), insecure=insecure)
+
+
+def _begin_node(config: Config, worker: int, insecure: bool) -> Broker:
+    """A node of its own, with a directory and an address for links of its own."""
+    from penstock.server.cluster.node import Node  # Only they need the library of the store.
+
+    def moved(text: str) -> AddressText:
+        address = parse_address(text)
+        return AddressText(address._replace(port=address.port + worker))
+
+    own = config.cluster
+    cluster = replace(own, advertise=moved(own.advertise), listen=moved(own.listen) if own.listen else own.listen)
+    return Node(
+        replace(config, data=config.data / f"worker-{worker}", cluster=cluster), insecure=insecure, is_shared=True
+    )
 
 
 def shards_for(workers: int) -> int:
@@ -110,13 +141,13 @@ def _folder_of(data: Path, workers: int) -> tuple[Path, tempfile.TemporaryDirect
     return Path(temporary.name), temporary
 
 
-def _work(config: Config, post: Post, when_ready: Callable[[], None], *, insecure: bool) -> int:
+def _work(begin: Callable[[], Broker], forked: Forked) -> int:
     """The life of a worker, in its own process."""
-    set_worker(post.worker)
+    set_worker(forked.worker)
     tune()
 
     async def run() -> int:
-        return await Worker(config, post, insecure=insecure).run(lambda _: when_ready())
+        return await begin().run(lambda _: forked.when_ready())
 
     return uvloop.run(run())
 

@@ -11,8 +11,7 @@ import contextlib
 import hmac
 import logging
 import ssl
-from collections.abc import Callable, Coroutine, Mapping
-from pathlib import Path
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import uvloop
@@ -58,7 +57,9 @@ logger = logging.getLogger(__name__)
 class Node(Broker):
     _member: Member
 
-    def __init__(self, config: Config, *, insecure: bool = False) -> None:
+    def __init__(self, config: Config, *, insecure: bool = False, is_shared: bool = False) -> None:
+        """`is_shared`: other nodes of the machine listen on the same addresses for clients."""
+        self._is_shared = is_shared
         self._store = PostgresStore(config.store, str(config.http.address), lease_seconds=config.store_lease_seconds)
         self._links_at = parse_address(config.cluster.listen or config.cluster.advertise)
         check_links(config, self._links_at, insecure=insecure)
@@ -274,9 +275,8 @@ def _security(config: Config, identity: Identity, accepting: ssl.SSLContext | No
 
 def serve(config: Config, *, insecure: bool = False) -> int:
     tune()
-    Path(config.data).mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    async def run(when_listening: Callable[[Address], None] = lambda _: None) -> int:
-        return await Node(config, insecure=insecure).run(when_listening)
+    async def run() -> int:
+        return await Node(config, insecure=insecure).run()
 
     return uvloop.run(run())
