@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import selectors
+import shutil
 import signal
 import socket
 import tempfile
@@ -77,9 +78,7 @@ def _begin_worker(config: Config, workers: int, shards: int | None, stack: ExitS
         raise ConfigError(
             f"{config.data} has {store.shards} shards: at most as many workers can serve it, not {workers}"
         )
-    folder, temporary = _folder_of(config.data, workers)
-    if temporary:
-        stack.callback(temporary.cleanup)
+    folder = _folder_of(config.data, workers, stack)
     return lambda config, worker, insecure: Worker(config, Post(worker, workers, store, folder), insecure=insecure)
 
 
@@ -131,14 +130,15 @@ def _reserve(address: Address) -> socket.socket:
     return reserved
 
 
-def _folder_of(data: Path, workers: int) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:
+def _folder_of(data: Path, workers: int, stack: ExitStack) -> Path:
     """Where the sockets of the links are: in the data directory, unless its path is too long for a socket."""
     folder = data.absolute() / "links"
     if len(os.fsencode(folder / f"worker-{workers}")) <= UNIX_PATH_BYTES_MAX:
         folder.mkdir(mode=0o700, exist_ok=True)
-        return folder, None
-    temporary = tempfile.TemporaryDirectory(prefix="penstock-")
-    return Path(temporary.name), temporary
+        return folder
+    temporary = tempfile.mkdtemp(prefix="penstock-")
+    stack.callback(shutil.rmtree, temporary, ignore_errors=True)
+    return Path(temporary)
 
 
 def _work(begin: Callable[[], Broker], forked: Forked) -> int:
