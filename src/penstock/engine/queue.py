@@ -30,6 +30,7 @@ class Queue:
         "_priorities",
         "_ready",
         "armed",
+        "created",
         "damaged",
         "delayed",
         "digests",
@@ -45,9 +46,11 @@ class Queue:
         "topics",
     )
 
-    def __init__(self, number: int, name: str, settings: QueueSettings) -> None:
+    def __init__(self, number: int, name: str, settings: QueueSettings, created: Nanos = 0) -> None:
+        """`created`: only where there are several shards; 0 if that was before it was remembered."""
         self.number = number
         self.name = name
+        self.created = created
         self.settings = settings
         self.last_sequence = 0
         self.rows = Rows()

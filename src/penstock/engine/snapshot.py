@@ -30,6 +30,7 @@ class _QueueFacts(msgspec.Struct):
     name: str
     settings: QueueSettings
     last_sequence: int
+    created: Nanos = 0
 
 
 def sections_of(state: EngineState) -> Iterator[Section]:
@@ -52,7 +53,8 @@ def sections_of(state: EngineState) -> Iterator[Section]:
 
 def _queue_sections(queue: Queue) -> Iterator[Section]:
     facts = (queue.number, queue.name, queue.settings.to_store(), queue.last_sequence)
-    yield "queue", msgspec.json.encode(dict(zip(_QueueFacts.__struct_fields__, facts, strict=True))), ()
+    created = {"created": queue.created} if queue.created else {}
+    yield "queue", msgspec.json.encode(dict(zip(_QueueFacts.__struct_fields__, facts, strict=False)) | created), ()
     for columns in queue.rows.tables():
         yield "rows", b"", columns
     yield from queue.digests.sections()
@@ -80,7 +82,7 @@ def restore(state: EngineState, sections: Iterable[Section]) -> None:
             state.couriers.restore(facts)
         elif kind == "queue":
             stored = msgspec.json.decode(facts, type=_QueueFacts)
-            queue = Queue(stored.number, stored.name, stored.settings)
+            queue = Queue(stored.number, stored.name, stored.settings, stored.created)
             queue.last_sequence = stored.last_sequence
             state.queues[queue.number] = queue
             state.numbers[queue.name] = queue.number

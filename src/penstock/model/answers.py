@@ -219,6 +219,7 @@ class QueueDescription(Packed, frozen=True):
     last_sequence: int
     kept: int = 0  # Finished by workers, and still there for receivers.
     damaged: int = 0  # Set aside: their bytes cannot be read.
+    created: Nanos = 0  # Only where there are several shards; 0: not known.
 
 
 class ObjectDescription(Packed, frozen=True):
@@ -231,7 +232,7 @@ class ObjectDescription(Packed, frozen=True):
 
 class QueueList(Packed, frozen=True):
     total: int
-    queues: Sequence[QueueDescription]  # In the order of their numbers.
+    queues: Sequence[QueueDescription]  # In the order of their creation.
 
 
 class Claimed(Struct, array_like=True, tag=True):

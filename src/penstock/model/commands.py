@@ -43,7 +43,8 @@ class ListQueues(Command, frozen=True):
     offset: int = 0
     limit: int | None = None
     channels: bool = False  # Channels only.
-    after: int = 0  # Only queues with a larger number, so that a list can be read in parts while queues are removed.
+    # Only queues after the one with this time of creation and this number: so a list can be read in parts.
+    after: tuple[Nanos, int] = (0, 0)
     access: Access = EVERYTHING  # Only what it sees.
 
 

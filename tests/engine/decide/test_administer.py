@@ -165,6 +165,17 @@ def test_queues_are_listed_oldest_first_in_pages(rig: Rig) -> None:
     assert rig.do(ListQueues(offset=0, limit=0)) == QueueList(3, [])
 
 
+def test_several_shards_remember_when_queues_were_created(rig: Rig) -> None:
+    rig.engine = Engine(shard=1, shards=2)
+    rig.create("a")
+    rig.create("b")
+    created = rig.describe("a").created, rig.describe("b").created
+    assert 0 < created[0] <= created[1]
+    again = Engine(shard=1, shards=2)
+    again.restore(copied_sections(rig.engine))
+    assert tuple(again.queues[number].created for number in (2, 4)) == created
+
+
 def test_each_shard_has_numbers_of_its_own_for_queues(rig: Rig) -> None:
     rig.engine = Engine(shard=2, shards=4)
     assert list(rig.engine.queue_numbers) == []

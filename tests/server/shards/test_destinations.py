@@ -195,17 +195,21 @@ def test_a_pull_from_several_shards_sends_its_results_first() -> None:
     assert (found.last, found.due_at) == ({"a": 3, "b": 1}, 4)
 
 
-def described(name: str, number: int) -> QueueDescription:
-    return QueueDescription(name, number, DEFAULTS, 0, 0, 0, 0, 0, 0)
+def described(name: str, number: int, created: int = 0) -> QueueDescription:
+    return QueueDescription(name, number, DEFAULTS, 0, 0, 0, 0, 0, 0, created=created)
 
 
-def test_queues_are_listed_in_the_order_of_their_numbers() -> None:
-    parts = parts_of(ListQueues(offset=1, limit=2, after=1))
-    assert parts.commands == [(shard, ListQueues(offset=0, limit=3, after=1)) for shard in range(4)]
+def test_queues_are_listed_in_the_order_of_their_creation() -> None:
+    parts = parts_of(ListQueues(offset=1, limit=2, after=(7, 1)))
+    assert parts.commands == [(shard, ListQueues(offset=0, limit=3, after=(7, 1))) for shard in range(4)]
     lists: list[Any] = [QueueList(1, [described("e", 5)]), QueueList(2, [described("b", 2), described("f", 6)])]
     lists += [QueueList(0, []), QueueList(1, [described("d", 4)])]
     assert parts.join(lists) == QueueList(4, [described("d", 4), described("e", 5)])
     assert parts.join([*lists[:3], UNAVAILABLE]) == UNAVAILABLE
+    lists[0] = QueueList(1, [described("e", 5, 7)])
+    lists[1] = QueueList(2, [described("b", 2, 8), described("f", 6, 10)])
+    lists[3] = QueueList(1, [described("d", 4, 9)])
+    assert parts.join(lists) == QueueList(4, [described("b", 2, 8), described("d", 4, 9)])
 
 
 def version(number: int, changed: int) -> Version:

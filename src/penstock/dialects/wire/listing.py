@@ -25,7 +25,7 @@ def listing(
     """A JSON object with the total and the chosen queues under this word; `pages`: also with the next offset."""
     most = UINT32_MAX if asked.limit is None else asked.limit
     written: list[bytes] = []
-    total, offset, after = 0, asked.offset, 0
+    total, offset, after = 0, asked.offset, (0, 0)
     while True:
         size = min(most - len(written), QUEUES_PER_PART)
         answer = yield ListQueues(offset, size, asked.channels, after)
@@ -36,7 +36,7 @@ def listing(
         written += [_encode(shown(queue)) for queue in answer.queues]
         if len(answer.queues) < size or len(written) == most:
             break
-        offset, after = 0, answer.queues[-1].number
+        offset, after = 0, (answer.queues[-1].created, answer.queues[-1].number)
     following = asked.offset + len(written)
     fields: dict[str, object] = {"total": total}
     if pages:

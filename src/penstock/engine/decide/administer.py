@@ -100,7 +100,8 @@ def list_queues(draft: Draft, command: ListQueues) -> QueueList:
     numbers = state.routing.all_channels() if command.channels else _all_queues(state)
     if not command.access.sees_all:
         numbers = [number for number in numbers if command.access.sees(state.queues[number].name)]
-    start = bisect_right(numbers, command.after) + command.offset
+    queues = state.queues
+    start = bisect_right(numbers, command.after, key=lambda number: (queues[number].created, number)) + command.offset
     chosen = numbers[start:] if command.limit is None else numbers[start : start + command.limit]
     described = [_description(state.queues[number], draft.now) for number in chosen]
     return QueueList(len(numbers), described)
@@ -138,4 +139,5 @@ def _description(queue: Queue, now: Nanos) -> QueueDescription:
         last_sequence=queue.last_sequence,
         kept=queue.kept,
         damaged=queue.damaged,
+        created=queue.created,
     )

@@ -11,7 +11,8 @@ from penstock.model.values import Position
 def queue_created(state: EngineState, event: QueueCreated, _: Position) -> None:
     assert event.queue == state.last_queue + state.queue_step, "queue numbers have no gaps"
     state.last_queue = event.queue
-    state.queues[event.queue] = Queue(event.queue, event.name, event.settings)
+    created = event.time if state.queue_step > 1 else 0  # In one shard their numbers have the same order.
+    state.queues[event.queue] = Queue(event.queue, event.name, event.settings, created)
     state.numbers[event.name] = event.queue
     state.routing.assign(event.queue, event.settings.topics)
 

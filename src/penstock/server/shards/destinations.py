@@ -246,7 +246,7 @@ def _everywhere(command: Command, shards: ShardMap, join: Callable[[list[Any]], 
 
 
 def _list_queues(command: commands.ListQueues, shards: ShardMap) -> Destination:
-    """In the order of their numbers. Any shard may have all that are asked for."""
+    """In the order of their creation. Any shard may have all that are asked for."""
     end = None if command.limit is None else command.offset + command.limit
     wanted = replace(command, offset=0, limit=end)
     return _everywhere(
@@ -260,8 +260,10 @@ def _listed(lists: list[QueueList | Refused], wanted: slice) -> Answer:
         if isinstance(each, Refused):
             return each
         found.append(each)
-    queues = sorted([queue for each in found for queue in each.queues], key=lambda queue: queue.number)[wanted]
-    return QueueList(sum(each.total for each in found), queues)
+    queues = sorted(
+        [queue for each in found for queue in each.queues], key=lambda queue: (queue.created, queue.number)
+    )
+    return QueueList(sum(each.total for each in found), queues[wanted])
 
 
 def _describe_object(command: commands.DescribeObject, shards: ShardMap) -> Destination:
