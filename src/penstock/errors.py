@@ -146,6 +146,12 @@ class Fault(ErrorCode):
     WAIT_LIMIT = "wait_limit", 503, "too many messages are waited for ({}); try again", True
     LAKE_UNREADABLE = "lake_unreadable", 503, "the lake cannot be read: {}"
     LAKE_LIMIT = "lake_limit", 503, "too many wait for the lake ({}); try again", True
+    IN_STORE = "in_store", 409, "shards of a store in PostgreSQL are backed up with PostgreSQL: see docs/cluster.md"
+    NO_MOMENT = (
+        *("no_moment", 503),
+        "a shard did not stop at the same moment as the others; begin the backup again",
+        True,
+    )
     JOB_LIMIT = "job_limit", 503, "job limit reached ({}); wait for one to end", True
 
 

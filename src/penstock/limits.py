@@ -207,6 +207,7 @@ READ_BYTES = 2 << 20  # Of the log, read and decoded at once.
 PIECE_BYTES = 256 << 10  # Of a stream, passed to the shell at once; approximate.
 RANGE_BYTES_DEFAULT = 16 << 20  # Whole batches in one answer; a single one always fits.
 RANGE_BYTES_MAX = 1 << 30
+BACKUP_PAUSE_SECONDS_MAX = 2.0  # So long commits wait for the moment at which all shards are backed up.
 BACKUP_PINNED_SECONDS = 120  # After a request of a backup, the log keeps its files for this long.
 FOLLOW_SECONDS = 0.02  # The shortest time between two wake-ups of followers.
 FOLLOWED_MAX = 1 << 20  # Messages that one reader follows because of their topics: 9 bytes each.

@@ -168,7 +168,7 @@ def test_a_backup_of_several_shards_and_one_of_a_single_shard_do_not_share_a_dir
         directory.create("a")
     assert penstock("backup", str(tmp_path / "backup"), "--data", str(store)).returncode == 0
     refused = penstock("backup", str(tmp_path / "backup"), "--data", str(tmp_path / "single"))
-    assert "is a backup of a store with several shards; choose another directory" in refused.stderr
+    assert "is a backup of a store with 3 shards; choose another directory" in refused.stderr
 
 
 def test_tokens_of_a_stopped_store_are_those_of_shard_0(store: Path) -> None:

@@ -21,10 +21,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.engine.engine import Engine
-from penstock.storage.log.segments import SegmentLog
-from penstock.storage.shards import shard_directory
 from tests.support.broker import Broker
+from tests.support.shard_contents import contents
 from tests.support.waiting import wait_until
 
 LONG = os.environ.get("TORTURE") == "long"
@@ -118,25 +116,6 @@ def messages_of(broker: Broker, queue: str) -> int:
         return -1
 
 
-def contents(data: Path) -> dict[str, Counter[int]]:
-    """The bodies in all queues of a store that nobody serves."""
-    found: dict[str, Counter[int]] = {}
-    for shard in range(SHARDS):
-        directory = shard_directory(data, shard)
-        directory.open()
-        log, engine = SegmentLog(directory, segment_bytes=SEGMENT_BYTES), Engine(shard=shard, shards=SHARDS)
-        sections, events = log.recover()
-        engine.restore(sections or ())
-        for event, position in events:
-            engine.evolve(event, position)
-        for queue in engine.queues.values():
-            rows = [row for each in range(1, queue.last_sequence + 1) if (row := queue.rows.get(each))]
-            found[queue.name] = Counter(int(log.read(row.position, row.body_bytes)) for row in rows)
-        log.close()
-        directory.close()
-    return found
-
-
 @pytest.mark.torture
 @pytest.mark.timeout(7200 if LONG else 600)
 def test_each_channel_has_each_message_once_whatever_worker_is_killed(tmp_path: Path) -> None:
@@ -163,7 +142,7 @@ def test_each_channel_has_each_message_once_whatever_worker_is_killed(tmp_path: 
     finally:
         traffic.end()
         broker.stop()
-    found = contents(tmp_path / "data")
+    found = contents(tmp_path / "data", SEGMENT_BYTES)
     for name in CHANNELS:
         assert found[name] == expected(name), name
     assert found["dead"] == DEAD

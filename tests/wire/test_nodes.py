@@ -242,3 +242,10 @@ def test_a_node_that_is_asked_to_stop_while_it_waits_for_others_stops(store: str
     finally:
         os.kill(first.pid, signal.SIGCONT)
         first.kill()
+
+
+def test_a_backup_of_several_shards_is_left_to_postgresql(nodes: list[Broker], tmp_path: Path) -> None:
+    refused = penstock("backup", str(tmp_path / "backup"), PENSTOCK_URL=nodes[0].url)
+    assert refused.returncode == 5
+    assert "shards of a store in PostgreSQL are backed up with PostgreSQL" in refused.stderr
+    assert not (tmp_path / "backup").exists()

@@ -9,7 +9,6 @@ import typer
 
 from penstock.cli import output
 from penstock.cli.exits import CommandError
-from penstock.cli.shards import check_empty, shards_in
 
 if TYPE_CHECKING:
     from penstock.engine.engine import Engine
@@ -21,36 +20,21 @@ def restore(
     as_json: Annotated[bool, typer.Option("--json", help="For programs: one JSON object.")] = False,
 ) -> None:
     """Make a data directory from a backup, and check that a broker starts on it."""
-    from penstock.storage.shards import shard_directory, write_shards
-
-    stored = shards_in(backup)
-    if stored is None:
-        restored = [_restored(backup, data)]
-    else:
-        check_empty(data)
-        pairs = [
-            (shard_directory(backup, each).path, shard_directory(data, each).path) for each in range(stored.shards)
-        ]
-        restored = [_restored(*pair) for pair in pairs]
-        write_shards(data, stored)
-    if as_json:
-        output.emit(restored[0] if stored is None else {"directory": str(data), "shards": restored})
-        return
-    for found in restored:
-        _print(found)
-    if stored is None:
-        print(f"Start a broker on it: penstock serve --data {data}")
-
-
-def _restored(backup: Path, data: Path) -> dict[str, Any]:
     from penstock.cli.backup import facts
-    from penstock.storage.backup.manifest import manifest_of
+    from penstock.storage.backup.manifest import contents_of
     from penstock.storage.backup.restoring import restore_backup
 
     with output.counting("copying") as progress:
-        progress.expect(manifest_of(backup).bytes)
-        manifest = restore_backup(backup, data, progress.advance)
-    return facts(backup, manifest) | {"directory": str(data), "queues": queue_rows(_checked(data))}
+        progress.expect(contents_of(backup).bytes)
+        contents = restore_backup(backup, data, progress.advance)
+    pairs = zip(contents.folders(data), contents.shards, strict=True)
+    restored = [facts(folder, shard) | {"queues": queue_rows(_checked(folder))} for folder, shard in pairs]
+    if as_json:
+        output.emit({"directory": str(data), "shards": restored} if contents.store else restored[0])
+        return
+    for found in restored:
+        _print(found)
+    print(f"Start a broker on it: penstock serve --data {data}")
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -95,7 +95,13 @@ class Shard:
         self.metrics = Metrics(self.loop)
         self.loop.commit.on_seconds = self.metrics.commit_seconds.observe
         self.history_writes = HistoryWrites(self.loop, recovered.history)
-        backups = partial(Backups, directory=self.directory, identity=identity, history=self.history_writes)
+        backups = partial(
+            Backups,
+            directory=self.directory,
+            identity=identity,
+            history=self.history_writes,
+            is_stored=self.store is not None,
+        )
         ids = partial(ids_of, identity)
         self.services = assemble(
             self.loop,

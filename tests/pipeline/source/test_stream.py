@@ -18,6 +18,7 @@ from penstock.pipeline.source.options import parse_options
 from penstock.pipeline.source.stream import EventStreamReader
 from penstock.storage.backup.making import make_backup
 from penstock.storage.backup.restoring import restore_backup
+from penstock.storage.backup.source import StoreSource
 from tests.pipeline.conftest import url_of
 from tests.support.backups import source_of
 from tests.support.broker import Broker, StartBroker
@@ -207,7 +208,7 @@ def test_a_checkpoint_of_another_log_is_refused(data: Path) -> None:
 
 def test_a_restored_log_continues_a_checkpoint_only_from_before_the_backup(data: Path, tmp_path: Path) -> None:
     with source_of(data) as source:
-        make_backup(tmp_path / "backup", source)
+        make_backup(tmp_path / "backup", StoreSource([source]))
     make_log(data, messages(101, 10))
     restore_backup(tmp_path / "backup", tmp_path / "restored")
     make_log(tmp_path / "restored", messages(101, 20))  # Other events with the same offsets.

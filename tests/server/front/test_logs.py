@@ -238,4 +238,5 @@ def test_each_shard_has_a_backup(store: Store) -> None:
         alone = store.request("GET", f"/v1/backup?shard={shard}").json()
         assert alone["log"] == described["backups"][shard]["log"]
         assert len(store.request("GET", f"/v1/backup/log?shard={shard}&from=0&to=16").body) == 16
+        assert store.request("GET", f"/v1/backup/moment?shard={shard}").json()["log"] == alone["log"]
     assert store.request("GET", "/v1/backup/history").status == 400

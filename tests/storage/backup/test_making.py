@@ -12,9 +12,9 @@ import pytest
 
 from penstock.errors import BackupError, InUseError
 from penstock.storage.backup.making import make_backup
-from penstock.storage.backup.manifest import MANIFEST, manifest_of
+from penstock.storage.backup.manifest import MANIFEST, contents_of
 from penstock.storage.backup.restoring import restore_backup, verify_backup
-from penstock.storage.backup.source import DirectorySource
+from penstock.storage.backup.source import DirectorySource, StoreSource
 from penstock.storage.directory import take_lock
 from tests.support.backups import Worked, living, source_of, worked
 
@@ -36,38 +36,41 @@ def data(tmp_path: Path) -> Path:
 
 def test_a_restored_directory_has_the_same_messages(data: Path, tmp_path: Path) -> None:
     with source_of(data) as source:
-        made = make_backup(tmp_path / "backup", source)
+        made = make_backup(tmp_path / "backup", StoreSource([source]))
     restore_backup(tmp_path / "backup", tmp_path / "restored")
     with worked(data) as original, worked(tmp_path / "restored") as restored:
         assert restored.log.end == original.log.end
-        assert restored.log.end.offset == made.manifest.state.offset
+        assert restored.log.end.offset == made.contents.shards[0].state.offset
         assert living(restored.engine, "orders") == living(original.engine, "orders") == list(range(6, 31))
 
 
 def test_a_second_backup_copies_only_what_is_new(data: Path, tmp_path: Path) -> None:
     with source_of(data) as source:
-        first = make_backup(tmp_path / "backup", source)
+        first = make_backup(tmp_path / "backup", StoreSource([source]))
     with source_of(data) as source:
-        again = make_backup(tmp_path / "backup", source)
-    assert (again.copied_bytes, again.reused_bytes) == (0, first.copied_bytes + 64 * len(first.manifest.state.parts))
+        again = make_backup(tmp_path / "backup", StoreSource([source]))
+    assert (again.copied_bytes, again.reused_bytes) == (
+        0,
+        first.copied_bytes + 64 * len(first.contents.shards[0].state.parts),
+    )
     with worked(data) as directory:
         before = directory.log.end.position
         directory.publish("jobs", *bodies(1, 9))
         grown = directory.log.end.position - before
     with source_of(data) as source:
-        assert make_backup(tmp_path / "backup", source).copied_bytes == grown
+        assert make_backup(tmp_path / "backup", StoreSource([source])).copied_bytes == grown
     assert verify_backup(tmp_path / "backup") == []
 
 
 def test_segments_that_the_broker_removed_leave_the_backup_too(data: Path, tmp_path: Path) -> None:
     with source_of(data) as source:
-        make_backup(tmp_path / "backup", source)
+        make_backup(tmp_path / "backup", StoreSource([source]))
     with worked(data) as directory:
         directory.finish("orders", 20)
         directory.snapshot()
         directory.log.remove(directory.log.segments[0])
     with source_of(data) as source:
-        make_backup(tmp_path / "backup", source)
+        make_backup(tmp_path / "backup", StoreSource([source]))
     kept = {path.name for path in (tmp_path / "backup" / "log").iterdir()}
     assert kept == {path.name for path in (data / "log").iterdir()}
     assert verify_backup(tmp_path / "backup") == []
@@ -86,19 +89,19 @@ class CutOff(DirectorySource):
 def test_a_backup_that_is_cut_off_leaves_the_earlier_one_usable(data: Path, tmp_path: Path) -> None:
     backup = tmp_path / "backup"
     with source_of(data) as source:
-        earlier = make_backup(backup, source).manifest
+        earlier = make_backup(backup, StoreSource([source])).contents
     with worked(data) as directory:
         directory.publish("jobs", *bodies(1, 40))
         directory.snapshot()
     with source_of(data) as source:
         source.__class__ = CutOff
         with pytest.raises(BackupError, match=r"the disk of .* is full .*; the earlier backup there is unchanged"):
-            make_backup(backup, source)
-    assert manifest_of(backup) == earlier
+            make_backup(backup, StoreSource([source]))
+    assert contents_of(backup) == earlier
     assert verify_backup(backup) == []
     restore_backup(backup, tmp_path / "restored")
     with source_of(data) as source:
-        make_backup(backup, source)
+        make_backup(backup, StoreSource([source]))
     assert verify_backup(backup) == []
 
 
@@ -108,16 +111,16 @@ def test_two_directories_that_went_different_ways_are_told_apart(data: Path, tmp
         with worked(path) as directory:
             directory.publish("jobs", body)
     with source_of(data) as source:
-        make_backup(tmp_path / "backup", source)
+        make_backup(tmp_path / "backup", StoreSource([source]))
     with worked(tmp_path / "twin") as directory:
         directory.publish("jobs", "three")
     with source_of(tmp_path / "twin") as source, pytest.raises(BackupError, match="is a backup of another log"):
-        make_backup(tmp_path / "backup", source)
+        make_backup(tmp_path / "backup", StoreSource([source]))
 
 
 def test_a_restored_log_is_another_log_with_the_same_message_ids(data: Path, tmp_path: Path) -> None:
     with source_of(data) as source:
-        offset = make_backup(tmp_path / "backup", source).manifest.state.offset
+        offset = make_backup(tmp_path / "backup", StoreSource([source])).contents.shards[0].state.offset
     restore_backup(tmp_path / "backup", tmp_path / "restored")
     with source_of(data) as original, source_of(tmp_path / "restored") as restored:
         before, after = original.state(), restored.state()
@@ -125,7 +128,7 @@ def test_a_restored_log_is_another_log_with_the_same_message_ids(data: Path, tmp
         assert after.log != before.log
         assert [(each.log, each.end) for each in after.identity.ancestors] == [(before.log, offset)]
         with pytest.raises(BackupError, match="A restored broker has a new log"):
-            make_backup(tmp_path / "backup", restored)
+            make_backup(tmp_path / "backup", StoreSource([restored]))
 
 
 def test_a_directory_with_other_files_is_refused(data: Path, tmp_path: Path) -> None:
@@ -133,7 +136,7 @@ def test_a_directory_with_other_files_is_refused(data: Path, tmp_path: Path) -> 
     (tmp_path / "notes" / "letter.txt").write_text("dear")
     for wrong in (tmp_path / "notes", data):
         with source_of(data) as source, pytest.raises(BackupError, match="is not empty and not a backup"):
-            make_backup(wrong, source)
+            make_backup(wrong, StoreSource([source]))
 
 
 def test_two_backups_to_one_directory_do_not_run_together(data: Path, tmp_path: Path) -> None:
@@ -151,15 +154,15 @@ def test_two_backups_to_one_directory_do_not_run_together(data: Path, tmp_path: 
         directory = tmp_path / "other"
         Worked(directory).close()
         with source_of(directory) as source, pytest.raises(InUseError, match="another process backs up"):
-            make_backup(tmp_path / "backup", source)
+            make_backup(tmp_path / "backup", StoreSource([source]))
     finally:
         os.kill(child, 9)
         os.waitpid(child, 0)
 
 
-@pytest.mark.parametrize("content", ['{"format": 2}', '{"format": 1}', "{", ""])
+@pytest.mark.parametrize("content", ['{"format": 3}', '{"format": 2}', '{"format": 1}', "{", ""])
 def test_a_manifest_of_another_version_or_a_damaged_one_is_refused(content: str, tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_text(content)
-    expected = "use the version of Penstock that made it" if "2" in content else "is damaged"
+    expected = "use the version of Penstock that made it" if "3" in content else "is damaged"
     with pytest.raises(BackupError, match=expected):
-        manifest_of(tmp_path)
+        contents_of(tmp_path)

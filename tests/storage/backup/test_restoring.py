@@ -9,8 +9,9 @@ import pytest
 
 from penstock.errors import BackupError
 from penstock.storage.backup.making import make_backup
-from penstock.storage.backup.manifest import manifest_of
+from penstock.storage.backup.manifest import contents_of
 from penstock.storage.backup.restoring import restore_backup, verify_backup
+from penstock.storage.backup.source import StoreSource
 from tests.support.backups import source_of, worked
 from tests.support.spoilt_logs import flipped
 
@@ -23,7 +24,7 @@ def backup(tmp_path: Path) -> Path:
         directory.snapshot()
         directory.publish("orders", *map(str, range(30)))
     with source_of(tmp_path / "data") as source:
-        make_backup(tmp_path / "backup", source)
+        make_backup(tmp_path / "backup", StoreSource([source]))
     return tmp_path / "backup"
 
 
@@ -37,7 +38,7 @@ def cut(path: Path) -> None:
 
 @pytest.mark.parametrize("spoil", [flip, cut, Path.unlink])
 def test_every_file_is_checked(backup: Path, spoil: Callable[[Path], None], tmp_path: Path) -> None:
-    for file in manifest_of(backup).files:
+    for file in contents_of(backup).shards[0].files:
         path = backup / file.path
         whole = path.read_bytes()
         spoil(path)
@@ -51,7 +52,7 @@ def test_every_file_is_checked(backup: Path, spoil: Callable[[Path], None], tmp_
 
 
 def test_a_restore_that_fails_leaves_no_directory_that_starts(backup: Path, tmp_path: Path) -> None:
-    flip(backup / manifest_of(backup).files[-1].path)
+    flip(backup / contents_of(backup).shards[0].files[-1].path)
     with pytest.raises(BackupError):
         restore_backup(backup, tmp_path / "restored")
     assert not (tmp_path / "restored" / "penstock.json").exists()
@@ -73,4 +74,4 @@ def test_bytes_after_the_end_of_the_backup_are_not_restored(backup: Path, tmp_pa
     assert verify_backup(backup) == []
     restore_backup(backup, tmp_path / "restored")
     with worked(tmp_path / "restored") as restored:
-        assert restored.log.end.offset == manifest_of(backup).state.offset
+        assert restored.log.end.offset == contents_of(backup).shards[0].state.offset

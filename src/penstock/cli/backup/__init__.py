@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,8 +17,8 @@ from penstock.cli.shards import directories, shards_in
 
 if TYPE_CHECKING:
     from penstock.storage.backup.making import Made
-    from penstock.storage.backup.manifest import Manifest
-    from penstock.storage.backup.source import Source
+    from penstock.storage.backup.manifest import Contents, Manifest
+    from penstock.storage.backup.source import StoreSource
 
 
 @verb
@@ -38,91 +39,90 @@ def backup(
     elif data:
         _back_up_files(session, directory, data)
     else:
-        from penstock.cli.backup.broker_source import BrokerSource
+        from penstock.cli.backup.broker_source import BrokerStore
         from penstock.cli.certificates import trust_of
 
         session.check_reachable()
         trust = trust_of(session.target)
-        with BrokerSource(session.target.url.text, session.target.token.text, trust) as source:
+        with BrokerStore(session.target.url.text, session.target.token.text, trust) as source:
             _back_up(session, directory, source)
 
 
 def _back_up_files(session: Session, directory: Path, data: Path) -> None:
     """All shards are taken first, so that no broker changes one while another is copied."""
-    from penstock.storage.backup.making import check_kind
-    from penstock.storage.backup.source import DirectorySource
+    from penstock.storage.backup.source import DirectorySource, StoreSource
     from penstock.storage.directory import DataDirectory
-    from penstock.storage.shards import shard_directory, write_shards
 
     stored = shards_in(data)
-    check_kind(directory, has_shards=stored is not None)
     with ExitStack() as taken:
         found = directories(data) if stored else [DataDirectory(data)]
+        sources = []
         for each in found:
             each.read_identity()
-            each.open()
+            identity = each.open()
             taken.callback(each.close)
-        for shard, each in enumerate(found):
-            assert each.identity is not None
-            target = shard_directory(directory, shard).path if stored else directory
-            _back_up(session, target, DirectorySource(each, each.identity, time.time_ns()))
-        if stored:
-            write_shards(directory, stored)
+            sources.append(DirectorySource(each, identity, time.time_ns()))
+        _back_up(session, directory, StoreSource(sources, stored))
 
 
-def _back_up(session: Session, directory: Path, source: Source) -> None:
+def _back_up(session: Session, directory: Path, source: StoreSource) -> None:
     from penstock.storage.backup.making import make_backup
 
     with output.counting("copying") as progress:
         made = make_backup(directory, source, progress)
-    output.done(session.as_json, facts(directory, made.manifest) | _counts(made), _sentence(directory, made))
+    if session.as_json:
+        output.emit(facts_of_all(directory, made.contents) | _counts(made))
+        return
+    for sentence in _sentences(directory, made.contents):
+        print(sentence)
+    copied, reused = (f"{size / (1 << 20):,.1f} MiB" for size in _counts(made).values())
+    print(f"{copied} copied, {reused} were there.")
 
 
 def _counts(made: Made) -> dict[str, int]:
     return {"copied_bytes": made.copied_bytes, "reused_bytes": made.reused_bytes}
 
 
-def _sentence(directory: Path, made: Made) -> str:
-    state = made.manifest.state
-    copied, reused = (f"{size / (1 << 20):,.1f} MiB" for size in _counts(made).values())
-    return (
-        f"{directory} holds everything before offset {state.offset:,} ({moment(state.time)}):"
-        f" {copied} copied, {reused} were there"
-    )
+def _sentences(directory: Path, contents: Contents) -> Iterator[str]:
+    for folder, manifest in zip(contents.folders(directory), contents.shards, strict=True):
+        state = manifest.state
+        yield f"{folder} holds everything before offset {state.offset:,} ({moment(state.time)})."
 
 
 def _verify(session: Session, directory: Path) -> None:
-    from penstock.storage.shards import shard_directory
+    """Check a backup, and print what is wrong with it."""
+    from penstock.storage.backup.manifest import contents_of
+    from penstock.storage.backup.restoring import verify_backup
 
-    stored = shards_in(directory)
-    found = [shard_directory(directory, shard).path for shard in range(stored.shards)] if stored else [directory]
-    whole = [_is_whole(session, each) for each in found]
-    if not all(whole):
+    contents = contents_of(directory)
+    with output.counting("checking") as progress:
+        progress.expect(contents.bytes)
+        problems = verify_backup(directory, progress.advance)
+    if session.as_json:
+        output.emit(facts_of_all(directory, contents) | {"problems": problems})
+    else:
+        for line in problems or map(_whole, contents.shards):
+            print(line)
+    if problems:
         raise CommandError(f"{directory} is damaged: make a new backup in another directory, or use another copy")
 
 
-def _is_whole(session: Session, directory: Path) -> bool:
-    """Check one backup, and print what is wrong with it."""
-    from penstock.storage.backup.manifest import manifest_of
-    from penstock.storage.backup.restoring import verify_backup
+def _whole(manifest: Manifest) -> str:
+    state = manifest.state
+    return f"whole: {len(manifest.files)} files, everything before offset {state.offset:,} ({moment(state.time)})"
 
-    manifest = manifest_of(directory)
-    with output.counting("checking") as progress:
-        progress.expect(manifest.bytes)
-        problems = verify_backup(directory, progress.advance)
-    if session.as_json:
-        output.emit(facts(directory, manifest) | {"problems": problems})
-        return not problems
-    for problem in problems:
-        print(problem)
-    if not problems:
-        state = manifest.state
-        print(f"whole: {len(manifest.files)} files, everything before offset {state.offset:,} ({moment(state.time)})")
-    return not problems
+
+def facts_of_all(directory: Path, contents: Contents) -> dict[str, object]:
+    """A backup, for programs: of one shard, or of several."""
+    if contents.store is None:
+        return facts(directory, contents.shards[0])
+    folders = contents.folders(directory)
+    shards = [facts(folder, shard) for folder, shard in zip(folders, contents.shards, strict=True)]
+    return {"directory": str(directory), "shards": shards}
 
 
 def facts(directory: Path, manifest: Manifest) -> dict[str, object]:
-    """A backup, for programs."""
+    """The backup of a shard, for programs."""
     state = manifest.state
     return {
         "directory": str(directory),

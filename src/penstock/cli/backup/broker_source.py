@@ -1,10 +1,11 @@
-"""A broker as the source of a backup: its files over HTTP. A read that breaks off is continued."""
+"""A broker as the source of a backup: the files of its shards over HTTP. A read that breaks off is continued."""
 
 from __future__ import annotations
 
 import http.client
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from urllib.parse import urlencode, urlsplit
 
 import msgspec
@@ -13,22 +14,73 @@ from penstock.cli.exits import CommandError, Exit, exit_of_status
 from penstock.client.trust import Trust, explain
 from penstock.model.values import Position
 from penstock.storage.backup.manifest import SourceState
+from penstock.storage.backup.source import StoreSource
+from penstock.storage.shards import SHARDS_FORMAT, Shards
 
 _SECONDS_MAX = 60.0
 _READ_BYTES = 1 << 20
 _RANGE_BYTES = 16 << 20
 _TRIES = 5
+_KEPT_SECONDS = 30.0  # A broker keeps the files of a shard for longer after each request for it.
 
 
 class _Several(msgspec.Struct):
-    """What a broker with several shards answers."""
+    """What a broker with several shards answers; one with one shard answers with its state."""
 
     shards: int = 0
+    elsewhere: dict[str, int] = {}
+    backups: list[SourceState] = []
+
+
+class BrokerStore(StoreSource):
+    """All shards of a broker, at one moment: the broker stops them for it."""
+
+    def __init__(self, url: str, token: str, trust: Trust) -> None:
+        self._broker = broker = BrokerSource(url, token, trust)
+        self._kept_at = time.monotonic()
+        self._sources = [broker]
+        found, store = broker.described(), None
+        if isinstance(found, _Several):
+            self._sources = [BrokerSource(url, token, trust, shard, self._keep) for shard in range(found.shards)]
+            key = found.backups[0].identity.id_key
+            store = Shards(SHARDS_FORMAT, found.shards, key, found.elsewhere)
+        super().__init__(self._sources, store)
+
+    def __enter__(self) -> BrokerStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for source in (self._broker, *self._sources):
+            source.close()
+
+    def states(self) -> list[SourceState]:
+        found = self._broker.described()
+        self._kept_at = time.monotonic()
+        return found.backups if isinstance(found, _Several) else [found]
+
+    def _keep(self) -> None:
+        """While one shard is copied, the others must keep their files too."""
+        if time.monotonic() > self._kept_at + _KEPT_SECONDS:
+            self._kept_at = time.monotonic()
+            for source in self.shards:
+                source.state()
 
 
 class BrokerSource:
-    def __init__(self, url: str, token: str, trust: Trust) -> None:
+    """One shard."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        trust: Trust,
+        shard: int | None = None,
+        after_piece: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`shard`: one of several. `after_piece`: called again and again while something is read."""
         self._url = url
+        self._shard = {} if shard is None else {"shard": shard}
+        self._after_piece = after_piece
         self._trust = trust
         self._parts = urlsplit(url)
         self._headers = {"Authorization": f"Bearer {token}"} if token else {}
@@ -38,29 +90,28 @@ class BrokerSource:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close()
+        self.close()
+
+    def described(self) -> SourceState | _Several:
+        document = b"".join(self._get("/v1/backup"))
+        several = msgspec.json.decode(document, type=_Several)
+        return several if several.shards else msgspec.json.decode(document, type=SourceState)
 
     def state(self) -> SourceState:
-        document = b"".join(self._get("/v1/backup"))
-        if shards := msgspec.json.decode(document, type=_Several).shards:
-            raise CommandError(
-                f"{self._url} has {shards} shards, which can be backed up only while nobody serves them: stop it, and"
-                " give its data directory with --data"
-            )
-        return msgspec.json.decode(document, type=SourceState)
+        return msgspec.json.decode(b"".join(self._get("/v1/backup")), type=SourceState)
 
     def snapshot(self, offset: int) -> Iterator[bytes]:
-        return self._get("/v1/backup/snapshot", offset=offset)
+        return self._read("/v1/backup/snapshot", offset=offset)
 
     def history(self) -> Iterator[bytes]:
-        return self._get("/v1/backup/history")
+        return self._read("/v1/backup/history")
 
     def log(self, start: Position, end: Position) -> Iterator[bytes]:
         failed = 0
         while start < end:
             try:
                 range_end = min(end, start + _RANGE_BYTES)
-                for data in self._get("/v1/backup/log", **{"from": start, "to": range_end}):
+                for data in self._read("/v1/backup/log", **{"from": start, "to": range_end}):
                     start += len(data)
                     failed = 0
                     yield data
@@ -69,8 +120,13 @@ class BrokerSource:
                 if failed == _TRIES:
                     raise
 
+    def _read(self, path: str, **parameters: int) -> Iterator[bytes]:
+        for data in self._get(path, **parameters):
+            yield data
+            self._after_piece()
+
     def _get(self, path: str, **parameters: int) -> Iterator[bytes]:
-        target = f"{self._parts.path.rstrip('/')}{path}?{urlencode(parameters)}".rstrip("?")
+        target = f"{self._parts.path.rstrip('/')}{path}?{urlencode(self._shard | parameters)}".rstrip("?")
         try:
             response = self._ask(target)
             if response.status != 200:
@@ -82,7 +138,7 @@ class BrokerSource:
             if left > 0:  # The library does not notice it.
                 raise http.client.IncompleteRead(b"", left)
         except (OSError, http.client.HTTPException) as error:
-            self._close()
+            self.close()
             raise _BrokenOffError(self._url, error) from error
 
     def _ask(self, target: str) -> http.client.HTTPResponse:
@@ -96,7 +152,7 @@ class BrokerSource:
             return http.client.HTTPSConnection(host, port, timeout=_SECONDS_MAX, context=self._trust.context())
         return http.client.HTTPConnection(host, port, timeout=_SECONDS_MAX)
 
-    def _close(self) -> None:
+    def close(self) -> None:
         if self._connection:
             self._connection.close()
             self._connection = None

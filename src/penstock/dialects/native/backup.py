@@ -17,6 +17,7 @@ from penstock.model.client import Client
 _EVERYTHING: Need = ((Verb.ADMIN,), EVERY_NAME)
 _NUMBER_MAX = (1 << 63) - 1
 _BYTES = b"Content-Type: application/octet-stream\r\nCache-Control: no-store\r\n"
+_JSON = b"Content-Type: application/json\r\nCache-Control: no-store\r\n"
 _Answer = TypeVar("_Answer")
 
 
@@ -28,6 +29,9 @@ class BackupReader(Protocol):
 
     async def describe(self) -> Any:
         """What there is now, as a value for JSON. Its files stay for a while."""
+
+    async def moment(self) -> http.Source:
+        """The same as JSON, at a moment that all shards share."""
 
     async def log(self, start: int, end: int) -> http.Source: ...
     async def snapshot(self, offset: int) -> tuple[int, http.Source]: ...
@@ -61,6 +65,9 @@ class Backup:
         if segment == b"history":
             parameters(request)
             return self._later(self._begun(request, self._history))
+        if segment == b"moment":
+            parameters(request)
+            return self._later(self._begun(request, self._moment))
         return http.not_found(request)
 
     async def _begun(self, client: Client, read: Callable[..., Awaitable[_Answer]], *wanted: int) -> _Answer:
@@ -69,6 +76,9 @@ class Backup:
 
     async def _described(self) -> http.Response:
         return http.json_response(200, await self._reader.describe(), b"Cache-Control: no-store\r\n")
+
+    async def _moment(self) -> http.Stream:
+        return http.Stream(200, _JSON, await self._reader.moment())
 
     async def _log(self, start: int, end: int) -> http.Stream:
         if end < start:

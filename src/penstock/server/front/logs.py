@@ -6,6 +6,7 @@ named with the parameter `shard`, or is described with all others.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import msgspec
 
 from penstock.dialects.native.event_log import MERGED, Format, format_of
 from penstock.dialects.wire import http
-from penstock.errors import ProtocolError
+from penstock.errors import Fault, ProtocolError, RequestError
 from penstock.limits import SHARD_MAX
 from penstock.server.front.asking import Asking, Pieces, Responded
 from penstock.server.front.merged_events import LogReader, TextWriter, Writer, merged
@@ -96,11 +97,34 @@ def _starts(text: str, shards: int) -> list[str]:
 
 
 async def log(asking: Asking) -> Responded:
-    return await _of_each(asking, "logs", asking.at)
+    if (shard := _shard(asking)) is not None:
+        return await asking.at(shard)
+    documents: list[Any] = [msgspec.Raw(answer.body) for answer in await asking.all()]
+    return http.json_response(200, {"shards": asking.shards.shards, "logs": documents}, _NO_STORE)
 
 
 async def backup(asking: Asking) -> Responded:
-    return await _of_each(asking, "backups", _backup(asking))
+    """The states of all shards at one moment: no shard commits anything while another one notes its end."""
+    if (shard := _shard(asking)) is not None:
+        return await _backup(asking)(shard)
+    streams = await streams_of(asking, [b"/v1/backup/moment"] * asking.shards.shards)
+    pieces = [Pieces(stream.source) for stream in streams]
+    try:
+        await _next_of(pieces)  # All wait from here on.
+        states = await _next_of(pieces)  # Each has waited until here.
+    finally:
+        for each in pieces:
+            each.close()
+    documents = [msgspec.Raw(state) for state in states if isinstance(state, bytes)]
+    if len(documents) < asking.shards.shards:
+        raise RequestError(Fault.NO_MOMENT)
+    found = {"shards": asking.shards.shards, "elsewhere": asking.shards.elsewhere, "backups": documents}
+    return http.json_response(200, found, _NO_STORE)
+
+
+async def _next_of(streams: list[Pieces]) -> list[bytes | BaseException | None]:
+    """The next piece of each; None at the end, or why there is none."""
+    return await asyncio.gather(*[anext(each, None) for each in streams], return_exceptions=True)
 
 
 async def log_part(asking: Asking) -> Responded:
@@ -122,11 +146,3 @@ async def _of_one(asking: Asking, at: Callable[[int], Awaitable[Responded]]) -> 
     if shard is None:
         raise ProtocolError(f"shard is missing; there are {asking.shards.shards}, numbered from 0")
     return await at(shard)
-
-
-async def _of_each(asking: Asking, word: str, at: Callable[[int], Awaitable[Responded]]) -> Responded:
-    shard = _shard(asking)
-    if shard is not None:
-        return await at(shard)
-    documents: list[Any] = [msgspec.Raw(answer.body) for answer in await asking.all()]
-    return http.json_response(200, {"shards": asking.shards.shards, word: documents}, _NO_STORE)

@@ -16,14 +16,16 @@ from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO
 
+import msgspec
+
 from penstock.errors import EventsRemovedError, Fault, HistoryError, RequestError
-from penstock.limits import BACKUP_PINNED_SECONDS, PIECE_BYTES
+from penstock.limits import BACKUP_PAUSE_SECONDS_MAX, BACKUP_PINNED_SECONDS, PIECE_BYTES
 from penstock.model.audit import Actor, actor_of
 from penstock.model.client import Client
 from penstock.model.values import Position
 from penstock.server.measures import Samples, one
 from penstock.server.services.audit import Audit
-from penstock.server.services.contract import Service
+from penstock.server.services.contract import Service, resolve
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.log_reads import LogReads
 from penstock.server.services.pieces import PieceSource
@@ -47,7 +49,10 @@ class Backups(Service):
         directory: DataDirectory,
         identity: Identity,
         history: HistoryWrites,
+        *,
+        is_stored: bool = False,
     ) -> None:
+        """`is_stored`: the log is in a store, and the directory has a copy of it."""
         super().__init__(writer)
         self.open = 0
         self.bytes_sent = 0
@@ -56,6 +61,7 @@ class Backups(Service):
         self._identity = identity
         self._history = history
         self._audit = audit
+        self._is_stored = is_stored
         self._recorded: set[Actor] = set()  # Clients of the backups that are being made.
         self._pinned_until = 0.0
 
@@ -82,12 +88,23 @@ class Backups(Service):
             self._recorded.add(actor)
 
     async def describe(self) -> SourceState:
+        return await self._reads.in_thread(self._noted())
+
+    def _noted(self) -> Callable[[], SourceState]:
+        """What describes the state as it is now, in a thread."""
         self._pin()
         log, history = self.writer.log, self._history.history
         newest = SnapshotState(log.snapshots[0].offset, log.snapshots[0].bytes) if log.snapshots else None
         reached = history.reached or None
         view, now = log.view(), self.writer.now()
-        return await self._reads.in_thread(partial(source_state, self._identity, view, now, newest, reached))
+        return partial(source_state, self._identity, view, now, newest, reached)
+
+    async def moment(self) -> PieceSource:
+        """The state at a moment that all shards share: none of them commits from the first piece until the second is
+        wanted. The second piece is the state; it is missing if this shard could not wait for it so long."""
+        if self._is_stored and self._identity.shards > 1:
+            raise RequestError(Fault.IN_STORE)  # Its shards move from process to process.
+        return self._source(self._moment_pieces())
 
     async def log(self, start: Position, end: Position) -> PieceSource:
         view = self.writer.log.view()
@@ -117,6 +134,26 @@ class Backups(Service):
         return PieceSource(self, pieces)
 
     # ── Pieces ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _moment_pieces(self) -> AsyncGenerator[bytes, None]:
+        running = asyncio.get_running_loop()
+        begun = running.create_future()
+        pause = self.writer.pause(partial(resolve, begun, None))
+
+        def end() -> bool:
+            resolve(begun, None)
+            return self.writer.resume(pause)
+
+        timer = running.call_later(BACKUP_PAUSE_SECONDS_MAX, end)
+        try:
+            await begun
+            noted = self._noted()
+            yield b"\n"  # Before the document, where it means nothing.
+        finally:
+            timer.cancel()
+            has_lasted = end()
+        if has_lasted:
+            yield msgspec.json.encode(await self._reads.in_thread(noted))
 
     async def _log_pieces(self, view: View, start: Position, end: Position) -> AsyncGenerator[bytes, None]:
         with closing(Cursor(start)) as cursor:

@@ -17,11 +17,11 @@ class ShardMap:
         """`elsewhere`: queues that an operator has put into another shard than that of their hash."""
         assert 1 <= shards <= SHARD_MAX + 1
         self.shards = shards
-        self._elsewhere = dict(elsewhere or {})
+        self.elsewhere = dict(elsewhere or {})
         self.of_name = lru_cache(maxsize=SHARDS_OF_NAMES_MAX)(self._of_name)
 
     def _of_name(self, name: str) -> int:
-        return self._elsewhere.get(name, _hashed(name.encode()) % self.shards)
+        return self.elsewhere.get(name, _hashed(name.encode()) % self.shards)
 
     def of_key(self, key: bytes) -> int:
         """The shard that knows which request an idempotency key was used for."""

@@ -70,6 +70,7 @@ class Loop:
         self.decide_collected = self._collector.decide
         self.events_by_kind = self.executor.events_by_kind
         self.on_commit = self.commit.on_commit
+        self.pause, self.resume = self.commit.rounds.pause, self.commit.rounds.resume
         self.on_queue, self.on_token = self.executor.on_queue, self.executor.on_token
         self.on_damage = self.executor.damage.on_damage
         self.commit.decide_collected = self.decide_collected

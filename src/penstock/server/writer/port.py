@@ -18,6 +18,7 @@ from penstock.model.commands import Command, Waiting
 from penstock.model.happening import Happening
 from penstock.model.values import Nanos, Position, Stage
 from penstock.server.tally import Tally
+from penstock.server.writer.pause import Pause
 from penstock.server.writer.recent import Recent
 from penstock.storage.port import Log
 
@@ -94,6 +95,12 @@ class ServicePort(ClientPort, Protocol):
 
     def now(self) -> Nanos:
         """The time, later than that of every event so far."""
+
+    def pause(self, begun: Callable[[], None]) -> Pause:
+        """Begin no commit in this process until `resume`, and call `begun` when none is under way."""
+
+    def resume(self, pause: Pause) -> bool:
+        """End a pause. Whether it had begun and has lasted until now."""
 
     def examine(self, position: Position) -> bool:
         """Whether this position of the log can be read. If not, the damage is reported."""

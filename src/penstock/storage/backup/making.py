@@ -3,6 +3,8 @@
 The log only grows. So if the last bytes of the log in the backup are the same in the source, everything before them
 is the same too, and what the backup has of it is not read again. Nothing that the old manifest lists is changed or
 removed before the new one is durable: a backup that is cut off leaves the earlier one as it was.
+
+All shards of a store are copied up to where their logs ended at one moment, and one manifest lists the files of all.
 """
 
 from __future__ import annotations
@@ -23,22 +25,24 @@ from penstock.storage.backup.manifest import (
     BACKUP_FORMAT,
     MANIFEST,
     BackupFile,
+    Contents,
     Digest,
     Manifest,
     PartFacts,
     SourceState,
     digest_of,
-    read_manifest,
-    write_manifest,
+    folders_of,
+    read_contents,
+    write_contents,
 )
-from penstock.storage.backup.source import Source
+from penstock.storage.backup.source import Source, StoreSource
 from penstock.storage.directory import create_private, sync, take_lock
 from penstock.storage.log.segment import SEGMENT_HEADER_BYTES, Segment, segment_path
 from penstock.storage.log.snapshot import snapshot_path
 
 _COMPARED_BYTES = 64 << 10
 _FOLDERS = ("log", "snapshots", "history")
-_OURS = {MANIFEST, MANIFEST + ".tmp", "lock", *_FOLDERS}
+_OURS = {MANIFEST, MANIFEST + ".tmp", "lock", "shards", *_FOLDERS}
 
 
 class Progress(NamedTuple):
@@ -49,30 +53,48 @@ class Progress(NamedTuple):
 
 
 class Made(NamedTuple):
-    manifest: Manifest
+    contents: Contents
     copied_bytes: int
     reused_bytes: int
 
 
-def make_backup(directory: Path, source: Source, progress: Progress = Progress()) -> Made:  # noqa: B008 - Immutable.
+def make_backup(
+    directory: Path,
+    source: StoreSource,
+    progress: Progress = Progress(),  # noqa: B008 - Immutable.
+) -> Made:
     """Bring the backup in a directory up to date. Creates the directory if it does not exist."""
     _prepare(directory)
     lock = take_lock(directory / "lock")
     if lock is None:
         raise InUseError(f"another process backs up to {directory}; wait for it, or choose another directory")
     try:
-        return _Maker(directory, source, progress).make()
+        return _make(directory, source, progress)
     except OSError as error:
         raise _failure(directory, error) from error
     finally:
         os.close(lock)
 
 
-def check_kind(directory: Path, *, has_shards: bool) -> None:
-    """A backup of a store with several shards has a backup for each; one of a store with one shard is one itself."""
-    if (directory / (MANIFEST if has_shards else "shards.json")).exists():
-        other = "with one shard" if has_shards else "with several shards"
-        raise BackupError(f"{directory} is a backup of a store {other}; choose another directory")
+def _make(directory: Path, source: StoreSource, progress: Progress) -> Made:
+    store, old = source.store, read_contents(directory)
+    if old and (old.store is None, len(old.shards)) != (store is None, len(source.shards)):
+        count = f"{len(old.shards)} shards" if old.store else "one shard"
+        raise BackupError(f"{directory} is a backup of a store with {count}; choose another directory")
+    folders, manifests = folders_of(directory, store), old.shards if old else [None] * len(source.shards)
+    makers = [_Maker(*each, progress.advance) for each in zip(folders, source.shards, manifests, strict=True)]
+    for maker, state in zip(makers, source.states(), strict=True):
+        maker.begin(state)
+    plans = [maker.plan(state) for maker, state in zip(makers, source.states(), strict=True)]
+    progress.expect(sum(maker.copied for maker in makers) + sum(plan.bytes for plan in plans))
+    contents = Contents(store, [maker.finish(plan) for maker, plan in zip(makers, plans, strict=True)])
+    for folder in (directory / "shards", directory) if store else ():
+        sync(folder)
+    write_contents(directory, contents)
+    for maker in makers:
+        maker.remove_unneeded()
+    copied = sum(maker.copied for maker in makers)
+    return Made(contents, copied, contents.bytes - copied)
 
 
 def _prepare(directory: Path) -> None:
@@ -81,8 +103,6 @@ def _prepare(directory: Path) -> None:
         found = {path.name for path in directory.iterdir()}
         if "penstock.json" in found or (found - _OURS and MANIFEST not in found):
             raise BackupError(f"{directory} is not empty and not a backup; choose an empty directory")
-        for name in _FOLDERS:
-            (directory / name).mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise _failure(directory, error) from error
 
@@ -97,33 +117,56 @@ def _failure(directory: Path, error: OSError) -> BackupError:
     return BackupError(f"cannot write the backup: {error}; {earlier}")
 
 
+class _Plan(NamedTuple):
+    """What the backup will have of a shard, and how many bytes it has of each part of the log."""
+
+    state: SourceState
+    known: list[int]
+
+    @property
+    def bytes(self) -> int:
+        return sum(part.bytes - have for part, have in zip(self.state.parts, self.known, strict=True))
+
+
 class _Maker:
-    def __init__(self, directory: Path, source: Source, progress: Progress) -> None:
+    """Copies one shard."""
+
+    _begun: SourceState
+
+    def __init__(self, directory: Path, source: Source, old: Manifest | None, advance: Callable[[int], None]) -> None:
         self._directory = directory
         self._source = source
-        self._progress = progress
-        self._old = read_manifest(directory)
+        self._advance = advance
+        self._old = old
         self._files: list[BackupFile] = []
-        self._copied = 0
+        self.copied = 0
 
-    def make(self) -> Made:
-        begun = self._source.state()
+    def begin(self, begun: SourceState) -> None:
+        """Copy everything but the log."""
         self._check_log(begun)
+        for name in _FOLDERS:
+            (self._directory / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._begun = begun
         if begun.snapshot:
             offset = begun.snapshot.offset
             self._copy_whole(str(snapshot_path(Path("snapshots"), offset)), lambda: self._source.snapshot(offset))
         if begun.history is not None:
             self._copy_whole(f"history/{begun.history:020d}.mdb", self._source.history)
-        ended = self._source.state()
+
+    def plan(self, ended: SourceState) -> _Plan:
+        """The log is copied up to where it ends now."""
         self._check_log(ended)
-        self._copy_log(ended)
-        state = msgspec.structs.replace(ended, snapshot=begun.snapshot, history=begun.history)
-        manifest = Manifest(format=BACKUP_FORMAT, version=__version__, state=state, files=self._files)
+        known = {part.first: part for part in self._known_parts(ended)}
+        return _Plan(ended, [_known_bytes(known.get(part.first), part) for part in ended.parts])
+
+    def finish(self, plan: _Plan) -> Manifest:
+        for part, have in zip(plan.state.parts, plan.known, strict=True):
+            self._copy_part(part, have, plan.state.identity.shard)
         for name in _FOLDERS:
             sync(self._directory / name)
-        write_manifest(self._directory, manifest)
-        self._remove_unneeded()
-        return Made(manifest, self._copied, manifest.bytes - self._copied)
+        sync(self._directory)
+        state = msgspec.structs.replace(plan.state, snapshot=self._begun.snapshot, history=self._begun.history)
+        return Manifest(format=BACKUP_FORMAT, version=__version__, state=state, files=self._files)
 
     def _check_log(self, state: SourceState) -> None:
         if self._old and self._old.state.log != state.log:
@@ -153,17 +196,10 @@ class _Maker:
         self._files.append(BackupFile(path, size, digest.hexdigest()))
 
     def _count(self, size: int) -> None:
-        self._copied += size
-        self._progress.advance(size)
+        self.copied += size
+        self._advance(size)
 
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _copy_log(self, state: SourceState) -> None:
-        known = {part.first: part for part in self._known_parts(state)}
-        plan = [(part, _known_bytes(known.get(part.first), part)) for part in state.parts]
-        self._progress.expect(self._copied + sum(part.bytes - have for part, have in plan))
-        for part, have in plan:
-            self._copy_part(part, have, state.identity.shard)
 
     def _known_parts(self, state: SourceState) -> list[PartFacts]:
         """The parts in the backup that need not be copied again."""
@@ -232,7 +268,7 @@ class _Maker:
 
     # ── The end ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _remove_unneeded(self) -> None:
+    def remove_unneeded(self) -> None:
         needed = {file.path for file in self._files}
         for name in _FOLDERS:
             for path in (self._directory / name).iterdir():

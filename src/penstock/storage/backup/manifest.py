@@ -1,9 +1,13 @@
 """What a backup consists of, and what it was made from.
 
 backup.json                 the manifest: it lists every file with its size and its SHA-256
+lock                        held while a backup is made
 log/<offset>.log            segments, as in a data directory; the newest ends with its last batch
 snapshots/<offset>.snapshot the snapshot that a start will use
 history/<position>.mdb      the Object History, if there is one
+
+With several shards, `backup.json` has what `shards.json` has in a store, and the manifests of all shards. Their files
+are in `shards/0000/` and so on. There is one file that counts, so all shards are those of one moment.
 
 A file may be longer than the manifest says: what follows was added by a backup that did not finish.
 """
@@ -19,8 +23,10 @@ import msgspec
 from penstock.errors import BackupError
 from penstock.model.values import Nanos, Position
 from penstock.storage.directory import Identity, write_durably
+from penstock.storage.shards import Shards, shard_directory
 
 BACKUP_FORMAT = 1
+SHARDS_BACKUP_FORMAT = 2
 MANIFEST = "backup.json"
 _READ_BYTES = 1 << 20
 
@@ -76,37 +82,78 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return sum(file.bytes for file in self.files)
 
 
+class _SeveralShards(msgspec.Struct, frozen=True, kw_only=True):
+    format: int
+    version: str
+    store: Shards
+    shards: list[Manifest]
+
+
+class Contents(msgspec.Struct, frozen=True):
+    """What a directory has a backup of: a store with one shard, or one with several, at one moment."""
+
+    store: Shards | None  # None: one shard.
+    shards: list[Manifest]
+
+    def folders(self, directory: Path) -> list[Path]:
+        """Where the files of each shard are."""
+        return folders_of(directory, self.store)
+
+    @property
+    def bytes(self) -> int:
+        return sum(manifest.bytes for manifest in self.shards)
+
+
+def folders_of(directory: Path, store: Shards | None) -> list[Path]:
+    return [shard_directory(directory, shard).path for shard in range(store.shards)] if store else [directory]
+
+
 class _Numbered(msgspec.Struct):
     format: int
 
 
-def read_manifest(directory: Path) -> Manifest | None:
-    """The manifest of a backup; None if there is none."""
+def read_contents(directory: Path) -> Contents | None:
+    """What the manifest of a backup lists; None if there is none."""
     try:
         data = (directory / MANIFEST).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         number = msgspec.json.decode(data, type=_Numbered).format
-        if number != BACKUP_FORMAT:
-            raise BackupError(
-                f"{directory} has backup format {number}; this version reads format {BACKUP_FORMAT}:"
-                " use the version of Penstock that made it, or a newer one"
-            )
-        return msgspec.json.decode(data, type=Manifest)
-    except msgspec.DecodeError as error:
+        if number == BACKUP_FORMAT:
+            return Contents(None, [msgspec.json.decode(data, type=Manifest)])
+        if number == SHARDS_BACKUP_FORMAT:
+            return _checked(msgspec.json.decode(data, type=_SeveralShards))
+        raise BackupError(
+            f"{directory} has backup format {number}; this version reads formats {BACKUP_FORMAT} and"
+            f" {SHARDS_BACKUP_FORMAT}: use the version of Penstock that made it, or a newer one"
+        )
+    except (msgspec.DecodeError, ValueError) as error:
         raise BackupError(f"{directory / MANIFEST} is damaged: {error}; use another copy of the backup") from error
 
 
-def manifest_of(directory: Path) -> Manifest:
-    manifest = read_manifest(directory)
-    if manifest is None:
+def _checked(found: _SeveralShards) -> Contents:
+    """Raises `ValueError` for what no backup has."""
+    found.store.check()
+    numbers = [manifest.state.identity.shard for manifest in found.shards]
+    if numbers != list(range(found.store.shards)):
+        raise ValueError(f"it has the shards {numbers} of {found.store.shards}")
+    return Contents(found.store, found.shards)
+
+
+def contents_of(directory: Path) -> Contents:
+    contents = read_contents(directory)
+    if contents is None:
         raise BackupError(f"{directory} is not a backup: {MANIFEST} is missing; check the path")
-    return manifest
+    return contents
 
 
-def write_manifest(directory: Path, manifest: Manifest) -> None:
-    write_durably(directory / MANIFEST, msgspec.json.format(msgspec.json.encode(manifest)) + b"\n")
+def write_contents(directory: Path, contents: Contents) -> None:
+    document: object = contents.shards[0]
+    if store := contents.store:
+        version = contents.shards[0].version
+        document = _SeveralShards(format=SHARDS_BACKUP_FORMAT, version=version, store=store, shards=contents.shards)
+    write_durably(directory / MANIFEST, msgspec.json.format(msgspec.json.encode(document)) + b"\n")
 
 
 class Digest(Protocol):

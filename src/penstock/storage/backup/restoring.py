@@ -10,8 +10,9 @@ from pathlib import Path
 import msgspec
 
 from penstock.errors import BackupError
-from penstock.storage.backup.manifest import BackupFile, Digest, Manifest, manifest_of
+from penstock.storage.backup.manifest import BackupFile, Contents, Digest, Manifest, contents_of, folders_of
 from penstock.storage.directory import create_private, sync, write_durably
+from penstock.storage.shards import write_shards
 
 _READ_BYTES = 1 << 20
 
@@ -21,42 +22,48 @@ Advance = Callable[[int], None]
 def verify_backup(directory: Path, advance: Advance = lambda _: None) -> list[str]:
     """Read every byte of a backup. Returns what is wrong with it."""
     problems = []
-    for file in manifest_of(directory).files:
-        try:
-            _check(directory, file, lambda _: None, advance)
-        except BackupError as error:
-            problems.append(str(error))
+    contents = contents_of(directory)
+    for folder, manifest in zip(contents.folders(directory), contents.shards, strict=True):
+        for file in manifest.files:
+            try:
+                _check(folder, file, lambda _: None, advance)
+            except BackupError as error:
+                problems.append(str(error))
     return problems
 
 
-def restore_backup(directory: Path, data: Path, advance: Advance = lambda _: None) -> Manifest:
-    """Make a data directory. What is copied is checked. A restore that is cut off leaves no directory that starts."""
-    manifest = manifest_of(directory)
+def restore_backup(directory: Path, data: Path, advance: Advance = lambda _: None) -> Contents:
+    """Make a store. What is copied is checked. A restore that is cut off leaves no directory that starts."""
+    contents = contents_of(directory)
+    if data.exists() and (not data.is_dir() or any(data.iterdir())):
+        raise BackupError(f"{data} is not empty: nothing is overwritten. Choose another path, or move it away")
+    targets = folders_of(data, contents.store)
     try:
-        _prepare(data)
-        for file in manifest.files:
-            target = data / _restored_path(file)
-            target.parent.mkdir(mode=0o700, exist_ok=True)
-            with create_private(target) as copy:
-                _check(directory, file, copy.write, advance)
-                copy.flush()
-                os.fsync(copy.fileno())
-        for folder in (path for path in data.iterdir() if path.is_dir()):
-            sync(folder)
-        identity = manifest.state.identity.successor(manifest.state.offset)
-        write_durably(data / "penstock.json", msgspec.json.encode(identity) + b"\n")  # It is a data directory now.
+        for folder, manifest, target in zip(contents.folders(directory), contents.shards, targets, strict=True):
+            _restore_shard(folder, manifest, target, advance)
+        if contents.store:
+            write_shards(data, contents.store)  # It is a store now.
     except OSError as error:
         raise BackupError(
             f"cannot restore to {data}: {error}; free some space there, or choose another path"
         ) from error
-    return manifest
+    return contents
 
 
-def _prepare(data: Path) -> None:
-    if data.exists() and (not data.is_dir() or any(data.iterdir())):
-        raise BackupError(f"{data} is not empty: nothing is overwritten. Choose another path, or move it away")
+def _restore_shard(directory: Path, manifest: Manifest, data: Path, advance: Advance) -> None:
     for folder in (data, data / "log", data / "snapshots"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for file in manifest.files:
+        target = data / _restored_path(file)
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+        with create_private(target) as copy:
+            _check(directory, file, copy.write, advance)
+            copy.flush()
+            os.fsync(copy.fileno())
+    for folder in (path for path in data.iterdir() if path.is_dir()):
+        sync(folder)
+    identity = manifest.state.identity.successor(manifest.state.offset)
+    write_durably(data / "penstock.json", msgspec.json.encode(identity) + b"\n")  # It is a data directory now.
 
 
 def _restored_path(file: BackupFile) -> Path:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Protocol
@@ -17,13 +17,14 @@ from penstock.storage.log.files import LogFiles
 from penstock.storage.log.recovery import whole_snapshots
 from penstock.storage.log.snapshot import snapshot_path
 from penstock.storage.log.view import Cursor, View
+from penstock.storage.shards import Shards
 
 _PIECE_BYTES = 1 << 20
 
 
 class Source(Protocol):
-    """Read in this order: state, snapshot, history, state again, log. The snapshot needs what the history has, and
-    the history has nothing that is past the end in the second state."""
+    """One shard. Read in this order: state, snapshot, history, state again, log. The snapshot needs what the history
+    has, and the history has nothing that is past the end in the second state."""
 
     def state(self) -> SourceState: ...
 
@@ -35,6 +36,20 @@ class Source(Protocol):
 
     def log(self, start: Position, end: Position) -> Iterable[bytes]:
         """The bytes of the log between two positions of one part."""
+
+
+class StoreSource:
+    """All shards of a store. They are those of one moment because nobody changes them, or because there is only
+    one."""
+
+    def __init__(self, shards: Sequence[Source], store: Shards | None = None) -> None:
+        """`store`: of several shards."""
+        self.shards = shards
+        self.store = store
+
+    def states(self) -> list[SourceState]:
+        """The states of all shards at one moment."""
+        return [shard.state() for shard in self.shards]
 
 
 class DirectorySource:
