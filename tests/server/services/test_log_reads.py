@@ -59,6 +59,13 @@ def test_whoever_is_cancelled_goes_on_when_the_thread_is_done() -> None:
     assert closed == ["thread", "reader"]
 
 
+def work() -> None:
+    """Some hundredths of a second of the processor, however busy that is."""
+    until = time.thread_time() + 0.05
+    while time.thread_time() < until:
+        pass
+
+
 class Sleeps(asyncio.SelectorEventLoop):
     """Notes how long tasks mean to sleep."""
 
@@ -80,7 +87,7 @@ def test_readers_rest_while_the_broker_is_at_work(at_work: bool) -> None:
     async def story() -> None:
         loop = a_loop(MemoryLog())
         reads = LogReads(loop)
-        await reads.in_thread(lambda: time.sleep(0.05))
+        await reads.in_thread(work)
         if at_work:
             await ask(loop, CreateQueue("work", QueueSettings()))
         await reads.in_thread(lambda: None)
@@ -99,7 +106,7 @@ def test_who_looks_at_one_message_does_not_wait_for_the_rest_of_others_within_a_
     async def story() -> None:
         loop = a_loop(MemoryLog())
         reads = LogReads(loop)
-        await reads.in_thread(lambda: time.sleep(0.05))
+        await reads.in_thread(work)
         reads._haste -= spent
         reads._haste_at = asyncio.get_running_loop().time()
         await ask(loop, CreateQueue("work", QueueSettings()))

@@ -15,6 +15,8 @@ from penstock.model.events import (
     Logged,
     MessageEvent,
     Moved,
+    NameDefined,
+    NameForgotten,
     Queued,
     QueueRemoved,
     Succeeded,
@@ -26,7 +28,7 @@ from penstock.storage.directory import DataDirectory
 from penstock.storage.log.decode import events_of
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.trace_index import Traces
-from penstock.storage.log.traces import Tracer
+from penstock.storage.log.traces import Tracer, find_name
 from penstock.storage.log.view import Cursor, View
 from tests.engine.test_model import EngineMachine, random_settings, random_step
 from tests.storage.golden.make import commit
@@ -187,5 +189,24 @@ def test_too_many_records_are_cut_and_the_first_stays(tmp_path: Path) -> None:
     trace = tracer.trace()
     assert TRACE_RECORDS_MAX <= len(trace.events) <= TRACE_RECORDS_MAX + 50
     assert (type(trace.events[0][1]), trace.events[-1][1].time, trace.whole) == (Logged, 9099, False)
+    log.close()
+    directory.close()
+
+
+def test_a_name_is_found_by_the_newest_event_about_it(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path / "data")
+    directory.open()
+    log = SegmentLog(directory, segment_bytes=2048)
+    assert not list(log.recover().events)
+    for number in range(1, 301):
+        log.append(NameDefined(number, number, f"name {number}"))
+        if number % 5 == 0:
+            commit(log, number)
+    log.append(NameForgotten(400, 7, "another"))
+    commit(log, 401)
+    view, traces = log.view(), Traces(block_bytes=1024)
+    assert len(view.parts) > 3
+    found = [find_name(traces, view, number) for number in (1, 7, 123, 300, 301)]
+    assert found == ["name 1", "another", "name 123", "name 300", None]
     log.close()
     directory.close()

@@ -13,6 +13,8 @@ from penstock.limits import NAMES_FOUND_MAX, QUEUES_REMEMBERED_MAX
 from penstock.server.writer.port import ServicePort
 from penstock.storage.log.batch import Header
 from penstock.storage.log.names import names_defined, queues_created
+from penstock.storage.log.trace_index import Traces
+from penstock.storage.log.traces import find_name
 from penstock.storage.log.view import Cursor, View
 
 
@@ -95,12 +97,25 @@ class NameTexts:
     def __init__(self, writer: ServicePort, view: Callable[[], View]) -> None:
         self._writer = writer
         self._search = _LogSearch(view, names_defined, NAMES_FOUND_MAX)
+        self._looked_up: dict[int, str | None] = {}
 
     def name(self, number: int) -> str | None:
-        """The text of a name in durable events. Thread-safe."""
+        """The text of a name in durable events. Thread-safe. If it is forgotten, all of the log is searched once: for
+        readers that will meet many."""
         if not number:
             return None
         return self._known(number) or self._search.go_on().get(number)
+
+    def look_up(self, number: int, traces: Traces, view: View) -> str | None:
+        """The same, for somebody who needs a few: reads no more of the log than an index says."""
+        if not number:
+            return None
+        known = self._known(number) or self._looked_up.get(number)
+        if known is None and number not in self._looked_up:
+            if len(self._looked_up) >= NAMES_FOUND_MAX:
+                self._looked_up = {}
+            known = self._looked_up[number] = find_name(traces, view, number)
+        return known
 
     def since(self, first: int) -> tuple[dict[int, str], int]:
         """The names in use from this number on, and the number after the last one; all names if numbering has

@@ -68,7 +68,7 @@ class MessageTraces(Service):
             if places == known:
                 break
             found = await accepted(self.writer, ListHeld(sorted(places)))
-        traced = partial(self._traced, place, trace, held, Extents(view))
+        traced = partial(self._traced, place, trace, held, view)
         return await self._reads.in_thread(lambda: render(traced()), at_once=at_once)
 
     async def _trace(self, view: View, place: Place, held: _Found, *, at_once: bool) -> Trace:
@@ -78,15 +78,16 @@ class MessageTraces(Service):
             pass
         return await self._reads.in_thread(tracer.trace, at_once=at_once)
 
-    def _traced(self, place: Place, trace: Trace, held: _Found, extents: Extents) -> Traced:
+    def _traced(self, place: Place, trace: Trace, held: _Found, view: View) -> Traced:
         if not trace.events and not held:
             raise RequestError(Fault.MESSAGE_REMOVED)
         queued = [where for where, message in held.items() if is_queued(message)]
         story = fold((event for _, event in trace.events), queued)
         content = trace.content if isinstance(trace.content, Logged) else None
         if held and content is None and not isinstance(story.content, Logged):
-            read_extent(next(iter(held.values())), extents)
-        names, queues = self._reads.names.name, self._reads.queues.name
+            read_extent(next(iter(held.values())), Extents(view))
+        names = partial(self._reads.names.look_up, traces=self._traces, view=view)
+        queues = self._reads.queues.name
         return Traced(place, story, content, held, _events(trace), trace.whole, names, queues)
 
 

@@ -1,7 +1,8 @@
 """Which blocks of a part may hold records of a message.
 
 A part is divided into blocks of about 256 KiB. For each block and each queue the index has the lowest and the
-highest sequence in the block's records. It is made when a trace first comes through the part.
+highest sequence in the block's records; names are indexed in the same way, by their numbers. It is made when a trace
+first comes through the part.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from penstock.storage.log.parts import Part, PartCache, PartFile, ReadAhead, ope
 
 _Array = NDArray[Any]
 
+NAMES = 0
+"""In place of the number of a queue, which is never 0: the sequence is the number of a name."""
 BLOCK_BYTES = 256 << 10
 _ENTRY = np.dtype([("block", "<u4"), ("queue", "<u4"), ("low", "<u8"), ("high", "<u8")])
 
 # By kind: does a record join two places? The message goes from one to the other, or is in both.
-IS_JOIN, _IS_ABOUT_MESSAGE = np.zeros((2, 256), dtype=np.bool_)
+IS_JOIN, _IS_ABOUT_MESSAGE, _IS_NAME = np.zeros((3, 256), dtype=np.bool_)
 IS_JOIN[list(MOVES | {Kind.QUEUED, Kind.CAME_FROM})] = _IS_ABOUT_MESSAGE[list(ABOUT_MESSAGES)] = True
+_IS_NAME[[Kind.NAME_DEFINED, Kind.NAME_FORGOTTEN]] = True
 
 
 class BlockIndex:
@@ -93,8 +97,9 @@ def _ranges(records: _Array, block: int) -> _Array:
     about, joined = records[_IS_ABOUT_MESSAGE[records["kind"]]], records[IS_JOIN[records["kind"]]]
     removed = records["queue"][records["kind"] == Kind.QUEUE_REMOVED]  # The record is about every message in them.
     all_of_them = np.repeat(np.array((0, SEQUENCE_MAX), dtype=np.uint64), len(removed))
-    queues = np.concatenate((about["queue"], joined["to_queue"], removed, removed))
-    sequences = np.concatenate((about["sequence"], joined["to_sequence"], all_of_them))
+    names = records["queue"][_IS_NAME[records["kind"]]]  # Where their records have their numbers.
+    queues = np.concatenate((about["queue"], joined["to_queue"], removed, removed, np.full_like(names, NAMES)))
+    sequences = np.concatenate((about["sequence"], joined["to_sequence"], all_of_them, names.astype(np.uint64)))
     order = np.lexsort((sequences, queues))
     queues, sequences = queues[order], sequences[order]
     first = np.flatnonzero(np.append(True, queues[1:] != queues[:-1])) if len(queues) else np.empty(0, dtype=np.int64)

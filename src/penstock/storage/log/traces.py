@@ -23,13 +23,44 @@ from penstock.storage.letters.columns import NUMBERS, PARTS
 from penstock.storage.letters.table import table_of
 from penstock.storage.log.batch import RECORD_DTYPE, Batches, Header, records_of
 from penstock.storage.log.decode import events_at
-from penstock.storage.log.trace_index import IS_JOIN, Traces
+from penstock.storage.log.names import names_defined
+from penstock.storage.log.trace_index import IS_JOIN, NAMES, Traces
 from penstock.storage.log.view import Cursor, View
 
 _Array = NDArray[Any]
 Columns = dict[str, list[Any]]  # The values of each column, None where there is none.
 
 _ROW_BYTES = 500  # What the numbers of a row take in memory, about.
+
+
+def find_name(traces: Traces, view: View, number: int) -> str | None:
+    """The text of a name, of the newest event that defines or forgets it, without reading the whole log."""
+    for index in reversed(range(len(view.parts))):
+        part, is_finished = view.parts[index], index < len(view.parts) - 1
+        try:
+            before = end = view.part_end(index)
+            while block := traces.of(part).last_block([(NAMES, number)], before, end, finished=is_finished):
+                before = block[0]
+                for batch in reversed(_batches_of(view, *block)[0]):
+                    if (text := names_defined(*batch).get(number)) is not None:
+                        return text
+        except EventsRemovedError:
+            continue  # Removed just now.
+    return None
+
+
+def _batches_of(view: View, start: int, end: int) -> tuple[Batches, bool]:
+    """The whole batches of a block, and whether damaged ones were skipped."""
+    found: Batches = []
+    cursor, is_damaged = Cursor(start), False
+    try:
+        while cursor.position < end:
+            sound, damaged = cursor.read_sound(view, end)
+            found += sound
+            is_damaged = is_damaged or damaged
+    finally:
+        cursor.close()
+    return found, is_damaged
 
 
 class Trace(NamedTuple):
@@ -100,15 +131,8 @@ class Tracer:
         if block is None:
             return False
         self._before, end = block
-        batches: Batches = []
-        cursor = Cursor(self._before)
-        try:
-            while cursor.position < end:
-                sound, damaged = cursor.read_sound(self._view, end)
-                batches += sound
-                self._whole = self._whole and not damaged
-        finally:
-            cursor.close()
+        batches, is_damaged = _batches_of(self._view, self._before, end)
+        self._whole = self._whole and not is_damaged
         if batches:
             self._look_at(batches)
         return True
