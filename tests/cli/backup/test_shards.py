@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.backup.broker_source import BrokerStore
+from penstock.cli.backup import broker_source
+from penstock.cli.backup.broker_source import BrokerSource, BrokerStore
 from penstock.cli.exits import CommandError
 from penstock.client.trust import Trust
 from penstock.storage.backup.making import make_backup
@@ -69,6 +70,24 @@ def test_a_broker_with_several_shards_is_backed_up_while_it_serves(broker: Broke
         assert [publish(again, queue, "first") for queue in QUEUES] == ["Q"] + ["U"] * 7, "it knows the objects"
     finally:
         again.stop()
+
+
+def test_while_one_shard_is_copied_the_others_keep_their_files(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: set[BrokerSource] = set()
+    state = BrokerSource.state
+
+    def noted(source: BrokerSource) -> SourceState:
+        asked.add(source)
+        return state(source)
+
+    monkeypatch.setattr(broker_source, "_KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(BrokerSource, "state", noted)
+    with BrokerStore(broker.url, "", Trust()) as source:
+        make_backup(tmp_path / "backup", source)
+        assert asked == set(source.shards)
+    assert verify_backup(tmp_path / "backup") == []
 
 
 class Killing(BrokerStore):

@@ -6,17 +6,21 @@ import errno
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from penstock.errors import BackupError, InUseError
+from penstock.model.events import NameDefined
 from penstock.storage.backup.making import make_backup
 from penstock.storage.backup.manifest import MANIFEST, contents_of
 from penstock.storage.backup.restoring import restore_backup, verify_backup
 from penstock.storage.backup.source import DirectorySource, StoreSource
 from penstock.storage.directory import take_lock
+from penstock.storage.shards import read_shards, shard_directory
 from tests.support.backups import Worked, living, source_of, worked
+from tests.support.two_shards import make_two_shards
 
 
 def bodies(first: int, last: int) -> list[str]:
@@ -103,6 +107,33 @@ def test_a_backup_that_is_cut_off_leaves_the_earlier_one_usable(data: Path, tmp_
     with source_of(data) as source:
         make_backup(backup, StoreSource([source]))
     assert verify_backup(backup) == []
+
+
+@contextmanager
+def sources_of(store: Path) -> Iterator[list[DirectorySource]]:
+    with source_of(shard_directory(store, 0).path) as first, source_of(shard_directory(store, 1).path) as second:
+        yield [first, second]
+
+
+def test_a_backup_of_several_shards_that_is_cut_off_leaves_all_shards_of_the_earlier_one(tmp_path: Path) -> None:
+    store, backup = make_two_shards(tmp_path / "store"), tmp_path / "backup"
+    stored = read_shards(store)
+    with sources_of(store) as sources:
+        earlier = make_backup(backup, StoreSource(sources, stored)).contents
+    defined = [NameDefined(2, 2, "text/html")]
+    make_two_shards(store, defined, defined)
+    with sources_of(store) as sources:
+        sources[1].__class__ = CutOff
+        with pytest.raises(BackupError, match="the earlier backup there is unchanged"):
+            make_backup(backup, StoreSource(sources, stored))
+    assert contents_of(backup) == earlier
+    assert verify_backup(backup) == []
+    restore_backup(backup, tmp_path / "restored")
+    assert read_shards(tmp_path / "restored") == stored
+    with sources_of(store) as sources:
+        later = make_backup(backup, StoreSource(sources, stored)).contents
+    pairs = zip(earlier.shards, later.shards, strict=True)
+    assert [now.state.offset - before.state.offset for before, now in pairs] == [1, 1]
 
 
 def test_two_directories_that_went_different_ways_are_told_apart(data: Path, tmp_path: Path) -> None:
