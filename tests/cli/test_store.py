@@ -76,7 +76,7 @@ def test_a_log_is_moved_into_a_store_and_back_with_its_ids_and_objects(
     assert [state(copy, each) for each in ids] == [200] * 11
     copy.stop()
     done = penstock("store", "export", url, str(tmp_path / "back"))
-    assert "is a log of its own" in done.stdout, done
+    assert "is a store of its own" in done.stdout, done
     back = start_broker(data=tmp_path / "back")
     assert [state(back, each) for each in ids] == [200] * 11
     assert change(back, "b") == "U"

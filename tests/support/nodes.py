@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+from penstock.storage.postgres.connection import Connection
+from penstock.storage.postgres.nodes import Nodes, NodeTables
 from tests.support.broker import Broker, address
 from tests.support.command_line import penstock
 from tests.support.ports import free_port
@@ -33,6 +35,7 @@ def nodes_on(url: str, path: Path, count: int, *settings: str) -> Iterator[list[
         for node in nodes:
             node.start()
         until(lambda: is_balanced(url, count))
+        until(lambda: all(map(serves_all, nodes)))
         yield nodes
     finally:
         for node in nodes:
@@ -46,10 +49,21 @@ def status(url: str) -> dict[str, Any]:
     return shown
 
 
+def tables(url: str) -> Nodes:
+    """What the tables of the store say now."""
+    with closing(Connection(url)) as connection:
+        return NodeTables(connection).read()
+
+
 def is_balanced(url: str, count: int) -> bool:
     """Whether so many nodes serve, and none has two shards more than another."""
     held = [node["shards"] for node in status(url)["nodes"] if node["state"] == "serves"]
     return len(held) == count and max(held) - min(held) <= 1
+
+
+def serves_all(node: Broker) -> bool:
+    """Whether it has answers of all shards: one that was acquired just now may not serve yet."""
+    return node.request("GET", "/v1/log").status == 200
 
 
 def until(condition: Callable[[], bool]) -> None:

@@ -95,16 +95,17 @@ def import_(url: Url, directory: Directory) -> None:
 
 @app.command()
 def export(url: Url, directory: Directory) -> None:
-    """Copy the log of a store into a new data directory. Stop its brokers first. Message ids stay valid."""
+    """Copy the logs of a store into a new data directory. Stop its brokers first. Message ids stay valid."""
     from penstock.cli import output
-    from penstock.cli.store_export import export_log
+    from penstock.cli.store_export import export_store
 
     with output.counting("copying") as progress:
-        offset = export_log(url, directory, progress)
+        ends = export_store(url, directory, progress)
+    has = f"everything before offset {ends[0]:,}" if len(ends) == 1 else f"all of the {len(ends)} shards"
+    workers = " --workers auto" if len(ends) > 1 else ""
     print(
-        f"{directory} has everything before offset {offset:,}, and is a log of its own:\n"
-        f"  penstock serve --data {directory}\n"
-        "The store was not changed. What is published to it from now on is not in the directory."
+        f"{directory} has {has}, and is a store of its own:\n  penstock serve --data {directory}{workers}\n"
+        "The store in PostgreSQL was not changed. What is published to it from now on is not in the directory."
     )
 
 

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Mapping
 from email.message import Message
+from itertools import count
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
@@ -17,7 +18,11 @@ from penstock.client.trust import Trust, explain
 from penstock.errors import BrokerError, EventsLostError, EventsRemovedError, Fault
 
 _TIMEOUT_SECONDS = 60.0
-_TRIES = 10  # The second follows at once: the broker may have closed an idle connection.
+_CONNECT_SECONDS = 5.0
+# How long a request is tried again: while nobody can be reached, and once a broker has answered that it cannot serve
+# now. A shard whose broker was killed has none until its lease is over, and another one has read its log.
+_UNREACHABLE_SECONDS, _UNAVAILABLE_SECONDS = 10.0, 30.0
+_ROUNDS_MIN = 2  # The second follows at once: the broker may have closed an idle connection.
 _PAUSE_NS, _PAUSE_NS_MAX = 200_000_000, 3_200_000_000
 _PASSING = (429, 502, 503, 504)
 _SECOND_NS = 1_000_000_000
@@ -51,12 +56,14 @@ class Broker:
         path: str,
         parameters: Mapping[str, Any] = _NONE,
         body: bytes | None = None,
-        tries: int = _TRIES,
+        patient: float = 1.0,
     ) -> Answer:
-        """Raises `BrokerError` if the broker refuses the request, or answers none of `tries` attempts at any
-        address."""
-        problem = ""
-        for failed in range(tries * len(self._urls)):
+        """Raises `BrokerError` if the broker refuses the request, or none does what it asks for at any address, for
+        `patient` times as long as usual."""
+        problem, began, seconds = "", time.monotonic(), patient * _UNREACHABLE_SECONDS
+        for failed in count():
+            if failed >= _ROUNDS_MIN * len(self._urls) and time.monotonic() >= began + seconds:
+                break
             self._pause(failed)
             target = f"{urlsplit(self.url).path}{path}"
             if parameters:
@@ -76,6 +83,7 @@ class Broker:
             if answer.status not in _PASSING:
                 raise _refusal(self.url, target, answer, has_token=bool(self._headers))
             problem = f"{self.url} does not answer {target}: {answer.status}: {_document(answer).get('error', '')}"
+            seconds = patient * _UNAVAILABLE_SECONDS
             if len(self._urls) > 1:
                 self._turn_to_next()
         raise BrokerError(problem)
@@ -102,12 +110,16 @@ class Broker:
         return Answer(response.status, response.headers, response.read())
 
     def _connect(self) -> http.client.HTTPConnection:
+        """A connection that is there: a machine that is gone is noticed soon, and an answer may take its time."""
         parts = urlsplit(self.url)
         host = parts.hostname or ""
+        connection = http.client.HTTPConnection(host, parts.port, timeout=_CONNECT_SECONDS)
         if parts.scheme == "https":
             context = self._trust.or_environment().context()
-            return http.client.HTTPSConnection(host, parts.port, timeout=_TIMEOUT_SECONDS, context=context)
-        return http.client.HTTPConnection(host, parts.port, timeout=_TIMEOUT_SECONDS)
+            connection = http.client.HTTPSConnection(host, parts.port, timeout=_CONNECT_SECONDS, context=context)
+        connection.connect()
+        connection.sock.settimeout(_TIMEOUT_SECONDS)
+        return connection
 
 
 def _refusal(url: str, target: str, answer: Answer, *, has_token: bool) -> Exception:

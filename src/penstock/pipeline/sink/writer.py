@@ -89,7 +89,7 @@ class _Writer:
         """Drop what is staged; a batch that was committed is not affected. Errors are ignored: they would hide the
         one that led here, and rows that are not dropped expire."""
         with closing(self._broker()) as broker, suppress(PenstockError):
-            broker.ask("DELETE", _path(query, batch), tries=1)
+            broker.ask("DELETE", _path(query, batch), patient=0)
 
     def check_broker(self) -> None:
         """Raises `BrokerError` for a problem that would fail every task: no such broker or queue, a wrong token."""

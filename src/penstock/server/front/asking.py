@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from penstock.dialects.wire import http
-from penstock.errors import Fault, PenstockError
+from penstock.errors import Fault, PenstockError, Reason, RequestError
 from penstock.ids import MessageIds
 from penstock.model.answers import Refused
 from penstock.server.shards.remote_requests import ForwardedRequest, RequestPort, RespondTo
@@ -183,10 +183,6 @@ async def collected(response: Responded) -> http.Response:
     return http.Response(response.status, b"".join(data), response.headers)
 
 
-class BrokenStreamError(PenstockError):
-    """A stream has ended before its end."""
-
-
 class Pieces:
     """The pieces of a stream, one after the other."""
 
@@ -226,4 +222,5 @@ class Pieces:
 
     def fail(self) -> None:
         if self._given and not self._given.done():
-            self._given.set_exception(BrokenStreamError("the answer of a shard has ended too early"))
+            why = "the answer of a shard has ended too early"  # Its process has ended, or has handed it over.
+            self._given.set_exception(RequestError(Reason.UNAVAILABLE, why))

@@ -9,7 +9,7 @@ import msgspec
 
 from penstock.errors import StoreError
 from penstock.storage.directory import DataDirectory, Identity, sync, write_durably
-from penstock.storage.log.batch import START, Point
+from penstock.storage.log.batch import START, Point, read_header
 from penstock.storage.log.segment import Segment, SegmentReader
 from penstock.storage.log.segments import SegmentLog
 from penstock.storage.log.snapshot import snapshot_path
@@ -101,3 +101,14 @@ def separate(directory: DataDirectory, log: StoredLog, advance: Advance = lambda
     for name in ("boot", "owner"):
         (directory.path / name).unlink()
     sync(directory.path)
+
+
+def log_bytes(connection: Connection, number: int) -> int:
+    """The size of the log of a shard."""
+    shard = Shard(connection, number)
+    parts = shard.parts()
+    if not parts:
+        return 0
+    _, header = shard.last_header(parts[-1].base_offset)
+    last = read_header(header)
+    return (last.end.position if last else parts[-1].base_position) - parts[0].base_position
