@@ -37,11 +37,12 @@ export function page({ path: [id] }, found) {
       found.queued && !held && action("Delete", () => remove([place]).then(again), { class: "danger" })),
     strip(found.events),
     h("div", { class: "columns" }, [
-      h("section", {}, h("h2", {}, "Its life"), timeline(found.events), found.complete ? null : h("p", { class: "quiet" }, "Some events are missing: they are past retention, or there are more than 1,000.")),
+      h("div", { class: "page" },
+        h("section", {}, h("h2", {}, "Its life"), timeline(found.events), found.complete ? null : h("p", { class: "quiet" }, "Some events are missing: they are past retention, or there are more than 1,000.")),
+        h("section", {}, h("h2", {}, "Led to"), ledTo(found))),
       h("section", {}, h("h2", {}, "Body"), bodyView(found), factList(found), results(found.events)),
     ]),
     h("section", {}, h("h2", {}, "Deliveries"), deliveries(found.consumed)),
-    h("section", {}, h("h2", {}, "Led to"), ledTo(found)),
   ];
 }
 
