@@ -80,7 +80,6 @@ SHORT = (
 )
 # What differs with several shards, as docs/workers.md says.
 DIFFERENT = {
-    "glovebox/notices": "`finish` of a message that is popped at once may come before `sync`",
     "glovebox/origin_frames": "answers about several queues may come in another order",
     "mqs/redrive": "a message leaves for a dead-letter queue of another shard when its last lease ends",
     "native/backup": "each shard has a backup",

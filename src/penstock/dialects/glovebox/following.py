@@ -15,6 +15,7 @@ from penstock.model.happening import Happening
 from penstock.model.kinds import Kind, kinds_where
 from penstock.model.values import Stage
 
+_STORED: tuple[Notice, ...] = ("write", "sync")
 _NOTICES: dict[Kind, Notice] = {kind: kind.row.notice for kind in Kind if kind.row.notice}
 # After any other event a sender hears nothing more of its message.
 _GOES_ON = kinds_where(lambda row: row.notice in ("assign", "retry") or not row.letters) | {Kind.MOVED, Kind.SENT}
@@ -22,17 +23,22 @@ _LATER = frozenset(("assign", "finish", "retry", "drop"))  # What happens to a m
 
 
 class _Followed:
-    """A message until its last notice."""
+    """A message until its last notice. What happens to it is durable, so it is stored: notices of that come first,
+    also if another process has the queue and both are on their way."""
 
-    __slots__ = ("_following", "_label", "_wanted", "handle")
+    __slots__ = ("_following", "_label", "_wanted", "handle", "owed")
 
     def __init__(self, following: Following, label: int, wanted: frozenset[Notice]) -> None:
         self._following = following
         self._label = label
         self._wanted = wanted
+        self.owed: list[Notice] = [stage for stage in _STORED if stage in wanted]
         self.handle: Cancelable | None = None
 
     def happened(self, what: Happening) -> None:
+        owed, self.owed = self.owed, []
+        for stage in owed:
+            self._following.replies.notify(self._label, stage)
         notice = _NOTICES.get(what.kind)
         if notice in self._wanted:
             assert notice is not None
@@ -60,7 +66,7 @@ class Following:
                 self.replies.refuse(post.label, "PermissionDenied", text)
                 return
             self._soon += 1
-        fleeting = wanted.isdisjoint(("write", "sync"))  # These two promise that the message is stored.
+        fleeting = wanted.isdisjoint(_STORED)  # These two promise that the message is stored.
         command = Publish(post.queue, (message,), fleeting=fleeting)
         reply = partial(self._posted, post.queue, post.label, wanted)
         self.replies.peer.submit(command, reply, Stage.READY)
@@ -80,16 +86,20 @@ class Following:
             return
         if "ready" in wanted:
             replies.notify(label, "ready")
+        followed = _Followed(self, label, wanted) if later and replies.are_wanted else None
         if "write" in wanted:
-            replies.peer.reach(Stage.WRITE, partial(self._reached, queue, label, "write"))
+            replies.peer.reach(Stage.WRITE, partial(self._reached, queue, label, "write", followed))
         if "sync" in wanted:
-            replies.peer.reach(Stage.SYNC, partial(self._reached, queue, label, "sync"))
-        if later and replies.are_wanted:
-            followed = _Followed(self, label, wanted)
+            replies.peer.reach(Stage.SYNC, partial(self._reached, queue, label, "sync", followed))
+        if followed:
             self._followed.add(followed)
             followed.handle = replies.peer.follow(receipt.queue, receipt.sequence, followed.happened)
 
-    def _reached(self, queue: str, label: int, notice: Notice, answer: Answer) -> None:
+    def _reached(self, queue: str, label: int, notice: Notice, followed: _Followed | None, answer: Answer) -> None:
+        if followed:
+            if notice not in followed.owed:
+                return  # It was given when something happened to the message.
+            followed.owed.remove(notice)
         if isinstance(answer, Refused):
             self.replies.refused(label, answer, queue)
         else:
