@@ -49,7 +49,7 @@ from penstock.model import (
     token_commands,
     token_events,
 )
-from penstock.model.answers import Answer, Decision
+from penstock.model.answers import Answer, Decision, Done
 from penstock.model.values import Nanos, Position
 
 DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
@@ -113,6 +113,7 @@ DECIDE: dict[type[commands.Command], Callable[[Draft, Any], Answer]] = {
     courier_commands.Locate: admit.locate,
     courier_commands.ClaimKey: publish_once.claim_key,
     courier_commands.ReleaseKey: publish_once.release_key,
+    courier_commands.LearnChannel: lambda *_: Done(),
     courier_commands.CheckDeadLetterQueue: administer.check_dead_letter_queue,
     courier_commands.ForgetDeadLetters: administer.forget_dead_letters,
 }

@@ -18,6 +18,7 @@ class CollectParcels(Command, frozen=True):
     after: Cursor
     patterns: Sequence[str]
     wait_ns: Nanos
+    channels: dict[str, tuple[str, ...]] | None = None  # By name: their patterns. None: as in an earlier question.
 
 
 class ListOwed(Command, frozen=True):
@@ -79,6 +80,15 @@ class ReleaseKey(Command, frozen=True):
 
     key: bytes
     digest: bytes
+
+
+class LearnChannel(Command, frozen=True):
+    """Another shard has a channel with these patterns: answers to publishes name it. Nothing is stored; a service
+    carries this out."""
+
+    shard: int
+    name: str
+    topics: tuple[str, ...]
 
 
 class CheckDeadLetterQueue(Command, frozen=True):

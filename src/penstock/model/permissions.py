@@ -198,5 +198,6 @@ PERMISSIONS: dict[type[Command], Row | None] = {
     courier_commands.CollectParcels: None,
     **dict.fromkeys((courier_commands.ClaimKey, courier_commands.ReleaseKey), None),
     courier_commands.CheckDeadLetterQueue: _nothing,
+    courier_commands.LearnChannel: _nothing,
     courier_commands.ForgetDeadLetters: _name(_MANAGE),
 }

@@ -55,7 +55,7 @@ async def test_the_fate_of_a_message_that_moves_to_a_dead_letter_queue_is_told_a
 async def test_a_message_is_told_to_be_stored_before_it_is_told_to_be_finished(house: House) -> None:
     """Another process has the queue, and its answer that everything is durable comes late."""
     client, late = await house.client(), list[Callable[[Answer], None]]()
-    client.reach = lambda _, reply: late.append(reply)  # type: ignore[method-assign]
+    client.reach = lambda stage, reply: late.append(reply)  # type: ignore[method-assign]
     client.say(post(notify=["write", "sync", "finish"], label=1))
     await ask(house.loop, Fetch("work", wait_ns=5 * SECOND_NS, confirm=False))
     assert await client.hear_all(3) == [notice(1, "write"), notice(1, "sync"), notice(1, "finish")]

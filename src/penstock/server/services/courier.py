@@ -33,13 +33,14 @@ class _Source:
         self.behind_since: Nanos | None = None  # The time of the oldest message that is known not to be here.
         self.is_refused = False
         self.dead_letters: Sequence[str] = ()  # Queues here that have its dead letters.
+        self.told: int | None = None  # The changes of channels that it knows.
         self._changes = 0  # Of channels, when the question was asked that is not answered.
         self._answered: asyncio.Future[Any] | None = None
 
     async def ask(self, question: CollectParcels, changes: int) -> Parcels | Refused | None:
         """The answer, however long it takes; None if channels have changed. The question is withdrawn if nobody waits
         for the answer any more."""
-        self._changes = changes
+        self._changes = self.told = changes
         answered = self._answered = asyncio.get_running_loop().create_future()
         pending = self.port.submit(question, partial(resolve, answered))
         found: Parcels | Refused | None = None
@@ -96,6 +97,10 @@ class Courier(Service):
         for source in self._sources.values():
             source.channels_changed(self.writer.engine.routing.changes)
 
+    def _channels(self) -> dict[str, tuple[str, ...]]:
+        found = [self.writer.engine.queues[number] for number in self.writer.engine.routing.all_channels()]
+        return {queue.name: queue.settings.topics for queue in found}
+
     async def _follow(self, shard: int, source: _Source) -> None:
         await durable(self.writer)  # The source forgets what this shard says that it has.
         while True:
@@ -110,8 +115,11 @@ class Courier(Service):
         at, changes = engine.couriers.cursor(shard), engine.routing.changes
         # Whether it is still behind, it wants to know at once.
         wait_ns = COURIER_WAIT_SECONDS * SECOND_NS if source.behind_since is None else 0
-        question = CollectParcels(engine.shard, at, engine.routing.patterns(), wait_ns)
+        channels = None if source.told == changes else self._channels()
+        question = CollectParcels(engine.shard, at, engine.routing.patterns(), wait_ns, channels)
         answer = await source.ask(question, changes)
+        if isinstance(answer, Refused):
+            source.told = None  # It may have forgotten.
         if answer is None or isinstance(answer, Refused):
             return answer is not None
         source.dead_letters = answer.dead_letters

@@ -29,6 +29,7 @@ from penstock.model.values import Cursor as Reached
 from penstock.server.measures import Samples
 from penstock.server.services.contract import Service, answer_to
 from penstock.server.services.log_reads import LogReads
+from penstock.server.shards.channels_elsewhere import ChannelsElsewhere
 from penstock.server.shards.parcels import Wanted, bytes_of, copy_of, moved
 from penstock.server.writer.port import Reply, ServicePort
 from penstock.storage.log.batch import Batches
@@ -138,6 +139,7 @@ class Departures(Service):
         self._others: frozenset[int] = frozenset()
         self._reached: dict[int, Reached] = {}  # By shard: its cursor, as far as it has asked since the start.
         self._recent = _Recent(writer)
+        self.channels = ChannelsElsewhere()
         self._committed = asyncio.Event()  # Replaced after each commit that someone may wait for.
         self._tasks: set[asyncio.Task[None]] = set()
         self._named: set[str] | None = None  # The dead-letter queues of queues here; None after a queue has changed.
@@ -205,6 +207,8 @@ class Departures(Service):
     def collect(self, command: CollectParcels, reply: Reply) -> asyncio.Task[None]:
         """Answer another shard when there is something for it. Cancelled if it does not want the answer any more."""
         self._reached[command.shard] = command.after
+        if command.channels is not None:
+            self.channels.learn(command.shard, command.channels)
         self._note_taken(command)
         task = asyncio.create_task(self._answer(command, reply))
         self._tasks.add(task)

@@ -201,14 +201,20 @@ def _pulled(answers: list[Pulled | Refused], order: dict[str, int]) -> Answer:
 
 
 def _settings(command: commands.CreateQueue | commands.UpdateQueue, shards: ShardMap) -> Destination:
-    """First the shard of a dead-letter queue elsewhere: it must exist."""
-    home, policy = shards.of_name(command.name), command.settings.redrive_policy
+    """First the shard of a dead-letter queue elsewhere: it must exist. In the end all others know of a channel."""
+    home, policy, topics = shards.of_name(command.name), command.settings.redrive_policy, command.settings.topics
     fields = getattr(command, "fields", None)
-    is_set = policy and (fields is None or "redrive_policy" in fields)
-    if not policy or not is_set or (there := shards.of_name(policy.dead_letter_queue)) == home:
+    first: list[tuple[int, Command]] = []
+    if policy and (fields is None or "redrive_policy" in fields):
+        there = shards.of_name(policy.dead_letter_queue)
+        first = [(there, courier_commands.CheckDeadLetterQueue(policy.dead_letter_queue))] if there != home else []
+    learn = courier_commands.LearnChannel(home, command.name, topics)
+    is_channel = topics and (fields is None or "topics" in fields)
+    others = [(shard, learn) for shard in range(shards.shards) if shard != home and is_channel]
+    if not first and not others:
         return home
-    check = courier_commands.CheckDeadLetterQueue(policy.dead_letter_queue)
-    return Parts([(there, check), (home, command)], lambda answers: answers[-1], 2, _all_done)
+    at = len(first)
+    return Parts([*first, (home, command), *others], lambda answers: answers[: at + 1][-1], at + 1, _all_done)
 
 
 def _all_done(answers: list[Any]) -> bool:
@@ -359,7 +365,10 @@ DESTINATIONS: dict[type[Command], Row | None] = {
     # Part of requests that are sent to the shard of their queue as a whole.
     **dict.fromkeys((commands.ReadClaimed, commands.FinishClaimed), None),
     # Parts of other commands.
-    **dict.fromkeys((courier_commands.CheckDeadLetterQueue, courier_commands.ForgetDeadLetters), None),
+    **dict.fromkeys(
+        (courier_commands.CheckDeadLetterQueue, courier_commands.ForgetDeadLetters, courier_commands.LearnChannel),
+        None,
+    ),
     # Only services of a shard and routers send these.
     **dict.fromkeys(
         (

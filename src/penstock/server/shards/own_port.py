@@ -5,27 +5,30 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from penstock.model.commands import Command
-from penstock.model.courier_commands import CollectParcels
+from penstock.model.answers import Done
+from penstock.model.client import Client
+from penstock.model.commands import Command, PublishOnce, PublishTopics
+from penstock.model.courier_commands import CollectParcels, LearnChannel
 from penstock.model.values import Stage
+from penstock.server.shards.channels_elsewhere import ChannelsElsewhere
 from penstock.server.writer.port import ClientPort, Pending, Reply
+
+_TO_TOPICS = frozenset((PublishTopics, PublishOnce))
 
 
 class Collecting(Protocol):
+    channels: ChannelsElsewhere
+
     def collect(self, command: CollectParcels, reply: Reply) -> asyncio.Task[None]: ...
 
 
 class OwnPort:
-    """Everything but `submit`, which no client uses, is that of the writer."""
+    """What is not here is that of the writer. `submit` is for services, `submit_as` for clients."""
 
     def __init__(self, writer: ClientPort, departures: Collecting) -> None:
-        self._submit = writer.submit
+        self._submit, self._submit_as = writer.submit, writer.submit_as
         self._departures = departures
-        self.submit_as, self.refusal, self.decide_collected = (
-            writer.submit_as,
-            writer.refusal,
-            writer.decide_collected,
-        )
+        self.refusal, self.decide_collected = writer.refusal, writer.decide_collected
         self.when, self.reach, self.watch = writer.when, writer.reach, writer.watch
         self.follow, self.waiting = writer.follow, writer.waiting
 
@@ -33,6 +36,15 @@ class OwnPort:
         if isinstance(command, CollectParcels):
             return _Collected(self._departures.collect(command, reply))
         return self._submit(command, reply, stage)
+
+    def submit_as(self, client: Client, command: Command, reply: Reply, stage: Stage = Stage.SYNC) -> Pending | None:
+        if type(command) is LearnChannel:
+            self._departures.channels.learn_one(command)
+            reply(Done())
+            return None
+        if type(command) in _TO_TOPICS:
+            reply = self._departures.channels.naming(command, reply)
+        return self._submit_as(client, command, reply, stage)
 
 
 class _Collected:

@@ -1,0 +1,60 @@
+"""The channels of other shards, for the answers to publishes: a message that goes to some of them names them. Nothing
+depends on that: what a channel gets is decided where it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from penstock.engine.routing import Routing
+from penstock.model.answers import Published, Refused, Repeated
+from penstock.model.commands import Command, PublishOnce, PublishTopics
+from penstock.model.courier_commands import LearnChannel
+
+Reply = Callable[[Any], None]
+
+
+class ChannelsElsewhere:
+    def __init__(self) -> None:
+        self._known: dict[int, Mapping[str, tuple[str, ...]]] = {}  # By shard.
+        self._names: list[str] = []
+        self._routing = Routing()
+
+    def learn(self, shard: int, channels: Mapping[str, tuple[str, ...]]) -> None:
+        """All channels of a shard, with their patterns."""
+        self._known[shard] = channels
+        every = {name: patterns for known in self._known.values() for name, patterns in known.items()}
+        self._names = sorted(every)
+        self._routing = Routing()
+        for number, name in enumerate(self._names):
+            self._routing.assign(number, every[name])
+
+    def learn_one(self, channel: LearnChannel) -> None:
+        """A channel that was created or changed just now."""
+        self.learn(channel.shard, {**self._known.get(channel.shard, {}), channel.name: channel.topics})
+
+    def naming(self, command: Command, reply: Reply) -> Reply:
+        """A reply that adds them to the answer to a publish."""
+        publish = command.publish if type(command) is PublishOnce else command
+        if type(publish) is not PublishTopics or publish.queue or not self._names:
+            return reply
+        return partial(self._answer, publish, reply)
+
+    def _answer(self, publish: PublishTopics, reply: Reply, answer: Any) -> None:
+        if isinstance(answer, Refused):
+            reply(answer)
+        elif isinstance(answer, Repeated):
+            reply(Repeated(self._named(publish, answer.published)))
+        else:
+            reply(self._named(publish, answer))
+
+    def _named(self, publish: PublishTopics, answers: Any) -> list[Published]:
+        named: list[Published] = []
+        for message, each in zip(publish.messages, answers, strict=True):
+            numbers = self._routing.channels(message.topics) if each.state == "Q" else ()
+            names = tuple(name for number in numbers if (name := self._names[number]) not in each.queues)
+            named.append(replace(each, channels=(*each.channels, *names)) if names else each)
+        return named
