@@ -13,14 +13,14 @@ from penstock.storage.postgres.connection import Connection
 from penstock.storage.postgres.nodes import Nodes, NodeTables
 from tests.support.broker import Broker, address
 from tests.support.command_line import penstock
-from tests.support.ports import free_port
+from tests.support.ports import free_port, free_ports
 
 _WAIT_SECONDS_MAX = 90.0
 
 
 def node_on(url: str, data: Path, *settings: str, **options: Any) -> Broker:
     """At addresses that stay."""
-    http, links = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    http, links = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_ports(2)}"  # With two workers it needs both.
     flags = ("--store", url, "--advertise", links, *options.pop("flags", ()))
     node = Broker(data, *settings, http=http, flags=flags, **options)
     node.http = address(http)

@@ -183,6 +183,23 @@ async def test_a_damaged_batch_costs_only_the_messages_in_it(shards: LiveShards)
 
 
 @live
+async def test_nothing_is_skipped_that_looks_damaged_while_the_log_is_replaced(shards: LiveShards) -> None:
+    source, target = shards.of("a"), shards.of("sweet")
+    await target.courier.close()
+    await shards.publish(about(b"first"))
+    at = next(at for at, data in enumerate(source.log.durable) if b"first" in data)
+    whole, source.loop.commit.failure = source.log.durable[at], "it is replaced"
+    source.log.durable[at] = whole.replace(b"first", b"worst")
+    source.departures._recent.reset()
+    answers = list[Any]()
+    await source.departures.collect(CollectParcels(1, Cursor(0, 0), [], 0), answers.append)
+    assert [answer.reason for answer in answers] == [Reason.UNAVAILABLE]
+    source.log.durable[at], source.loop.commit.failure = whole, None
+    target.courier.start()
+    await has(shards, "sweet", Counter([b"first"]))
+
+
+@live
 async def test_a_shard_that_is_not_served_any_more_answers_those_that_wait_for_it(shards: LiveShards) -> None:
     source, answers = shards.of("a"), list[Any]()
     question = CollectParcels(1, Cursor(source.loop.log.end.offset, 0), [], 3600 * SECOND_NS)

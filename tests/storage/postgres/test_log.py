@@ -9,7 +9,15 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from penstock.errors import DamagedExtentError, DamagedLogError, DeposedError, FencedError, LeaseHeldError, StoreError
+from penstock.errors import (
+    DamagedExtentError,
+    DamagedLogError,
+    DeposedError,
+    FencedError,
+    LeaseHeldError,
+    LogFailedError,
+    StoreError,
+)
 from penstock.model.values import Stage
 from penstock.storage.port import BeingFetchedError
 from tests.support.postgres import Postgres
@@ -263,6 +271,44 @@ def test_a_part_that_is_damaged_in_the_store_too_is_fetched_only_once_more(place
         raised.value.fetch.result(60)
     with pytest.raises(DamagedExtentError):
         user.log.read(position, 300)
+
+
+def test_a_reader_of_a_log_that_was_replaced_changes_no_file_and_is_told_so(place: Place) -> None:
+    fill(place).close()
+    user = place.user()
+    list(user.log.recover().events)
+    old = user.log.view()
+    user.log.abandon()
+    user.acquire()
+    absent = old.parts[0]
+    absent.path.unlink()  # type: ignore[attr-defined]
+    with pytest.raises(LogFailedError, match="was not fetched before the log was closed"):
+        absent.open()
+    assert bodies_of(user) == [b"%d" % number * 300 for number in range(6)]
+
+
+def test_the_newest_part_is_there_for_readers_while_the_log_is_opened_again(place: Place) -> None:
+    user = fill(place)
+    newest = user.log.segments[-1].path
+    with newest.open("rb") as before:
+        user.log.abandon()
+        user.acquire()
+        recovered = user.log.recover()
+        assert before.read() == newest.read_bytes()
+    list(recovered.events)
+
+
+def test_a_log_whose_copy_changes_while_it_is_replayed_does_not_go_on_elsewhere(place: Place) -> None:
+    fill(place).close()
+    user = place.user()
+    recovered = user.log.recover()
+    newest = user.log.segments[-1].path
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with pytest.raises(DamagedLogError, match="something else has changed its files"):
+        list(recovered.events)
+    user.log.abandon()
+    user.acquire()
+    assert bodies_of(user) == [b"%d" % number * 300 for number in range(6)]
 
 
 def test_a_copy_with_another_last_batch_is_not_taken(place: Place) -> None:

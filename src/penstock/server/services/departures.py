@@ -11,9 +11,10 @@ import logging
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple
 
-from penstock.errors import DamagedExtentError, DamagedLogError, PenstockError, Reason
+from penstock.errors import DamagedExtentError, DamagedLogError, LogFailedError, PenstockError, Reason
 from penstock.limits import (
     COURIER_BYTES_MAX,
     COURIER_MESSAGES_MAX,
@@ -27,7 +28,7 @@ from penstock.model.courier_commands import CollectParcels, ListOwed, NoteTaken
 from penstock.model.events import Logged
 from penstock.model.values import Cursor as Reached
 from penstock.server.measures import Samples
-from penstock.server.services.contract import Service, answer_to
+from penstock.server.services.contract import Service, answer_to, when_fetched
 from penstock.server.services.log_reads import LogReads
 from penstock.server.shards.channels_elsewhere import ChannelsElsewhere
 from penstock.server.shards.parcels import Wanted, bytes_of, copy_of, moved
@@ -227,7 +228,8 @@ class Departures(Service):
             reply(_GIVEN_UP)  # Or the other shard would wait for an answer without end.
             raise
         except (PenstockError, OSError) as error:
-            logger.error("courier_failed", extra={"reason": str(error), "shard": command.shard})
+            if not self.writer.failure:  # Why the log has failed is logged already.
+                logger.error("courier_failed", extra={"reason": str(error), "shard": command.shard})
             reply(Refused(Reason.UNAVAILABLE, str(error)))
 
     async def _found(self, command: CollectParcels) -> Parcels | Refused:
@@ -270,12 +272,19 @@ class Departures(Service):
         start = view.point_of(max(offset, view.earliest().offset))
         cursor, found = Cursor(start.position), list[Parcel]()
         try:
-            while not found and (piece := _promises_in(cursor, view))[1]:
+            while not found and (piece := self._sound_promises(cursor, view))[1]:
                 found, offset = self._chosen(wanted, piece[0], piece[1])
                 await asyncio.sleep(0)
         finally:
             cursor.close()
         return found, offset
+
+    def _sound_promises(self, cursor: Cursor, view: View) -> tuple[list[_Promise], int]:
+        """Raises `LogFailedError` if the log is being replaced: what looks damaged then may not be."""
+        piece = _promises_in(cursor, view)
+        if self.writer.failure:
+            raise LogFailedError(self.writer.failure)
+        return piece
 
     def _chosen(self, wanted: Wanted, promises: list[_Promise], end: int) -> tuple[list[Parcel], int]:
         chosen, size = list[Parcel](), 0
@@ -301,7 +310,7 @@ class Departures(Service):
             return answer
         parcels, size = list[Parcel](), 0
         for each in answer.messages:
-            if (parcel := self._parcel(each)) is not None:
+            if (parcel := await when_fetched(partial(self._parcel, each))) is not None:
                 parcels.append(parcel)
             after, size = each.serial, size + bytes_of(each)
             if size > COURIER_BYTES_MAX:

@@ -61,8 +61,12 @@ class SegmentLog:
 
     def _replay(self, known: Point) -> Iterator[tuple[Event, Position]]:
         self.end = yield from replay(self.segments, known, self._checked.note_gaps)
+        self._check_replayed()
         self._collect(Batch(*self.end))
         self._writer.start(self.end.position)
+
+    def _check_replayed(self) -> None:
+        """Whoever knows better where the log ends refuses to go on elsewhere."""
 
     # ── Appending ───────────────────────────────────────────────────────────────────────────────────────────
 

@@ -175,7 +175,7 @@ class Cursor:
         if index < 0:
             raise EventsRemovedError(view.earliest().offset)
         part = view.parts[index]
-        if self._file is None or self._part != part:
+        if self._file is None or self._part is not part:  # Of a log that was opened again, the file may be another.
             self.close()
             try:
                 self._file = part.open()

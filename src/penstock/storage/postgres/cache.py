@@ -86,6 +86,8 @@ def clear_old(
     same_boot = _boot() and marker.exists() and marker.read_text() == _boot()
     good = {segment_path(directory.log, part.base_offset): part for part in parts}
     for path in segment_paths(directory.log):
+        if path in good and good[path].end_position is None:
+            continue  # It is fetched anew, and is there for readers until then.
         if not same_boot or path not in good or not _is_finished(path, good[path], shard):
             path.unlink()
     offsets = {snapshot_path(directory.snapshots, each.offset): each.bytes for each in snapshots}

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from threading import Lock
 
-from penstock.errors import DamagedExtentError, DamagedLogError
+from penstock.errors import DamagedExtentError, DamagedLogError, LogFailedError
 from penstock.model.values import Nanos, Position, Stage
 from penstock.storage.directory import DataDirectory
 from penstock.storage.log.batch import START, Point
@@ -57,6 +57,8 @@ class StoredLog(SegmentLog):
         self._turn = Lock()  # Of those who fetch.
         self._fetching: Connection | None = None
         self._owned = owned
+        self._is_over = False  # Another log has the directory, or may have it soon.
+        self._stored_end = START
         self._parts: dict[int, StoredPart] = {}  # Those of earlier owners, by their first offset.
         self._fetched_again: set[int] = set()  # Those whose copy was damaged.
         self._stored: list[StoredSnapshot] = []  # As `snapshots`.
@@ -78,8 +80,16 @@ class StoredLog(SegmentLog):
             clear_old(self.directory, parts, snapshots, shard)
             newest = self._newest_snapshot(shard, snapshots)
             known = self.snapshots[0].point if self.snapshots else START
-            self.end = self._fetch_tail(shard, parts, known)
+            self.end = self._stored_end = self._fetch_tail(shard, parts, known)
         return Recovered(read_snapshot(newest) if newest else None, self._replay(known))
+
+    def _check_replayed(self) -> None:
+        """What is appended goes where the store ends, whatever became of the copy meanwhile."""
+        if self.end != self._stored_end:
+            raise DamagedLogError(
+                f"the copy in {self.directory.log} ends at offset {self.end.offset}, and the store at"
+                f" {self._stored_end.offset}; something else has changed its files"
+            )
 
     @contextmanager
     def _connected(self) -> Iterator[Shard]:
@@ -137,6 +147,8 @@ class StoredLog(SegmentLog):
         """Fetch an older segment, for any thread."""
         part = self._parts[segment.base_offset]
         with self._turn:
+            if self._is_over:
+                raise LogFailedError("this part of the log was not fetched before the log was closed")
             if segment not in self.segments:
                 raise FileNotFoundError(f"{segment} was removed")
             if not segment.path.exists():
@@ -195,16 +207,23 @@ class StoredLog(SegmentLog):
 
     def close(self) -> None:
         super().close()
-        self._fetches.close()
         self._writing.close()
-        if self._fetching:
-            self._fetching.drop()  # Then a fetch that is under way fails.
-            with self._turn:
-                self._fetching.close()
+        self._end_fetches()
 
     def abandon(self) -> None:
         self._writing.drop()  # Or the thread that writes might wait for an answer without end.
+        self._end_fetches()
         super().abandon()
+
+    def _end_fetches(self) -> None:
+        """Readers may have this log still. Nothing is written to the directory for them any more."""
+        self._fetches.close()
+        if self._fetching:
+            self._fetching.drop()  # Then a fetch that is under way fails.
+        with self._turn:
+            self._is_over = True
+            if self._fetching:
+                self._fetching.close()
 
 
 class StoreWriter(Writer):
@@ -223,14 +242,21 @@ class StoreWriter(Writer):
         super().__init__(segment_bytes, shard.number, directory, segments)
         self._store = shard
         self._number = last_batch
+        self._end: Position = 0  # Of the batch with that number.
         self._removed = removed
 
+    def start(self, position: Position) -> None:
+        self._end = position
+        super().start(position)
+
     def _commit(self, job: Job) -> None:
+        assert job.start.position == self._end, "a batch follows the one before it"
         while self._removed:
             self._removed.popleft()(self._store)
         self._write(job)
         self._store.append(self._segments[-1].base_offset, self._number + 1, job.start, job.data)
         self._number += 1
+        self._end += len(job.data)
         job.progress(Stage.WRITE)
 
     def _begin(self, job: Job) -> Segment:
