@@ -328,6 +328,7 @@ RETRY_AFTER_SECONDS_MAX = 86_400
 
 # glovebox
 SESSION_ID_MAX = (1 << 53) - 1  # The largest safe integer of JavaScript.
+SESSION_PLACES = 1024  # Processes that the number of a session can name. The rest of it cannot be guessed.
 NOTIFY_MAX = 64  # Stages that one post lists; there are seven.
 GATHERED_MAX = 256  # Requests of one connection that arrived together and become one command.
 GATHERED_RUN_MIN = 32  # Publishes among them that are decided on their own. Fewer join those of other connections.

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.broker import Broker, StartBroker
+from tests.support.broker import Broker, Site, StartBroker
 from tests.support.certificates import Pair
 from tests.support.effort import LONG
+from tests.support.nodes import Balanced, nodes_on
+from tests.support.postgres import Postgres
 from tests.support.transcript import Mismatch, Player, Transcript, load
 
 HERE = Path(__file__).parent
 TRANSCRIPTS = sorted(HERE.glob("*/*.toml"))
 TIMED_TRIES = 5
-FLAGS = ("--workers", "2", "--shards", "4")
+SHARDS = 4
+FLAGS = ("--workers", "2", "--shards", str(SHARDS))
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=[f"{path.parent.name}/{path.stem}" for path in TRANSCRIPTS])
@@ -100,6 +104,18 @@ def sharded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]
     broker.stop()
 
 
+@contextmanager
+def two_nodes_on(postgres: Postgres, folder: Path, *settings: str) -> Iterator[list[Broker]]:
+    with nodes_on(postgres.new_store(SHARDS), folder, 2, *settings) as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def two_nodes(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
+    with two_nodes_on(postgres, tmp_path_factory.mktemp("two-nodes")) as started:
+        yield started
+
+
 @pytest.mark.torture
 @pytest.mark.parametrize("path", SHARDED, ids=[f"{path.parent.name}/{path.stem}" for path in SHARDED])
 def test_two_workers_with_four_shards_answer_the_same(path: Path, request: pytest.FixtureRequest) -> None:
@@ -112,7 +128,29 @@ def test_two_workers_with_four_shards_answer_the_same(path: Path, request: pytes
     play(path, transcript, broker)
 
 
-def play(path: Path, transcript: Transcript, broker: Broker, talk: str | None = None) -> None:
+# In the short run not those that need nodes of their own, and not those that are slow for reasons of their own.
+ON_NODES = [
+    path
+    for path in TRANSCRIPTS
+    if f"{path.parent.name}/{path.stem}" not in DIFFERENT
+    and (LONG or (path.stem not in SLOW and load(path).settings is None))
+]
+
+
+@pytest.mark.parametrize("path", ON_NODES, ids=[f"{path.parent.name}/{path.stem}" for path in ON_NODES])
+def test_two_nodes_on_postgresql_answer_the_same_whichever_is_asked(
+    path: Path, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    transcript = load(path)
+    if transcript.settings is None:
+        play(path, transcript, Balanced(request.getfixturevalue("two_nodes")))
+        return
+    postgres: Postgres = request.getfixturevalue("postgres")
+    with two_nodes_on(postgres, tmp_path, *transcript.settings) as own:
+        play(path, transcript, Balanced(own))
+
+
+def play(path: Path, transcript: Transcript, broker: Site, talk: str | None = None) -> None:
     """A machine may be too busy for a story about time, so such a story may be told again."""
     wrongs: list[Mismatch] = []
     for _ in range(TIMED_TRIES if transcript.is_timed else 1):

@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tests.support.http_client import Connection, Response
 from tests.support.raw_client import READ_SECONDS_MAX
@@ -27,8 +27,46 @@ LOG_LINES_SHOWN_MAX = 200
 _WITHOUT_AUDIT = ("audit.enabled=false",)
 
 
-class Broker:
+class Site(Protocol):
+    """What clients connect to: one broker, or several that serve the same queues."""
+
+    @property
+    def http(self) -> tuple[str, int]: ...
+
+    @property
+    def lines(self) -> tuple[str, int]: ...
+
+    @property
+    def trust(self) -> ssl.SSLContext | None:
+        """What clients check its certificate with, if it uses TLS."""
+
+    @property
+    def url(self) -> str:
+        return "{}://{}:{}".format("https" if self.trust else "http", *self.http)
+
+    def connect(self, read_seconds_max: float = READ_SECONDS_MAX) -> Connection:
+        return Connection(self.http, read_seconds_max, self.trust)
+
+    def request(
+        self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes | None = None
+    ) -> Response:
+        """One request on a connection of its own."""
+        with self.connect() as connection:
+            return connection.request(method, target, headers, body)
+
+    def create_queue(self, name: str, **settings: Any) -> None:
+        """A queue that keeps messages long and hides them for 30 seconds, unless told otherwise."""
+        defaults = {"retention_timeout": 3600, "visibility_timeout": 30, "message_deduplication": False}
+        answer = self.request("PUT", f"/queues/{name}", body=json.dumps(defaults | settings).encode())
+        assert answer.status == 201, answer
+
+
+class Broker(Site):
     """One data directory and the process that serves it; the process may be started again and again."""
+
+    http: tuple[str, int] = ("", 0)
+    lines: tuple[str, int] = ("", 0)
+    trust: ssl.SSLContext | None = None
 
     def __init__(
         self,
@@ -39,10 +77,8 @@ class Broker:
         trust: ssl.SSLContext | None = None,
     ) -> None:
         self.data = data
-        self.trust = trust  # What clients check its certificate with, if it uses TLS.
+        self.trust = trust
         self.command = serve_command(data, *settings, http=http, flags=flags)
-        self.http: tuple[str, int] = ("", 0)
-        self.lines: tuple[str, int] = ("", 0)
         self._log: list[str] = []
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -88,26 +124,6 @@ class Broker:
             event = structured(line)
             if event.get("event") == name:
                 return event
-
-    @property
-    def url(self) -> str:
-        return "{}://{}:{}".format("https" if self.trust else "http", *self.http)
-
-    def connect(self, read_seconds_max: float = READ_SECONDS_MAX) -> Connection:
-        return Connection(self.http, read_seconds_max, self.trust)
-
-    def request(
-        self, method: str, target: str, headers: dict[str, str] | None = None, body: bytes | None = None
-    ) -> Response:
-        """One request on a connection of its own."""
-        with self.connect() as connection:
-            return connection.request(method, target, headers, body)
-
-    def create_queue(self, name: str, **settings: Any) -> None:
-        """A queue that keeps messages long and hides them for 30 seconds, unless told otherwise."""
-        defaults = {"retention_timeout": 3600, "visibility_timeout": 30, "message_deduplication": False}
-        answer = self.request("PUT", f"/queues/{name}", body=json.dumps(defaults | settings).encode())
-        assert answer.status == 201, answer
 
     def ask_to_stop(self) -> None:
         assert self._process is not None, "not started"

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from penstock.storage.postgres.connection import Connection
 from penstock.storage.postgres.nodes import Nodes, NodeTables
-from tests.support.broker import Broker, address
+from tests.support.broker import Broker, Site, address
 from tests.support.command_line import penstock
 from tests.support.ports import free_port, free_ports
 
@@ -42,6 +43,24 @@ def nodes_on(url: str, path: Path, count: int, *settings: str) -> Iterator[list[
             print(node.log())
             if node.running:
                 node.kill()
+
+
+class Balanced(Site):
+    """Several brokers as one, as a balancer shows them. Each gets two connections in turn, so that a client whose
+    second or third connection is to continue the first has it to another broker."""
+
+    trust = None
+
+    def __init__(self, nodes: Sequence[Broker]) -> None:
+        self._next = cycle([node for node in nodes for _ in range(2)])
+
+    @property
+    def http(self) -> tuple[str, int]:
+        return next(self._next).http
+
+    @property
+    def lines(self) -> tuple[str, int]:
+        return next(self._next).lines
 
 
 def status(url: str) -> dict[str, Any]:

@@ -59,7 +59,7 @@ from typing import Any
 import msgspec
 from websockets.exceptions import ConnectionClosed
 
-from tests.support.broker import Broker
+from tests.support.broker import Site
 from tests.support.http_client import Connection, Headers, Response, encode_multipart, find_header
 from tests.support.line_client import LineClient
 from tests.support.ws_client import WsClient
@@ -128,9 +128,9 @@ def load(path: Path) -> Transcript:
 
 
 class Player:
-    """Plays one transcript against one broker."""
+    """Plays one transcript against one broker, or against several that serve the same queues."""
 
-    def __init__(self, broker: Broker, story: str, talk: str | None = None) -> None:
+    def __init__(self, broker: Site, story: str, talk: str | None = None) -> None:
         """`talk`: the path of a WebSocket where everything is said that would else be lines over TCP."""
         self._broker = broker
         self._talk = talk

@@ -20,6 +20,7 @@ from tests.support.http_client import Response
 from tests.support.nodes import is_balanced, node_on, nodes_on, status, until
 from tests.support.ports import free_port
 from tests.support.postgres import Postgres
+from tests.support.ws_client import WsClient
 
 SHARDS = 4
 QUEUES = [f"work-{number}" for number in range(8)]
@@ -216,6 +217,37 @@ def serves_again(node: Broker, expected: list[str]) -> bool:
         return bodies_or_none(node) == expected
     except (OSError, EOFError, AssertionError):
         return False
+
+
+def test_a_session_is_continued_at_another_node_and_gone_when_its_node_is(nodes: list[Broker]) -> None:
+    first, second = nodes
+    make_queues(first)
+    large, durable = "x" * (1 << 20), {"Durable_Session": "true"}
+    with WsClient(first.http, **durable) as client:
+        session = client.hear()["id"]
+        for label, queue in enumerate(QUEUES):
+            post = {"type": "post", "queue": queue, "message": "m", "notify": ["sync", "finish"], "label": label}
+            assert client.ask(**post)["notice"] == "sync"
+        assert client.ask(type="fetch", queue=QUEUES[0])["sequence"] == 1
+    with WsClient(second.http) as other:
+        other.hear()
+        assert [other.ask(type="pop", queue=queue)["body"] for queue in QUEUES[1:]] == ["m"] * len(QUEUES[1:])
+    with WsClient(second.http, **durable, Reconnect_As=str(session)) as client:
+        assert client.hear()["id"] == session
+        assert {client.hear()["label"] for _ in QUEUES[1:]} == set(range(1, len(QUEUES)))
+        client.say({"type": "finish", "queue": QUEUES[0], "sequence": 1, "shard": 0, "label": 9})
+        assert sorted([client.hear()["label"], client.hear()["label"]]) == [0, 9]
+        for label in range(20):  # More than fits between two processes.
+            client.say({"type": "post", "queue": QUEUES[0], "message": large, "notify": ["sync"], "label": label})
+        assert [client.hear()["label"] for _ in range(20)] == list(range(20))
+        client.say(*[{"type": "pop", "queue": QUEUES[0], "label": 1}] * 20)
+        assert all(client.hear()["body"] == large for _ in range(20))
+    first.kill()
+    until(lambda: bodies_or_none(second) is not None)
+    with WsClient(second.http, **durable, Reconnect_As=str(session)) as client:
+        assert client.hear()["id"] != session
+        post = {"type": "post", "queue": QUEUES[0], "message": "m", "notify": ["sync"], "label": 1}
+        assert client.ask(**post)["notice"] == "sync"
 
 
 def test_links_are_encrypted_between_machines_or_refused(store: str, tmp_path: Path) -> None:

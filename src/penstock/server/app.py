@@ -73,7 +73,7 @@ class Application:
         relay: Relay | None = None,
     ) -> None:
         """`clients`: where the commands of clients go, if there are several shards; services use the writer. `relay`:
-        to other workers, if there are some."""
+        to other processes, if there are some."""
         clients = clients or writer
         self._writer, self._audit, self._metrics_of = writer, services.audit, metrics
         self._identities = identities

@@ -70,7 +70,8 @@ class Worker(Broker):
             self._mesh.served = {each: CountedPort(port, quotas, self._has_queue) for each, port in ports.items()}
         self._connect_services(self._mesh.ports)
         router = Router(shards, self._mesh.ports)
-        self._relay = Relay(post.worker, post.workers, post.folder)
+        self._relay_wires = UnixWires(post.folder, "relay")
+        self._relay = Relay(post.worker, self._relay_wires.connect)
         applications = {number: shard.offer(router, self._relay) for number, shard in own.items()}
         self._websockets = applications[min(applications)].websockets
         requests |= {number: LocalRequests(each, works, quotas) for number, each in applications.items()}
@@ -94,7 +95,8 @@ class Worker(Broker):
 
     async def _prepare(self) -> None:
         """The worker with the tokens checks whether they are needed where all listen. The others get them from it."""
-        await self._relay.start(partial(self._websockets.begin, GLOVEBOX, self.servers.http, None))
+        self._relay.receive = partial(self._websockets.begin, GLOVEBOX, self.servers.http, None)
+        self._relay_server = await self._relay_wires.listen(self._post.worker, self._relay.arrival)
         source = owner_of(ADMINISTRATION, self._post.workers)
         if self._post.worker == source:
             await super()._prepare()
@@ -120,7 +122,7 @@ class Worker(Broker):
 
     async def _when_refusing(self) -> None:
         """What others have forwarded has arrived when all refuse new requests."""
-        self._relay.stop()
+        self._relay_server.close()
         await self._reach(StopStage.REFUSING)
 
     async def _when_finished(self) -> None:

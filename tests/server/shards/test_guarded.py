@@ -11,11 +11,11 @@ import pytest
 from penstock.server.config import Address
 from penstock.server.shards import guarded
 from penstock.server.shards.codec import FORM, Greet, encode, frame
-from penstock.server.shards.guarded import Guarded
+from penstock.server.shards.guarded import LINK, Guarded
 from penstock.server.shards.link import Link
 
 TOKEN = b"a token that all of them know"
-OPENING = b"penstock" + b"c" * 32
+OPENING = b"penstock" + b"link    " + b"c" * 32
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
@@ -25,7 +25,7 @@ def with_stranger(talk: Talk) -> list[Link]:
 
     async def run() -> None:
         server = await asyncio.get_running_loop().create_server(
-            lambda: Guarded(Link(0, {}, links.append), TOKEN, is_caller=False), "127.0.0.1", 0
+            lambda: Guarded({LINK: lambda: Link(0, {}, links.append)}, TOKEN), "127.0.0.1", 0
         )
         reader, writer = await asyncio.open_connection(*Address(*server.sockets[0].getsockname()))
         await talk(reader, writer)
@@ -36,17 +36,18 @@ def with_stranger(talk: Talk) -> list[Link]:
     return links
 
 
-def proof(token: bytes, role: bytes, challenge: bytes) -> bytes:
-    return hmac.digest(token, role + OPENING[8:] + challenge, "sha256")
+def proof(token: bytes, role: bytes, opening: bytes) -> bytes:
+    """`opening`: of the one that listens."""
+    return hmac.digest(token, role + OPENING + opening, "sha256")
 
 
 async def prove(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes = TOKEN) -> bytes:
     """Do what a caller does. Returns the proof of the other end."""
     writer.write(OPENING)
-    challenge = (await reader.readexactly(40))[8:]
-    writer.write(proof(token, b"caller", challenge))
+    opening = await reader.readexactly(48)
+    writer.write(proof(token, b"caller", opening))
     answered = await reader.readexactly(32)
-    assert answered == proof(TOKEN, b"listener", challenge)
+    assert answered == proof(TOKEN, b"listener", opening)
     return answered
 
 
@@ -75,8 +76,8 @@ def test_whoever_knows_the_token_has_a_link() -> None:
 def test_what_comes_with_the_proof_is_not_lost() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(OPENING)
-        challenge = (await reader.readexactly(40))[8:]
-        writer.write(proof(TOKEN, b"caller", challenge) + frame([encode(Greet(FORM, 7, {}))]))
+        opening = await reader.readexactly(48)
+        writer.write(proof(TOKEN, b"caller", opening) + frame([encode(Greet(FORM, 7, {}))]))
         writer.write_eof()
         await is_closed(reader)
 
@@ -101,10 +102,19 @@ def test_another_token_is_refused() -> None:
     assert not with_stranger(talk)
 
 
+def test_the_proof_of_one_purpose_is_none_of_another() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(OPENING.replace(b"link ", b"relay"))
+        writer.write(proof(TOKEN, b"caller", await reader.readexactly(48)))
+        assert await is_closed(reader)
+
+    assert not with_stranger(talk)
+
+
 def test_the_proof_of_the_other_end_is_no_proof_of_ours() -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(OPENING)
-        await reader.readexactly(40)
+        await reader.readexactly(48)
         writer.write(await reader.readexactly(32))
         assert await is_closed(reader)
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 import ssl
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+import uvloop
 
 from penstock.model.answers import Receipt
 from penstock.model.commands import NewMessage, Publish
 from penstock.model.settings import QueueSettings
 from penstock.server.config import Address
+from penstock.server.shards import guarded
+from penstock.server.shards.guarded import RELAY
 from penstock.server.shards.mesh import Mesh, owner_of
 from penstock.server.shards.router import Router
 from penstock.server.shards.shard_map import ShardMap
@@ -23,6 +26,8 @@ from tests.support.ports import free_port
 
 WORKERS = 3
 TOKEN = b"a token that all of them know"
+PIECE = b"x" * (64 << 10)
+SENT_BYTES_MAX = 64 << 20  # Far more than the system keeps for a reader that does not read.
 
 
 def secured(folder: Path) -> Security:
@@ -71,3 +76,73 @@ def test_a_node_with_another_token_gets_no_link(tmp_path: Path) -> None:
             mesh.stop()
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+class Kept(asyncio.Protocol):
+    """Keeps what it receives."""
+
+    def __init__(self) -> None:
+        self.received = b""
+        self.transport: asyncio.Transport | None = None
+        self.is_paused = self.is_lost = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+    def pause_writing(self) -> None:
+        self.is_paused = True
+
+    def resume_writing(self) -> None:
+        self.is_paused = False
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.is_lost = True
+
+
+@pytest.mark.parametrize("with_tls", [False, True])
+def test_a_client_that_is_passed_on_has_only_its_own_bytes_and_waits_for_its_reader(
+    tmp_path: Path, with_tls: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarded, "_BEAT", b"a beat")
+    monkeypatch.setattr(guarded, "LINK_BEAT_SECONDS", 0.001)
+
+    async def run() -> None:
+        wires = TcpWires({0: Address("127.0.0.1", free_port())}, secured(tmp_path) if with_tls else Security(TOKEN))
+        near, far = Kept(), Kept()
+        wires.accept[RELAY] = lambda: far
+        server = await wires.listen(0, Kept)
+        await wires.connect(0, lambda: near, RELAY)
+        await until(lambda: bool(near.transport and far.transport))
+        sends, answers = cast("asyncio.Transport", near.transport), cast("asyncio.Transport", far.transport)
+        answers.pause_reading()
+        sent = 0
+        while not near.is_paused:
+            assert sent < SENT_BYTES_MAX
+            sends.write(PIECE)
+            sent += len(PIECE)
+            await asyncio.sleep(0)
+        answers.resume_reading()
+        await until(lambda: len(far.received) == sent and not near.is_paused)
+        answers.write(b"answer")
+        await until(lambda: near.received == b"answer")
+        sends.close()
+        await until(lambda: far.is_lost)
+        assert far.received == b"x" * sent
+        server.close()
+
+    uvloop.run(asyncio.wait_for(run(), 60))
+
+
+def test_whoever_wants_something_unknown_is_refused() -> None:
+    async def run() -> None:
+        wires = TcpWires({0: Address("127.0.0.1", free_port())}, Security(TOKEN))
+        server = await wires.listen(0, Kept)
+        refused = Kept()
+        await wires.connect(0, lambda: refused, RELAY)
+        await until(lambda: refused.is_lost)
+        server.close()
+
+    uvloop.run(asyncio.wait_for(run(), 60))

@@ -12,6 +12,7 @@ from penstock.server.clock import Clock
 from penstock.server.config import Config
 from penstock.server.recovery import Recovered
 from penstock.server.shard import Shard
+from penstock.server.shells.relay import Relay
 from penstock.server.writer.port import ClientPort
 from penstock.storage.directory import DataDirectory
 from penstock.storage.history.object_history import ObjectHistory
@@ -36,7 +37,7 @@ class Lobby(Shard):
         history = ObjectHistory(self.directory.history, keys_max=self._config.history.keys_max)
         return Recovered(Engine(shards=self.identity.shards), MemoryLog(), history)
 
-    def open_to(self, clients: ClientPort) -> Application:
+    def open_to(self, clients: ClientPort, relay: Relay) -> Application:
         """The application of the node. Records of what it refuses are kept in the shards."""
         self.services.audit.records = clients
-        return self.offer(clients)
+        return self.offer(clients, relay)

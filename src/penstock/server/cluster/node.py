@@ -12,6 +12,7 @@ import hmac
 import logging
 import ssl
 from collections.abc import Coroutine, Mapping
+from functools import partial
 from typing import Any
 
 import uvloop
@@ -35,6 +36,7 @@ from penstock.server.shard import Shard
 from penstock.server.shards.codec import WantTokens
 from penstock.server.shards.counted_port import CountedPort
 from penstock.server.shards.destinations import ADMINISTRATION
+from penstock.server.shards.guarded import RELAY
 from penstock.server.shards.link import Link
 from penstock.server.shards.mesh import Mesh
 from penstock.server.shards.own_port import OwnPort
@@ -43,6 +45,8 @@ from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shards.tokens import TokenFollower, TokenSource
 from penstock.server.shards.wires import Security, TcpWires
 from penstock.server.shells.handler import Handler
+from penstock.server.shells.handshake import GLOVEBOX
+from penstock.server.shells.relay import Relay
 from penstock.server.shells.turns import Turns
 from penstock.server.shells.worker import Works
 from penstock.server.writer.port import ClientPort
@@ -109,7 +113,10 @@ class Node(Broker):
         self._mesh.when_lost.append(self._link_lost)
         self._mesh.when_moved.append(self._woken.set)
         self._router = Router(shards, self._mesh.ports)
-        home, ids = self._lobby.open_to(self._router), ids_of(self._lobby.identity)
+        self._relay = Relay(number, partial(wires.connect, purpose=RELAY))
+        wires.accept[RELAY] = self._relay.arrival
+        home, ids = self._lobby.open_to(self._router, self._relay), ids_of(self._lobby.identity)
+        self._websockets = home.websockets
         facts = (shards, self._applications, self._router, self._mesh.requests, ids, self._works)
         return Front(*facts, home, lambda: sorted(self._held)), self._router
 
@@ -125,6 +132,7 @@ class Node(Broker):
     async def _prepare(self) -> None:
         """Have what is placed here, links to the others, and the tokens: nobody may be served without them."""
         self._heed_signals()
+        self._relay.receive = partial(self._websockets.begin, GLOVEBOX, self.servers.http, None)
         await self._mesh.start()
         running = asyncio.get_running_loop()
         complain_at = running.time() + NODE_WAIT_SECONDS

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from penstock.server.config import Address
-from penstock.server.shards.guarded import Guarded
+from penstock.server.shards.guarded import LINK, Guarded
 
 MakeLink = Callable[[], asyncio.Protocol]
 
@@ -26,8 +26,10 @@ class Wires(Protocol):
 class UnixWires:
     """Sockets in a folder that nobody else can read."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "worker") -> None:
+        """`name`: of the sockets, each with the number of its worker."""
         self._folder = folder
+        self._name = name
 
     async def listen(self, worker: int, link: MakeLink) -> asyncio.Server:
         path = self._path(worker)
@@ -38,7 +40,7 @@ class UnixWires:
         await asyncio.get_running_loop().create_unix_connection(link, str(self._path(worker)))
 
     def _path(self, worker: int) -> Path:
-        return self._folder / f"worker-{worker}"
+        return self._folder / f"{self._name}-{worker}"
 
 
 class Security(NamedTuple):
@@ -50,24 +52,23 @@ class Security(NamedTuple):
 
 
 class TcpWires:
-    """Addresses that may change while the processes run."""
+    """Addresses that may change while the processes run. Each listens for whatever others want of it."""
 
     def __init__(self, addresses: Mapping[int, Address], security: Security) -> None:
         self._addresses = addresses
         self._security = security
+        self.accept: dict[bytes, MakeLink] = {}  # By purpose. Links are added by `listen`.
 
     async def listen(self, worker: int, link: MakeLink) -> asyncio.Server:
-        guarded = partial(self._guarded, link, is_caller=False)
+        self.accept[LINK] = link
         running, context = asyncio.get_running_loop(), self._security.accepting
+        guarded = partial(Guarded, self.accept, self._security.token)
         return await running.create_server(guarded, *self._addresses[worker], ssl=context)
 
-    async def connect(self, worker: int, link: MakeLink) -> None:
+    async def connect(self, worker: int, link: MakeLink, purpose: bytes = LINK) -> None:
         address = self._addresses.get(worker)
         if address is None:
             raise ConnectionRefusedError(f"nobody knows where worker {worker} is")
-        guarded = partial(self._guarded, link, is_caller=True)
         running, context = asyncio.get_running_loop(), self._security.calling
+        guarded = partial(Guarded, {purpose: link}, self._security.token, purpose)
         await running.create_connection(guarded, *address, ssl=context)
-
-    def _guarded(self, link: MakeLink, *, is_caller: bool) -> Guarded:
-        return Guarded(link(), self._security.token, is_caller=is_caller)

@@ -36,7 +36,7 @@ class WebSockets:
         conversations: Mapping[bytes, Converse],
         relay: Relay | None = None,
     ) -> None:
-        """`relay`: to the other workers, if there are some."""
+        """`relay`: to other processes, if there are some."""
         self._relay = relay
         self._writer = writer
         self._limits = limits
@@ -69,11 +69,12 @@ class WebSockets:
         rest: bytes,
         meter: Meter | None,
     ) -> None:
+        begin = partial(self.begin, path, server, meter, transport, request.headers, request.access, rest)
         other = self._relay.elsewhere(request.headers) if self._relay and path == GLOVEBOX else None
         if self._relay and other is not None:
-            self._relay.pass_on(other, request, transport, rest, meter)
+            self._relay.pass_on(other, request, transport, rest, meter, begin)
         else:
-            self.begin(path, server, meter, transport, request.headers, request.access, rest)
+            begin()
 
     def begin(
         self,

@@ -1,19 +1,19 @@
-"""WebSockets that go on in another worker: a glovebox session stays in the worker that has begun it.
+"""WebSockets that go on in another process: a glovebox session stays in the process that has begun it.
 
-The number of a session names that worker. A connection which continues the session elsewhere is passed on to it, over
-a Unix socket: first who the client is and what it has asked for, then all bytes in both directions.
+The number of a session names that process. A connection which continues the session elsewhere is passed on to it:
+first who the client is and what it has asked for, then all bytes in both directions. If it cannot be reached, the
+session is gone, and the client has a new one here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import cast
 
 from penstock.dialects.wire.http import Headers, Request
-from penstock.limits import SESSION_ID_MAX
+from penstock.limits import LINK_SILENCE_SECONDS_MAX, SESSION_ID_MAX, SESSION_PLACES
 from penstock.model.access import Access
 from penstock.server.quotas.meter import Meter
 from penstock.server.shards.codec import LENGTH_BYTES, Frames, Introduce, SendRequest, encode, frame
@@ -21,75 +21,68 @@ from penstock.server.shards.codec import LENGTH_BYTES, Frames, Introduce, SendRe
 Receive = Callable[[asyncio.Transport, Headers, Access, bytes], None]
 """Continue with a connection: its headers, its identity, and what its client has sent since."""
 
+Connect = Callable[[int, Callable[[], asyncio.Protocol]], Awaitable[None]]
+"""To the relay of another process. Raises `OSError` if it does not listen."""
+
 
 class Relay:
-    def __init__(self, worker: int, workers: int, folder: Path) -> None:
-        """`folder`: where the sockets of all workers are, for nobody else."""
-        self._worker = worker
-        self._workers = workers
-        self._folder = folder
-        self._server: asyncio.Server | None = None
+    receive: Receive  # Set before others can connect.
+
+    def __init__(self, process: int, connect: Connect) -> None:
+        """`process`: the number of this one. If it is too large for the number of a session, its sessions go on only
+        here."""
+        self._process = process % SESSION_PLACES
+        self._connect = connect
         self._passing: set[asyncio.Task[None]] = set()
 
-    async def start(self, receive: Receive) -> None:
-        path = self._path(self._worker)
-        path.unlink(missing_ok=True)  # Of one that was killed.
-        self._server = await asyncio.get_running_loop().create_unix_server(lambda: _Arrival(receive), path)
-
-    def stop(self) -> None:
-        if self._server:
-            self._server.close()
-
-    def _path(self, worker: int) -> Path:
-        return self._folder / f"relay-{worker}"
+    def arrival(self) -> asyncio.Protocol:
+        """For a connection from another relay."""
+        return _Arrival(self.receive)
 
     def new_session(self) -> int:
-        """A number that cannot be guessed, and names this worker."""
-        return secrets.randbelow(SESSION_ID_MAX // self._workers) * self._workers + self._worker
+        """A number that cannot be guessed, and names this process."""
+        return secrets.randbelow((SESSION_ID_MAX + 1) // SESSION_PLACES) * SESSION_PLACES + self._process
 
     def elsewhere(self, headers: Headers) -> int | None:
-        """The other worker that has the session which these headers continue."""
+        """The other process that has the session which these headers continue."""
         wanted = headers.get(b"reconnect-as", b"")
         if not wanted.isdigit() or len(wanted) > len(str(SESSION_ID_MAX)):
             return None
-        worker = int(wanted) % self._workers
-        return None if worker == self._worker else worker
+        process = int(wanted) % SESSION_PLACES
+        return None if process == self._process else process
 
     def pass_on(
-        self, worker: int, request: Request, transport: asyncio.Transport, rest: bytes, meter: Meter | None
+        self,
+        process: int,
+        request: Request,
+        transport: asyncio.Transport,
+        rest: bytes,
+        meter: Meter | None,
+        otherwise: Callable[[], None],
     ) -> None:
-        """Let another worker continue with the connection of a client."""
+        """Let another process continue with the connection of a client. `otherwise`: it cannot be reached."""
         transport.pause_reading()
-        client = _Half(meter)
-        transport.set_protocol(client)
+        near = _Near(meter)
+        transport.set_protocol(near)
         facts = Introduce(1, request.access, request.address, "glovebox")
         wanted = SendRequest(0, 0, 1, request.method, request.target, request.headers, "", False, b"", 0)
-        start = frame([encode(facts), encode(wanted)]) + rest
-        task = asyncio.create_task(self._connect(worker, client, transport, start))
+        far = _Far(near, transport, frame([encode(facts), encode(wanted)]) + rest, otherwise)
+        task = asyncio.create_task(self._reach(process, far))
         self._passing.add(task)
         task.add_done_callback(self._passing.discard)
 
-    async def _connect(self, worker: int, client: _Half, transport: asyncio.Transport, start: bytes) -> None:
-        running = asyncio.get_running_loop()
+    async def _reach(self, process: int, far: _Far) -> None:
         try:
-            raw, far = await running.create_unix_connection(_Half, str(self._path(worker)))
-        except OSError:
-            transport.close()  # The worker is gone, and the session with it: the client connects again.
-            return
-        client.other, far.other = raw, transport
-        client.other.write(start)
-        if transport.is_closing():
-            client.other.close()
-        else:
-            transport.resume_reading()
+            async with asyncio.timeout(LINK_SILENCE_SECONDS_MAX):
+                await self._connect(process, lambda: far)
+        except OSError:  # Also if that took too long.
+            far.connection_lost(None)
 
 
 class _Half(asyncio.Protocol):
     """One of two connections that are one: what it receives, the other sends."""
 
-    def __init__(self, meter: Meter | None = None) -> None:
-        self.other: asyncio.Transport | None = None
-        self._meter = meter
+    other: asyncio.Transport | None = None
 
     def data_received(self, data: bytes) -> None:
         assert self.other is not None, "nothing is read before there is another"
@@ -104,14 +97,51 @@ class _Half(asyncio.Protocol):
             self.other.resume_reading()
 
     def connection_lost(self, _: Exception | None) -> None:
-        if self._meter is not None:
-            self._meter.close()
         if self.other:
             self.other.close()
 
 
+class _Near(_Half):
+    """The connection of the client. It is not read until the other process can be written to."""
+
+    def __init__(self, meter: Meter | None) -> None:
+        self._meter = meter
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._meter is not None:
+            self._meter.close()
+        super().connection_lost(error)
+
+
+class _Far(_Half):
+    """The connection to the other process."""
+
+    def __init__(self, near: _Near, client: asyncio.Transport, start: bytes, otherwise: Callable[[], None]) -> None:
+        self.other = client
+        self._near = near
+        self._start = start
+        self._otherwise = otherwise
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert self.other is not None
+        self._near.other = far = cast("asyncio.Transport", transport)
+        far.write(self._start)
+        if self.other.is_closing():
+            far.close()
+        else:
+            self.other.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        assert self.other is not None
+        if self._near.other or self.other.is_closing():
+            super().connection_lost(error)
+        else:
+            self.other.resume_reading()
+            self._otherwise()
+
+
 class _Arrival(asyncio.Protocol):
-    """A connection that another worker passes on, until it is known whose it is."""
+    """A connection that another process passes on, until it is known whose it is."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
