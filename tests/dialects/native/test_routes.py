@@ -10,6 +10,7 @@ from penstock.dialects.native.about import About
 from penstock.dialects.native.backup import Backup
 from penstock.dialects.native.channels import Channels
 from penstock.dialects.native.consume import Consuming
+from penstock.dialects.native.consumers import Consumers
 from penstock.dialects.native.event_log import EventLog
 from penstock.dialects.native.lake import Lake
 from penstock.dialects.native.objects import Objects
@@ -38,7 +39,7 @@ ROOMS = (
         EventLog(ANY, ANY, IDS),
     ),
     *(Objects(IDS), Schedules(ANY, IDS, QueueSettings()), Claims(IDS), Tokens(ANY, ANY, ANY, ANY)),
-    *(Stats(ANY, ANY), About(ANY, ANY), Backup(ANY, ANY), Lake(ANY, ANY), Workers(ANY)),
+    *(Stats(ANY, ANY), About(ANY, ANY), Backup(ANY, ANY), Lake(ANY, ANY), Workers(ANY), Consumers(ANY, ANY)),
     Staging(ANY, ANY, ANY, bytes_max=1, lifetime_ns=1),
 )
 
