@@ -109,19 +109,24 @@ class Postgres:
         number = next(self._shards)
         assert number < _SHARDS
         if number == 0:
-            self._initialise("postgres", _SHARDS)
+            self._initialise(self.url(), _SHARDS)
         return self.url(), number
 
     def new_store(self, shards: int = 1) -> str:
         """A store of a test's own."""
+        url = self.new_database()
+        self._initialise(url, shards)
+        return url
+
+    def new_database(self) -> str:
+        """A database without a store."""
         name = f"store_{next(self._databases)}"
         with psycopg.connect(self.url(), autocommit=True) as session:
             session.execute(f"CREATE DATABASE {name}".encode())
-        self._initialise(name, shards)
         return self.url(name)
 
-    def _initialise(self, database: str, shards: int) -> None:
-        connection = Connection(self.url(database))
+    def _initialise(self, url: str, shards: int) -> None:
+        connection = Connection(url)
         initialise(connection, shards)
         connection.close()
 

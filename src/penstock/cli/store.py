@@ -79,17 +79,18 @@ def _row(shard: ShardState) -> tuple[Any, ...]:
 
 @app.command("import")
 def import_(url: Url, directory: Directory) -> None:
-    """Copy the log of a data directory into a new store. Stop its broker first. Message ids stay valid."""
+    """Copy the logs of a data directory into a new store. Stop its broker first. Message ids stay valid."""
     from penstock.cli import output
-    from penstock.storage.directory import DataDirectory
-    from penstock.storage.postgres.moving import import_log
+    from penstock.storage.postgres.moving import import_store, log_paths
 
     with connected(url) as connection, output.counting("copying") as progress:
-        progress.expect(sum(path.stat().st_size for path in directory.glob("log/*.log")))
-        end = import_log(connection, DataDirectory(directory), progress.advance)
+        progress.expect(sum(path.stat().st_size for path in log_paths(directory)))
+        ends = import_store(connection, directory, progress.advance)
+    has = f"everything before offset {ends[0].offset:,}" if len(ends) == 1 else f"all of the {len(ends)} shards"
+    advertise = " --advertise HOST:PORT" if len(ends) > 1 else ""
     print(
-        f"The store has everything before offset {end.offset:,}. {directory} is now a copy of it, and is not served"
-        f" without it:\n  penstock serve --store URL --data {directory}"
+        f"The store has {has}. {directory} is now a copy of it, and is not served without it:\n"
+        f"  penstock serve --store URL --data {directory}{advertise}"
     )
 
 

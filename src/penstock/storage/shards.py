@@ -40,6 +40,8 @@ class Shards(msgspec.Struct, frozen=True):
 
 def open_shards(path: Path, shards: int) -> Shards:
     """The store in this directory, which is made if there is none. Nobody may make it at the same time."""
+    if (path / "owner").exists():
+        raise DataDirectoryError(f"{path} is a copy of a log in a store; start the broker with its store")
     if (path / "penstock.json").exists():
         raise DataDirectoryError(
             f"{path} is a data directory with one shard. Cut it into {shards} with `penstock reshard`,"
@@ -96,13 +98,13 @@ def write_shards(path: Path, shards: Shards) -> None:
 def _prepare(directory: DataDirectory, identity: Identity) -> None:
     """Give a new shard its identity. One that has a log and lost its identity is left alone: it does not start."""
     if (directory.path / "penstock.json").exists():
-        _check(directory, identity)
+        check_shard(directory, identity)
     elif not directory.log.exists():
         directory.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(directory.path / "penstock.json", msgspec.json.encode(identity) + b"\n")
 
 
-def _check(directory: DataDirectory, identity: Identity) -> None:
+def check_shard(directory: DataDirectory, identity: Identity) -> None:
     """A shard that was copied from elsewhere would have other queues under the same numbers."""
     found = directory.read_identity()
     if (found.shard, found.shards, found.id_key) != (identity.shard, identity.shards, identity.id_key):

@@ -7,6 +7,7 @@ gives its space back at once.
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from penstock.errors import StoreError
 from penstock.limits import SHARD_MAX
@@ -65,6 +66,7 @@ ALTER TABLE penstock.node ALTER number SET NOT NULL
 """
 MIGRATIONS = (_FIRST, _SECOND, _THIRD, _FOURTH)  # The n-th makes version n of the one before it.
 VERSION = len(MIGRATIONS)
+_ANEW = "to begin anew, drop the schema penstock of the database"
 
 
 def initialise(connection: Connection, shards: int = 1) -> None:
@@ -76,7 +78,7 @@ def initialise(connection: Connection, shards: int = 1) -> None:
     with connection.transaction():
         for migration in MIGRATIONS:
             _run(connection, migration)
-        identity = msgspec.structs.replace(new_identity(), shards=shards)
+        identity = replace(new_identity(), shards=shards)
         connection.execute("INSERT INTO penstock.store VALUES (%s, %s)", (VERSION, _encoded(identity)))
         connection.execute("INSERT INTO penstock.shard (id) SELECT generate_series(0, %s - 1)", (shards,))
 
@@ -105,7 +107,55 @@ def identity_of(connection: Connection, shard: int = 0) -> Identity:
     of_store, of_shard = row
     if of_shard:
         return msgspec.json.decode(of_shard, type=Identity)
-    return msgspec.structs.replace(msgspec.json.decode(of_store, type=Identity), shard=shard)
+    return replace(msgspec.json.decode(of_store, type=Identity), shard=shard)
+
+
+def begin_import(connection: Connection, identities: list[Identity], elsewhere: dict[str, int]) -> None:
+    """Make or take a store that was never used, for logs with these identities, one a shard. Until `end_import`, it
+    has no version that a broker could use. If an import of the same logs was begun before, it goes on."""
+    with connection.transaction():
+        if not version_of(connection):
+            initialise(connection, len(identities))
+        connection.execute("LOCK TABLE penstock.shard IN EXCLUSIVE MODE")
+        if version_of(connection) < 0:
+            _check_begun(connection, identities[0])
+            return
+        _check_unused(connection, identities)
+        facts = (-VERSION, _encoded(replace(identities[0], ancestors=[])))
+        connection.execute("UPDATE penstock.store SET version = %s, identity = %s", facts)
+        for queue, shard in elsewhere.items():
+            connection.execute("INSERT INTO penstock.elsewhere VALUES (%s, %s)", (queue, shard))
+
+
+def end_import(connection: Connection) -> None:
+    """Let brokers use the store."""
+    connection.execute("UPDATE penstock.store SET version = %s", (VERSION,))
+
+
+def imported(connection: Connection, shard: int) -> Identity | None:
+    """The identity of the log that a shard was given."""
+    (found,) = connection.row("SELECT identity FROM penstock.shard WHERE id = %s", (shard,)) or (None,)
+    return msgspec.json.decode(found, type=Identity) if found else None
+
+
+def _check_begun(connection: Connection, identity: Identity) -> None:
+    (found,) = connection.row("SELECT identity FROM penstock.store") or ("",)
+    begun = msgspec.json.decode(found, type=Identity)
+    if (begun.id_key, begun.shards) != (identity.id_key, identity.shards):
+        raise StoreError(f"the import of another directory into the store has not ended; {_ANEW}")
+
+
+def _check_unused(connection: Connection, identities: list[Identity]) -> None:
+    shards = identity_of(connection).shards
+    if shards != len(identities):
+        raise StoreError(
+            f"the store has {shards} shards and the directory has {len(identities)}; import into a database without"
+            " a store"
+        )
+    if imported(connection, 0) == identities[0]:
+        raise StoreError("the store has this log already; start a broker with it: penstock serve --store URL")
+    if connection.row("SELECT 1 FROM penstock.shard WHERE epoch > 0 OR identity IS NOT NULL LIMIT 1"):
+        raise StoreError("the store has a log of its own already; import into a database without a store")
 
 
 def set_identity(connection: Connection, identity: Identity) -> None:
@@ -119,7 +169,7 @@ def _encoded(identity: Identity) -> str:
 
 
 def version_of(connection: Connection) -> int:
-    """The version of the store; 0 if it is not initialised."""
+    """The version of the store; 0 if it is not initialised, negative while logs are imported."""
     if connection.row("SELECT to_regclass('penstock.store') IS NULL") == (True,):
         return 0
     (found,) = connection.row("SELECT version FROM penstock.store") or (0,)
@@ -130,6 +180,10 @@ def _existing(connection: Connection) -> int:
     found = version_of(connection)
     if not found:
         raise StoreError("the database has no store; run: penstock store init URL")
+    if found < 0:
+        raise StoreError(
+            f"an import into the store has not ended; run it again: penstock store import URL DIR; {_ANEW}"
+        )
     return found
 
 

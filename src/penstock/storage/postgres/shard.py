@@ -178,6 +178,13 @@ class Shard:
             )
             self._create(self._batches(start.offset), _BATCHES)
 
+    def end_part(self, part: int, position: Position) -> None:
+        """Note where a part ends that was copied: the next one may begin later."""
+        self._connection.execute(
+            "UPDATE penstock.part SET end_position = %s WHERE shard = %s AND base_offset = %s",
+            (position, self.number, part),
+        )
+
     def drop_part(self, part: int) -> None:
         with self._connection.transaction():
             self._fence()
