@@ -23,9 +23,11 @@ Name = Annotated[str, typer.Argument(metavar="NODE", help="A name or an address 
 
 @app.command()
 def status(url: Url, as_json: AsJson = False, watch: output.Watch = None) -> None:
-    """Show all brokers on the store, and who has which shard."""
-    with _tables(url) as tables:
-        output.repeat(watch, lambda: _show(tables.read(), as_json))
+    """Show all brokers on the store, who has which shard, and how large its log is."""
+    from penstock.storage.postgres.status import sizes
+
+    with _tables(url) as tables, connected(url) as connection:
+        output.repeat(watch, lambda: _show(tables.read(), sizes(connection), as_json))
 
 
 @app.command()
@@ -93,19 +95,22 @@ def _present(node: Node) -> Node:
     return node
 
 
-def _show(found: Nodes, as_json: bool) -> None:
+def _show(found: Nodes, sizes: dict[int, int], as_json: bool) -> None:
     nodes = [_node_row(node, found.shards) for node in found.nodes]
     if as_json:
-        shards = [each._asdict() for each in found.shards]
+        shards = [each._asdict() | {"bytes": sizes[each.shard]} for each in found.shards]
         output.emit({"nodes": [dict(zip(_NODE, row, strict=True)) for row in nodes], "shards": shards})
         return
     output.table(_NODE, nodes)
     print()
-    output.table(_SHARD, [_shard_row(each) for each in found.shards])
+    output.table(_SHARD, _shard_rows(found, sizes))
+    if len(found.shards) > 1:
+        output.say(_LAG)
 
 
 _NODE = ("node", "address", "state", "shards", "seen")
-_SHARD = ("shard", "owner", "address", "epoch", "batches", "moved to")
+_SHARD = ("node", "shard", "epoch", "batches", "MiB", "moved to")
+_LAG = "How far shards lag behind each other is in the metrics of the brokers: penstock_courier_lag_seconds."
 
 
 def _node_row(node: Node, shards: list[Owned]) -> tuple[Any, ...]:
@@ -122,6 +127,16 @@ def _ago(node: Node) -> str:
     return f"{node.unseen_seconds:.0f} s ago" if node.unseen_seconds < 86_400 else "more than a day ago"
 
 
-def _shard_row(shard: Owned) -> tuple[Any, ...]:
-    owner = (shard.owner, shard.address) if shard.is_leased else ("nobody", "")
-    return shard.shard, *owner, shard.epoch, shard.last_batch, shard.pinned or ""
+def _shard_rows(found: Nodes, sizes: dict[int, int]) -> Iterator[tuple[Any, ...]]:
+    """The shards of each node together, those without an owner first. A node is named once."""
+    before: str | None = None
+    for shard in sorted(found.shards, key=lambda each: (_owner(each), each.shard)):
+        owner, size = _owner(shard), round(sizes[shard.shard] / (1 << 20), 1)
+        moved = "here" if shard.pinned == owner else shard.pinned
+        named = "" if owner == before else owner or "nobody"
+        yield named, shard.shard, shard.epoch, shard.last_batch, size, moved
+        before = owner
+
+
+def _owner(shard: Owned) -> str:
+    return shard.owner or "" if shard.is_leased else ""

@@ -11,10 +11,12 @@ SELECT id, epoch, coalesce(owner, ''), coalesce(address, ''),
     extract(epoch FROM greatest(lease_until, clock_timestamp()) - clock_timestamp())::float, last_batch,
     (SELECT count(*) FROM penstock.part WHERE shard = id)::int,
     (SELECT max(base_offset) FROM penstock.snapshot WHERE shard = id AND counts),
-    (SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)
-     FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-     WHERE nspname = 'penstock' AND relkind = 'r' AND relname ~ ('^(batch|snapshot)_' || id || '_'))::bigint
-FROM penstock.shard ORDER BY id
+    coalesce(size, 0)::bigint
+FROM penstock.shard LEFT JOIN (
+    SELECT split_part(relname, '_', 2)::int AS number, sum(pg_total_relation_size(c.oid)) AS size
+    FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+    WHERE nspname = 'penstock' AND relkind = 'r' AND relname ~ '^(batch|snapshot)_[0-9]+_' GROUP BY 1
+) AS sizes ON number = id ORDER BY id
 """
 
 
@@ -37,3 +39,8 @@ class ShardState(NamedTuple):
 def shards(connection: Connection) -> list[ShardState]:
     """Every shard of the store."""
     return [ShardState(*row) for row in connection.rows(_SHARDS)]
+
+
+def sizes(connection: Connection) -> dict[int, int]:
+    """The bytes of each shard in the database, by its number."""
+    return {shard.number: shard.bytes for shard in shards(connection)}
