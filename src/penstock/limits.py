@@ -183,6 +183,9 @@ NODE_LOOK_SECONDS = 0.5  # How often a node looks at the tables of its store.
 NODE_IMPATIENT_SECONDS = 0.1  # The same, while it waits for a shard that another node is to hand over.
 NODE_REFUSED_SECONDS = 60.0  # How long a node leaves a shard alone that it could not open.
 NODE_WAIT_SECONDS = 10.0  # How often a node that cannot begin says what it waits for.
+STORED_SNAPSHOT_BYTES = (
+    16 << 20
+)  # Of a log in a store, a snapshot is taken after this much: a new owner replays less.
 REPLAY_BYTES_SHORT = 4 << 20  # A shard is handed over when the next owner need not replay more than this.
 LINK_RETRY_SECONDS = 0.1  # How often a worker tries to connect to one that it has no link to.
 

@@ -14,6 +14,7 @@ import pytest
 
 from penstock.server.shards.shard_map import ShardMap
 from tests.support.broker import Broker, refused_start
+from tests.support.certificates import Pair
 from tests.support.command_line import penstock
 from tests.support.dialect_clients import CLIENTS
 from tests.support.http_client import Response
@@ -254,6 +255,28 @@ def test_links_are_encrypted_between_machines_or_refused(store: str, tmp_path: P
     code, complaint = refused_start(tmp_path, flags=("--store", store, "--advertise", f"192.0.2.1:{free_port()}"))
     assert code == 2
     assert "without encryption: others could read them on their way. Set tls.certificate" in complaint
+
+
+def test_nodes_with_certificates_link_over_tls_and_say_why_they_do_not(store: str, tmp_path: Path) -> None:
+    authority, stranger = Pair(tmp_path, "authority"), Pair(tmp_path, "stranger")
+    pairs = [Pair(tmp_path, name, issuer=authority) for name in ("first", "second")]
+    settings = [(*pair.settings, f"cluster.ca={authority.certificate}", LEASE) for pair in pairs]
+    options = {"trust": authority.trusting()}
+    nodes = [node_on(store, tmp_path / f"{n}", *each, **options) for n, each in enumerate(settings)]
+    lost = node_on(store, tmp_path / "lost", *stranger.settings, f"cluster.ca={stranger.certificate}", LEASE)
+    try:
+        for node in nodes:
+            node.start()
+        until(lambda: is_balanced(store, 2))
+        make_queues(nodes[0])
+        fill(nodes, "one")
+        lost.spawn()
+        assert "certificate verify failed" in lost.wait_until_logged("node_waits")["reason"]
+    finally:
+        for node in (*nodes, lost):
+            print(node.log())
+            if node.running:
+                node.kill()
 
 
 def test_a_copy_of_a_node_is_not_served_without_its_store(nodes: list[Broker], tmp_path: Path) -> None:

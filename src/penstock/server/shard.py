@@ -8,10 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from penstock.errors import DataDirectoryError, DeposedError, LeaseHeldError, PenstockError, StoreError
+from penstock.limits import STORED_SNAPSHOT_BYTES
 from penstock.server.app import Application, ids_of
 from penstock.server.clock import Clock
-from penstock.server.config import Config
+from penstock.server.config import Config, LogConfig
 from penstock.server.identities import Identities
 from penstock.server.metrics import Metrics
 from penstock.server.recovery import Home, Recovered, recover
@@ -72,6 +75,12 @@ class Shard:
         self._stopping: list[asyncio.Task[None]] = []
 
     @property
+    def _log_config(self) -> LogConfig:
+        """Whoever takes over a log in a store replays what comes after its newest snapshot, and clients wait."""
+        log = self._config.log
+        return replace(log, snapshot_bytes=min(log.snapshot_bytes, STORED_SNAPSHOT_BYTES)) if self.store else log
+
+    @property
     def has_tokens(self) -> bool:
         """Whether it is the one that logs the tokens of the store."""
         return self.identity.shard == ADMINISTRATION
@@ -116,7 +125,7 @@ class Shard:
         self.loop.gate.auditor = self.services.audit
         self.snapshots = Snapshots(
             self.loop,
-            config.log,
+            self._log_config,
             self.history_writes,
             is_pinned=lambda: self.services.backups.pinned,
             kept_from=self.services.departures.kept_from,

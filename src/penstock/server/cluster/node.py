@@ -49,6 +49,7 @@ from penstock.server.shells.handshake import GLOVEBOX
 from penstock.server.shells.relay import Relay
 from penstock.server.shells.turns import Turns
 from penstock.server.shells.worker import Works
+from penstock.server.tls import Tls
 from penstock.server.writer.port import ClientPort
 from penstock.storage.directory import DataDirectory, Identity
 from penstock.storage.postgres.nodes import Nodes, NodeTables
@@ -104,7 +105,7 @@ class Node(Broker):
 
     def _offer(self, turns: Turns, quotas: Quotas) -> tuple[Handler, ClientPort]:
         self._turns, self._quotas, self._works = turns, quotas, Works(turns)
-        wires = TcpWires(self._addresses, _security(self.config, self._lobby.identity, self._tls_context))
+        wires = TcpWires(self._addresses, _security(self.config, self._lobby.identity, self._tls))
         number, shards = self._member.number, self._map
         self._mesh = Mesh(number, 0, shards.shards, wires, self._ports, self._requests, self._holdings.epoch_of)
         self._mesh.served = self._served
@@ -119,10 +120,6 @@ class Node(Broker):
         self._websockets = home.websockets
         facts = (shards, self._applications, self._router, self._mesh.requests, ids, self._works)
         return Front(*facts, home, lambda: sorted(self._held)), self._router
-
-    @property
-    def _tls_context(self) -> ssl.SSLContext | None:
-        return self._tls.context if self._tls else None
 
     def _has_queue(self, name: str) -> bool:
         """A queue of another node is taken to exist: only its owner knows."""
@@ -151,8 +148,12 @@ class Node(Broker):
 
     @property
     def _missing(self) -> str:
-        unlinked = ", ".join(str(self._addresses[each]) for each in self._mesh.others - self._mesh.links.keys())
+        unlinked = ", ".join(map(self._unlinked, sorted(self._mesh.others - self._mesh.links.keys())))
         return f"no link to {unlinked}" if unlinked else f"no node has shard {ADMINISTRATION}, which has the tokens"
+
+    def _unlinked(self, other: int) -> str:
+        reason = self._mesh.errors.get(other, "it has not connected")  # The node with the higher number does.
+        return f"{self._addresses[other]} ({reason})"
 
     def _more_rounds(self) -> list[Coroutine[Any, Any, None]]:
         return [self._keep()]
@@ -270,12 +271,18 @@ class Node(Broker):
         return is_written
 
 
-def _security(config: Config, identity: Identity, accepting: ssl.SSLContext | None) -> Security:
+def _security(config: Config, identity: Identity, tls: Tls | None) -> Security:
     """Nodes prove to each other that they know the store: its key makes their token. With a certificate, links use
     TLS, and a node checks that it has reached the right one."""
     token = hmac.digest(bytes.fromhex(identity.id_key), b"links between nodes", "sha256")
-    if accepting is None:
+    if tls is None:
         return Security(token)
+
+    def use_newest(connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        connection.context = tls.context  # Its files may have changed since.
+
+    accepting = tls.context
+    accepting.sni_callback = use_newest
     calling = ssl.create_default_context(cafile=config.cluster.ca or None)
     calling.load_cert_chain(config.tls.certificate, config.tls.key)
     return Security(token, accepting, calling)

@@ -7,7 +7,6 @@ as soon as the other worker listens. Until then its queues are unavailable.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
@@ -51,6 +50,7 @@ class Mesh:
         self._epochs = epochs
         self.others = set(range(workers)) - {worker}
         self.links: dict[int, Link] = {}  # By the number of the other worker.
+        self.errors: dict[int, str] = {}  # Why there is no link, as far as it is known here.
         self.acts: dict[type, Callable[[Link, Any], None]] = {Announce: self._announced}  # Filled until `start`.
         self.when_linked: list[Callable[[Link], None]] = []
         self.when_lost: list[Callable[[Link], None]] = []
@@ -117,9 +117,11 @@ class Mesh:
     async def _dial(self, other: int) -> None:
         while True:
             lost = asyncio.Event()
-            with contextlib.suppress(OSError):  # It does not listen yet.
+            try:
                 await self._wires.connect(other, partial(self._link, lost))
                 await lost.wait()
+            except OSError as error:  # It does not listen yet, or is not the one that it should be.
+                self.errors[other] = str(error)
             await asyncio.sleep(LINK_RETRY_SECONDS)
 
     def _greeted(self, link: Link) -> None:
@@ -127,6 +129,7 @@ class Mesh:
         if earlier := self.links.get(link.peer):
             earlier.close()  # The other worker has left it, or connects again when it is closed: one of both is dead.
         self.links[link.peer] = link
+        self.errors.pop(link.peer, None)
         logger.debug("linked", extra={"worker": link.peer})
         link.announce()  # Shards may have come since the greeting was sent.
         self._use(link)
