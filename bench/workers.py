@@ -15,6 +15,7 @@ workers on two cores are to take 1.6 times as many messages as one.
 import contextlib
 import socket
 import statistics
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +37,7 @@ WARM_SECONDS, SECONDS = 0.5, 2.0
 QUEUES = [f"bench-{number}" for number in range(32)]
 WORKERS = (0, 1, 2, 4)  # 0: a plain broker with one shard.
 PLACEMENTS = ("spread", "local", "forwarded")
+LINK_SECONDS_MAX, LINK_PROBE_SECONDS = 20.0, 0.05
 HEALTH = load.request("GET", "/health")
 
 Found = dict[str, float]
@@ -100,11 +102,24 @@ def _broker(scratch: Path, count: int) -> Iterator[Broker]:
         broker = Broker(directory, options, is_pinned=False)
         broker.start()
         try:
-            for queue in QUEUES:
-                broker.make_queue(queue)
+            _make_queues(broker)
             yield broker
         finally:
             broker.end()
+
+
+def _make_queues(broker: Broker) -> None:
+    """Workers answer 503 until they have links to all others."""
+    deadline = time.monotonic() + LINK_SECONDS_MAX
+    for queue in QUEUES:
+        while True:
+            try:
+                broker.make_queue(queue)
+                break
+            except RuntimeError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(LINK_PROBE_SECONDS)
 
 
 def _measure(program: Path, broker: Broker, count: int, what: Load) -> Iterator[tuple[str, float]]:
