@@ -83,14 +83,20 @@ class Rounds:
             return
         if self._pauses:
             self._begin_pauses()
-        elif not all(each.is_idle for each in self.members):
-            # At the end of this turn, so that what the answered clients send next can still join the batch.
-            self.flush_soon()
+            return
+        for each in self.members:
+            if not each.is_idle:
+                # At the end of this turn, so that what the answered clients send next can still join the batch.
+                self.flush_soon()
+                return
 
     def _flush(self) -> None:
         self._is_due = False
         for member in self.members:
             if member.flush_is_due or not self.under_way:
                 member.decide()
-        if not self.under_way:
-            self.under_way.update(member for member in self.members if member.begin())
+        if self.under_way:
+            return
+        for member in self.members:
+            if member.begin():
+                self.under_way.add(member)
