@@ -188,6 +188,7 @@ STORED_SNAPSHOT_BYTES = (
 )  # Of a log in a store, a snapshot is taken after this much: a new owner replays less.
 REPLAY_BYTES_SHORT = 4 << 20  # A shard is handed over when the next owner need not replay more than this.
 LINK_RETRY_SECONDS = 0.1  # How often a worker tries to connect to one that it has no link to.
+LINKS_SECONDS_MAX = 2.0  # How long a worker that starts waits for its links before it listens.
 
 # Object History
 HISTORY_KEYS_MAX = 1 << 32

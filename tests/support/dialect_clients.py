@@ -186,9 +186,13 @@ class WebSocketClient:
         self._protocol = ClientProtocol(parse_uri(f"ws://{host}:{port}/connect/"))
         self._protocol.send_request(self._protocol.connect())
         self._answers: list[dict[str, Any]] = []
-        self._flush()
-        hello = self._read()
-        assert hello["type"] == "hello", hello
+        try:
+            self._flush()
+            hello = self._read()
+            assert hello["type"] == "hello", hello
+        except BaseException:
+            self.close()  # A worker that is killed may have accepted it.
+            raise
 
     def _flush(self) -> None:
         self._socket.sendall(b"".join(self._protocol.data_to_send()))

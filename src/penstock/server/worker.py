@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.limits import LINKS_SECONDS_MAX
 from penstock.model.tokens import Token
 from penstock.server.app import ids_of
 from penstock.server.broker import Broker
@@ -106,6 +107,8 @@ class Worker(Broker):
             follower = TokenFollower(self._mesh, self._load_tokens)
             await self._mesh.start()
             await follower.known.wait()
+        # Else its first clients would be refused what others have. It does not wait for one that does not come back.
+        await until(lambda: self._mesh.is_complete, LINKS_SECONDS_MAX)
 
     def _share_tokens(self, shard: Shard) -> None:
         gate, changes = shard.loop.gate, shard.services.token_changes
