@@ -1,10 +1,12 @@
 """Spark on two brokers that share the shards of a store: in the middle of a batch, one is killed or hands over.
 
-TORTURE=long      10 rounds of both, instead of 1
+TORTURE=long         10 rounds of both, instead of 1
+TORTURE_TIMES=N      N rounds
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -30,11 +32,11 @@ from tests.support.postgres import Postgres
 SHARDS = 4
 QUEUES = [f"queue-{number}" for number in range(8)]
 assert {ShardMap(SHARDS).of_name(name) for name in QUEUES} == set(range(SHARDS))
-ROUNDS = 10 if LONG else 1
+ROUNDS = int(os.environ.get("TORTURE_TIMES", "0")) or (10 if LONG else 1)
 ROWS = 12_000  # In a batch.
 EVENTS_PER_BATCH = 15_000
 
-pytestmark = [pytest.mark.torture, pytest.mark.timeout(3600 if LONG else 600)]
+pytestmark = [pytest.mark.torture, pytest.mark.timeout(3600)]
 
 
 class Cluster(NamedTuple):
