@@ -183,6 +183,22 @@ async def test_a_damaged_batch_costs_only_the_messages_in_it(shards: LiveShards)
 
 
 @live
+async def test_a_shard_whose_log_has_failed_does_not_say_what_it_has(shards: LiveShards) -> None:
+    """It may say so of messages that are not durable, and then nobody has them."""
+    source, target = shards.of("a"), shards.of("sweet")
+    await target.courier.close()
+    source.departures._reached.clear()
+    target.loop.commit.failure = "the disk is full"
+    target.courier.start()
+    await shards.publish(about(b"first"))
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert target.loop.engine.shard not in source.departures._reached
+    target.loop.commit.failure = None
+    await has(shards, "sweet", Counter([b"first"]))
+
+
+@live
 async def test_nothing_is_skipped_that_looks_damaged_while_the_log_is_replaced(shards: LiveShards) -> None:
     source, target = shards.of("a"), shards.of("sweet")
     await target.courier.close()

@@ -111,6 +111,8 @@ class Courier(Service):
 
     async def _take(self, shard: int, source: _Source) -> bool:
         """Ask once, and take what comes. Whether it was refused, there or here."""
+        if self.writer.failure:
+            return True  # The cursor in memory may not be durable, and the source forgets what comes before it.
         engine = self.writer.engine
         at, changes = engine.couriers.cursor(shard), engine.routing.changes
         # Whether it is still behind, it wants to know at once.
