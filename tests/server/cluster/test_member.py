@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.server.cluster.member import placed
+from penstock.server.cluster.member import placed, share_of
 from penstock.storage.postgres.nodes import Node, Nodes, Owned
 
 LEASE_SECONDS = 6.0
@@ -43,3 +43,23 @@ def test_a_pinned_shard_goes_where_it_is_pinned_if_that_broker_takes_part() -> N
     assert place(pinned, node("a"), node("b")) == "b"
     assert place(pinned, node("a"), node("b", 60)) == "a"
     assert place(pinned, node("a"), node("b", is_draining=True)) == "a"
+
+
+def owned(number: int, owner: str | None, *, is_leased: bool = True) -> Owned:
+    return Owned(number, owner, None, is_leased, None, 1, 1)
+
+
+def test_a_node_acquires_what_is_free_and_its_own_awaits_its_part_and_hands_over_the_rest() -> None:
+    shards = [owned(0, "a"), owned(1, "a"), owned(2, "a"), owned(3, None, is_leased=False)]
+    both = Nodes([node("a"), node("b")], shards)
+    first, second = share_of("a", {0, 1, 2}, both), share_of("b", (), both)
+    assert list(first.hand_over.values()) == ["b"]
+    assert (first.acquire, second.acquire) == ([], [3])  # The free one goes to the node with less.
+    assert second.await_ == list(first.hand_over)
+    assert share_of("a", (), both).acquire == [0, 1, 2]  # It was started again, before its lease has ended.
+
+
+def test_a_node_that_drains_acquires_nothing_not_even_what_it_had() -> None:
+    draining = Nodes([node("a", is_draining=True), node("b")], [owned(0, "a")])
+    assert share_of("a", (), draining).acquire == []
+    assert share_of("a", {0}, draining).hand_over == {0: "b"}

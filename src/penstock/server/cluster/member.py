@@ -7,6 +7,7 @@ node hands over what is placed at another one. If nobody is there for a shard, a
 from __future__ import annotations
 
 from collections.abc import Collection
+from threading import Lock
 from typing import NamedTuple
 
 from penstock.errors import LeaseHeldError, StoreError
@@ -59,7 +60,7 @@ def share_of(name: str, held: Collection[int], found: Nodes) -> Share:
 
 
 class Member:
-    """For one thread at a time."""
+    """For any thread: one that reads may still do so when another one says that the node leaves."""
 
     def __init__(self, store: PostgresStore, directory: DataDirectory, links: str = "") -> None:
         """`links`: where other nodes reach this one, if they can."""
@@ -69,6 +70,7 @@ class Member:
         self._directory = directory
         self._links = links
         self._connection: Connection | None = None
+        self._turn = Lock()
         self._seen_at = float("-inf")
         self.look_seconds = min(_LOOK * store.lease_seconds, _LOOK_SECONDS_MAX)
 
@@ -87,25 +89,24 @@ class Member:
 
     def leave(self) -> None:
         """Show that this node is gone, so that nobody waits for it."""
-        self._seen_at = float("inf")
-        try:
-            self._tables().leave(self.name)
-        except StoreError:
-            pass  # The others find out by themselves.
-        self.close()
-
-    def close(self) -> None:
-        if self._connection:
-            self._connection.close()
-            self._connection = None
+        with self._turn:
+            self._seen_at = float("inf")
+            try:
+                self._tables().leave(self.name)
+            except StoreError:
+                pass  # The others find out by themselves.
+            if self._connection:
+                self._connection.close()
+                self._connection = None
 
     def read(self) -> Nodes:
-        """What the tables say. Shows now and then that this node is there."""
-        tables = self._tables()
-        if now() >= self._seen_at + self.look_seconds:
-            self.number = tables.see(self.name, self._store.address, self._store.lease_seconds, self._links)
-            self._seen_at = now()
-        return tables.read()
+        """What the tables say. Shows now and then that this node is there, until it leaves."""
+        with self._turn:
+            tables = self._tables()
+            if now() >= self._seen_at + self.look_seconds:
+                self.number = tables.see(self.name, self._store.address, self._store.lease_seconds, self._links)
+                self._seen_at = now()
+            return tables.read()
 
     def _tables(self) -> NodeTables:
         if self._connection is None or self._connection.is_over:
