@@ -103,25 +103,41 @@ export function loaded(load, draw) {
 }
 
 /**
- * Ask before something is done. `typed`: what must be typed first, because it cannot be undone.
- * @param {{title: string, text?: any, act: string, typed?: string, danger?: boolean, fields?: any}} options
+ * Ask before something is done. `typed`: what must be typed first, because it cannot be undone. `check`: whether the
+ * fields are right; it points to one that is not. `work`: done while the dialog is open; if it fails, the dialog says why and stays.
+ * @param {{title: string, text?: any, act: string, typed?: string, danger?: boolean, fields?: any, back?: string, check?: () => boolean, work?: () => Promise<any>}} options
  * @returns {Promise<boolean>}
  */
-export function ask({ title, text, act, typed, danger = false, fields }) {
+export function ask({ title, text, act, typed, danger = false, fields, back = "Cancel", check = () => true, work = async () => {} }) {
   return new Promise((answer) => {
     const go = h("button", { type: "submit", class: danger ? "danger" : "primary", disabled: Boolean(typed) }, act);
-    const check = (/** @type {any} */ event) => put(go, event.target.value !== typed);
-    const guard = typed && h("label", {}, `Type ${typed} to go on`, h("input", { oninput: check, autocomplete: "off", spellcheck: "false" }));
-    const cancel = button("Cancel", () => dialog.close());
+    const compare = (/** @type {any} */ event) => put(go, event.target.value !== typed);
+    const guard = typed && h("label", {}, `Type ${typed} to go on`, h("input", { oninput: compare, autocomplete: "off", spellcheck: "false" }));
+    const cancel = button(back, () => dialog.close());
+    const refusal = h("p", { class: "refusal bad", role: "alert" });
     let agreed = false;
-    const submit = (/** @type {Event} */ event) => {
+    const submit = async (/** @type {Event} */ event) => {
       event.preventDefault();
-      agreed = true;
-      dialog.close();
+      if (!check()) return;
+      put(go, true);
+      try {
+        await work();
+        agreed = true;
+        dialog.close();
+      } catch (error) {
+        show(refusal, /** @type {Error} */ (error).message);
+        put(go, false);
+      }
     };
-    const form = h("form", { onsubmit: submit }, h("h2", { id: "asked" }, title), text && h("div", {}, text), fields, guard, h("div", { class: "actions" }, cancel, go));
+    // Fields with a message of their own must not keep the form from being checked again.
+    const form = h("form", { onsubmit: submit, oninput: forgive }, h("h2", { id: "asked" }, title), text && h("div", {}, text), fields, guard, h("div", { class: "actions" }, refusal, cancel, go));
     const dialog = openDialog(form, () => answer(agreed));
   });
+}
+
+/** @param {any} event */
+function forgive(event) {
+  for (const input of event.currentTarget.querySelectorAll("input")) input.setCustomValidity("");
 }
 
 /** @param {HTMLElement} element @param {boolean} disabled */
@@ -187,10 +203,21 @@ export function field(label, attributes, hint) {
  * @param {string} label
  * @param {Record<string, any>} attributes
  * @param {string[]} choices
+ * @param {string} [hint]
  */
-export function choice(label, attributes, choices) {
+export function choice(label, attributes, choices, hint) {
   const { value = choices[0], ...others } = attributes;
-  return h("label", {}, label, h("select", others, choices.map((each) => h("option", { value: each, selected: each === value }, each || "any"))));
+  return h("label", {}, label, h("select", others, choices.map((each) => h("option", { value: each, selected: each === value }, each || "any"))), hint && h("small", {}, hint));
+}
+
+/**
+ * A box to tick.
+ * @param {string} label
+ * @param {Record<string, any>} attributes
+ * @param {string} [hint]
+ */
+export function tick(label, attributes, hint) {
+  return h("label", { class: "check" }, h("input", { ...attributes, type: "checkbox" }), h("span", {}, label, hint && h("small", {}, hint)));
 }
 
 /** The values of a form by name, without the empty ones. @param {HTMLFormElement} form */

@@ -7,9 +7,10 @@ import { h, show } from "../lib/dom.js";
 import { age, change, count, duration, plural, rate } from "../lib/format.js";
 import { extend, figures, seriesOf, watchFigures } from "../lib/live.js";
 import { messageList } from "../lib/messages.js";
-import { action, asCode, ask, attempt, badge, classOf, copyable, frame, heading, loaded, queueLink, table, tableRow } from "../lib/parts.js";
+import { action, asCode, ask, attempt, badge, classOf, copyable, frame, heading, loaded, note, queueLink, table, tableRow } from "../lib/parts.js";
 import { navigate } from "../lib/route.js";
 import { troubleBadge } from "../lib/trouble.js";
+import { policyText } from "./redrive_policy.js";
 import { editSettings, written } from "./queue_settings.js";
 
 const STATES = ["all", "ready", "leased", "delayed", "kept", "damaged"];
@@ -128,21 +129,33 @@ function channelsSection(name, queue) {
   }));
 }
 
-/** @param {any} queue */
+/** The settings. After a change they are drawn anew where they are, and what was changed is marked. @param {any} queue */
 function settingsSection(queue) {
+  const place = h("div", {});
+  const draw = (/** @type {any} */ now, /** @type {string[]} */ changed) => show(place, settingList(now, changed));
+  const edit = async () => {
+    const now = await api(addressOf(queue.name));
+    const changed = await editSettings(now);
+    if (changed.length) draw(await api(addressOf(queue.name)), changed);
+  };
+  draw(queue, []);
+  return h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Settings"), action("Edit", () => edit().catch((error) => note(error, "failed")))), place);
+}
+
+/** @param {any} queue @param {string[]} changed */
+function settingList(queue, changed) {
   const { name, status, topics, push, ...settings } = queue;
-  const edit = async () => (await editSettings(queue)) && dispatchEvent(new HashChangeEvent("hashchange"));
-  const rows = Object.entries(settings).map(([key, value]) => [h("dt", {}, key), h("dd", {}, shown(key, value))]);
+  const rows = Object.entries(settings).map(([key, value]) => [h("dt", {}, key), h("dd", { class: changed.includes(key) && "changed" }, shown(key, value), changed.includes(key) && badge("changed", "accent"))]);
   const sources = topics && [h("dt", {}, "topics"), h("dd", {}, topics.join(", "))];
   const pushed = push && [h("dt", {}, "push"), h("dd", {}, push.url, " ", badge(push.circuit || "", push.circuit === "closed" ? "" : "bad"), push.last_error && h("p", { class: "quiet" }, push.last_error))];
-  return h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Settings"), action("Edit", edit)), h("dl", { class: "facts panel" }, sources, pushed, rows, h("dt", {}, "messages ever"), h("dd", {}, count(status.last_sequence))));
+  return h("dl", { class: "facts panel" }, sources, pushed, rows, h("dt", {}, "messages ever"), h("dd", {}, count(status.last_sequence)));
 }
 
 /** @param {string} key @param {any} value */
 function shown(key, value) {
-  if (key === "redrive_policy" && value) return [queueLink(value.dead_letter_queue), ` after ${plural(value.max_receives, "delivery").replace("deliverys", "deliveries")}`];
+  if (key === "redrive_policy" && value) return [queueLink(value.dead_letter_queue), policyText(value).slice(value.dead_letter_queue.length)];
   if (key.endsWith("_timeout") || key.endsWith("_delay")) return value === null ? "never" : duration(value);
-  return value === null ? "none" : written(value);
+  return written(key, value);
 }
 
 /** @param {string} at @param {string} name @param {any} now */
