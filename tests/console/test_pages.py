@@ -34,6 +34,7 @@ PAGES = (
         "objects/customer/ada",
         "events",
         "connections",
+        "cluster",
         "lake",
         "audit",
         "settings",
@@ -679,6 +680,12 @@ def test_workers_are_listed_with_when_they_were_heard(browser: Browser, shop: Br
         row = page.get_by_role("region", name="Workers").get_by_role("row").filter(has_text="app@host:7")
         expect(row).to_contain_text("missing")
         expect(row).to_contain_text("1 of 4")
+
+
+def test_the_cluster_of_one_process_says_what_the_page_is_for(browser: Browser, shop: Broker) -> None:
+    with opened(browser) as page:
+        show(page, shop, "cluster")
+        expect(page.get_by_text("One process serves everything, in one shard.")).to_be_visible()
 
 
 def test_a_link_on_another_site_opens_the_page_it_names(browser: Browser, shop: Broker) -> None:

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 from penstock.errors import SparkError
 from penstock.pipeline.broker import Broker as Client
 from penstock.storage.shards import shard_directory
-from tests.server.test_supervisor import FLAGS, NAMES, workers_of
-from tests.support.broker import Broker
+from tests.server.test_supervisor import FLAGS, NAMES
+from tests.support.broker import Broker, workers_of
 from tests.support.effort import LONG
 from tests.support.lakes import FilledLake, assert_same_tables, events_of_shards
 from tests.support.offline import decoded

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.limits import UNIX_PATH_BYTES_MAX
 from penstock.server.supervisor import shards_for
-from tests.support.broker import Broker, refused_start
+from tests.support.broker import Broker, refused_start, workers_of
 from tests.support.dialect_clients import CLIENTS, Client
 from tests.support.http_client import Connection
 from tests.support.waiting import wait_until
@@ -32,12 +32,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         shared.create_queue(name)
     yield shared
     shared.stop()
-
-
-def workers_of(broker: Broker) -> list[int]:
-    """The processes of its workers."""
-    children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text()
-    return [int(child) for child in children.split()]
 
 
 def connections(broker: Broker, stack: ExitStack) -> list[Connection]:

@@ -207,6 +207,12 @@ StartBroker = Callable[..., Broker]
 """The type of the fixture `start_broker`."""
 
 
+def workers_of(broker: Broker) -> list[int]:
+    """The processes of its workers."""
+    children = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text()
+    return [int(child) for child in children.split()]
+
+
 def serve_command(data: Path, *settings: str, http: str = "127.0.0.1:0", flags: tuple[str, ...] = ()) -> list[str]:
     command = [sys.executable, "-m", "penstock.cli", "serve", "--data", str(data)]
     command += ["--http", http, "--lines", "127.0.0.1:0", *flags]

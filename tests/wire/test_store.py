@@ -82,6 +82,18 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def test_a_broker_that_stands_by_is_a_member_that_waits(serve: Serve, waiting: Wait) -> None:
+    broker = serve()
+    waiting()
+
+    def members() -> list[tuple[str, int, bool]]:
+        state = broker.request("GET", "/v1/cluster").json()
+        assert [(each["here"], each["reachable"]) for each in state["shards"]] == [(True, True)]
+        return sorted((each["state"], each["shards"], each["this"]) for each in state["members"])
+
+    until(lambda: members() == [("serves", 1, True), ("waits", 0, False)])
+
+
 def test_another_broker_waits_and_takes_over_when_the_first_stops(serve: Serve, waiting: Wait) -> None:
     first = serve()
     first.create_queue("work")

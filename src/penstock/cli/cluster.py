@@ -96,7 +96,7 @@ def _present(node: Node) -> Node:
 
 
 def _show(found: Nodes, sizes: dict[int, int], as_json: bool) -> None:
-    nodes = [_node_row(node, found.shards) for node in found.nodes]
+    nodes = [_node_row(node, found) for node in found.nodes]
     if as_json:
         shards = [each._asdict() | {"bytes": sizes[each.shard]} for each in found.shards]
         output.emit({"nodes": [dict(zip(_NODE, row, strict=True)) for row in nodes], "shards": shards})
@@ -113,14 +113,8 @@ _SHARD = ("node", "shard", "epoch", "batches", "MiB", "moved to")
 _LAG = "How far shards lag behind each other is in the metrics of the brokers: penstock_courier_lag_seconds."
 
 
-def _node_row(node: Node, shards: list[Owned]) -> tuple[Any, ...]:
-    held = sum(each.owner == node.name and each.is_leased for each in shards)
-    state = "serves" if held else "waits"
-    if not node.is_there:
-        state = "gone"
-    elif node.is_draining:
-        state = "drains" if held else "drained"
-    return node.name, node.address, state, held, _ago(node)
+def _node_row(node: Node, found: Nodes) -> tuple[Any, ...]:
+    return node.name, node.address, found.state_of(node), found.held_by(node), _ago(node)
 
 
 def _ago(node: Node) -> str:

@@ -15,6 +15,7 @@ from penstock.dialects.mqs import Mqs
 from penstock.dialects.native.about import About
 from penstock.dialects.native.backup import Backup
 from penstock.dialects.native.channels import Channels
+from penstock.dialects.native.cluster import Cluster, ClusterState
 from penstock.dialects.native.consume import Consuming
 from penstock.dialects.native.consumers import Consumers
 from penstock.dialects.native.event_log import EventLog
@@ -47,6 +48,7 @@ from penstock.server.quotas.quotas import checked_limits
 from penstock.server.quotas.work import counted
 from penstock.server.services.assembly import Services
 from penstock.server.settings import effective_settings
+from penstock.server.shards.cluster_state import state_alone
 from penstock.server.shells.browsers import policy_of
 from penstock.server.shells.exchanges import Result, Route
 from penstock.server.shells.handshake import GLOVEBOX, Converse, WebSockets
@@ -71,9 +73,10 @@ class Application:
         identities: Identities,
         clients: ClientPort | None = None,
         relay: Relay | None = None,
+        cluster: Callable[[], ClusterState] = state_alone,
     ) -> None:
         """`clients`: where the commands of clients go, if there are several shards; services use the writer. `relay`:
-        to other processes, if there are some."""
+        to other processes, if there are some. `cluster`: who serves what."""
         clients = clients or writer
         self._writer, self._audit, self._metrics_of = writer, services.audit, metrics
         self._identities = identities
@@ -122,6 +125,7 @@ class Application:
             **Lake(services.lake_reads, later).routes,
             **Workers(services.workers).routes,
             **About(services.connections, partial(effective_settings, config)).routes,
+            **Cluster(cluster).routes,
             **(self._console.routes if self._console else {}),
             **Channels(counted(clients.submit_as), push.check, push.describe).routes,
             **_joined(publishing.routes, consuming.routes, Purges(services.purges, later, writer.refusal).routes),

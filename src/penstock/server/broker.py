@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import uvloop
 
 from penstock.dialects.etzel.conversation import Etzel
+from penstock.dialects.native.cluster import ClusterState
 from penstock.errors import StoreError
 from penstock.limits import SECOND_NS
 from penstock.model.settings import QueueSettings
@@ -29,6 +30,7 @@ from penstock.server.quotas.quotas import Quotas
 from penstock.server.recovery import Recovered
 from penstock.server.servers import Servers
 from penstock.server.shard import Shard, until
+from penstock.server.shards.cluster_state import state_alone
 from penstock.server.shells.handler import Handler
 from penstock.server.shells.turns import Turns
 from penstock.server.standby import Standby
@@ -62,6 +64,7 @@ class Broker:
         self._insecure = insecure
         self._owner = owner
         self.config, self._backlog = plan(config, available())
+        self._address = config.http.address  # Where it listens, once it does.
         self._clock = Clock()
         self._stop = asyncio.Event()
         self._tls = Tls(config.tls) if config.tls.certificate else None
@@ -175,7 +178,15 @@ class Broker:
 
     def _offer(self, _: Turns, __: Quotas) -> tuple[Handler, ClientPort]:
         """What HTTP requests and the commands of lines go to."""
-        return self.shards[0].offer(), self.shards[0].loop
+        return self.shards[0].offer(cluster=self.cluster), self.shards[0].loop
+
+    def cluster(self) -> ClusterState:
+        """Who serves what, as this process sees it."""
+        if self._member is None:
+            return state_alone(str(self._address))
+        from penstock.server.cluster.cluster_state import state_of_nodes
+
+        return state_of_nodes(self._member.known, self._member.name, [self.shards[0].identity.shard])
 
     def _has_queue(self, name: str) -> bool:
         return self.shards[0].loop.engine.queue(name) is not None
@@ -186,6 +197,7 @@ class Broker:
         if not self._embedded:
             gc.freeze()  # What was recovered stays for long: the collector need not look at it.
         http, lines = await self.servers.listen(self._tls, self._backlog, is_shared=self._is_shared)
+        self._address = http
         self._heed_signals()
         facts = {"http": str(http), "lines": str(lines), "data": str(self.config.data)}
         logger.info("worker_listening" if self._is_shared else "listening", extra=facts)

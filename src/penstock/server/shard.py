@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from penstock.dialects.native.cluster import ClusterState
 from penstock.errors import DataDirectoryError, DeposedError, LeaseHeldError, PenstockError, StoreError
 from penstock.limits import STORED_SNAPSHOT_BYTES
 from penstock.server.app import Application, ids_of
@@ -22,6 +23,7 @@ from penstock.server.services.assembly import assemble
 from penstock.server.services.backups import Backups
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
+from penstock.server.shards.cluster_state import state_alone
 from penstock.server.shards.destinations import ADMINISTRATION
 from penstock.server.shells.relay import Relay
 from penstock.server.shells.turns import Turns
@@ -133,11 +135,16 @@ class Shard:
         self.metrics.parts += [*self.services, self.history_writes, self.snapshots]
         self._identities = identities
 
-    def offer(self, clients: ClientPort | None = None, relay: Relay | None = None) -> Application:
+    def offer(
+        self,
+        clients: ClientPort | None = None,
+        relay: Relay | None = None,
+        cluster: Callable[[], ClusterState] = state_alone,
+    ) -> Application:
         """Make the application of this shard, with what it needs if there are others."""
         self.services.redrives.all_queues = clients or self.loop
         facts = (self._config, self.identity, self.loop, self.metrics, self.services, self._identities)
-        return Application(*facts, clients, relay)
+        return Application(*facts, clients, relay, cluster)
 
     def start(self) -> None:
         self._start_services()

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.dialects.native.cluster import ClusterState
 from penstock.limits import LINKS_SECONDS_MAX
 from penstock.model.tokens import Token
 from penstock.server.app import ids_of
@@ -16,6 +17,7 @@ from penstock.server.front.front import Front
 from penstock.server.front.local_requests import LocalRequests
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.shard import Shard, until
+from penstock.server.shards.cluster_state import state_of_workers
 from penstock.server.shards.codec import WantTokens
 from penstock.server.shards.counted_port import CountedPort
 from penstock.server.shards.destinations import ADMINISTRATION
@@ -73,13 +75,16 @@ class Worker(Broker):
         router = Router(shards, self._mesh.ports)
         self._relay_wires = UnixWires(post.folder, "relay")
         self._relay = Relay(post.worker, self._relay_wires.connect)
-        applications = {number: shard.offer(router, self._relay) for number, shard in own.items()}
+        applications = {number: shard.offer(router, self._relay, self.cluster) for number, shard in own.items()}
         self._websockets = applications[min(applications)].websockets
         requests |= {number: LocalRequests(each, works, quotas) for number, each in applications.items()}
         for shard in self.shards[1:]:
             shard.metrics.shows_process = False  # It is shown once.
         ids = ids_of(self.shards[0].identity)
         return Front(shards, applications, router, self._mesh.requests, ids, works), router
+
+    def cluster(self) -> ClusterState:
+        return state_of_workers(self._mesh, self._post.worker, self._post.workers, str(self._address))
 
     def _connect_services(self, ports: Sequence[ClientPort]) -> None:
         for shard in self.shards:

@@ -9,6 +9,7 @@ from penstock.dialects import native
 from penstock.dialects.native.about import About
 from penstock.dialects.native.backup import Backup
 from penstock.dialects.native.channels import Channels
+from penstock.dialects.native.cluster import Cluster
 from penstock.dialects.native.consume import Consuming
 from penstock.dialects.native.consumers import Consumers
 from penstock.dialects.native.event_log import EventLog
@@ -39,7 +40,15 @@ ROOMS = (
         EventLog(ANY, ANY, IDS),
     ),
     *(Objects(IDS), Schedules(ANY, IDS, QueueSettings()), Claims(IDS), Tokens(ANY, ANY, ANY, ANY)),
-    *(Stats(ANY, ANY), About(ANY, ANY), Backup(ANY, ANY), Lake(ANY, ANY), Workers(ANY), Consumers(ANY, ANY)),
+    *(
+        Stats(ANY, ANY),
+        About(ANY, ANY),
+        Backup(ANY, ANY),
+        Lake(ANY, ANY),
+        Workers(ANY),
+        Cluster(ANY),
+        Consumers(ANY, ANY),
+    ),
     Staging(ANY, ANY, ANY, bytes_max=1, lifetime_ns=1),
 )
 

@@ -19,7 +19,14 @@ LISTS = [
     *("/v1/queues", "/queues", "/v1/channels", "/v1/stats", "/metrics", "/v1/search", "/v1/schedule", "/v1/events"),
     *("/v1/purges", "/v1/redrive", "/v1/connections", "/v1/consumers", "/v1/workers", "/v1/schedules"),
 ]
-FORBIDDEN = ["/v1/log", "/v1/log/batches?shard=1&from=0", "/v1/backup", "/v1/backup?shard=3", "/v1/tokens"]
+FORBIDDEN = [
+    "/v1/log",
+    "/v1/log/batches?shard=1&from=0",
+    "/v1/backup",
+    "/v1/backup?shard=3",
+    "/v1/tokens",
+    "/v1/cluster",
+]
 
 
 class Reader:

@@ -6,6 +6,9 @@ go, so clients notice nothing of that.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from penstock.dialects.native.cluster import ClusterState
 from penstock.engine.engine import Engine
 from penstock.server.app import Application
 from penstock.server.clock import Clock
@@ -37,7 +40,7 @@ class Lobby(Shard):
         history = ObjectHistory(self.directory.history, keys_max=self._config.history.keys_max)
         return Recovered(Engine(shards=self.identity.shards), MemoryLog(), history)
 
-    def open_to(self, clients: ClientPort, relay: Relay) -> Application:
+    def open_to(self, clients: ClientPort, relay: Relay, cluster: Callable[[], ClusterState]) -> Application:
         """The application of the node. Records of what it refuses are kept in the shards."""
         self.services.audit.records = clients
-        return self.offer(clients, relay)
+        return self.offer(clients, relay, cluster)

@@ -72,6 +72,7 @@ class Member:
         self._connection: Connection | None = None
         self._turn = Lock()
         self._seen_at = float("-inf")
+        self._latest = Nodes([], []), 0.0  # What was read last, and when.
         self.look_seconds = min(_LOOK * store.lease_seconds, _LOOK_SECONDS_MAX)
 
     def acquire(self) -> None:
@@ -106,7 +107,17 @@ class Member:
             if now() >= self._seen_at + self.look_seconds:
                 self.number = tables.see(self.name, self._store.address, self._store.lease_seconds, self._links)
                 self._seen_at = now()
-            return tables.read()
+            found = tables.read()
+            self._latest = found, now()
+            return found
+
+    @property
+    def known(self) -> Nodes:
+        """What was read last, for any thread. Nobody was seen since then."""
+        found, read_at = self._latest
+        since = now() - read_at
+        nodes = [each._replace(unseen_seconds=each.unseen_seconds + since) for each in found.nodes]
+        return Nodes(nodes, found.shards)
 
     def _tables(self) -> NodeTables:
         if self._connection is None or self._connection.is_over:

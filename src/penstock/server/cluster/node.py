@@ -17,11 +17,13 @@ from typing import Any
 
 import uvloop
 
+from penstock.dialects.native.cluster import ClusterState
 from penstock.errors import StoreError
 from penstock.limits import NODE_IMPATIENT_SECONDS, NODE_LOOK_SECONDS, NODE_WAIT_SECONDS
 from penstock.model.tokens import Token
 from penstock.server.app import Application, ids_of
 from penstock.server.broker import Broker, log_durability, tune
+from penstock.server.cluster.cluster_state import state_of_nodes
 from penstock.server.cluster.holdings import Holdings
 from penstock.server.cluster.lobby import Lobby
 from penstock.server.cluster.member import Member, share_of
@@ -116,10 +118,13 @@ class Node(Broker):
         self._router = Router(shards, self._mesh.ports)
         self._relay = Relay(number, partial(wires.connect, purpose=RELAY))
         wires.accept[RELAY] = self._relay.arrival
-        home, ids = self._lobby.open_to(self._router, self._relay), ids_of(self._lobby.identity)
+        home, ids = self._lobby.open_to(self._router, self._relay, self.cluster), ids_of(self._lobby.identity)
         self._websockets = home.websockets
         facts = (shards, self._applications, self._router, self._mesh.requests, ids, self._works)
         return Front(*facts, home, lambda: sorted(self._held)), self._router
+
+    def cluster(self) -> ClusterState:
+        return state_of_nodes(self._member.known, self._member.name, self._held, self._mesh)
 
     def _has_queue(self, name: str) -> bool:
         """A queue of another node is taken to exist: only its owner knows."""

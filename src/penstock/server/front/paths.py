@@ -117,6 +117,7 @@ PATHS: Mapping[tuple[bytes, int], Row | Mapping[bytes, Row]] = {
     **dict.fromkeys([(b"v1/workers", 2), (b"v1/workers", 3)], ADMINISTERED),
     **dict.fromkeys([(b"v1/stage", 3), (b"v1/stage", 4), (b"v1/stage", 5)], ADMINISTERED),
     (b"v1/settings", 2): HERE,
+    (b"v1/cluster", 2): HERE,
     (b"v1/lake", 3): HERE,
     (b"v1/connections", 2): connections,
     (b"v1/consumers", 2): consumers,

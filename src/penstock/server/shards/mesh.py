@@ -88,6 +88,11 @@ class Mesh:
         link = self._remote[shard].link
         return link if shard not in self._own and self.links.get(link.peer or 0) is link else None
 
+    def reaches(self, shard: int) -> bool:
+        """Whether commands for a shard arrive where it is served, as far as this worker knows."""
+        link = self.link_to(shard)
+        return shard in self._own or (link is not None and shard in link.shards)
+
     def know(self, others: Collection[int]) -> None:
         """These other workers are there. Links to those that are not are left to their end."""
         gone = self.others - set(others)

@@ -62,6 +62,18 @@ class Nodes(NamedTuple):
     nodes: list[Node]
     shards: list[Owned]
 
+    def held_by(self, node: Node) -> int:
+        """How many shards a broker has."""
+        return sum(each.owner == node.name and each.is_leased for each in self.shards)
+
+    def state_of(self, node: Node) -> str:
+        held = self.held_by(node)
+        if not node.is_there:
+            return "gone"
+        if node.is_draining:
+            return "drains" if held else "drained"
+        return "serves" if held else "waits"
+
 
 class NodeTables:
     """For one thread at a time."""

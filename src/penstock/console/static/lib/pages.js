@@ -14,6 +14,7 @@ export const PAGES = [
   { name: "objects", file: "objects", label: "Objects", key: "b" },
   { name: "events", file: "events", label: "Events", key: "e" },
   { name: "connections", file: "connections", label: "Connections", key: "n" },
+  { name: "cluster", file: "cluster", label: "Cluster", key: "r" },
   { name: "lake", file: "lake", label: "Lake", key: "l" },
   { name: "audit", file: "audit", label: "Audit", key: "a" },
   { name: "settings", file: "settings", label: "Settings", key: "," },

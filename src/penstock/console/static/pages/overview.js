@@ -101,7 +101,7 @@ function diskLine({ count: number, p99, busy }) {
 function courierLine(couriers) {
   const slowest = couriers.reduce((one, other) => (other.lag > one.lag ? other : one), { lag: 0 });
   if (!slowest.lag) return "No message waits to be taken to another shard.";
-  return `The oldest message on its way waits for ${duration(slowest.lag)}, from shard ${slowest.source} to shard ${slowest.shard}.`;
+  return ["The oldest message on its way waits for ", h("a", { href: "#/cluster" }, `${duration(slowest.lag)}, from shard ${slowest.source} to shard ${slowest.shard}`), "."];
 }
 
 /** Health in words, checked every five seconds. */

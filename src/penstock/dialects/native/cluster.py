@@ -1,0 +1,58 @@
+"""Who serves what in the native API: the shards, and the processes that have them. `docs/native/administration.md`
+has it in prose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec import Struct, to_builtins
+
+from penstock.dialects.native.parameters import parameters
+from penstock.dialects.wire import http
+from penstock.model.access import EVERY_NAME, Need, Verb
+
+_ADMIN: Need = ((Verb.ADMIN,), EVERY_NAME)
+
+
+class ShardPlace(Struct, frozen=True):
+    """A shard and who has it."""
+
+    shard: int
+    owner: str | None  # The name of a member; None: nobody has it now.
+    address: str | None  # Of the owner, for clients.
+    epoch: int  # How often it was taken over; 0 if that does not happen.
+    here: bool  # The process that answers has it.
+    reachable: bool  # The process that answers can use it.
+
+
+class MemberState(Struct, frozen=True):
+    """A process that serves clients, or could."""
+
+    name: str
+    number: int
+    address: str
+    state: str  # serves, waits, drains, drained or gone.
+    shards: int
+    linked: bool | None  # With the process that answers; None for that one itself, and where there are no links.
+    seen_seconds_ago: float | None  # None: unknown, or more than a day.
+    this: bool
+
+
+class ClusterState(Struct, frozen=True):
+    """Who serves what, as one process sees it."""
+
+    kind: Literal["single", "workers", "nodes"]
+    shards: list[ShardPlace]
+    members: list[MemberState]
+
+
+class Cluster:
+    def __init__(self, look: Callable[[], ClusterState]) -> None:
+        self._look = look
+        self.routes: http.Routes = {(b"v1/cluster", 2): {b"GET": self._get, b"HEAD": self._get}}
+
+    def _get(self, request: http.Request, _: bytes) -> http.Response:
+        parameters(request)
+        http.require(request.access, _ADMIN)
+        return http.json_response(200, to_builtins(self._look()), b"Cache-Control: no-store\r\n")
