@@ -61,3 +61,65 @@ def test_settings_that_the_broker_refuses_stay_in_the_form(browser: Browser, sho
         page.get_by_label("visibility_timeout").fill("-1")
         page.get_by_role("button", name="Review").click()
         expect(page.get_by_label("visibility_timeout")).to_be_focused()
+
+
+def failed_in(broker: Broker, work: str, lost: str, reason: str) -> str:
+    """The id of a message that has failed in a queue after two deliveries."""
+    policy = {"max_receives": 2, "dead_letter_queue": lost}
+    call(broker, "PATCH", f"/v1/queues/{work}", {"redrive_policy": policy})
+    identifier: str = call(broker, "POST", f"/v1/queues/{work}/messages", {"message": "m"})["id"]
+    for _ in range(2):
+        call(broker, "GET", f"/v1/queues/{work}/messages?consumer=ada")
+        given = {"id": identifier, "outcome": "retry", "consumer": "ada", "reason": reason}
+        call(broker, "POST", "/v1/confirm", given)
+    return identifier
+
+
+def test_a_redrive_names_its_target_warns_if_nobody_consumes_it_and_leads_there(
+    browser: Browser, shop: Broker
+) -> None:
+    work, lost = new_queue(shop), new_queue(shop)
+    failed_in(shop, work, lost, "no route")
+    with opened(browser) as page:
+        show(page, shop, f"dead-letters/{lost}")
+        page.get_by_role("button", name="Redrive …", exact=True).click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_role("textbox", name="To")).to_have_value(work)
+        expect(dialog).to_contain_text(f"{work}: nobody consumes it now")
+        dialog.get_by_role("textbox", name="To").fill("nowhere")
+        dialog.get_by_role("textbox", name="To").blur()
+        expect(dialog).to_contain_text("nowhere: there is no such queue")
+        dialog.get_by_role("textbox", name="To").fill(work)
+        page.get_by_role("button", name="Move 1").click()
+        expect(page.locator("#notes")).to_contain_text(f"1 message moved to {work}")
+        page.locator("#notes").get_by_role("link", name=work).click()
+        expect(page.locator("h1")).to_have_text(work)
+    assert call(shop, "GET", f"/v1/queues/{work}")["status"]["ready"] == 1
+
+
+def test_a_dead_letter_says_where_it_is_where_it_came_from_and_why(browser: Browser, shop: Broker) -> None:
+    work, lost = new_queue(shop), new_queue(shop)
+    failed = failed_in(shop, work, lost, "no route")
+    with opened(browser) as page:
+        show(page, shop, f"dead-letters/{lost}")
+        row = page.get_by_role("region", name="Messages").get_by_role("row").last
+        expect(row).to_contain_text("no route")
+        expect(row.locator("td").last).to_have_text("2")
+        row.get_by_role("link").click()
+        expect(page.locator("main")).to_contain_text(
+            f"Now in {lost}, came from {work}, 2 deliveries, reason: no route"
+        )
+        expect(page.locator(".heading .badge")).to_have_text("dead letter")
+        call(shop, "GET", f"/v1/queues/{lost}/messages")
+        call(shop, "POST", "/v1/confirm", {"id": failed})
+        page.reload()
+        expect(page.locator(".heading .badge")).to_have_text("completed")
+
+
+def test_a_message_that_was_deleted_is_not_called_completed(browser: Browser, shop: Broker) -> None:
+    name = new_queue(shop, "unwanted")
+    [found] = call(shop, "GET", f"/v1/search?queue={name}")["messages"]
+    call(shop, "DELETE", f"/v1/messages/{found['id']}")
+    with opened(browser) as page:
+        show(page, shop, f"messages/{found['id']}")
+        expect(page.locator(".heading .badge")).to_have_text("deleted")

@@ -16,9 +16,9 @@ export const statusBadge = (status) => badge(status, /** @type {Record<string, s
 /**
  * The messages that a search finds. More are loaded at the end of the list.
  * @param {Record<string, any>} query of `/v1/search`
- * @param {{path?: string, empty?: any, withQueue?: boolean}} [options]
+ * @param {{path?: string, empty?: any, withQueue?: boolean, own?: import("./parts.js").Column[]}} [options] `own`: columns of this list
  */
-export function messageList(query, { path = "/v1/search", empty = "No message matches.", withQueue = true } = {}) {
+export function messageList(query, { path = "/v1/search", empty = "No message matches.", withQueue = true, own: added = [] } = {}) {
   const place = h("div", { class: "skeleton", "aria-busy": "true" });
   /** @type {any[]} */
   let rows = [];
@@ -46,7 +46,7 @@ export function messageList(query, { path = "/v1/search", empty = "No message ma
     chosen.clear();
     return load();
   };
-  const draw = () => show(place, table("Messages", columns(withQueue, chosen, redraw), rows, { empty: next ? "No message matches so far. The broker has not looked through all messages yet." : empty }), foot());
+  const draw = () => show(place, table("Messages", [...columns(withQueue, chosen, redraw), ...added], rows, { empty: next ? "No message matches so far. The broker has not looked through all messages yet." : empty }), foot());
   const bar = h("div", { class: "actions" });
   const redraw = () => show(bar, chosen.size ? [plural(chosen.size, "message"), action(`Delete ${chosen.size}`, () => remove([...chosen]).then(again), { class: "danger" })] : rows.length ? `${plural(rows.length, "message")}${next ? " so far; there may be more" : ""}` : "");
   const goOn = (/** @type {any} */ event) => {

@@ -2,17 +2,16 @@
 
 import { api, url } from "../lib/api.js";
 import { curl, literal, python } from "../lib/code.js";
-import { h, show } from "../lib/dom.js";
+import { h } from "../lib/dom.js";
 import { age, count, plural, time } from "../lib/format.js";
 import { figures } from "../lib/live.js";
 import { messageList } from "../lib/messages.js";
-import { action, asCode, ask, attempt, button, field, heading, loaded, note, queueLink, table, valuesOf } from "../lib/parts.js";
+import { action, asCode, button, field, heading, loaded, queueLink, table, valuesOf } from "../lib/parts.js";
 import { navigate } from "../lib/route.js";
+import { redrive } from "./redrive.js";
 
 const SAMPLE = 1000;
 const FILTERS = ["reason", "origin", "topic", "object", "key", "text", "ready_since", "ready_until", "since", "until"];
-/** @type {Record<string, string>} */
-const WORDS = { reason: "because of", origin: "from", ready_since: "failed since", ready_until: "failed before" };
 
 /** @param {any} route */
 export const load = async ({ path: [name] }) => (name ? null : figures({ dead_letters: true, sort: "ready", order: "descending", limit: 1000 }));
@@ -48,7 +47,26 @@ function oneQueue(name, query) {
     heading(name, code, h("a", { class: "button", href: `#/queues/${encodeURIComponent(name)}` }, "Queue"), action("Redrive …", () => redrive(order, progress), { class: "primary" })),
     form, progress,
     h("section", {}, h("h2", {}, "Groups"), loaded(() => api(url("/v1/search", { queue: name, ...filter, limit: SAMPLE })), (found) => groups(name, query, found, (more) => redrive({ from: name, filter: { ...filter, ...more } }, progress)))),
-    h("section", {}, h("h2", {}, "Messages"), messageList({ queue: name, ...filter }, { withQueue: false, empty: "No dead letter matches." })),
+    h("section", {}, h("h2", {}, "Messages"), messageList({ queue: name, ...filter }, { withQueue: false, own: failureColumns(), empty: "No dead letter matches." })),
+  ];
+}
+
+/** Why a dead letter failed, and how often it was delivered; only its events have that, so it is asked for, one after the other. @returns {import("../lib/parts.js").Column[]} */
+function failureColumns() {
+  let before = Promise.resolve();
+  const deliveries = (/** @type {any} */ row) => {
+    const place = h("span", {}, "…");
+    const put = async () => {
+      if (!place.isConnected) return;
+      const found = await api(`/v1/messages/${row.id}`).catch(() => null);
+      place.textContent = found ? count(found.consumed.length) : "–";
+    };
+    before = before.then(put);
+    return place;
+  };
+  return [
+    { label: "Reason", cell: (row) => (row.reason ? h("span", { class: "wrap" }, row.reason) : h("span", { class: "quiet" }, "none reported")) },
+    { label: "Deliveries", number: true, minor: true, cell: deliveries },
   ];
 }
 
@@ -115,44 +133,4 @@ function shapeOf(message) {
   const { message: body } = message;
   if (body !== null && typeof body === "object" && !Array.isArray(body)) return `{${Object.keys(body).sort().join(", ")}}`;
   return Array.isArray(body) ? "[…]" : message.mimeType || "bytes";
-}
-
-/** Count first, then ask, then move. @param {{from: string, filter: Record<string, string>}} order @param {Element} progress */
-async function redrive(order, progress) {
-  const to = field("To", { name: "to", placeholder: "where each came from" });
-  const speed = field("Messages a second, at most", { name: "rate", type: "number", min: 1, placeholder: "no limit" });
-  const here = location.hash;
-  await attempt(async () => {
-    const dry = await finished(await api("/v1/redrive", { method: "POST", json: { ...order, dry_run: true } }), () => {});
-    if (!dry.matched) return note(`No message of ${order.from} matches`);
-    const title = `Move ${plural(dry.matched, "message")} out of ${order.from}?`;
-    const only = Object.entries(order.filter).map(([key, value]) => `${WORDS[key] || key} ${value}`).join(", ");
-    if (!(await ask({ title, text: `${only ? `Only: ${only}. ` : ""}Their receives count from 0 again.`, fields: [to, speed], act: `Move ${count(dry.matched)}` }))) return undefined;
-    /** @type {Record<string, any>} */
-    const wanted = { ...order };
-    const [target, most] = [to, speed].map((each) => /** @type {HTMLInputElement} */ (each.querySelector("input")).value);
-    if (target) wanted.to = target;
-    if (most) wanted.rate = Number(most);
-    const job = await api("/v1/redrive", { method: "POST", json: wanted });
-    const done = await finished(job, (now) => drawProgress(progress, now, dry.matched));
-    note(`${plural(done.moved, "message")} moved out of ${order.from}`);
-    if (location.hash === here) dispatchEvent(new HashChangeEvent("hashchange"));
-    return undefined;
-  });
-}
-
-/** @param {any} job @param {(job: any) => void} report */
-async function finished(job, report) {
-  while (job.state === "running") {
-    report(job);
-    await new Promise((done) => setTimeout(done, 500));
-    job = await api(`/v1/redrive/${job.job}`);
-  }
-  return job;
-}
-
-/** @param {Element} progress @param {any} job @param {number} all */
-function drawProgress(progress, job, all) {
-  const stop = () => attempt(() => api(`/v1/redrive/${job.job}`, { method: "DELETE" }), "The redrive is stopped");
-  show(progress, h("div", { class: "panel" }, h("div", { class: "heading" }, `${count(job.moved)} of ${plural(all, "message")} moved`, button("Stop", stop)), h("progress", { value: job.moved, max: all, "aria-label": "Messages moved" })));
 }

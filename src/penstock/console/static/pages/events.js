@@ -4,10 +4,10 @@ import { ApiError, follow, url } from "../lib/api.js";
 import { curl, literal, python } from "../lib/code.js";
 import { h, show } from "../lib/dom.js";
 import { time } from "../lib/format.js";
+import { letterOf } from "../lib/letters.js";
 import { asCode, button, field, heading, messageLink, note, queueLink, tableRow, valuesOf, frame, classOf } from "../lib/parts.js";
 import { onLeave } from "../lib/reactive.js";
 import { navigate } from "../lib/route.js";
-import { letterOf } from "./message.js";
 
 const SHOWN_MAX = 300;
 const DRAW_MS = 250;

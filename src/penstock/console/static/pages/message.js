@@ -4,23 +4,15 @@ import { api, follow, url } from "../lib/api.js";
 import { bodyView } from "../lib/body.js";
 import { curl, literal, python } from "../lib/code.js";
 import { h } from "../lib/dom.js";
-import { duration, seconds, time } from "../lib/format.js";
+import { count, duration, seconds, time } from "../lib/format.js";
+import { EVENTS, endOf, letterOf } from "../lib/letters.js";
 import { remove, statusBadge } from "../lib/messages.js";
-import { action, asCode, ask, attempt, field, heading, loaded, messageLink, queueLink, table } from "../lib/parts.js";
-
-const TONES = { E: "bad", B: "bad", D: "bad", R: "soon", Z: "soon", I: "bad", N: "soon", S: "good", X: "good", K: "good" };
-const WORDS = {
-  logged: "Received and stored", queued: "Queued", fetched: "Delivered", kicked: "Handed over", success: "Confirmed", completed: "Completed", retry: "Given back",
-  exasperated: "Failed: its deliveries are used up", expired: "Expired", deleted: "Deleted", unchanged: "Unchanged", invalid: "Invalid", "not interested": "Not interested", broken: "Damaged on the disk",
-};
+import { action, asCode, ask, attempt, badge, field, heading, loaded, messageLink, queueLink, table } from "../lib/parts.js";
 
 const CAUSE = "caused-by"; // The header with the id of the message because of which one was published.
 const AFTER_SECONDS = 1;
 
 const OUTCOMES = { F: "not settled yet", S: "confirmed", I: "invalid", N: "not interested", K: "handed over", R: "to be repeated", E: "dead letter or dropped" };
-
-/** @param {string} letter */
-export const letterOf = (letter) => h("span", { class: `letter ${/** @type {Record<string, string>} */ (TONES)[letter] || ""}` }, letter);
 
 /** @param {any} route */
 export const load = ({ path: [id] }) => api(`/v1/messages/${encodeURIComponent(id || "")}`);
@@ -29,12 +21,13 @@ export const load = ({ path: [id] }) => api(`/v1/messages/${encodeURIComponent(i
 export function page({ path: [id] }, found) {
   const again = () => dispatchEvent(new HashChangeEvent("hashchange"));
   const held = found.status === "leased";
-  const place = found.places.find((/** @type {any} */ each) => each.queued)?.id || id;
+  const place = placeOf(found).id || id;
   return [
-    heading("Message", statusBadge(found.status), asCode(() => codeOf(id)), h("a", { class: "button", href: `#/publish?from=${id}` }, "Send again …"),
+    heading("Message", stateBadge(found), asCode(() => codeOf(id)), h("a", { class: "button", href: `#/publish?from=${id}` }, "Send again …"),
       held && action("Extend the lease", () => extendLease(place).then(again)),
       held && action("Give back", () => giveBack(place).then(again)),
-      found.queued && !held && action("Delete", () => remove([place]).then(again), { class: "danger" })),
+      found.queued && !held && action("Delete", () => remove([place]).then(again), { class: "plain bad" })),
+    whereabouts(found),
     strip(found.events),
     h("div", { class: "columns" }, [
       h("div", { class: "page" },
@@ -45,6 +38,34 @@ export function page({ path: [id] }, found) {
     h("section", {}, h("h2", {}, "Deliveries"), deliveries(found.consumed)),
   ];
 }
+
+/** The queue that it is in now, else the one that it was in last. @param {any} found */
+const placeOf = ({ id, places, queue }) => {
+  const queued = places.filter((/** @type {any} */ each) => each.queued);
+  return queued.find((/** @type {any} */ each) => each.id === id) || queued[0] || places[0] || { queue };
+};
+
+/** The event by which it became the dead letter that it is now, if it is one. @param {any} found */
+const failureOf = (found) => found.queued && found.events.findLast((/** @type {any} */ event) => event.state === "E" && event.to_queue && event.to_id === placeOf(found).id);
+
+/** @param {any} found */
+function stateBadge(found) {
+  if (found.status === "gone") return badge(...endOf(found.events));
+  return failureOf(found) && found.status === "ready" ? badge("dead letter", "bad") : statusBadge(found.status);
+}
+
+/** Where it is, if it is not where it was sent to. @param {any} found */
+function whereabouts(found) {
+  const { queue } = placeOf(found);
+  const isMoved = found.queued && found.places.every((/** @type {any} */ each) => each.id !== found.id);
+  if (!isMoved || !queue || queue === found.queue) return null;
+  const failure = failureOf(found);
+  const reason = failure && (failure.reason || found.consumed.findLast((/** @type {any} */ each) => each.reason)?.reason);
+  return h("p", { class: "fine trouble" }, h("span", { class: "wrap" }, "Now in ", queueLink(queue), ", came from ", found.queue ? queueLink(found.queue) : "another queue", `, ${deliveriesOf(found)}`, reason && `, reason: ${reason}`), failure && h("a", { href: `#/dead-letters/${encodeURIComponent(queue)}` }, "Look and redrive"));
+}
+
+/** @param {any} found */
+const deliveriesOf = ({ consumed }) => `${count(consumed.length)} ${consumed.length === 1 ? "delivery" : "deliveries"}`;
 
 /** The letters of its life in one line, with the time between them. @param {any[]} events */
 function strip(events) {
@@ -63,7 +84,7 @@ function strip(events) {
 function timeline(events) {
   const began = events.length ? seconds(events[0].time) : 0;
   return h("ol", { class: "timeline" }, events.map((event) => h("li", {},
-    letterOf(event.state), h("b", {}, /** @type {Record<string, string>} */ (WORDS)[event.event] || event.event), event.consumer ? ` by ${event.consumer}` : "", " · ", event.queue ? queueLink(event.queue) : "a queue that is gone",
+    letterOf(event.state), h("b", {}, EVENTS[event.state] || event.event), event.consumer ? ` by ${event.consumer}` : "", " · ", event.queue ? queueLink(event.queue) : "a queue that is gone",
     event.to_queue && event.state === "E" ? [" → ", queueLink(event.to_queue)] : null,
     event.reason ? h("div", { class: "reason" }, event.reason) : null,
     h("div", { class: "gap" }, `${time(event.time)} · after ${duration(seconds(event.time) - began)}`))));
@@ -72,14 +93,14 @@ function timeline(events) {
 /** @param {any} found */
 function factList(found) {
   const rows = {
-    id: found.id, queue: queueLink(found.queue), created: time(found.created), priority: found.priority, receives: found.receives, "visible at": time(found.visible_at),
+    id: found.id, [found.queued ? "now in" : "was in"]: queueLink(placeOf(found).queue), created: time(found.created), priority: found.priority, deliveries: count(found.consumed.length), "visible at": found.queued && time(found.visible_at),
     "expires at": found.expires_at && time(found.expires_at), sender: found.sender, topics: found.topics?.join(", "),
     object: found.object && found.key ? h("a", { href: `#/objects/${encodeURIComponent(found.object)}/${encodeURIComponent(found.key)}` }, `${found.object} / ${found.key}, all versions`) : found.object,
     "follows from": found.headers?.[CAUSE] && messageLink(found.headers[CAUSE]),
     headers: found.headers && JSON.stringify(found.headers),
-    "also in": found.places.filter((/** @type {any} */ each) => each.id !== found.id).map((/** @type {any} */ each) => h("div", {}, queueLink(each.queue), " as ", messageLink(each.id))),
+    "also in": found.places.filter((/** @type {any} */ each) => each.id !== found.id && each.queue !== placeOf(found).queue).map((/** @type {any} */ each) => h("div", {}, queueLink(each.queue), " as ", messageLink(each.id))),
   };
-  return h("dl", { class: "facts panel" }, Object.entries(rows).filter(([, value]) => value !== null && value !== undefined && value !== "" && !(Array.isArray(value) && !value.length)).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+  return h("dl", { class: "facts panel" }, Object.entries(rows).filter(([, value]) => value !== null && value !== undefined && value !== "" && value !== false && !(Array.isArray(value) && !value.length)).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
 
 /** @param {any[]} events */

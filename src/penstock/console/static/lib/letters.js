@@ -1,0 +1,23 @@
+/** The letters of events: what each means, and how it looks. */
+
+import { h } from "./dom.js";
+
+/** @type {Record<string, string>} */
+export const EVENTS = {
+  L: "Received and stored", U: "Unchanged", Q: "Queued", F: "Delivered", K: "Handed over", R: "Given back", S: "Confirmed", X: "Completed",
+  E: "Failed: its deliveries are used up", I: "Invalid", N: "Not interested", Z: "Expired", D: "Deleted", B: "Damaged on the disk",
+};
+/** How a message ends. @type {Record<string, string>} */
+const ENDS = { X: "completed", K: "handed over", E: "failed", I: "invalid", N: "not interested", Z: "expired", D: "deleted", U: "unchanged" };
+/** @type {Record<string, string>} */
+const TONES = { E: "bad", B: "bad", D: "bad", R: "soon", Z: "soon", I: "bad", N: "soon", S: "good", X: "good", K: "good" };
+
+/** @param {string} letter */
+export const letterOf = (letter) => h("span", { class: `letter ${TONES[letter] || ""}`, title: EVENTS[letter] }, letter);
+
+/** How a message ended, and how that looks. @param {any[]} events @returns {[string, string]} */
+export function endOf(events) {
+  const last = events.findLast((event) => event.state in ENDS);
+  if (!last) return ["finished", ""]; // Its events are past retention.
+  return [last.to_queue ? "dead-lettered" : ENDS[last.state], TONES[last.state] || ""];
+}
