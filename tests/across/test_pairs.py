@@ -1,4 +1,7 @@
-"""A message posted in one dialect is taken, finished and followed in every other, restarts and kill -9 included."""
+"""A message posted in one dialect is taken, finished and followed in every other, restarts and kill -9 included.
+
+Tests that kill and restart do so to one worker: those of several are killed in tests/torture and tests/wire/test_nodes.py.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,7 @@ from typing import Any
 
 import pytest
 
-from penstock.storage.arrow.columns import decode
-from penstock.storage.arrow.names import Names
-from penstock.storage.directory import DataDirectory
-from penstock.storage.inspect import batches
-from tests.support.broker import Broker, StartBroker
+from tests.support.broker import Site, StartBroker
 from tests.support.dialect_clients import CLIENTS, Client, NqClient, Taken
 from tests.support.ws_client import WsClient
 
@@ -23,15 +22,14 @@ PAIRS = list(product(CLIENTS, CLIENTS))
 BODY = 'Grüße, "☃"\n'  # What JSON must escape, and what is not ASCII.
 
 
-def client(dialect: str, broker: Broker) -> closing[Client]:
+def client(dialect: str, broker: Site) -> closing[Client]:
     return closing(CLIENTS[dialect](broker))
 
 
-def letters(broker: Broker, queue: str = "work", sequence: int = 1) -> str:
+def letters(broker: Site, queue: str = "work", sequence: int = 1) -> str:
     """What the Event Log tells of a message."""
-    columns = ("letter", "queue_name", "sequence")
-    rows = decode(batches(DataDirectory(broker.data), 0), columns, Names()).to_pylist()
-    return "".join(row["letter"] for row in rows if (row["queue_name"], row["sequence"]) == (queue, sequence))
+    lines = broker.request("GET", f"/v1/events?queue={queue}").body.splitlines()
+    return "".join(event["state"] for event in map(json.loads, lines) if event["sequence"] == sequence)
 
 
 def publish(poster: Client, queue: str = "work", body: str = BODY) -> None:
@@ -48,7 +46,7 @@ def finish(taker: Client, taken: Taken, queue: str = "work") -> bool:
     return granted
 
 
-def counts(broker: Broker, queue: str = "work") -> tuple[int, int, int]:
+def counts(broker: Site, queue: str = "work") -> tuple[int, int, int]:
     """Messages, as mqs and as glovebox count them, and those that are leased."""
     seen = broker.request("GET", f"/queues/{queue}").json()["status"]["messages"]
     status = broker.request("GET", f"/status/{queue}").json()
@@ -58,32 +56,25 @@ def counts(broker: Broker, queue: str = "work") -> tuple[int, int, int]:
 # ── A queue that forgets what is finished ─────────────────────────────────────────────────────────────────
 
 
-@pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    broker = Broker(tmp_path_factory.mktemp("across") / "data").start()
-    yield broker
-    broker.stop()
-
-
 @pytest.mark.parametrize(("poster", "taker"), PAIRS)
-def test_posted_here_taken_and_finished_there(own: Broker, poster: str, taker: str) -> None:
+def test_posted_here_taken_and_finished_there(site: Site, poster: str, taker: str) -> None:
     queue = f"{poster}-{taker}"
-    own.create_queue(queue)
-    with client(poster, own) as one, client(taker, own) as other:
+    site.create_queue(queue)
+    with client(poster, site) as one, client(taker, site) as other:
         publish(one, queue)
-        assert counts(own, queue) == (1, 1, 0)
+        assert counts(site, queue) == (1, 1, 0)
         taken = take(other, queue)
         assert taken.body == BODY
-        assert counts(own, queue) == (1, 1, 1)
+        assert counts(site, queue) == (1, 1, 1)
         assert finish(other, taken, queue)
-        assert counts(own, queue) == (0, 0, 0)
-    assert letters(own, queue) == "LQFSX"
+        assert counts(site, queue) == (0, 0, 0)
+    assert letters(site, queue) == "LQFSX"
 
 
-def test_nobody_else_has_what_one_has(own: Broker) -> None:
-    own.create_queue("shared")
+def test_nobody_else_has_what_one_has(site: Site) -> None:
+    site.create_queue("shared")
     with ExitStack() as stack:
-        everyone = [stack.enter_context(client(dialect, own)) for dialect in CLIENTS]
+        everyone = [stack.enter_context(client(dialect, site)) for dialect in CLIENTS]
         publish(everyone[0], "shared")
         taken = take(everyone[0], "shared")
         assert [each.take("shared", 1) for each in everyone] == [[]] * len(CLIENTS)
@@ -158,7 +149,7 @@ STAGES = ["ready", "write", "sync", "assign", "finish", "retry", "drop"]
 
 
 @contextmanager
-def a_followed_message(broker: Broker) -> Iterator[tuple[str, WsClient]]:
+def a_followed_message(broker: Site) -> Iterator[tuple[str, WsClient]]:
     """A queue of its own, and a sender that has asked for every notice of the message in it."""
     queue = f"followed-{secrets.token_hex(4)}"
     broker.create_queue(queue)
@@ -170,8 +161,8 @@ def a_followed_message(broker: Broker) -> Iterator[tuple[str, WsClient]]:
 
 
 @pytest.fixture
-def followed(broker: Broker) -> Iterator[tuple[str, WsClient]]:
-    with a_followed_message(broker) as both:
+def followed(site: Site) -> Iterator[tuple[str, WsClient]]:
+    with a_followed_message(site) as both:
         yield both
 
 
@@ -184,22 +175,20 @@ def notice(sender: WsClient) -> str:
 
 @pytest.mark.parametrize("taker", CLIENTS)
 def test_a_sender_hears_what_every_other_dialect_does_with_its_message(
-    broker: Broker, followed: tuple[str, WsClient], taker: str
+    site: Site, followed: tuple[str, WsClient], taker: str
 ) -> None:
     queue, sender = followed
-    with client(taker, broker) as other:
+    with client(taker, site) as other:
         taken = take(other, queue)
         assert notice(sender) == "assign"
         assert finish(other, taken, queue)
         assert notice(sender) == "finish"
 
 
-def test_a_sender_hears_of_a_message_that_is_handed_over_for_good(
-    broker: Broker, followed: tuple[str, WsClient]
-) -> None:
+def test_a_sender_hears_of_a_message_that_is_handed_over_for_good(site: Site, followed: tuple[str, WsClient]) -> None:
     queue, sender = followed
     asked = {"receiver": "once", "timeout": 5, "queues": {queue: {"retry_num": 0}}}
-    pulled = broker.request("POST", "/pull", body=json.dumps(asked).encode())
+    pulled = site.request("POST", "/pull", body=json.dumps(asked).encode())
     assert [each["message"] for each in pulled.json()["messages"][queue]] == [BODY]
     assert notice(sender) == "finish"
 
@@ -218,11 +207,11 @@ def test_a_sender_hears_of_a_lease_that_runs_out_and_of_the_last_one(start_broke
     assert letters(broker) == "LQFRFE"
 
 
-def test_a_sleeping_worker_and_everyone_who_waits_hear_of_a_message_from_anywhere(broker: Broker) -> None:
+def test_a_sleeping_worker_and_everyone_who_waits_hear_of_a_message_from_anywhere(site: Site) -> None:
     for poster in CLIENTS:
         queue = f"wake-{secrets.token_hex(4)}"
-        broker.create_queue(queue)
-        with client(poster, broker) as one, WsClient(broker.http, "/connect") as sleeper:
+        site.create_queue(queue)
+        with client(poster, site) as one, WsClient(site.http, "/connect") as sleeper:
             sleeper.say({"cmd": "ISLP", "qname": queue})
             assert sleeper.hear()["cmd"] == "okslp"
             publish(one, queue)
@@ -232,7 +221,7 @@ def test_a_sleeping_worker_and_everyone_who_waits_hear_of_a_message_from_anywher
 # ── A queue that keeps what is finished ───────────────────────────────────────────────────────────────────
 
 
-def pull(broker: Broker, receiver: str, **more: Any) -> list[dict[str, Any]]:
+def pull(broker: Site, receiver: str, **more: Any) -> list[dict[str, Any]]:
     asked = {"receiver": receiver, "timeout": 0, "queues": {"work": {"max": 10, "retry_num": 2}}, **more}
     answer = broker.request("POST", "/pull", body=json.dumps(asked).encode())
     messages: list[dict[str, Any]] = answer.json()["messages"]["work"] if answer.status == 200 else []

@@ -1,4 +1,7 @@
-"""What is published to topics is taken, finished and followed in every other dialect, and the other way round."""
+"""What is published to topics is taken, finished and followed in every other dialect, and the other way round.
+
+Tests of copies have one worker: with several shards copies are messages of their own, which come a moment later.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.across.test_pairs import BODY, a_followed_message, finish, letters, notice, take
-from tests.support.broker import Broker, StartBroker
+from tests.support.broker import Site, StartBroker
 from tests.support.dialect_clients import CLIENTS
 
 
-def call(broker: Broker, method: str, target: str, document: Any) -> Any:
+def call(broker: Site, method: str, target: str, document: Any) -> Any:
     answer = broker.request(method, target, {"Content-Type": "application/json"}, json.dumps(document).encode())
     assert answer.status in (200, 201), answer
     return answer.json()
@@ -38,12 +41,12 @@ def test_a_copy_in_a_channel_is_a_message_to_every_dialect(start_broker: StartBr
     ("outcome", "heard"),
     [("success", "finish"), ("invalid", "drop"), ("not_interested", "drop"), ("retry", "retry")],
 )
-def test_a_sender_hears_what_a_consumer_says(broker: Broker, outcome: str, heard: str) -> None:
-    with a_followed_message(broker) as (queue, sender):
-        (message,) = broker.request("GET", f"/v1/queues/{queue}/messages?consumer=c&wait=5").json()
+def test_a_sender_hears_what_a_consumer_says(site: Site, outcome: str, heard: str) -> None:
+    with a_followed_message(site) as (queue, sender):
+        (message,) = site.request("GET", f"/v1/queues/{queue}/messages?consumer=c&wait=5").json()
         assert (message["message"], notice(sender)) == (BODY, "assign")
         said = {"id": message["id"], "consumer": "c", "outcome": outcome, "delay": 60}
-        assert call(broker, "POST", "/v1/confirm", said)["discarded"] is False
+        assert call(site, "POST", "/v1/confirm", said)["discarded"] is False
         assert notice(sender) == heard
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,12 @@ import pytest
 from tests.support.broker import Broker, Site, StartBroker
 from tests.support.certificates import Pair
 from tests.support.effort import LONG
-from tests.support.nodes import Balanced, nodes_on
-from tests.support.postgres import Postgres
+from tests.support.sites import TWO_WORKERS, started
 from tests.support.transcript import Mismatch, Player, Transcript, load
 
 HERE = Path(__file__).parent
 TRANSCRIPTS = sorted(HERE.glob("*/*.toml"))
 TIMED_TRIES = 5
-SHARDS = 4
-FLAGS = ("--workers", "2", "--shards", str(SHARDS))
 
 
 @pytest.mark.parametrize("path", TRANSCRIPTS, ids=[f"{path.parent.name}/{path.stem}" for path in TRANSCRIPTS])
@@ -99,21 +95,15 @@ SHARDED = [
 
 @pytest.fixture(scope="module")
 def sharded_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    broker = Broker(tmp_path_factory.mktemp("sharded-broker") / "data", flags=FLAGS).start()
+    broker = Broker(tmp_path_factory.mktemp("sharded-broker") / "data", flags=TWO_WORKERS).start()
     yield broker
     broker.stop()
 
 
-@contextmanager
-def two_nodes_on(postgres: Postgres, folder: Path, *settings: str) -> Iterator[list[Broker]]:
-    with nodes_on(postgres.new_store(SHARDS), folder, 2, *settings) as started:
-        yield started
-
-
 @pytest.fixture(scope="module")
-def two_nodes(postgres: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Broker]]:
-    with two_nodes_on(postgres, tmp_path_factory.mktemp("two-nodes")) as started:
-        yield started
+def two_nodes(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Site]:
+    with started("two nodes", tmp_path_factory.mktemp("two-nodes"), request) as found:
+        yield found
 
 
 @pytest.mark.torture
@@ -124,7 +114,7 @@ def test_two_workers_with_four_shards_answer_the_same(path: Path, request: pytes
         broker: Broker = request.getfixturevalue("sharded_broker")
     else:
         start_broker: StartBroker = request.getfixturevalue("start_broker")
-        broker = start_broker(*transcript.settings, flags=FLAGS)
+        broker = start_broker(*transcript.settings, flags=TWO_WORKERS)
     play(path, transcript, broker)
 
 
@@ -143,11 +133,10 @@ def test_two_nodes_on_postgresql_answer_the_same_whichever_is_asked(
 ) -> None:
     transcript = load(path)
     if transcript.settings is None:
-        play(path, transcript, Balanced(request.getfixturevalue("two_nodes")))
+        play(path, transcript, request.getfixturevalue("two_nodes"))
         return
-    postgres: Postgres = request.getfixturevalue("postgres")
-    with two_nodes_on(postgres, tmp_path, *transcript.settings) as own:
-        play(path, transcript, Balanced(own))
+    with started("two nodes", tmp_path, request, *transcript.settings) as own:
+        play(path, transcript, own)
 
 
 def play(path: Path, transcript: Transcript, broker: Site, talk: str | None = None) -> None:

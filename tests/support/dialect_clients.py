@@ -15,7 +15,7 @@ from websockets.client import ClientProtocol
 from websockets.frames import Frame, Opcode
 from websockets.uri import parse_uri
 
-from tests.support.broker import Broker
+from tests.support.broker import Site
 from tests.support.http_client import encode_request
 
 LEASE_SECONDS = 5  # The shortest that every dialect allows.
@@ -48,7 +48,7 @@ class Client(Protocol):
 class MqsClient:
     """Requests one behind the other on one connection."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Site) -> None:
         self._connection = broker.connect(READ_SECONDS_MAX)
         self.close = self._connection.close
 
@@ -80,7 +80,7 @@ class NqClient:
 
     lease_seconds = LEASE_SECONDS
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Site) -> None:
         self._connection = broker.connect(READ_SECONDS_MAX)
         self.close = self._connection.close
 
@@ -112,7 +112,7 @@ class NqClient:
 class LinesClient:
     """Commands one behind the other; answers come in their order, wake-ups in between."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Site) -> None:
         self._socket = socket.create_connection(broker.lines, timeout=READ_SECONDS_MAX)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = b""
@@ -178,7 +178,7 @@ class LinesClient:
 class WebSocketClient:
     """Many labelled requests in flight; answers in any order. The framing is that of an independent library."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Site) -> None:
         host, port = broker.http
         self._socket = socket.create_connection(broker.http, timeout=READ_SECONDS_MAX)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -36,7 +36,8 @@ def nodes_on(url: str, path: Path, count: int, *settings: str) -> Iterator[list[
         for node in nodes:
             node.start()
         until(lambda: is_balanced(url, count))
-        until(lambda: all(map(serves_all, nodes)))
+        token = next((each.partition("=")[2] for each in settings if each.startswith("auth.tokens=")), "")
+        until(lambda: all(serves_all(node, token) for node in nodes))
         yield nodes
     finally:
         for node in nodes:
@@ -80,9 +81,9 @@ def is_balanced(url: str, count: int) -> bool:
     return len(held) == count and max(held) - min(held) <= 1
 
 
-def serves_all(node: Broker) -> bool:
+def serves_all(node: Broker, token: str = "") -> bool:
     """Whether it has answers of all shards: one that was acquired just now may not serve yet."""
-    return node.request("GET", "/v1/log").status == 200
+    return node.request("GET", "/v1/log", {"Authorization": f"Bearer {token}"} if token else {}).status == 200
 
 
 def until(condition: Callable[[], bool]) -> None:

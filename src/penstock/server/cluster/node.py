@@ -33,6 +33,7 @@ from penstock.server.front.front import Front
 from penstock.server.front.local_requests import LocalRequests
 from penstock.server.quotas.quotas import Quotas
 from penstock.server.recovery import Recovered
+from penstock.server.servers import cannot_listen
 from penstock.server.settings import parse_address
 from penstock.server.shard import Shard
 from penstock.server.shards.codec import WantTokens
@@ -135,7 +136,10 @@ class Node(Broker):
         """Have what is placed here, links to the others, and the tokens: nobody may be served without them."""
         self._heed_signals()
         self._relay.receive = partial(self._websockets.begin, GLOVEBOX, self.servers.http, None)
-        await self._mesh.start()
+        try:
+            await self._mesh.start()
+        except OSError as error:
+            raise cannot_listen(self._links_at, error) from None
         running = asyncio.get_running_loop()
         complain_at = running.time() + NODE_WAIT_SECONDS
         await self._settle_in()
