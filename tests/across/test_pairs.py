@@ -1,6 +1,6 @@
 """A message posted in one dialect is taken, finished and followed in every other, restarts and kill -9 included.
 
-Tests that kill and restart do so to one worker: those of several are killed in tests/torture and tests/wire/test_nodes.py.
+Tests that kill and restart have one worker: several are killed in tests/torture and tests/wire/test_nodes.py.
 """
 
 from __future__ import annotations

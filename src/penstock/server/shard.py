@@ -243,12 +243,15 @@ class Shard:
 
     async def hand_over(self) -> None:
         """Let another process have the shard, while this one serves others. It is not asked for anything new."""
-        await self.begin_stop()
-        await until(lambda: self.is_quiet, self._config.stop_seconds)
-        await self.close_services()
-        await self.close(takes_snapshot=False)
-        self.loop.commit.leave()
-        self.let_go()
+        try:
+            await self.begin_stop()
+            await until(lambda: self.is_quiet, self._config.stop_seconds)
+            await self.close_services()
+            await self.close(takes_snapshot=False)
+            self.loop.commit.leave()
+            self.let_go()
+        finally:
+            self.loop.dismiss_watches()
 
     async def _write_everything(self, *, takes_snapshot: bool) -> bool:
         """Write the Object History and the last snapshot. False if they, or the log, cannot be written."""

@@ -27,7 +27,7 @@ from penstock.server.services.contract import Service, accepted
 from penstock.server.services.event_encoders import Encoder, TextEncoder, TextOf
 from penstock.server.services.event_reader import EventReader
 from penstock.server.services.log_reads import LogReads
-from penstock.server.services.pieces import PieceSource
+from penstock.server.services.pieces import LogClosedError, PieceSource
 from penstock.server.writer.port import ServicePort
 from penstock.storage.log.batch import FORMAT, Point
 from penstock.storage.log.view import Cursor, View
@@ -45,6 +45,7 @@ class EventStreams(Service):
         self.open = 0
         self.bytes_sent = 0
         self.waiting: set[asyncio.Event] = set()  # Followers at the end of the log.
+        self.is_over = False  # The log is closed. If another process serves it, clients continue there.
         self._ids = ids
         self._readers_max = settings.readers_max
         writer.on_commit.append(self._after_commit)
@@ -52,6 +53,12 @@ class EventStreams(Service):
     def state(self) -> Iterable[tuple[str, Samples]]:
         yield "penstock_event_readers", one(self.open)
         yield "penstock_event_bytes_total", one(self.bytes_sent)
+
+    async def close(self) -> None:
+        self.is_over = True
+        for follower in self.waiting:
+            follower.set()
+        await super().close()
 
     # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -219,7 +226,10 @@ class FollowedSource(PieceSource):
                         yield piece
                         if self._ending.is_set():
                             break
-                if not await self._more(reader):
+                is_there_more = await self._more(reader)
+                if self._streams.is_over:
+                    raise LogClosedError("the log is closed")
+                if not is_there_more:
                     yield await reads.in_thread(reader.beat)
             yield await reads.in_thread(reader.end)
 

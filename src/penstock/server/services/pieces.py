@@ -10,9 +10,13 @@ from contextvars import copy_context
 from typing import Protocol
 
 from penstock.dialects.wire.http import Sink
-from penstock.errors import DamagedLogError, EventsRemovedError
+from penstock.errors import DamagedLogError, EventsRemovedError, PenstockError
 
 logger = logging.getLogger(__name__)
+
+
+class LogClosedError(PenstockError):
+    """Nothing more can be read here."""
 
 
 class Counts(Protocol):
@@ -61,6 +65,8 @@ class PieceSource:
 def _log_failure(error: Exception) -> None:
     if isinstance(error, EventsRemovedError):
         logger.info("reader_overtaken", extra={"earliest": error.earliest})
+    elif isinstance(error, LogClosedError):
+        logger.info("reader_cut_off", extra={"reason": str(error)})
     elif isinstance(error, DamagedLogError):
         logger.error("reader_failed", extra={"reason": str(error)})
     else:

@@ -202,6 +202,10 @@ class Loop:
         refusal = Refused(Reason.UNAVAILABLE, "the broker is stopping")
         give([(reply, refusal) for reply in self._serving.fetches.take()])
 
+    def dismiss_watches(self) -> None:
+        """Wake everyone who watches a queue: it is served elsewhere from now on, and they look there."""
+        self.waiters.workers.dismiss_watches()
+
     def fail(self, error: BaseException) -> None:
         """The log cannot be written: refuse all waiting and new commands until there is a new log."""
         reason = str(error)

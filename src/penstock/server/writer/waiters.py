@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.dialects.wire.conversation import Cancelable
 from penstock.engine.engine import Engine
 from penstock.limits import NEVER_NS
-from penstock.model.answers import Answer, Pulled, Received, Refused
+from penstock.model.answers import Answer, Done, Pulled, Received, Refused
 from penstock.model.commands import AwaitResult, Command, Fetch, Pull, Receive, Waiting
 from penstock.model.events import MessageEvent, MessageRun, QueuedRun
 from penstock.model.kinds import MOVES, Kind, kinds_where
@@ -128,6 +128,11 @@ class Workers(WaitersByKey):
     def remove_watch(self, watch: Watch) -> None:
         if watch in self.watches.get(watch.queue, ()):
             _discard(self.watches, watch.queue, watch)
+
+    def dismiss_watches(self) -> None:
+        watches, self.watches = self.watches, {}
+        for watch in [watch for of_queue in watches.values() for watch in of_queue]:
+            watch.woken(Done())
 
 
 class Receivers(WaitersByKey):
