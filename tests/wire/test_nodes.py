@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import product
@@ -277,6 +278,14 @@ def test_nodes_with_certificates_link_over_tls_and_say_why_they_do_not(store: st
             print(node.log())
             if node.running:
                 node.kill()
+
+
+def test_an_address_for_links_that_is_in_use_is_named(store: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        flags = ("--store", store, "--advertise", "127.0.0.1:{1}".format(*taken.getsockname()))
+        code, complaint = refused_start(tmp_path, flags=flags)
+    assert code
+    assert "listens there. Stop it, or choose another address: --advertise HOST:PORT" in complaint
 
 
 def test_a_copy_of_a_node_is_not_served_without_its_store(nodes: list[Broker], tmp_path: Path) -> None:

@@ -84,10 +84,14 @@ async def _listen(
         raise cannot_listen(address, error) from None
 
 
-def cannot_listen(address: Address, error: OSError) -> PenstockError:
+_OPTIONS = "--http HOST:PORT, --lines HOST:PORT"
+
+
+def cannot_listen(address: Address, error: OSError, options: str = _OPTIONS) -> PenstockError:
+    """`options`: those that choose another address."""
     if error.errno == errno.EADDRINUSE:
         return InUseError(
             f"cannot listen on {address}: {listening_process(address.port)} listens there."
-            " Stop it, or choose another address: --http HOST:PORT, --lines HOST:PORT"
+            f" Stop it, or choose another address: {options}"
         )
     return ConfigError(f"cannot listen on {address}: {error.strerror or error}")

@@ -139,7 +139,7 @@ class Node(Broker):
         try:
             await self._mesh.start()
         except OSError as error:
-            raise cannot_listen(self._links_at, error) from None
+            raise cannot_listen(self._links_at, error, "--advertise HOST:PORT") from None
         running = asyncio.get_running_loop()
         complain_at = running.time() + NODE_WAIT_SECONDS
         await self._settle_in()
