@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import Browser, expect
 
 from tests.console.conftest import call
@@ -104,6 +106,7 @@ def test_a_dead_letter_says_where_it_is_where_it_came_from_and_why(browser: Brow
         show(page, shop, f"dead-letters/{lost}")
         row = page.get_by_role("region", name="Messages").get_by_role("row").last
         expect(row).to_contain_text("no route")
+        expect(row.get_by_text("no route")).to_be_in_viewport(ratio=1)
         expect(row.locator("td").last).to_have_text("2")
         row.get_by_role("link").click()
         expect(page.locator("main")).to_contain_text(
@@ -123,3 +126,33 @@ def test_a_message_that_was_deleted_is_not_called_completed(browser: Browser, sh
     with opened(browser) as page:
         show(page, shop, f"messages/{found['id']}")
         expect(page.locator(".heading .badge")).to_have_text("deleted")
+
+
+def test_a_schedule_shows_whether_its_last_run_worked_and_counts_down(browser: Browser, shop: Broker) -> None:
+    name = new_queue(shop)
+    call(shop, "PUT", f"/v1/schedules/{name}", {"every": 3000, "queue": name, "message": "tick"})
+    with opened(browser) as page:
+        show(page, shop, "schedules")
+        table = page.get_by_role("region", name="Recurring schedules")
+        row = table.get_by_role("row").filter(has_text=name)
+        expect(row).to_contain_text("never yet")
+        expect(row.get_by_role("button", name="Delete")).to_be_in_viewport(ratio=1)
+        call(shop, "POST", f"/v1/schedules/{name}/run")  # The page finds out by itself.
+        expect(row.locator("td").nth(4)).to_contain_text("ready")
+        [taken] = call(shop, "GET", f"/v1/queues/{name}/messages")
+        call(shop, "POST", "/v1/confirm", {"id": taken["id"]})
+        last = row.get_by_role("link", name="completed in")
+        expect(last).to_contain_text(re.compile(r"^\d\d:\d\d:\d\d completed in [\d.]+ (ms|s)$"))
+        call(shop, "PATCH", f"/v1/schedules/{name}", {"every": 20})
+        expect(row.locator("td").nth(3)).to_have_text(re.compile(r"^in ([1-9]\.0|1\d) s$"))
+        last.click()
+        expect(page.locator(".heading .badge")).to_have_text("completed")
+    call(shop, "DELETE", f"/v1/schedules/{name}")
+
+
+def test_a_table_shows_as_much_of_a_body_as_fits(browser: Browser, shop: Broker) -> None:
+    name = new_queue(shop, "a body of sixty letters that has its last word at the end.")
+    with opened(browser, (1600, 800)) as page:
+        show(page, shop, f"queues/{name}")
+        cut = page.locator("td .preview").evaluate("each => each.scrollWidth - each.clientWidth")
+        assert cut <= 0

@@ -9,6 +9,7 @@ const PICTURES = {
   "image/gif": [0x47, 0x49, 0x46, 0x38],
 };
 const HEX_BYTES_MAX = 4096;
+const PREVIEW_LETTERS = 400;
 
 /**
  * @typedef {{message?: any, message_base64?: string, mimeType?: string}} Body
@@ -29,7 +30,7 @@ function bytesOf(body) {
 export function preview(body) {
   if (body.message_base64 !== undefined) return `${body.mimeType || "bytes"}, ${sizeOf(bytesOf(body).length)}`;
   const text = typeof body.message === "string" ? body.message : JSON.stringify(body.message);
-  return text === undefined ? "–" : text.slice(0, 160);
+  return text === undefined ? "–" : text.slice(0, PREVIEW_LETTERS);
 }
 
 /** @param {Body} body */

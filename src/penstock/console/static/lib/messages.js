@@ -3,7 +3,7 @@
 import { api, facts, url } from "./api.js";
 import { preview } from "./body.js";
 import { h, show } from "./dom.js";
-import { plural, time } from "./format.js";
+import { count, plural, time } from "./format.js";
 import { action, ask, attempt, badge, button, messageLink, note, queueLink, table } from "./parts.js";
 
 const PAGE = 50;
@@ -13,12 +13,18 @@ const TONES = { leased: "accent", delayed: "soon", damaged: "bad" };
 /** @param {string} status */
 export const statusBadge = (status) => badge(status, /** @type {Record<string, string>} */ (TONES)[status] || "");
 
+/** @type {import("./parts.js").Column[]} */
+const DELIVERY = [
+  { label: "Receives", number: true, minor: true, cell: (row) => count(row.receives) },
+  { label: "Consumer", minor: true, cell: (row) => row.consumer || "–" },
+];
+
 /**
  * The messages that a search finds. More are loaded at the end of the list.
  * @param {Record<string, any>} query of `/v1/search`
- * @param {{path?: string, empty?: any, withQueue?: boolean, own?: import("./parts.js").Column[]}} [options] `own`: columns of this list
+ * @param {{path?: string, empty?: any, withQueue?: boolean, own?: import("./parts.js").Column[]}} [options] `own`: the last columns
  */
-export function messageList(query, { path = "/v1/search", empty = "No message matches.", withQueue = true, own: added = [] } = {}) {
+export function messageList(query, { path = "/v1/search", empty = "No message matches.", withQueue = true, own: added = DELIVERY } = {}) {
   const place = h("div", { class: "skeleton", "aria-busy": "true" });
   /** @type {any[]} */
   let rows = [];
@@ -46,7 +52,7 @@ export function messageList(query, { path = "/v1/search", empty = "No message ma
     chosen.clear();
     return load();
   };
-  const draw = () => show(place, table("Messages", [...columns(withQueue, chosen, redraw), ...added], rows, { empty: next ? "No message matches so far. The broker has not looked through all messages yet." : empty }), foot());
+  const draw = () => show(place, table("Messages", columns(withQueue, chosen, redraw, added), rows, { empty: next ? "No message matches so far. The broker has not looked through all messages yet." : empty }), foot());
   const bar = h("div", { class: "actions" });
   const redraw = () => show(bar, chosen.size ? [plural(chosen.size, "message"), action(`Delete ${chosen.size}`, () => remove([...chosen]).then(again), { class: "danger" })] : rows.length ? `${plural(rows.length, "message")}${next ? " so far; there may be more" : ""}` : "");
   const goOn = (/** @type {any} */ event) => {
@@ -66,9 +72,10 @@ export function messageList(query, { path = "/v1/search", empty = "No message ma
  * @param {boolean} withQueue
  * @param {Set<string>} chosen
  * @param {() => void} changed
+ * @param {import("./parts.js").Column[]} own
  * @returns {import("./parts.js").Column[]}
  */
-function columns(withQueue, chosen, changed) {
+function columns(withQueue, chosen, changed, own) {
   const toggle = (/** @type {any} */ event, /** @type {string} */ id) => {
     if (event.target.checked) chosen.add(id);
     else chosen.delete(id);
@@ -78,10 +85,9 @@ function columns(withQueue, chosen, changed) {
   const all = [
     { label: "Message", cell: (row) => messageLink(row.id) },
     { label: "State", cell: (row) => statusBadge(row.status) },
-    { label: "Body", cell: (row) => h("span", { class: "preview mono" }, preview(row)) },
+    { label: "Body", grow: true, cell: (row) => h("span", { class: "preview mono", title: preview(row) }, preview(row)) },
     { label: "Created", minor: true, cell: (row) => time(row.created) },
-    { label: "Receives", number: true, minor: true, cell: (row) => row.receives },
-    { label: "Consumer", minor: true, cell: (row) => row.consumer || "–" },
+    ...own,
   ];
   if (withQueue) all.splice(1, 0, { label: "Queue", minor: true, cell: (row) => queueLink(row.queue) });
   if (!facts.readOnly) all.unshift({ label: "", cell: (row) => h("input", { type: "checkbox", "aria-label": `Select ${row.id}`, onchange: (/** @type {any} */ event) => toggle(event, row.id) }) });

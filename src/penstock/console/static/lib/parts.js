@@ -28,7 +28,7 @@ export function action(/** @type {string} */ label, /** @type {(event: Event) =>
 }
 
 /**
- * @typedef {{label: string, cell: (row: any) => any, number?: boolean, sort?: string, minor?: boolean}} Column
+ * @typedef {{label: string, cell: (row: any) => any, number?: boolean, sort?: string, minor?: boolean, grow?: boolean}} Column `grow`: it takes the width that is left
  */
 
 /**
@@ -48,7 +48,7 @@ export function table(caption, columns, rows, { empty = "There are none." } = {}
 export const tableRow = (columns, row) => h("tr", {}, columns.map((column) => h("td", classOf(column), column.cell(row))));
 
 /** @param {Column} column */
-export const classOf = (column) => ({ class: [column.number && "number", column.minor && "minor"].filter(Boolean).join(" ") || null });
+export const classOf = (column) => ({ class: [column.number && "number", column.minor && "minor", column.grow && "grow"].filter(Boolean).join(" ") || null });
 
 /** @param {string} caption @param {Element} head @param {any} body */
 export function frame(caption, head, body) {
