@@ -108,6 +108,7 @@ SEARCH_ROWS_MAX = 4_096  # Examined in one step of a search; approximate.
 SEARCH_ROWS_CROWDED = 256  # The same, while other clients wait.
 SEARCH_TOPICS_MAX = 1_000  # Sets of topics that one search looks up; if more match, it examines all messages.
 SEARCH_PAGE_MAX = 1_000
+TEXT_BYTES_MAX = 1024  # That is looked for in bodies or reasons.
 SEARCH_PAGE_DEFAULT = 100
 SEARCH_SECONDS_MAX = 2.0  # Then the page is returned as it is, with a cursor to continue from.
 

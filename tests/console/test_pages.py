@@ -355,39 +355,116 @@ def test_a_message_is_found_by_its_text_and_by_its_id(browser: Browser, shop: Br
         expect(page.locator("h1")).to_have_text("Message")
 
 
-def test_a_search_without_a_result_says_what_was_looked_through_and_where_finished_messages_are(
+def test_a_finished_message_is_found_by_its_text_with_what_became_of_it(browser: Browser, shop: Broker) -> None:
+    name, customer = new_queue(shop), f"cust-{secrets.token_hex(4)}"
+    policy = {"max_receives": 1, "dead_letter_queue": "orders.failed"}
+    call(shop, "PATCH", f"/v1/queues/{name}", {"visibility_timeout": 600, "redrive_policy": policy})
+    for word in ("done", "failed", "deleted", "waiting"):
+        call(shop, "POST", f"/v1/queues/{name}/messages", {"message": f"{customer} {word}"})
+    outcomes = {"done": {}, "failed": {"outcome": "retry", "reason": "no such customer"}}
+    taken = call(shop, "GET", f"/v1/queues/{name}/messages?consumer=ada&max=3")
+    ids = {message["message"].split()[1]: message["id"] for message in taken}
+    for word, outcome in outcomes.items():
+        call(shop, "POST", "/v1/confirm", {"id": ids[word], "consumer": "ada", **outcome})
+    call(shop, "POST", "/v1/confirm", {"id": ids["deleted"], "outcome": "invalid", "reason": "not a customer"})
+    with opened(browser) as page:
+        show(page, shop, f"search?text={customer}&queue={name}")
+        found = page.get_by_role("region", name="Finished messages")
+        expect(found.locator("tbody tr")).to_have_count(3)
+        expect(page.locator("main")).to_contain_text(
+            "3 messages. The Event Log was looked through back to its first event"
+        )
+        done = found.get_by_role("row").filter(has_text=f"{customer} done")
+        expect(done).to_contain_text("completed")
+        expect(done).to_contain_text("ada")
+        expect(done).to_contain_text(re.compile(r"\d\d:\d\d:\d\d.*\d\d:\d\d:\d\d"))
+        failed = found.get_by_role("row").filter(has_text=f"{customer} failed")
+        expect(failed).to_contain_text("dead-lettered → orders.failed")
+        expect(failed).to_contain_text("no such customer")
+        expect(found.get_by_role("row").filter(has_text=f"{customer} deleted")).to_contain_text("invalid")
+        expect(page.get_by_role("region", name="Messages", exact=True).locator("tbody tr")).to_have_count(1)
+        done.locator("a.id").click()
+        expect(page.locator("h1")).to_have_text("Message")
+
+
+def test_many_finished_messages_come_a_page_at_a_time_the_newest_first(browser: Browser, shop: Broker) -> None:
+    name, word = new_queue(shop), secrets.token_hex(4)
+    for number in range(60):
+        call(shop, "POST", f"/v1/queues/{name}/messages", {"message": f"{word} {number:02}"})
+    for taken in call(shop, "GET", f"/v1/queues/{name}/messages?max=60"):
+        call(shop, "POST", "/v1/confirm", {"id": taken["id"]})
+    with opened(browser) as page:
+        show(page, shop, f"search?text={word}")
+        rows = page.get_by_role("region", name="Finished messages").locator("tbody tr")
+        page.get_by_role("button", name="Look for more").click()
+        expect(rows).to_have_count(60)
+        assert [row.split()[-1] for row in rows.locator(".preview").all_inner_texts()] == [
+            f"{number:02}" for number in reversed(range(60))
+        ]
+
+
+def test_a_search_of_the_event_log_can_be_stopped_and_continued(browser: Browser, shop: Broker) -> None:
+    name, word = new_queue(shop), secrets.token_hex(4)
+    call(shop, "POST", f"/v1/queues/{name}/messages", {"message": word})
+    [taken] = call(shop, "GET", f"/v1/queues/{name}/messages")
+    call(shop, "POST", "/v1/confirm", {"id": taken["id"]})
+    with opened(browser) as page:
+        page.route("**/v1/events?text=*", lambda route: None)  # The broker takes its time.
+        show(page, shop, f"search?text={word}")
+        log = page.locator("section").filter(has=page.get_by_role("heading", name="Finished messages"))
+        expect(log).to_contain_text("Searching the Event Log back to")
+        log.get_by_role("button", name="Stop").click()
+        expect(log).to_contain_text("Looked through the Event Log back to")
+        page.unroute("**/v1/events?text=*")
+        log.get_by_role("button", name="Go on").click()
+        expect(log.locator("td a.id")).to_have_count(1)
+
+
+def test_a_search_without_a_text_says_what_was_looked_through_and_where_finished_messages_are(
     browser: Browser, shop: Broker
 ) -> None:
     name = new_queue(shop, "gone")
     [taken] = call(shop, "GET", f"/v1/queues/{name}/messages")
     call(shop, "POST", "/v1/confirm", {"id": taken["id"]})
     with opened(browser) as page:
-        show(page, shop, f"search?queue={name}&text=gone")
-        expect(page.locator("main")).to_contain_text(
-            f"All messages that are in the queue {name} now were looked through"
-        )
+        show(page, shop, f"search?queue={name}")
+        expect(page.locator("main")).to_contain_text(f"No message that is in the queue {name} now matches")
         page.locator("main").get_by_role("link", name="Event Log").click()
         page.locator("td a.id").filter(has_text=taken["id"]).click()
         expect(page.locator("h1")).to_have_text("Message")
 
 
-def test_a_search_that_takes_long_goes_on_by_itself_and_then_on_demand(browser: Browser, shop: Broker) -> None:
+def test_events_are_chosen_by_the_text_of_their_bodies(browser: Browser, shop: Broker) -> None:
+    word = secrets.token_hex(4)
+    new_queue(shop, f"the {word}", "hay")
+    with opened(browser) as page:
+        show(page, shop, "events?state=L&since=2026-01-01T00:00:00Z")
+        page.get_by_label("Text in the body").fill(word)
+        page.get_by_role("button", name="Follow").click()
+        expect(page.locator("tbody tr")).to_have_count(1)
+        expect(page.locator("tbody tr")).to_contain_text(f"the {word}")
+
+
+def test_a_search_that_takes_long_goes_on_by_itself_until_it_is_stopped(browser: Browser, shop: Broker) -> None:
     """The broker answers with an empty page and a cursor when its time is over: here, by a page that says so."""
     name = new_queue(shop, "a needle")
     with opened(browser) as page:
-        empty = '{"messages": [], "next": "MC4w"}'
+        empty, asked = '{"messages": [], "next": "MC4w"}', list[str]()
+
+        def answer(route: Route) -> None:
+            asked.append(route.request.url)
+            route.fulfill(body=empty, content_type="application/json")
+
         begun = "**/v1/search*"
-        page.route(begun, lambda route: route.fulfill(body=empty, content_type="application/json"))
-        page.clock.install()
-        page.goto(f"{shop.url}/#/search?queue={name}&text=needle")
+        page.route(begun, answer)
+        page.goto(f"{shop.url}/#/search?queue={name}&state=ready&text=needle")
+        expect(page.locator("main")).to_contain_text("Searching …")
+        expect(page.locator(".empty")).to_have_count(0)
+        wait_until(lambda: page.evaluate("1") and len(asked) > 5, "it goes on by itself")
+        page.get_by_role("button", name="Stop").click()
         expect(page.locator("main")).to_contain_text("No message matches so far")
-        page.clock.fast_forward(60_000)
-        go_on = page.get_by_role("button", name="Go on")
-        expect(go_on).to_be_visible()
         page.unroute(begun)
-        expect(page.locator("main")).to_contain_text("No message matches so far")
-        if not page.locator("td a.id").count():
-            go_on.click()
+        page.get_by_role("button", name="Go on").click()
         expect(page.locator("td a.id")).to_have_count(1)
 
 

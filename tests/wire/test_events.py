@@ -366,6 +366,27 @@ def test_messages_are_found_by_what_they_were_published_for(start_broker: StartB
     assert broker.request("GET", "/v1/events?caused_by=it").status == 400
 
 
+def test_messages_are_found_by_their_text_whatever_became_of_them(start_broker: StartBroker) -> None:
+    broker = start_broker()
+    make_queue(broker, "work")
+    make_queue(broker, "other")
+    publish(broker, "work", b"customer cust-4711 wants an invoice", b"customer cust-4712", b"\xff cust-4711 \x00")
+    settle(broker, "work")
+    publish(broker, "other", "cust-4711 über alles".encode(), b"")
+    found = events(broker, "text=cust-4711&state=L")
+    assert [(event["queue"], event["receives"]) for event in found] == [("work", 0), ("work", 0), ("other", 0)]
+    assert found[0]["message"] == "customer cust-4711 wants an invoice"
+    assert events(broker, "text=cust-4711&state=L&queue=other") == found[2:]
+    assert events(broker, "text=cust-4711&state=L&limit=1") == found[:1]
+    assert events(broker, f"text=cust-4711&state=L&from={found[1]['next']}") == found[2:]
+    assert "message" not in events(broker, "text=cust-4711&bodies=false")[0]
+    assert events(broker, f"text={quote('über')}&state=L") == found[2:]
+    assert events(broker, "text=cust-4713") == []
+    assert events(broker, "text=") == events(broker)
+    answer = broker.request("GET", f"/v1/events?text={'x' * 1025}")
+    assert (answer.status, answer.json()["error"]) == (400, "text has at most 1024 bytes")
+
+
 def test_since_a_time_everything_later_is_told(told: Broker) -> None:
     every = events(told)
     for event in every[:: len(every) // 7]:

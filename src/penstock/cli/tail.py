@@ -23,6 +23,7 @@ def tail(
     ] = None,
     topic: Annotated[list[str] | None, typer.Option(help="Only messages with this topic: fruit.*")] = None,
     state: Annotated[str | None, typer.Option(help="Only events with one of these letters, such as SXE.")] = None,
+    text: Annotated[str | None, typer.Option(help="Only messages, as they arrive, whose body contains this.")] = None,
     start: Annotated[str, typer.Option("--from", help="now, earliest, or the offset of an event.")] = "now",
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many.")] = None,
     follow: Annotated[bool, typer.Option(help="Go on with what happens next.")] = True,
@@ -30,7 +31,9 @@ def tail(
 ) -> None:
     """Show events as they happen, until Ctrl-C. With --from earliest also those before."""
     with session.client() as client:
-        events = client.events(from_=start, queue=queue, topic=topic, state=state, bodies=bodies, follow=follow)
+        events = client.events(
+            from_=start, queue=queue, topic=topic, state=state, text=text, bodies=bodies, follow=follow
+        )
         for event in islice(events, count):
             if session.as_json:
                 output.emit(messages.document(event))

@@ -333,6 +333,7 @@ class Core(Generic[S, M]):
         queue: str | Sequence[str] | None = None,
         topic: str | Sequence[str] | None = None,
         state: str | None = None,
+        text: str | None = None,
         bodies: bool = True,
         follow: bool = True,
     ) -> Pages[Event]:
@@ -341,8 +342,10 @@ class Core(Generic[S, M]):
         `for event in client.events(from_="now", queue="orders"): print(event.event, event.id)`
 
         To go on later, keep the `next` of the last event that you have dealt with and give it as `from_`.
+
+        `text` finds messages whose body contains it, finished or not, by the events with which they entered a queue.
         """
-        wanted = query(queue=queue, topic=topic, state=state, bodies=bodies, raw=True, follow=follow)
+        wanted = query(queue=queue, topic=topic, state=state, text=text, bodies=bodies, raw=True, follow=follow)
         return Pages(event_pages(self._session, str(from_), wanted.removeprefix("?"), follow=follow))
 
     def search(

@@ -74,6 +74,7 @@ def test_filters_are_those_of_each_shard(store: Store) -> None:
     assert {event["queue"] for event in events_of(store, "queue=queue-1&queue=queue-2")} == {"queue-1", "queue-2"}
     assert {event["state"] for event in events_of(store, "state=L")} == {"L"}
     assert events_of(store, "from=latest") == []
+    assert texts(events_of(store, "text=sage%202&state=L")) == ["message 2", *[f"message 2{n}" for n in range(10)]]
 
 
 def test_one_shard_has_its_own_offsets(store: Store) -> None:

@@ -128,6 +128,19 @@ def test_a_follower_without_events_gets_a_sign_of_life() -> None:
     asyncio.run(story())
 
 
+def test_a_reader_that_finds_nothing_learns_how_far_it_has_come() -> None:
+    async def story() -> None:
+        rig = Rig()
+        await rig.publish(b"hay")
+        client, _ = await rig.client(text=b"needle", format="sse")
+        assert await client.next() == b"id: 0\n\n"
+        assert await client.next() == b"id: %d\n\n" % rig.reads.view().end.offset
+        assert await client.next() is None
+        await rig.close()
+
+    asyncio.run(story())
+
+
 def test_a_reader_that_is_closed_while_it_waits_is_forgotten() -> None:
     async def story() -> None:
         rig = Rig()

@@ -12,12 +12,20 @@ from typing import Literal, NamedTuple, Protocol
 from msgspec import Struct
 
 from penstock.dialects.native.event_text import WORDS
-from penstock.dialects.native.parameters import Given, flag, moment, number, parameters
+from penstock.dialects.native.parameters import Given, flag, moment, number, once, parameters
 from penstock.dialects.wire import http
 from penstock.dialects.wire.times import rfc3339_nanos
 from penstock.errors import Fault, ProtocolError, RequestError
 from penstock.ids import MessageIds
-from penstock.limits import INT32_MAX, NAME_NUMBER_MAX, NEVER_NS, RANGE_BYTES_DEFAULT, RANGE_BYTES_MAX, SHARD_MAX
+from penstock.limits import (
+    INT32_MAX,
+    NAME_NUMBER_MAX,
+    NEVER_NS,
+    RANGE_BYTES_DEFAULT,
+    RANGE_BYTES_MAX,
+    SHARD_MAX,
+    TEXT_BYTES_MAX,
+)
 from penstock.model.access import EVERYTHING, Access, Verb
 from penstock.model.permissions import READ_THE_LOG
 from penstock.model.values import Nanos
@@ -48,6 +56,7 @@ class EventQuery(Struct, frozen=True, kw_only=True):
     since: Nanos = 0
     until: Nanos = NEVER_NS  # Without it.
     caused_by: str = ""  # Only messages that were published because of the one with this id.
+    text: bytes = b""  # Only events with a body that contains it.
     queues: frozenset[str] = frozenset()  # Empty, here and below: all.
     topics: tuple[str, ...] = ()  # Names, or beginnings of names with a star at the end.
     states: str = ""
@@ -158,7 +167,7 @@ class EventLog:
 
     def _event_query(self, request: http.Request, chosen: Format) -> EventQuery:
         times = ("from", "since", "until")
-        chosen_by = ("caused_by", "queue", "topic", "state", "shard")
+        chosen_by = ("caused_by", "text", "queue", "topic", "state", "shard")
         given = parameters(request, *times, *chosen_by, "follow", "limit", "bodies", "raw")
         self._check_shard(given)
         start: From | Literal["earliest", "latest"] = _from(given["from"][0]) if "from" in given else "earliest"
@@ -170,6 +179,7 @@ class EventLog:
             since=moment(given, "since", 0),
             until=moment(given, "until", NEVER_NS),
             caused_by=_id(given["caused_by"][0]) if "caused_by" in given else "",
+            text=once(given, "text", TEXT_BYTES_MAX).encode(),
             queues=frozenset(given.get("queue", ())),
             topics=tuple(given.get("topic", ())),
             states=_states(given["state"][0]) if "state" in given else "",

@@ -35,6 +35,16 @@ def parameters(request: Request, *known: str) -> Given:
     return given
 
 
+def once(given: Given, name: str, bytes_max: int) -> str:
+    """A text that may be given once; empty if it is not given."""
+    values = given.get(name, [""])
+    if len(values) > 1:
+        raise ProtocolError(f"{name} is given more than once")
+    if len(values[0].encode()) > bytes_max:
+        raise ProtocolError(f"{name} has at most {bytes_max} bytes")
+    return values[0]
+
+
 def number(given: Given, name: str, low: int, high: int, default: int) -> int:
     return whole_number(given[name][0].encode(), name, low, high) if name in given else default
 

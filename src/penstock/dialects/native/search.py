@@ -16,13 +16,21 @@ from msgspec import Meta, Struct, field
 
 from penstock.dialects.native.jobs import Job, JobRoutes, Jobs
 from penstock.dialects.native.message_document import Traced, held_document, time_text, traced_document
-from penstock.dialects.native.parameters import Given, flag, moment, number, parameters, time_of
+from penstock.dialects.native.parameters import Given, flag, moment, number, once, parameters, time_of
 from penstock.dialects.native.wait import Waiting
 from penstock.dialects.wire import http
 from penstock.dialects.wire.pages import Soon, page
 from penstock.errors import ProtocolError, Reason
 from penstock.ids import MessageIds
-from penstock.limits import INT32_MAX, KEY_BYTES_MAX, NAME_BYTES_MAX, NEVER_NS, SEARCH_PAGE_DEFAULT, SEARCH_PAGE_MAX
+from penstock.limits import (
+    INT32_MAX,
+    KEY_BYTES_MAX,
+    NAME_BYTES_MAX,
+    NEVER_NS,
+    SEARCH_PAGE_DEFAULT,
+    SEARCH_PAGE_MAX,
+    TEXT_BYTES_MAX,
+)
 from penstock.model.access import EVERYTHING, Access
 from penstock.model.answers import Answer, Held, Refused, ScheduledAt
 from penstock.model.client import Client
@@ -36,7 +44,6 @@ CRITERIA = (
 )
 _TIMES = frozenset(("since", "until", "ready_since", "ready_until"))
 STATES = ("ready", "delayed", "leased", "kept", "damaged", "Q", "R", "F", "B")
-_TEXT_BYTES_MAX = 1024
 
 MERGED = b"penstock-merged"
 """A header field of a worker that merges the pages of several shards: each message is shown with its own cursor."""
@@ -195,33 +202,23 @@ def criteria_of(given: Given, access: Access = EVERYTHING) -> Criteria:
     """What a search, or the filter of a redrive, asks for. Raises `ProtocolError`."""
     return Criteria(
         queue=_queue(given),
-        topic=_one(given, "topic", NAME_BYTES_MAX),
+        topic=once(given, "topic", NAME_BYTES_MAX),
         states=_states(given),
-        object=_one(given, "object", NAME_BYTES_MAX),
+        object=once(given, "object", NAME_BYTES_MAX),
         since=moment(given, "since", 0),
         until=moment(given, "until", NEVER_NS),
         ready_since=moment(given, "ready_since", 0),
         ready_until=moment(given, "ready_until", NEVER_NS),
-        origin=_one(given, "origin", NAME_BYTES_MAX),
-        reason=_one(given, "reason", _TEXT_BYTES_MAX),
-        key=_one(given, "key", KEY_BYTES_MAX).encode() if "key" in given else None,
-        text=_one(given, "text", _TEXT_BYTES_MAX).encode(),
+        origin=once(given, "origin", NAME_BYTES_MAX),
+        reason=once(given, "reason", TEXT_BYTES_MAX),
+        key=once(given, "key", KEY_BYTES_MAX).encode() if "key" in given else None,
+        text=once(given, "text", TEXT_BYTES_MAX).encode(),
         access=access,
     )
 
 
-def _one(given: Given, name: str, bytes_max: int) -> str:
-    """A parameter that may be given once."""
-    values = given.get(name, [""])
-    if len(values) > 1:
-        raise ProtocolError(f"{name} is given more than once")
-    if len(values[0].encode()) > bytes_max:
-        raise ProtocolError(f"{name} has at most {bytes_max} bytes")
-    return values[0]
-
-
 def _queue(given: Given) -> str:
-    return http.checked_name(_one(given, "queue", NAME_BYTES_MAX).encode()) if "queue" in given else ""
+    return http.checked_name(once(given, "queue", NAME_BYTES_MAX).encode()) if "queue" in given else ""
 
 
 def _states(given: Given) -> frozenset[str]:

@@ -41,6 +41,10 @@ class ArrowEncoder:
             self._writer.write_batch(part)
             yield self._take()
 
+    def reach(self, position: From) -> bytes:
+        del position
+        return b""  # A stream of Arrow has no place for it.
+
     def beat(self, position: From) -> bytes:
         del position
         self._writer.write_batch(self.named(table_of(())))
@@ -84,6 +88,10 @@ class ArrowFrames:
         for part in _parts(named.append_column("part", pa.array(next_index, pa.int32()))):
             offset, following = part["offset"][-1].as_py(), part["part"][-1].as_py()
             yield _frame(From(offset, following) if following else From(offset + 1), _streamed(part))
+
+    def reach(self, position: From) -> bytes:
+        del position
+        return b""
 
     def beat(self, position: From) -> bytes:
         return _frame(position)

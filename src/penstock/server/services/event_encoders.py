@@ -36,6 +36,9 @@ class Encoder(Protocol):
         """Encode rows in bounded pieces. `next_index`: for each row, the index of its record's next letter; 0 for
         none."""
 
+    def reach(self, position: From) -> bytes:
+        """Where to continue after events that the client did not ask for; nothing if the format cannot say it."""
+
     def beat(self, position: From) -> bytes:
         """Bytes without meaning that keep the connection alive."""
 
@@ -66,6 +69,9 @@ class TextEncoder:
                 piece, size = [], 0
         if piece:
             yield b"".join(piece)
+
+    def reach(self, position: From) -> bytes:
+        return b"id: %d\n\n" % position.offset if self._sent_events else b""
 
     def beat(self, position: From) -> bytes:
         # An id without data updates the client's position without an event.

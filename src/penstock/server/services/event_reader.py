@@ -37,6 +37,7 @@ class EventReader:
         self._start = start
         self._since, self._until = query.since, query.until
         self._cause = cause_bytes(query.caused_by) if query.caused_by else b""
+        self._text = query.text
         self._is_over = False
         self._left = query.limit
         self._encoder = encoder
@@ -59,8 +60,8 @@ class EventReader:
         return self._encoder.begin(self._start)
 
     def read(self, view: View) -> Generator[bytes, None, None]:
-        """The matching events up to the end of a view, in bounded pieces. A piece is empty if none of the events read
-        for it match."""
+        """The matching events up to the end of a view, in bounded pieces. If none of the events read for it match, a
+        piece has at most how far the reader has come."""
         while not self.exhausted and (batches := self._cursor.read(view, READ_BYTES)):
             rows = table_of(batches)
             if self._topics:
@@ -74,7 +75,7 @@ class EventReader:
             if self._left is not None:
                 rows, next_index = rows.slice(0, self._left), next_index[: self._left]
                 self._left -= len(rows)
-            yield from self._encoder.encode(rows, next_index) if len(rows) else (b"",)
+            yield from self._encoder.encode(rows, next_index) if len(rows) else (self._encoder.reach(self.next),)
 
     def beat(self) -> bytes:
         return self._encoder.beat(self.next)
@@ -116,11 +117,20 @@ class EventReader:
         if self._cause:
             headers = rows.objects("headers")
             masks.append(np.array([each is not None and self._cause in each for each in headers], dtype=np.bool_))
+        if self._text:
+            masks.append(_have(self._text, rows))
         return np.logical_and.reduce(masks) if masks else None
 
 
 def _is_chosen(queue: str | None, wanted: frozenset[str], access: Access) -> bool:
     return (not wanted or queue in wanted) and access.reads(queue)
+
+
+def _have(text: bytes, rows: Table) -> NDArray[np.bool_]:
+    """Which rows have a body with this text. Bodies are cut out only if a batch contains it at all."""
+    if not any(text in payload for _, payload in rows.columns.rows.batches):
+        return np.zeros(len(rows), dtype=np.bool_)
+    return np.array([body is not None and text in body for body in rows.objects("body")], dtype=np.bool_)
 
 
 def _letters(states: str) -> NDArray[np.bool_]:

@@ -7,7 +7,6 @@ import { count, plural, time } from "./format.js";
 import { action, ask, attempt, badge, button, messageLink, note, queueLink, table } from "./parts.js";
 
 const PAGE = 50;
-const GO_ON_MS = 6000; // A search that has found nothing goes on by itself for so long.
 const TONES = { leased: "accent", delayed: "soon", damaged: "bad" };
 
 /** @param {string} status */
@@ -25,26 +24,35 @@ const DELIVERY = [
  * @param {{path?: string, empty?: any, withQueue?: boolean, own?: import("./parts.js").Column[]}} [options] `own`: the last columns
  */
 export function messageList(query, { path = "/v1/search", empty = "No message matches.", withQueue = true, own: added = DELIVERY } = {}) {
-  const place = h("div", { class: "skeleton", "aria-busy": "true" });
+  const place = h("div", {});
   /** @type {any[]} */
   let rows = [];
   /** @type {Set<string>} */
   const chosen = new Set();
   let next = "";
+  /** @type {AbortController|null} */
+  let running = null;
 
-  /** One page, and more if it is empty: the broker looks for two seconds at a time. */
+  /** One page. The broker looks for two seconds at a time; this goes on until the page is full or somebody stops it. */
   const load = async () => {
-    const [before, until] = [rows.length, Date.now() + GO_ON_MS];
-    do {
-      const found = await api(url(path, { ...query, limit: PAGE, cursor: next })).catch((error) => ({ error }));
-      place.removeAttribute("aria-busy");
+    const own = (running = new AbortController());
+    const wanted = rows.length + PAGE;
+    draw();
+    try {
+      do {
+        const found = await api(url(path, { ...query, limit: wanted - rows.length, cursor: next }), { signal: own.signal });
+        rows = [...rows, ...found.messages];
+        next = found.next;
+        if (next) draw();
+      } while (next && rows.length < wanted && place.isConnected);
+    } catch (error) {
+      if (!own.signal.aborted) return show(place, h("p", { class: "problem", role: "alert" }, /** @type {Error} */ (error).message));
+    } finally {
+      running = null;
       place.className = "loaded";
-      if (found.error) return show(place, h("p", { class: "problem", role: "alert" }, found.error.message));
-      rows = [...rows, ...found.messages];
-      next = found.next;
-      draw();
-    } while (next && rows.length === before && Date.now() < until && place.isConnected);
-    return undefined;
+      place.removeAttribute("aria-busy");
+    }
+    return draw();
   };
   const again = () => {
     rows = [];
@@ -52,17 +60,20 @@ export function messageList(query, { path = "/v1/search", empty = "No message ma
     chosen.clear();
     return load();
   };
-  const draw = () => show(place, table("Messages", columns(withQueue, chosen, redraw, added), rows, { empty: next ? "No message matches so far. The broker has not looked through all messages yet." : empty }), foot());
-  const bar = h("div", { class: "actions" });
-  const redraw = () => show(bar, chosen.size ? [plural(chosen.size, "message"), action(`Delete ${chosen.size}`, () => remove([...chosen]).then(again), { class: "danger" })] : rows.length ? `${plural(rows.length, "message")}${next ? " so far; there may be more" : ""}` : "");
-  const goOn = (/** @type {any} */ event) => {
-    event.target.disabled = true;
-    event.target.textContent = "Looking …";
-    return load();
+  const draw = () => {
+    const isBlank = running !== null && !rows.length;
+    place.className = isBlank ? "skeleton" : "loaded";
+    place.toggleAttribute("aria-busy", isBlank);
+    const nothing = next ? "No message matches so far. Not all messages were looked through yet." : empty;
+    show(place, isBlank ? null : table("Messages", columns(withQueue, chosen, redraw, added), rows, { empty: nothing }), foot());
   };
+  const bar = h("div", { class: "actions", role: "status" });
+  const redraw = () => show(bar, chosen.size ? [plural(chosen.size, "message"), action(`Delete ${chosen.size}`, () => remove([...chosen]).then(again), { class: "danger" })] : words());
+  const words = () => (running ? `Searching …${rows.length ? ` ${plural(rows.length, "message")} so far` : ""}` : rows.length ? `${plural(rows.length, "message")}${next ? " so far; there may be more" : ""}` : "");
   const foot = () => {
     redraw();
-    return h("div", { class: "heading foot" }, bar, next && button(rows.length ? "Load more" : "Go on", goOn));
+    const own = running;
+    return h("div", { class: "heading foot" }, bar, own ? button("Stop", () => own.abort()) : next && button(rows.length ? "Load more" : "Go on", load));
   };
   load();
   return place;
@@ -90,7 +101,7 @@ function columns(withQueue, chosen, changed, own) {
     ...own,
   ];
   if (withQueue) all.splice(1, 0, { label: "Queue", minor: true, cell: (row) => queueLink(row.queue) });
-  if (!facts.readOnly) all.unshift({ label: "", cell: (row) => h("input", { type: "checkbox", "aria-label": `Select ${row.id}`, onchange: (/** @type {any} */ event) => toggle(event, row.id) }) });
+  if (!facts.readOnly) all.unshift({ label: "", cell: (row) => h("input", { type: "checkbox", checked: chosen.has(row.id), "aria-label": `Select ${row.id}`, onchange: (/** @type {any} */ event) => toggle(event, row.id) }) });
   return all;
 }
 

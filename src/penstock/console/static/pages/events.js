@@ -1,6 +1,7 @@
 /** Events: everything that happens, as it happens, or from a time in the past. */
 
 import { ApiError, follow, url } from "../lib/api.js";
+import { preview } from "../lib/body.js";
 import { curl, literal, python } from "../lib/code.js";
 import { h, show } from "../lib/dom.js";
 import { time } from "../lib/format.js";
@@ -14,10 +15,11 @@ const DRAW_MS = 250;
 
 /** @param {any} route */
 export function page({ query }) {
-  const asked = { queue: query.queue, topic: query.topic, state: query.state, since: query.since };
-  const path = url("/v1/events", { ...asked, bodies: "false", follow: "true", from: query.since ? "" : "latest" });
+  const asked = { queue: query.queue, topic: query.topic, state: query.state, text: query.text, since: query.since };
+  const path = url("/v1/events", { ...asked, bodies: String(Boolean(query.text)), follow: "true", from: query.since ? "" : "latest" });
+  const columns = query.text ? [...COLUMNS, BODY] : COLUMNS;
   const body = h("tbody", {});
-  const head = h("tr", {}, COLUMNS.map((column) => h("th", classOf(column), column.label)));
+  const head = h("tr", {}, columns.map((column) => h("th", classOf(column), column.label)));
   const state = h("span", { class: "quiet", role: "status" }, "Waiting for events …");
   const abort = new AbortController();
   /** @type {any[]} */
@@ -27,7 +29,7 @@ export function page({ query }) {
   const draw = () => {
     if (paused || !fresh.length) return;
     seen += fresh.length;
-    body.prepend(...fresh.slice(-SHOWN_MAX).reverse().map((event) => tableRow(COLUMNS, event)));
+    body.prepend(...fresh.slice(-SHOWN_MAX).reverse().map((event) => tableRow(columns, event)));
     while (body.children.length > SHOWN_MAX) body.lastElementChild?.remove();
     fresh = [];
     show(state, `${seen} events; the latest ${body.children.length} are shown`);
@@ -50,6 +52,7 @@ export function page({ query }) {
   const form = h("form", { class: "filters", role: "search", onsubmit: submit },
     field("Queue", { name: "queue", id: "filter", value: query.queue || "" }), field("Topic", { name: "topic", value: query.topic || "" }),
     field("Letters", { name: "state", value: query.state || "", placeholder: "REF", pattern: "[LUQFKSXREINZDB]+" }),
+    field("Text in the body", { name: "text", type: "search", value: query.text || "" }),
     field("Since", { name: "since", value: query.since || "", placeholder: "2026-01-31T12:00:00Z" }),
     h("button", { type: "submit", class: "primary" }, "Follow"));
   const code = asCode(() => codeOf(asked));
@@ -66,6 +69,9 @@ const COLUMNS = [
   { label: "Consumer", minor: true, cell: (row) => row.consumer || "–" },
   { label: "Offset", number: true, minor: true, cell: (row) => row.offset },
 ];
+
+/** Only events with a body have the text that is looked for. @type {import("../lib/parts.js").Column} */
+const BODY = { label: "Body", cell: (row) => h("span", { class: "preview mono" }, preview(row)) };
 
 /** @param {Record<string, any>} asked */
 function codeOf(asked) {

@@ -1,8 +1,9 @@
-/** Search: messages that queues hold now, by queue, topic, state, object, time and text. */
+/** Search: messages that queues hold now, by queue, topic, state, object, time and text; by text also finished ones. */
 
 import { url } from "../lib/api.js";
 import { curl, literal, python } from "../lib/code.js";
 import { h } from "../lib/dom.js";
+import { finishedList } from "../lib/finished.js";
 import { messageList } from "../lib/messages.js";
 import { asCode, button, choice, field, heading, valuesOf } from "../lib/parts.js";
 import { hashOf, navigate } from "../lib/route.js";
@@ -32,18 +33,18 @@ export function page({ query }) {
     h("div", { class: "actions wide" }, h("button", { type: "submit", class: "primary" }, "Search"), button("Clear", () => navigate("/search"))));
   const asked = Object.keys(wanted).length > 0 || query.all;
   const code = asCode(() => ({ curl: curl("GET", url("/v1/search", wanted)), python: python(`for message in client.search(${Object.entries(wanted).map(([name, value]) => `${name}=${literal(value)}`).join(", ")}):`, "    print(message.id)") }));
-  return [heading("Search", asked && code), form, asked ? messageList(wanted, { empty: nothing(wanted) }) : h("p", { class: "quiet" }, "It looks through messages that are in queues now. ", whereElse(wanted))];
+  return [heading("Search", asked && code), form, asked ? [messageList(wanted, { empty: nothing(wanted) }), finished(wanted)] : h("p", { class: "quiet" }, "It looks through messages that are in queues now. A text is also looked for in finished messages.")];
 }
 
 /** What it means that nothing was found. @param {Record<string, string>} wanted */
-const nothing = (wanted) => [
-  h("p", {}, `No message matches. All messages that are in ${wanted.queue ? `the queue ${wanted.queue}` : "queues"} now were looked through.`),
-  h("p", {}, whereElse(wanted)),
-];
+const nothing = (wanted) => h("p", {}, `No message that is in ${wanted.queue ? `the queue ${wanted.queue}` : "a queue"} now matches. All were looked through.`);
+
+/** Messages that have left their queues. A state is one of messages in queues. @param {Record<string, string>} wanted */
+const finished = (wanted) => (wanted.text && !wanted.state ? finishedList(wanted) : h("p", { class: "quiet" }, whereElse(wanted)));
 
 /** Where messages are that have left their queues. @param {Record<string, string>} wanted */
 const whereElse = ({ queue, topic, since }) => [
-  "Messages that are finished, expired or deleted have left the queues. Each can be opened by its id, and all are in the ",
+  "Messages that are finished, expired or deleted have left the queues. Give a text without a state to look for them too. Each can be opened by its id, and all are in the ",
   h("a", { href: hashOf("/events", { queue, topic, state: "L", since: since || dayAgo() }) }, "Event Log"), ".",
 ];
 
