@@ -63,7 +63,7 @@ export function messageList(query, { path = "/v1/search", empty = "No message ma
   const draw = () => {
     const isBlank = running !== null && !rows.length;
     place.className = isBlank ? "skeleton" : "loaded";
-    place.toggleAttribute("aria-busy", isBlank);
+    place.setAttribute("aria-busy", String(isBlank));
     const nothing = next ? "No message matches so far. Not all messages were looked through yet." : empty;
     show(place, isBlank ? null : table("Messages", columns(withQueue, chosen, redraw, added), rows, { empty: nothing }), foot());
   };
