@@ -140,7 +140,7 @@ const reasonOf = (consumed) => consumed.at(-1)?.reason;
 const COLUMNS = [
   { label: "Message", cell: (row) => messageLink(row.id) },
   { label: "Queue", minor: true, cell: (row) => (row.queue ? queueLink(row.queue) : "–") },
-  { label: "Body", cell: (row) => h("span", { class: "preview mono" }, preview(row)) },
+  { label: "Body", grow: true, cell: (row) => h("span", { class: "preview mono", title: preview(row) }, preview(row)) },
   { label: "Published", minor: true, cell: (row) => time(row.time) },
   { label: "Became", cell: ({ end }) => [badge(end.words, /** @type {Record<string, string>} */ (TONES)[end.state] || ""), end.to && [" → ", queueLink(end.to)], end.reason && h("div", { class: "wrap quiet" }, end.reason)] },
   { label: "By", cell: ({ end }) => end.by || "–" },
