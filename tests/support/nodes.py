@@ -36,7 +36,8 @@ def nodes_on(url: str, path: Path, count: int, *settings: str) -> Iterator[list[
         for node in nodes:
             node.start()
         until(lambda: is_balanced(url, count))
-        token = next((each.partition("=")[2] for each in settings if each.startswith("auth.tokens=")), "")
+        tokens = next((each.partition("=")[2] for each in settings if each.startswith("auth.tokens=")), "")
+        token = tokens.split(",")[0]
         until(lambda: all(serves_all(node, token) for node in nodes))
         yield nodes
     finally:
