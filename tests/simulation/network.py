@@ -138,10 +138,16 @@ class End(asyncio.Transport):
         self.protocol = protocol
         self.free_at: Nanos = 0  # When the last of what is on its way arrives, or later.
         self._coming: deque[bytes] = deque()
-        self._is_closing = self._is_over = False
+        self._is_made = self._is_closing = self._is_over = False
 
     def open(self) -> None:
-        self._process.soon(lambda: self.protocol.connection_made(self))
+        self._process.soon(self._make)
+
+    def _make(self) -> None:
+        """Before anything else: a process that stood still has all of it to do at once, in any order."""
+        if not self._is_made:
+            self._is_made = True
+            self.protocol.connection_made(self)
 
     def write(self, data: Any) -> None:
         if self._is_closing or self._wire.is_lost:
@@ -161,6 +167,7 @@ class End(asyncio.Transport):
 
     def _arrive(self) -> None:
         if self._coming and not self._is_over:
+            self._make()
             self.protocol.data_received(self._coming.popleft())
 
     def lose(self) -> None:
@@ -176,6 +183,7 @@ class End(asyncio.Transport):
 
     def _over(self) -> None:
         if not self._is_over:
+            self._make()
             self._is_closing = self._is_over = True
             self.protocol.connection_lost(None)
 

@@ -17,7 +17,7 @@ SEEDS = {
     "parts-mixed-up": 0,
     "frame-cut": 0,
     "skip-cursor": 2,
-    "taken-too-early": 18,
+    "taken-too-early": 2,
     "stay-in-round": 0,
     "one-sync-for-all": 0,
     "no-fence": 4,
