@@ -41,6 +41,17 @@ def test_the_disk_is_full_when_retention_does_not_help_in_time(changes: dict[str
             "the disk has 0.5 GiB of 2 GiB left",
         ),
         ({"free_bytes": 6 * GIB, "written_per_day": 0.1 * GIB}, ""),
+        (
+            {"free_bytes": 3 * GIB, "measured_seconds": 780},
+            "the disk is full in 72 hours at the rate since start, 13 minutes ago",
+        ),
+        (
+            {"free_falls_per_day": 101.0 * GIB},
+            "other files than the log fill the disk in 12 hours at the rate of the last hour",
+        ),
+        ({"free_falls_per_day": 101.0 * GIB, "measured_seconds": 300}, ""),  # That may be a passing file.
+        ({"free_falls_per_day": 101.0 * GIB, "written_per_day": 101.0 * GIB}, ""),  # It is the log, which is bounded.
+        ({"free_falls_per_day": -5.0 * GIB}, ""),
     ],
 )
 def test_a_disk_that_gets_tight_needs_a_person(changes: dict[str, int], words: str) -> None:
@@ -52,6 +63,7 @@ def test_a_disk_that_gets_tight_needs_a_person(changes: dict[str, int], words: s
 def test_several_logs_are_on_one_disk() -> None:
     both = together([FINE, FINE._replace(free_bytes=GIB, written_per_day=2.0 * GIB)])
     assert both == Disk(2 * GIB, 128, GIB, 100 * GIB, 3.0 * GIB, 7 * DAY, 20 * GIB)
+    assert Disk.of({name: value for name, value in FINE.document().items() if name != "measured_seconds"}) == FINE
     assert together([FINE, FINE._replace(written_per_day=None)]).written_per_day is None
 
 

@@ -21,6 +21,10 @@ TIGHT_BYTES, TIGHT_PART = 1 << 30, 0.05
 """A disk with less room than this, or than this part of it, needs a person …"""
 TIGHT_SECONDS = 7 * 86400.0
 """… and so does one that will be full so soon."""
+FAST_SECONDS = 86400.0
+"""… or that other files than the log fill so soon."""
+HOUR_SECONDS = SAMPLE_SECONDS * SAMPLES
+_STEADY_SECONDS = 600  # What other files took in a shorter time may be a file that is gone soon.
 _YOUNG_SECONDS = 60.0  # What a broker has written in a shorter time says nothing about a day.
 
 
@@ -34,13 +38,16 @@ class Disk(NamedTuple):
     written_per_day: float | None  # In bytes, as in the last hour; None: not known yet.
     retention_seconds: int
     retention_bytes: int
+    measured_seconds: int = HOUR_SECONDS  # In what time.
+    free_falls_per_day: float | None = None  # In bytes, because of the log and of other files; None: not known yet.
 
     def document(self) -> dict[str, Any]:
         return self._asdict() | {"full_in_seconds": self.full_in(), "warning": self.warning()}
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> Disk:
-        return cls(*[document[name] for name in cls._fields])
+        """Nodes of an earlier version do not send all fields."""
+        return cls(*[document.get(name, cls._field_defaults.get(name)) for name in cls._fields])
 
     def full_in(self) -> float | None:
         """When the disk will be full, in seconds. None: never at this rate, because old events are removed in time,
@@ -52,18 +59,35 @@ class Disk(NamedTuple):
             return None
         return round(self.free_bytes / self.written_per_day * 86400)
 
+    def filled_in(self) -> float | None:
+        """When other files than the log will have filled the disk, in seconds. None: not soon, or not known."""
+        if self.free_falls_per_day is None or self.measured_seconds < _STEADY_SECONDS:
+            return None
+        others = self.free_falls_per_day - (self.written_per_day or 0)
+        seconds = self.free_bytes / others * 86400 if others > 0 else FAST_SECONDS
+        return seconds if seconds < FAST_SECONDS else None
+
     def warning(self) -> str:
         """Why the disk needs a person; empty if it does not."""
-        full_in = self.full_in()
+        full_in, filled_in = self.full_in(), self.filled_in()
         if full_in is not None and full_in < TIGHT_SECONDS:
-            hours = full_in / 3600
-            when = f"{hours:.0f} hours" if hours >= 2 else f"{full_in / 60:.0f} minutes"
-            return f"the disk is full in {when} at the rate of the last hour"
+            return f"the disk is full in {_in_words(full_in)} at {self._rate()}"
+        if filled_in is not None:
+            return f"other files than the log fill the disk in {_in_words(filled_in)} at {self._rate()}"
         if self.free_bytes < max(TIGHT_BYTES, TIGHT_PART * self.total_bytes):
             return (
                 f"the disk has {self.free_bytes / (1 << 30):.1f} GiB of {self.total_bytes / (1 << 30):.0f} GiB left"
             )
         return ""
+
+    def _rate(self) -> str:
+        if self.measured_seconds >= HOUR_SECONDS - SAMPLE_SECONDS:
+            return "the rate of the last hour"
+        return f"the rate since start, {self.measured_seconds / 60:.0f} minutes ago"
+
+
+def _in_words(seconds: float) -> str:
+    return f"{seconds / 3600:.0f} hours" if seconds >= 7200 else f"{seconds / 60:.0f} minutes"
 
 
 def together(disks: list[Disk]) -> Disk:
@@ -78,12 +102,15 @@ def together(disks: list[Disk]) -> Disk:
         sum(written) if len(written) == len(disks) else None,
         fullest.retention_seconds,
         sum(each.retention_bytes for each in disks),
+        min(each.measured_seconds for each in disks),
+        fullest.free_falls_per_day,
     )
 
 
 class _Mark(NamedTuple):
     seconds: float
     position: int  # How much was ever written.
+    free: int
 
 
 class DiskService(Service):
@@ -97,18 +124,26 @@ class DiskService(Service):
     def disk(self) -> Disk:
         log, config = self.writer.log, self._config
         size = log.end.position - log.start.position
-        retention = (config.retention_seconds, config.retention_bytes)
-        return Disk(size, len(log.view().parts), self._usage.free, self._usage.total, self._written(), *retention)
-
-    def _written(self) -> float | None:
         first, now = self._marks[0], self._mark()
         passed = now.seconds - first.seconds
-        if passed < _YOUNG_SECONDS:
-            return None
-        return round(max(0, now.position - first.position) / passed * 86400)
+        written, falls = None, None
+        if passed >= _YOUNG_SECONDS:
+            written = round(max(0, now.position - first.position) / passed * 86400)
+            falls = round((first.free - now.free) / passed * 86400)
+        return Disk(
+            size,
+            len(log.view().parts),
+            self._usage.free,
+            self._usage.total,
+            written,
+            config.retention_seconds,
+            config.retention_bytes,
+            round(passed),
+            falls,
+        )
 
     def _mark(self) -> _Mark:
-        return _Mark(self.writer.now() / SECOND_NS, self.writer.log.end.position)
+        return _Mark(self.writer.now() / SECOND_NS, self.writer.log.end.position, self._usage.free)
 
     def _look(self) -> shutil._ntuple_diskusage:
         """Of the directory, or of where it will be."""

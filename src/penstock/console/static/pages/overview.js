@@ -18,6 +18,8 @@ const TILES = [
   { label: "Delayed", field: "delayed", format: count },
   { label: "Dead letters", field: "dead", format: count },
 ];
+const [MAY_LIMIT, LIMITS] = [0.7, 0.9]; // The part of the time in which a commit is under way.
+
 export const load = () => figures({ history: true, limit: 1 });
 
 /** @param {any} _ @param {any} document */
@@ -85,16 +87,20 @@ const room = (disk) => `${bytes(disk.free_bytes)} of ${bytes(disk.total_bytes)} 
 
 /** How large the log is, and how long the disk will do. @param {any} disk */
 function roomLine(disk) {
-  const written = disk.written_per_day === null ? "" : `, ${bytes(disk.written_per_day)} a day at the rate of the last hour`;
-  const kept = `Events are kept for ${duration(disk.retention_seconds)}, at most ${bytes(disk.retention_bytes)}.`;
-  const lasts = disk.written_per_day === null ? "" : disk.full_in_seconds === null ? " At this rate the disk does not fill." : ` At this rate it is full in ${duration(disk.full_in_seconds)}.`;
-  return `${bytes(disk.log_bytes)} in ${plural(disk.segments, "file")}${written}. ${kept} Disk: ${room(disk)}.${lasts}`;
+  const isYoung = disk.measured_seconds < 3540;
+  const rate = isYoung ? `the rate since start, ${duration(disk.measured_seconds)}` : "the rate of the last hour";
+  const written = disk.written_per_day === null ? "" : `, ${bytes(disk.written_per_day)} a day at ${rate}`;
+  const kept = `Events are kept for ${duration(disk.retention_seconds)}; above ${bytes(disk.retention_bytes)} the oldest go earlier.`;
+  const lasts = disk.written_per_day === null ? "" : disk.full_in_seconds === null ? " At this rate the log does not fill the disk." : ` At this rate it is full in ${duration(disk.full_in_seconds)}.`;
+  return h("span", { title: "Messages that are still in a queue are never removed to save space." }, `${bytes(disk.log_bytes)} in ${plural(disk.segments, "file")}${written}. ${kept} Disk: ${room(disk)}.${lasts}`);
 }
 
 /** Whether the disk is what limits the broker. @param {any} commits */
 function diskLine({ count: number, p99, busy }) {
-  if (!number) return "Nothing was written in the last minute.";
-  return `99 of 100 commits took up to ${(p99 * 1000).toFixed(1)} ms until they were fsynced. One was under way for ${Math.round(busy * 100)} % of the last minute.`;
+  if (!number) return "Nothing was written in the last minute: not the bottleneck";
+  const verdict = busy < MAY_LIMIT ? "not the bottleneck" : busy < LIMITS ? "it may become the bottleneck" : "it is the bottleneck, clients wait for it";
+  const details = `99 of 100 commits took up to ${(p99 * 1000).toFixed(1)} ms until they were fsynced. One was under way for ${Math.round(busy * 100)} % of the last minute.`;
+  return h("span", { class: busy < LIMITS ? "" : "bad", title: details }, `${Math.round(busy * 100)} % busy: ${verdict}`);
 }
 
 /** @param {any[]} couriers */
