@@ -156,3 +156,22 @@ def test_a_table_shows_as_much_of_a_body_as_fits(browser: Browser, shop: Broker)
         show(page, shop, f"queues/{name}")
         cut = page.locator("td .preview").evaluate("each => each.scrollWidth - each.clientWidth")
         assert cut <= 0
+
+
+def test_events_are_chosen_and_named_in_words(browser: Browser, shop: Broker) -> None:
+    name = new_queue(shop)
+    with opened(browser) as page:
+        show(page, shop, f"events?queue={name}")
+        page.get_by_label("Delivered").check()
+        page.get_by_label("Completed").check()
+        with page.expect_response("**/v1/events*state=FX*"):
+            page.get_by_role("button", name="Follow").click()
+        call(shop, "POST", f"/v1/queues/{name}/messages", {"message": "x"})
+        [taken] = call(shop, "GET", f"/v1/queues/{name}/messages")
+        call(shop, "POST", "/v1/confirm", {"id": taken["id"]})
+        rows = page.locator("tbody tr")
+        expect(rows).to_have_count(2)
+        expect(rows.last).to_contain_text("Delivered")
+        expect(rows.first.locator(".letter")).to_have_attribute("title", "Completed")
+        expect(page.get_by_label("Completed")).to_be_checked()
+        expect(page.get_by_label("Received")).not_to_be_checked()

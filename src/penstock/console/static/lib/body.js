@@ -1,7 +1,7 @@
 /** The body of a message: as a tree, as text, as a picture, or byte by byte. It is never read as markup. */
 
 import { h, show } from "./dom.js";
-import { bytes as sizeOf } from "./format.js";
+import { count, bytes as sizeOf } from "./format.js";
 
 const PICTURES = {
   "image/png": [0x89, 0x50, 0x4e, 0x47],
@@ -86,6 +86,6 @@ function hex(data) {
     const letters = row.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : ".")).join("");
     lines.push(`${at.toString(16).padStart(6, "0")}  ${codes.padEnd(47)}  ${letters}`);
   }
-  if (data.length > HEX_BYTES_MAX) lines.push(`… ${data.length - HEX_BYTES_MAX} more bytes`);
+  if (data.length > HEX_BYTES_MAX) lines.push(`… ${count(data.length - HEX_BYTES_MAX)} more bytes`);
   return lines.join("\n");
 }

@@ -4,8 +4,8 @@ import { h } from "./dom.js";
 
 /** @type {Record<string, string>} */
 export const EVENTS = {
-  L: "Received and stored", U: "Unchanged", Q: "Queued", F: "Delivered", K: "Handed over", R: "Given back", S: "Confirmed", X: "Completed",
-  E: "Failed: its deliveries are used up", I: "Invalid", N: "Not interested", Z: "Expired", D: "Deleted", B: "Damaged on the disk",
+  L: "Received", U: "Unchanged", Q: "Queued", F: "Delivered", K: "Handed over", R: "Given back", S: "Confirmed", X: "Completed",
+  E: "Failed", I: "Invalid", N: "Not interested", Z: "Expired", D: "Deleted", B: "Damaged on the disk",
 };
 /** How a message ends. @type {Record<string, string>} */
 const ENDS = { X: "completed", K: "handed over", E: "failed", I: "invalid", N: "not interested", Z: "expired", D: "deleted", U: "unchanged" };

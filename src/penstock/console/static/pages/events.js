@@ -4,9 +4,9 @@ import { ApiError, follow, url } from "../lib/api.js";
 import { preview } from "../lib/body.js";
 import { curl, literal, python } from "../lib/code.js";
 import { h, show } from "../lib/dom.js";
-import { time } from "../lib/format.js";
-import { letterOf } from "../lib/letters.js";
-import { asCode, button, field, heading, messageLink, note, queueLink, tableRow, valuesOf, frame, classOf } from "../lib/parts.js";
+import { count, plural, time } from "../lib/format.js";
+import { EVENTS, letterOf } from "../lib/letters.js";
+import { asCode, button, field, heading, messageLink, note, queueLink, tableRow, tick, valuesOf, frame, classOf } from "../lib/parts.js";
 import { onLeave } from "../lib/reactive.js";
 import { navigate } from "../lib/route.js";
 
@@ -32,7 +32,7 @@ export function page({ query }) {
     body.prepend(...fresh.slice(-SHOWN_MAX).reverse().map((event) => tableRow(columns, event)));
     while (body.children.length > SHOWN_MAX) body.lastElementChild?.remove();
     fresh = [];
-    show(state, `${seen} events; the latest ${body.children.length} are shown`);
+    show(state, `${plural(seen, "event")}; the latest ${count(body.children.length)} are shown`);
   };
   const timer = setInterval(draw, DRAW_MS);
   onLeave(() => {
@@ -47,23 +47,26 @@ export function page({ query }) {
   };
   const submit = (/** @type {any} */ event) => {
     event.preventDefault();
-    navigate("/events", valuesOf(event.target));
+    navigate("/events", { ...valuesOf(event.target), state: new FormData(event.target).getAll("state").join("") });
   };
   const form = h("form", { class: "filters", role: "search", onsubmit: submit },
     field("Queue", { name: "queue", id: "filter", value: query.queue || "" }), field("Topic", { name: "topic", value: query.topic || "" }),
-    field("Letters", { name: "state", value: query.state || "", placeholder: "REF", pattern: "[LUQFKSXREINZDB]+" }),
     field("Text in the body", { name: "text", type: "search", value: query.text || "" }),
     field("Since", { name: "since", value: query.since || "", placeholder: "2026-01-31T12:00:00Z" }),
-    h("button", { type: "submit", class: "primary" }, "Follow"));
+    h("button", { type: "submit", class: "primary" }, "Follow"), kinds(query.state || ""));
   const code = asCode(() => codeOf(asked));
   return [heading("Events", code, button("Pause", toggle, { "aria-pressed": "false" })), form, state, frame("Events", head, body)];
 }
+
+/** Boxes for the kinds of events; none ticked: all. @param {string} letters */
+const kinds = (letters) => h("fieldset", { class: "kinds" }, h("legend", {}, "Only these events; none ticked: all"),
+  Object.entries(EVENTS).map(([letter, word]) => tick(word, { name: "state", value: letter, checked: letters.includes(letter) })));
 
 /** @type {import("../lib/parts.js").Column[]} */
 const COLUMNS = [
   { label: "Time", cell: (row) => time(row.time) },
   { label: "", cell: (row) => letterOf(row.state) },
-  { label: "Event", cell: (row) => `${row.event}${row.reason ? `, ${row.reason}` : ""}` },
+  { label: "Event", cell: (row) => `${EVENTS[row.state] || row.event}${row.reason ? `, ${row.reason}` : ""}` },
   { label: "Queue", cell: (row) => (row.queue ? queueLink(row.queue) : "–") },
   { label: "Message", minor: true, cell: (row) => (row.id ? messageLink(row.id) : "–") },
   { label: "Consumer", minor: true, cell: (row) => row.consumer || "–" },

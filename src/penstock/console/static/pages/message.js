@@ -77,14 +77,20 @@ function strip(events) {
     parts.push(letterOf(event.state));
     before = seconds(event.time);
   }
-  return h("div", { class: "strip panel", tabindex: 0, role: "img", "aria-label": `Its life: ${events.map((event) => event.event).join(", ")}` }, parts);
+  return h("div", { class: "strip panel", tabindex: 0, role: "img", "aria-label": `Its life: ${events.map(inWords).join(", ")}` }, parts);
 }
+
+/** @type {Record<string, string>} */
+const MORE = { L: " and stored", E: ": its deliveries are used up" };
+
+/** @param {any} event */
+const inWords = ({ state, event }) => (state in EVENTS ? EVENTS[state] + (MORE[state] || "") : event);
 
 /** @param {any[]} events */
 function timeline(events) {
   const began = events.length ? seconds(events[0].time) : 0;
   return h("ol", { class: "timeline" }, events.map((event) => h("li", {},
-    letterOf(event.state), h("b", {}, EVENTS[event.state] || event.event), event.consumer ? ` by ${event.consumer}` : "", " · ", event.queue ? queueLink(event.queue) : "a queue that is gone",
+    letterOf(event.state), h("b", {}, inWords(event)), event.consumer ? ` by ${event.consumer}` : "", " · ", event.queue ? queueLink(event.queue) : "a queue that is gone",
     event.to_queue && event.state === "E" ? [" → ", queueLink(event.to_queue)] : null,
     event.reason ? h("div", { class: "reason" }, event.reason) : null,
     h("div", { class: "gap" }, `${time(event.time)} · after ${duration(seconds(event.time) - began)}`))));
