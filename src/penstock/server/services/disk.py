@@ -47,7 +47,7 @@ class Disk(NamedTuple):
     @classmethod
     def of(cls, document: dict[str, Any]) -> Disk:
         """Nodes of an earlier version do not send all fields."""
-        return cls(*[document.get(name, cls._field_defaults.get(name)) for name in cls._fields])
+        return cls(**{name: document[name] for name in cls._fields if name in document})
 
     def full_in(self) -> float | None:
         """When the disk will be full, in seconds. None: never at this rate, because old events are removed in time,
