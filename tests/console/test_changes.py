@@ -8,7 +8,7 @@ from playwright.sync_api import Browser, expect
 
 from tests.console.conftest import call
 from tests.console.test_pages import new_queue, show
-from tests.support.broker import Broker
+from tests.support.broker import Broker, StartBroker
 from tests.support.browser import needs_browser, opened
 
 pytestmark = needs_browser
@@ -175,3 +175,31 @@ def test_events_are_chosen_and_named_in_words(browser: Browser, shop: Broker) ->
         expect(rows.first.locator(".letter")).to_have_attribute("title", "Completed")
         expect(page.get_by_label("Completed")).to_be_checked()
         expect(page.get_by_label("Received")).not_to_be_checked()
+
+
+def test_times_have_a_zone_and_utc_and_words_have_a_meaning(browser: Browser, shop: Broker) -> None:
+    name = new_queue(shop, "dated")
+    with opened(browser) as page:
+        show(page, shop, f"queues/{name}")
+        expect(page.locator("#nav")).to_contain_text(re.compile(r"Times in \S+"))
+        expect(page.locator("td time")).to_have_attribute(
+            "title", re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$")
+        )
+        expect(page.locator(".tile").filter(has_text="Kept")).to_have_attribute("title", re.compile("keep = all"))
+        headings = page.locator("main h2").all_inner_texts()
+        assert headings.index("Consumers") < headings.index("Messages")
+
+
+def test_charts_shade_what_was_not_measured(browser: Browser, shop: Broker) -> None:
+    with opened(browser) as page:
+        show(page, shop, f"queues/{new_queue(shop)}")
+        waits = page.locator(".chart").filter(has_text="Wait before delivery")
+        expect(waits.locator(".unmeasured")).to_have_attribute("d", re.compile("^M0.0 0H"))
+
+
+def test_an_audit_without_names_says_why(browser: Browser, start_broker: StartBroker) -> None:
+    broker = start_broker("audit.enabled=true")
+    new_queue(broker)
+    with opened(browser) as page:
+        show(page, broker, "audit")
+        expect(page.locator("main")).to_contain_text("Nobody is named, because these acts came without a token")

@@ -2,6 +2,7 @@
 
 import { facts, hasToken, setToken, wantsToken } from "./lib/api.js";
 import { h, show } from "./lib/dom.js";
+import { zone } from "./lib/format.js";
 import { listenToKeys } from "./lib/keys.js";
 import { connection } from "./lib/live.js";
 import { openPalette } from "./lib/palette.js";
@@ -9,6 +10,7 @@ import { PAGES } from "./lib/pages.js";
 import { ask, button, field, heading } from "./lib/parts.js";
 import { effect, scoped } from "./lib/reactive.js";
 import { route } from "./lib/route.js";
+import { meaningOf } from "./lib/words.js";
 
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 let dispose = () => {};
@@ -89,8 +91,8 @@ async function changeToken() {
 
 function drawFrame() {
   const links = PAGES.filter((page) => page.label && !page.under).map((page) =>
-    h("li", {}, h("a", { href: `#/${page.name}`, "data-page": page.name }, page.label)));
-  show(/** @type {HTMLElement} */ (document.getElementById("nav")), h("ul", {}, links), h("p", { class: "quiet" }, `Version ${facts.version}`, facts.readOnly && h("br"), facts.readOnly && "Read only"));
+    h("li", {}, h("a", { href: `#/${page.name}`, "data-page": page.name, title: meaningOf(page.label) }, page.label)));
+  show(/** @type {HTMLElement} */ (document.getElementById("nav")), h("ul", {}, links), h("p", { class: "quiet" }, `Version ${facts.version}`, h("br"), `Times in ${zone()}`, facts.readOnly && h("br"), facts.readOnly && "Read only"));
   const state = () => (connection() === "live" ? "Live" : connection() === "waiting" ? "" : connection());
   document.getElementById("top")?.append(
     h("span", { class: () => `connection ${connection() === "live" ? "good" : "soon"}`, title: "The stream of figures" }, state),

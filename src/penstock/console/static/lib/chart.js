@@ -32,6 +32,14 @@ function pathOf(times, values, { from, top, width, height, seconds = HOUR, gap =
   return path;
 }
 
+/** The times in which no line has a value, as one area. @param {number[]} times @param {(number|null)[][]} columns @param {{from: number, width: number, height: number, seconds: number, gap: number}} frame */
+function gapsOf(times, columns, { from, width, height, seconds, gap }) {
+  const measured = times.filter((each, at) => each >= from && columns.some((column) => column[at] !== null && column[at] !== undefined));
+  const moments = [from, ...measured, from + seconds];
+  const x = (/** @type {number} */ moment) => (((moment - from) / seconds) * width).toFixed(1);
+  return moments.map((moment, at) => (at && moment - moments[at - 1] > gap ? `M${x(moments[at - 1])} 0H${x(moment)}V${height}H${x(moments[at - 1])}Z` : "")).join("");
+}
+
 /** How long a time is shown: an hour, or since the first value if the broker is young. @param {number[]} times */
 const spanOf = (times) => Math.min(HOUR, Math.max(YOUNG_SECONDS, (times.at(-1) || 0) - (times[0] || 0)));
 
@@ -73,6 +81,7 @@ export function sparkline(read, label) {
 export function chart({ title, lines, format, read, least = 1, seconds, gap = GAP_SECONDS }) {
   const [width, height] = [600, 120];
   const paths = lines.map((line) => svg("path", { class: `line ${line.class}` }));
+  const unmeasured = svg("path", { class: "unmeasured" }, svg("title", {}, "Not measured"));
   const rule = svg("line", { class: "rule", y1: 0, y2: height });
   const highest = h("span", { class: "scale" });
   const began = h("span", {});
@@ -86,6 +95,7 @@ export function chart({ title, lines, format, read, least = 1, seconds, gap = GA
     span = seconds ?? spanOf(times);
     from = (times.at(-1) || Date.now() / 1000) - span;
     columns.forEach((column, at) => paths[at].setAttribute("d", pathOf(times, column, { from, top, width, height, seconds: span, gap })));
+    unmeasured.setAttribute("d", gapsOf(times, columns, { from, width, height, seconds: span, gap }));
     highest.textContent = format(top);
     began.textContent = clock(from).slice(span > DAY ? 0 : -8, -3);
   });
@@ -100,6 +110,7 @@ export function chart({ title, lines, format, read, least = 1, seconds, gap = GA
   const drawing = svg(
     "svg",
     { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", role: "img", "aria-label": title },
+    unmeasured,
     [0, 0.5, 1].map((part) => svg("line", { class: "grid", x1: 0, x2: width, y1: part * height, y2: part * height })),
     paths,
     rule,

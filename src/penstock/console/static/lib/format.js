@@ -62,6 +62,9 @@ export function time(moment) {
   return date.toDateString() === new Date().toDateString() ? clock : `${day(date)} ${clock}`;
 }
 
+/** The zone of all times that are shown: "UTC", "GMT+1". */
+export const zone = () => new Intl.DateTimeFormat("en-GB", { timeZoneName: "short" }).formatToParts().find((part) => part.type === "timeZoneName")?.value || "";
+
 /** @param {Date} date */
 export function day(date) {
   const two = (/** @type {number} */ value) => String(value).padStart(2, "0");

@@ -32,7 +32,10 @@ export function watchFigures() {
   let abort = new AbortController();
   let left = false;
 
+  let isFirst = true;
   const take = (/** @type {any} */ event) => {
+    if (isFirst) [event.totals, ...event.queues].forEach(forgetCounted);
+    isFirst = false;
     connection.set("live");
     for (const figures of event.queues) queues.set(figures.name, figures);
     for (const name of event.removed) queues.delete(name);
@@ -80,6 +83,11 @@ export function watchFigures() {
     watch,
     listen: (/** @type {(time: number, totals: Figures) => void} */ listener) => listeners.add(listener),
   };
+}
+
+/** What is counted only while somebody watches is not known in the first second. @param {Figures} figures */
+function forgetCounted(figures) {
+  for (const field of ["delivered", "retried", "failed"]) figures[field] = null;
 }
 
 /** @param {string[]} names @param {boolean} consumers */

@@ -3,8 +3,8 @@
 import { api, facts, url } from "./api.js";
 import { preview } from "./body.js";
 import { h, show } from "./dom.js";
-import { count, plural, time } from "./format.js";
-import { action, ask, attempt, badge, button, messageLink, note, queueLink, table } from "./parts.js";
+import { count, plural } from "./format.js";
+import { action, ask, attempt, badge, button, messageLink, moment, note, queueLink, table } from "./parts.js";
 
 const PAGE = 50;
 const TONES = { leased: "accent", delayed: "soon", damaged: "bad" };
@@ -97,7 +97,7 @@ function columns(withQueue, chosen, changed, own) {
     { label: "Message", cell: (row) => messageLink(row.id) },
     { label: "State", cell: (row) => statusBadge(row.status) },
     { label: "Body", grow: true, cell: (row) => h("span", { class: "preview mono", title: preview(row) }, preview(row)) },
-    { label: "Created", minor: true, cell: (row) => time(row.created) },
+    { label: "Created", minor: true, cell: (row) => moment(row.created) },
     ...own,
   ];
   if (withQueue) all.splice(1, 0, { label: "Queue", minor: true, cell: (row) => queueLink(row.queue) });

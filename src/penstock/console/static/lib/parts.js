@@ -2,6 +2,8 @@
 
 import { facts } from "./api.js";
 import { h, show } from "./dom.js";
+import { time } from "./format.js";
+import { meaningOf } from "./words.js";
 
 /**
  * The heading of a page, with what can be done on it.
@@ -41,7 +43,7 @@ export function action(/** @type {string} */ label, /** @type {(event: Event) =>
 export function table(caption, columns, rows, { empty = "There are none." } = {}) {
   if (!rows.length) return h("div", { class: "empty" }, empty);
   const body = rows.map((row) => tableRow(columns, row));
-  return frame(caption, h("tr", {}, columns.map((column) => h("th", classOf(column), column.label))), body);
+  return frame(caption, h("tr", {}, columns.map((column) => h("th", { ...classOf(column), title: meaningOf(column.label) }, column.label))), body);
 }
 
 /** @param {Column[]} columns @param {any} row */
@@ -178,6 +180,13 @@ export function asCode(make) {
     const close = button("Close", () => dialog.close());
     const dialog = openDialog(h("div", {}, h("h2", { id: "asked" }, "The same, from a program"), copyable("curl", curl), copyable("Python", python), h("div", { class: "actions" }, close)));
   });
+}
+
+/** A moment in the zone of the reader, with its UTC as a tooltip. @param {string|number|null|undefined} value */
+export function moment(value) {
+  if (!value) return "–";
+  const utc = new Date(typeof value === "number" ? value * 1000 : value).toISOString();
+  return h("time", { datetime: utc, title: `${utc.slice(0, 19).replace("T", " ")} UTC` }, time(value));
 }
 
 /** The state of a message or a circuit as a small label. @param {string} word @param {string} [tone] */

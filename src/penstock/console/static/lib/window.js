@@ -3,6 +3,7 @@
 import { h, show } from "./dom.js";
 import { classOf, frame, tableRow } from "./parts.js";
 import { onLeave, scoped } from "./reactive.js";
+import { meaningOf } from "./words.js";
 
 const ROW_PIXELS = 40;
 const PAGE = 50;
@@ -78,7 +79,7 @@ export function headCell(column, sort, onsort) {
   if (!by) return h("th", classOf(column), column.label);
   const order = sort.by === by ? (sort.descending ? "descending" : "ascending") : "none";
   const mark = { none: "", ascending: " ↑", descending: " ↓" }[order];
-  return h("th", { ...classOf(column), "aria-sort": order }, h("button", { type: "button", class: "sort", onclick: () => onsort(by) }, column.label + mark));
+  return h("th", { ...classOf(column), title: meaningOf(column.label), "aria-sort": order }, h("button", { type: "button", class: "sort", onclick: () => onsort(by) }, column.label + mark));
 }
 
 /** @param {import("./parts.js").Column[]} columns */

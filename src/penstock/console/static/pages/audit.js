@@ -4,7 +4,7 @@ import { api, url } from "../lib/api.js";
 import { curl, literal, python } from "../lib/code.js";
 import { h } from "../lib/dom.js";
 import { count, plural, time } from "../lib/format.js";
-import { asCode, badge, button, choice, field, heading, loaded, messageLink, table, valuesOf } from "../lib/parts.js";
+import { asCode, badge, button, choice, field, heading, loaded, messageLink, moment, table, valuesOf } from "../lib/parts.js";
 import { navigate } from "../lib/route.js";
 
 const QUEUE = "_audit";
@@ -60,7 +60,7 @@ function list(rows) {
   const shown = rows.slice(0, SHOWN);
   return [
     table("Records", [
-      { label: "Time", cell: (row) => time(row.time) },
+      { label: "Time", cell: (row) => moment(row.time) },
       { label: "Who", cell: (row) => row.who },
       { label: "From", minor: true, cell: (row) => `${row.address} ${row.dialect}` },
       { label: "Act", cell: (row) => row.act },
@@ -68,6 +68,7 @@ function list(rows) {
       { label: "Outcome", cell: (row) => (row.outcome === "done" ? "done" : badge(row.code || row.outcome, "bad")) },
       { label: "Details", minor: true, cell: (row) => h("span", { class: "wrap" }, details(row)) },
     ], shown, { empty: "No record matches. Acts that change queues, schedules, tokens or messages are recorded, and requests that were refused for want of a token or a scope; nothing is while audit.enabled is false." }),
+    rows.length && rows.every((row) => row.who === "anonymous") ? h("p", { class: "quiet" }, "Nobody is named, because these acts came without a token. ", h("a", { href: "#/tokens" }, "Set tokens"), ", and the audit says who acted.") : null,
     rows.length > shown.length ? h("p", { class: "quiet" }, `The newest ${count(shown.length)} of ${plural(rows.length, "record")}.`) : null,
   ];
 }

@@ -4,9 +4,9 @@ import { ApiError, follow, url } from "../lib/api.js";
 import { preview } from "../lib/body.js";
 import { curl, literal, python } from "../lib/code.js";
 import { h, show } from "../lib/dom.js";
-import { count, plural, time } from "../lib/format.js";
+import { count, plural } from "../lib/format.js";
 import { EVENTS, letterOf } from "../lib/letters.js";
-import { asCode, button, field, heading, messageLink, note, queueLink, tableRow, tick, valuesOf, frame, classOf } from "../lib/parts.js";
+import { asCode, button, field, heading, messageLink, moment, note, queueLink, tableRow, tick, valuesOf, frame, classOf } from "../lib/parts.js";
 import { onLeave } from "../lib/reactive.js";
 import { navigate } from "../lib/route.js";
 
@@ -64,7 +64,7 @@ const kinds = (letters) => h("fieldset", { class: "kinds" }, h("legend", {}, "On
 
 /** @type {import("../lib/parts.js").Column[]} */
 const COLUMNS = [
-  { label: "Time", cell: (row) => time(row.time) },
+  { label: "Time", cell: (row) => moment(row.time) },
   { label: "", cell: (row) => letterOf(row.state) },
   { label: "Event", cell: (row) => `${EVENTS[row.state] || row.event}${row.reason ? `, ${row.reason}` : ""}` },
   { label: "Queue", cell: (row) => (row.queue ? queueLink(row.queue) : "–") },

@@ -7,7 +7,7 @@ import { h } from "../lib/dom.js";
 import { count, duration, seconds, time } from "../lib/format.js";
 import { EVENTS, endOf, letterOf } from "../lib/letters.js";
 import { remove, statusBadge } from "../lib/messages.js";
-import { action, asCode, ask, attempt, badge, field, heading, loaded, messageLink, queueLink, table } from "../lib/parts.js";
+import { action, asCode, ask, attempt, badge, field, heading, loaded, messageLink, moment, queueLink, table } from "../lib/parts.js";
 
 const CAUSE = "caused-by"; // The header with the id of the message because of which one was published.
 const AFTER_SECONDS = 1;
@@ -99,8 +99,8 @@ function timeline(events) {
 /** @param {any} found */
 function factList(found) {
   const rows = {
-    id: found.id, [found.queued ? "now in" : "was in"]: queueLink(placeOf(found).queue), created: time(found.created), priority: found.priority, deliveries: count(found.consumed.length), "visible at": found.queued && time(found.visible_at),
-    "expires at": found.expires_at && time(found.expires_at), sender: found.sender, topics: found.topics?.join(", "),
+    id: found.id, [found.queued ? "now in" : "was in"]: queueLink(placeOf(found).queue), created: moment(found.created), priority: found.priority, deliveries: count(found.consumed.length), "visible at": found.queued && moment(found.visible_at),
+    "expires at": found.expires_at && moment(found.expires_at), sender: found.sender, topics: found.topics?.join(", "),
     object: found.object && found.key ? h("a", { href: `#/objects/${encodeURIComponent(found.object)}/${encodeURIComponent(found.key)}` }, `${found.object} / ${found.key}, all versions`) : found.object,
     "follows from": found.headers?.[CAUSE] && messageLink(found.headers[CAUSE]),
     headers: found.headers && JSON.stringify(found.headers),
@@ -119,8 +119,8 @@ function results(events) {
 const deliveries = (consumed) => table("Deliveries", [
   { label: "Consumer", cell: (row) => row.consumerId || "(no name)" },
   { label: "Queue", cell: (row) => queueLink(row.queue) },
-  { label: "Delivered", cell: (row) => time(row.fetchedTS) },
-  { label: "Settled", minor: true, cell: (row) => time(row.confirmedTS) },
+  { label: "Delivered", cell: (row) => moment(row.fetchedTS) },
+  { label: "Settled", minor: true, cell: (row) => moment(row.confirmedTS) },
   { label: "Took", number: true, cell: (row) => (row.durationMS === null ? "–" : duration(row.durationMS / 1000)) },
   { label: "Outcome", cell: (row) => [letterOf(row.state), " ", /** @type {Record<string, string>} */ (OUTCOMES)[row.state]] },
   { label: "Reason", cell: (row) => (row.reason ? h("span", { class: "wrap" }, row.reason) : "–") },
@@ -164,7 +164,7 @@ async function followers(ids, since, until) {
 const FOLLOWERS = [
   { label: "Message", cell: (row) => messageLink(row.id) },
   { label: "Queue", cell: (row) => queueLink(row.queue) },
-  { label: "Published", cell: (row) => time(row.time) },
+  { label: "Published", cell: (row) => moment(row.time) },
   { label: "By", minor: true, cell: (row) => row.sender || "–" },
 ];
 

@@ -10,6 +10,7 @@ import { messageList } from "../lib/messages.js";
 import { action, asCode, ask, attempt, badge, classOf, copyable, frame, heading, loaded, note, queueLink, table, tableRow } from "../lib/parts.js";
 import { navigate } from "../lib/route.js";
 import { troubleBadge } from "../lib/trouble.js";
+import { meaningOf } from "../lib/words.js";
 import { policyText } from "./redrive_policy.js";
 import { editSettings, written } from "./queue_settings.js";
 
@@ -36,7 +37,7 @@ export function page({ path: [name], query }, [queue, found]) {
   return [
     heading(name, kind, asCode(() => codeOf(at, name)), h("a", { class: "button", href: `#/publish?queue=${encodeURIComponent(name)}` }, "Publish"), action("Purge", () => purge(at, name, now())), action("Delete", () => removeQueue(at, name, now()), { class: "plain bad" })),
     () => trouble(name, live.attention()),
-    h("div", { class: "tiles" }, TILES.map(([label, field]) => h("div", { class: "tile" }, h("span", { class: "label" }, label), h("span", { class: "figure" }, () => count(now()[field] ?? 0)), field === "ready" && h("small", {}, () => `${change(now().growth)} in the last minute`))),
+    h("div", { class: "tiles" }, TILES.map(([label, field]) => h("div", { class: "tile", title: meaningOf(label) }, h("span", { class: "label" }, label), h("span", { class: "figure" }, () => count(now()[field] ?? 0)), field === "ready" && h("small", {}, () => `${change(now().growth)} in the last minute`))),
       h("div", { class: "tile" }, h("span", { class: "label" }, "Longest wait"), h("span", { class: "figure" }, () => age(now().ready_since)))),
     h("div", { class: "charts" }, [
       chart({ title: "Ready", format: count, read, lines: [{ field: "ready", label: "ready", class: "one" }] }),
@@ -44,8 +45,8 @@ export function page({ path: [name], query }, [queue, found]) {
       chart({ title: "Wait before delivery, last minute", format: duration, read, least: 0.01, lines: [{ field: "wait_p50", label: "half within", class: "one" }, { field: "wait_p99", label: "99 % within", class: "two" }] }),
       chart({ title: "Trouble, messages a second", format: rate, read, lines: [{ field: "retried", label: "retried", class: "soon" }, { field: "failed", label: "failed", class: "bad" }] }),
     ]),
-    messagesSection(name, query),
     consumersSection(name, live),
+    messagesSection(name, query),
     h("div", { class: "columns" }, channelsSection(name, queue), settingsSection(queue)),
   ];
 }
@@ -91,7 +92,7 @@ function consumersSection(name, live) {
     if (found.more_consumers) rows.push(wholeRow(`and ${count(found.more_consumers)} more`));
     return rows.length ? rows : wholeRow("Nobody has taken a message in the last minute, holds one, or waits for one.");
   };
-  const head = h("tr", {}, CONSUMERS.map((column) => h("th", classOf(column), column.label)));
+  const head = h("tr", {}, CONSUMERS.map((column) => h("th", { ...classOf(column), title: meaningOf(column.label) }, column.label)));
   const all = h("a", { href: `#/consumers?queue=${encodeURIComponent(name)}` }, "Sort them, the slowest first");
   return h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Consumers"), all), frame("Consumers", head, h("tbody", {}, body)));
 }

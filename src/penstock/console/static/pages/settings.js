@@ -2,6 +2,7 @@
 
 import { api, facts, send } from "../lib/api.js";
 import { h, show } from "../lib/dom.js";
+import { bytes, duration } from "../lib/format.js";
 import { badge, field, heading, loaded, table } from "../lib/parts.js";
 import { navigate } from "../lib/route.js";
 
@@ -27,11 +28,18 @@ export function page({ query }, { settings }) {
 /** @param {any[]} rows */
 const rowsOf = (rows) => table("Settings", [
   { label: "Setting", cell: (row) => h("span", { class: "mono setting" }, row.key.split(/(?<=[._])/).map((part) => [part, h("wbr")])) },
-  { label: "Value", cell: (row) => h("span", { class: "mono value" }, shown(row.value)) },
+  { label: "Value", cell: (row) => h("span", { class: "mono value" }, shown(row.value), unit(row.key, row.value)) },
   { label: "From", cell: (row) => (row.source === "default" ? h("span", { class: "quiet" }, "default") : badge(row.source, "accent")) },
   { label: "Default", minor: true, cell: (row) => h("span", { class: "mono quiet value" }, shown(row.default)) },
   { label: "What it is", minor: true, cell: (row) => h("span", { class: "about" }, row.description.replaceAll("`", "")) },
 ], rows, { empty: "No setting matches." });
+
+/** A large number as people read it. @param {string} key @param {any} value */
+function unit(key, value) {
+  if (typeof value !== "number") return null;
+  const text = key.endsWith("bytes") && value >= 1024 ? bytes(value) : key.endsWith("seconds") && value >= 100 ? duration(value) : "";
+  return text && h("div", { class: "quiet" }, text);
+}
 
 /** @param {any} value */
 const shown = (value) => (Array.isArray(value) ? value.join(", ") || "none" : value === "" ? "none" : String(value));
