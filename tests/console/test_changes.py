@@ -195,6 +195,7 @@ def test_charts_shade_what_was_not_measured(browser: Browser, shop: Broker) -> N
         show(page, shop, f"queues/{new_queue(shop)}")
         waits = page.locator(".chart").filter(has_text="Wait before delivery")
         expect(waits.locator(".unmeasured")).to_have_attribute("d", re.compile("^M0.0 0H"))
+        expect(waits).to_contain_text("shaded: not measured")
 
 
 def test_an_audit_without_names_says_why(browser: Browser, start_broker: StartBroker) -> None:

@@ -84,6 +84,7 @@ export function chart({ title, lines, format, read, least = 1, seconds, gap = GA
   const unmeasured = svg("path", { class: "unmeasured" }, svg("title", {}, "Not measured"));
   const rule = svg("line", { class: "rule", y1: 0, y2: height });
   const highest = h("span", { class: "scale" });
+  const shaded = h("span", {});
   const began = h("span", {});
   const ended = h("span", {}, "now");
   let from = 0;
@@ -95,7 +96,9 @@ export function chart({ title, lines, format, read, least = 1, seconds, gap = GA
     span = seconds ?? spanOf(times);
     from = (times.at(-1) || Date.now() / 1000) - span;
     columns.forEach((column, at) => paths[at].setAttribute("d", pathOf(times, column, { from, top, width, height, seconds: span, gap })));
-    unmeasured.setAttribute("d", gapsOf(times, columns, { from, width, height, seconds: span, gap }));
+    const gaps = gapsOf(times, columns, { from, width, height, seconds: span, gap });
+    unmeasured.setAttribute("d", gaps);
+    shaded.textContent = gaps && "shaded: not measured";
     highest.textContent = format(top);
     began.textContent = clock(from).slice(span > DAY ? 0 : -8, -3);
   });
@@ -121,7 +124,7 @@ export function chart({ title, lines, format, read, least = 1, seconds, gap = GA
   };
   const plot = h("div", { class: "plot", onpointermove: point, onpointerleave: () => pointed.set(null) }, highest, drawing);
   const legend = lines.map((line) => h("span", { class: `key ${line.class}` }, line.label, " ", h("b", {}, () => format(valueAt(read(), line.field, gap)))));
-  return h("figure", { class: "chart" }, h("figcaption", {}, title, h("span", { class: "legend" }, legend)), plot, h("div", { class: "axis" }, began, ended));
+  return h("figure", { class: "chart" }, h("figcaption", {}, title, h("span", { class: "legend" }, legend)), plot, h("div", { class: "axis" }, began, shaded, ended));
 }
 
 /**

@@ -37,7 +37,7 @@ const rowsOf = (rows) => table("Settings", [
 /** A large number as people read it. @param {string} key @param {any} value */
 function unit(key, value) {
   if (typeof value !== "number") return null;
-  const text = key.endsWith("bytes") && value >= 1024 ? bytes(value) : key.endsWith("seconds") && value >= 100 ? duration(value) : "";
+  const text = key.includes("bytes") && value >= 1024 ? bytes(value) : key.includes("seconds") && value >= 100 ? duration(value) : "";
   return text && h("div", { class: "quiet" }, text);
 }
 
