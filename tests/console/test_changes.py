@@ -204,3 +204,11 @@ def test_an_audit_without_names_says_why(browser: Browser, start_broker: StartBr
     with opened(browser) as page:
         show(page, broker, "audit")
         expect(page.locator("main")).to_contain_text("Nobody is named, because these acts came without a token")
+
+
+def test_the_first_messages_of_a_queue_are_shown_with_how_many_there_are(browser: Browser, shop: Broker) -> None:
+    name = new_queue(shop)
+    call(shop, "POST", f"/v1/queues/{name}/messages", [{"message": n} for n in range(60)])
+    with opened(browser) as page:
+        show(page, shop, f"queues/{name}")
+        expect(page.locator("main")).to_contain_text(re.compile("50 messages of 60"))

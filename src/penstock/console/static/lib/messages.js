@@ -18,12 +18,15 @@ const DELIVERY = [
   { label: "Consumer", minor: true, cell: (row) => row.consumer || "–" },
 ];
 
+/** What comes after the number of rows when there are more. @param {number|null} total */
+const more = (total) => (total ? ` of ${count(total)}` : " so far; there may be more");
+
 /**
  * The messages that a search finds. More are loaded at the end of the list.
  * @param {Record<string, any>} query of `/v1/search`
- * @param {{path?: string, empty?: any, withQueue?: boolean, own?: import("./parts.js").Column[]}} [options] `own`: the last columns
+ * @param {{path?: string, empty?: any, withQueue?: boolean, own?: import("./parts.js").Column[], total?: () => number|null}} [options] `own`: the last columns
  */
-export function messageList(query, { path = "/v1/search", empty = "No message matches.", withQueue = true, own: added = DELIVERY } = {}) {
+export function messageList(query, { path = "/v1/search", empty = "No message matches.", withQueue = true, own: added = DELIVERY, total = () => null } = {}) {
   const place = h("div", {});
   /** @type {any[]} */
   let rows = [];
@@ -69,7 +72,7 @@ export function messageList(query, { path = "/v1/search", empty = "No message ma
   };
   const bar = h("div", { class: "actions", role: "status" });
   const redraw = () => show(bar, chosen.size ? [plural(chosen.size, "message"), action(`Delete ${chosen.size}`, () => remove([...chosen]).then(again), { class: "danger" })] : words());
-  const words = () => (running ? `Searching …${rows.length ? ` ${plural(rows.length, "message")} so far` : ""}` : rows.length ? `${plural(rows.length, "message")}${next ? " so far; there may be more" : ""}` : "");
+  const words = () => (running ? `Searching …${rows.length ? ` ${plural(rows.length, "message")} so far` : ""}` : rows.length ? `${plural(rows.length, "message")}${next ? more(total()) : ""}` : "");
   const foot = () => {
     redraw();
     const own = running;

@@ -46,7 +46,7 @@ export function page({ path: [name], query }, [queue, found]) {
       chart({ title: "Trouble, messages a second", format: rate, read, lines: [{ field: "retried", label: "retried", class: "soon" }, { field: "failed", label: "failed", class: "bad" }] }),
     ]),
     consumersSection(name, live),
-    messagesSection(name, query),
+    messagesSection(name, query, now),
     h("div", { class: "columns" }, channelsSection(name, queue), settingsSection(queue)),
   ];
 }
@@ -57,15 +57,16 @@ function trouble(name, rows) {
   return row && h("p", { class: "fine trouble" }, troubleBadge(row), h("span", { class: "wrap" }, row.text), row.reason === "dead_letters" && h("a", { href: `#/dead-letters/${encodeURIComponent(name)}` }, "Look and redrive"));
 }
 
-/** @param {string} name @param {Record<string, string>} query */
-function messagesSection(name, query) {
+/** @param {string} name @param {Record<string, string>} query @param {() => any} now */
+function messagesSection(name, query, now) {
+  const total = (/** @type {string} */ state) => (state === "all" ? STATES.slice(1) : [state]).reduce((sum, each) => sum + (now()[each] || 0), 0);
   const place = h("div", {});
   const tabs = STATES.map((state) => h("button", { type: "button", role: "tab", onclick: () => choose(state) }, state));
   const choose = (/** @type {string} */ state, quiet = true) => {
     tabs.forEach((tab, at) => tab.setAttribute("aria-selected", String(STATES[at] === state)));
     if (quiet) navigate(`/queues/${encodeURIComponent(name)}`, { state: state === "all" ? "" : state }, { quiet });
     const empty = [h("p", {}, state === "all" ? "Nothing is in the queue now. Send it a message:" : `No message is ${state}.`), state === "all" && copyable("curl", curl("POST", `/v1/queues/${encodeURIComponent(name)}/messages`, { message: "hello" }))];
-    show(place, messageList({ queue: name, state: state === "all" ? "" : state }, { withQueue: false, empty }));
+    show(place, messageList({ queue: name, state: state === "all" ? "" : state }, { withQueue: false, empty, total: () => total(state) }));
   };
   choose(STATES.includes(query.state) ? query.state : "all", false);
   return h("section", {}, h("h2", {}, "Messages"), h("div", { class: "tabs", role: "tablist", "aria-label": "Messages by state" }, tabs), place);
