@@ -94,6 +94,24 @@ def test_dead_letter_queues_are_known_as_such_and_need_a_person(start_broker: St
     assert [(row["queue"], row["reason"]) for row in found["attention"]] == [("lost", "dead_letters")]
 
 
+def test_messages_that_pile_up_to_be_repeated_need_a_person_and_delayed_ones_do_not(
+    start_broker: StartBroker,
+) -> None:
+    broker = start_broker()
+    queue(broker, "work", retry_delay=600)
+    queue(broker, "later")
+    publish(broker, "work", 30)
+    later = json.dumps([{"message": "m", "delay": 600}] * 30).encode()
+    assert broker.request("POST", "/v1/queues/later/messages", body=later).status == 201
+    assert stats(broker)["attention"] == [] or stats(broker)["attention"][0]["reason"] == "unconsumed"
+    for message in broker.request("GET", "/v1/queues/work/messages?max=30&consumer=ada").json():
+        body = json.dumps({"id": message["id"], "outcome": "retry"}).encode()
+        assert broker.request("POST", "/v1/confirm", body=body).status == 200
+    [row] = stats(broker)["attention"]
+    assert (row["queue"], row["reason"], row["messages"]) == ("work", "retries", 30)
+    assert row["text"] == "wait to be repeated, 30 more than a minute ago"
+
+
 def test_what_waits_for_consumers_is_counted_without_dead_letters_and_without_what_stays(
     start_broker: StartBroker,
 ) -> None:
@@ -269,18 +287,22 @@ def test_all_consumers_are_listed_with_their_pace_the_slowest_first(start_broker
         body = json.dumps({"id": take(broker, "letters", "quick")}).encode()
         assert broker.request("POST", "/v1/confirm", body=body).status == 200
     found = consumers(broker)
-    slow, quick = found["consumers"]
+    quick, slow = found["consumers"]
     assert (found["total"], found["next"], found["seconds"] >= 0) == (2, None, True)
     assert (slow["consumer"], slow["queue"], slow["leases"], slow["seconds_p50"]) == ("slow", "parcels", 1, None)
     assert (quick["consumer"], quick["queue"], quick["leases"]) == ("quick", "letters", 0)
     assert quick["taken_per_minute"] > slow["taken_per_minute"] > 0
     assert quick["seconds_p99"] >= quick["seconds_p50"] >= 0
+    assert (quick["times"], slow["times"]) == (3, 0), (
+        "who has settled nothing is not ranked; its lease is another column"
+    )
+    assert [row["consumer"] for row in consumers(broker, "sort=oldest_lease")["consumers"]] == ["slow", "quick"]
     assert [row["consumer"] for row in consumers(broker, "sort=consumer&order=ascending")["consumers"]] == [
         *("quick", "slow"),
     ]
     first = consumers(broker, "limit=1")
-    assert ([row["consumer"] for row in first["consumers"]], first["next"]) == (["slow"], 1)
-    assert [row["consumer"] for row in consumers(broker, "limit=1&offset=1")["consumers"]] == ["quick"]
+    assert ([row["consumer"] for row in first["consumers"]], first["next"]) == (["quick"], 1)
+    assert [row["consumer"] for row in consumers(broker, "limit=1&offset=1")["consumers"]] == ["slow"]
     assert [row["consumer"] for row in consumers(broker, "name=LETT")["consumers"]] == ["quick"]
 
 

@@ -67,6 +67,7 @@ class _Pace:
         times = [took for when, took in self.times if when > now - WINDOW_SECONDS * SECOND_NS]
         if times:
             p50, p99 = np.percentile(times, (50, 99)) / SECOND_NS
+            consumer.times = len(times)
             consumer.seconds_p50, consumer.seconds_p99 = round(float(p50), 4), round(float(p99), 4)
 
 

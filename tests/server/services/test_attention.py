@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from penstock.dialects.native.consumers import Consumer
 from penstock.dialects.native.stats import Figures
-from penstock.server.services.attention import SHOWN_MAX, attention, shown
+from penstock.server.services.attention import HOLD_SECONDS, SHOWN_MAX, Flags, Known, attention, shown, slow_consumer
 from penstock.server.services.hour import Trend
 
 NOW = 1000.0
@@ -24,8 +25,11 @@ def rows(
     push: dict[str, str] | None = None,
     trend: Trend = UNKNOWN,
     lasting: set[str] | None = None,
+    retries: int = 0,
+    slow: str = "",
 ) -> list[Any]:
-    return attention(list(queues), lasting or set(), push or {}, lambda _: trend, NOW)
+    known = Known(lambda _: trend, lambda _: bool(trend.left), lambda _: retries, lambda _: slow)
+    return attention(list(queues), lasting or set(), push or {}, known, NOW)
 
 
 def reasons(*queues: Figures, **others: Any) -> list[Any]:
@@ -97,13 +101,79 @@ BUSY = replace(WAITING, ready=900, growth=800, leased=1, ready_since=NOW - 1)
             Trend(10, 10.0, 4.0, 10.0, 9.8),
             "many are given back: 4.0/s of 8.0/s that are delivered",
         ),
-        (replace(BUSY, leased=0), Trend(10, 10.0, 0.0, 10.0, 9.8), "nobody consumes"),
     ],
 )
 def test_a_queue_that_grows_says_why(figures: Figures, trend: Trend, words: str) -> None:
     [row] = rows(figures, trend=trend)
     assert (row["reason"], row["growth"]) == ("growing", 800)
     assert row["text"] == f"grew by 800 in the last minute: {words}"
+
+
+def test_a_queue_that_nobody_consumes_has_no_consumer_however_fast_it_grows() -> None:
+    [row] = rows(replace(BUSY, leased=0), trend=Trend(10, 10.0, 0.0, 10.0, 9.8))
+    assert (row["reason"], row["text"]) == ("unconsumed", "nobody consumes; grew by 800 in the last minute")
+
+
+def test_a_consumer_between_two_requests_is_a_consumer() -> None:
+    waiting = replace(WAITING, ready=25, ready_since=NOW - 300)
+    assert reasons(waiting, trend=UNKNOWN._replace(left=0.2)) == []
+
+
+def test_a_queue_whose_messages_wait_for_minutes_and_become_more_grows_however_slowly() -> None:
+    creeping = replace(WAITING, ready=400, growth=3, left=1.0, ready_since=NOW - 200)
+    assert reasons(creeping, trend=UNKNOWN._replace(ready_before=390.0)) == ["growing"]
+    assert reasons(creeping, trend=UNKNOWN._replace(ready_before=410.0)) == []
+    assert reasons(replace(creeping, ready_since=NOW - 20), trend=UNKNOWN._replace(ready_before=390.0)) == []
+
+
+def test_the_slow_consumer_is_the_reason_if_it_is_known() -> None:
+    [row] = rows(BUSY, slow="b takes 2.6 s, 10 times as long as a")
+    assert row["text"] == "grew by 800 in the last minute: b takes 2.6 s, 10 times as long as a"
+
+
+def test_a_slow_consumer_is_named_with_another_to_compare() -> None:
+    quick = Consumer("a", "q", seconds_p50=0.26, times=9)
+    slow = Consumer("b", "q", seconds_p50=2.6, times=3)
+    assert slow_consumer([slow, quick]) == "b takes 2.6 s, 10 times as long as a"
+    assert slow_consumer([slow, Consumer("c", "q", seconds_p50=2.0, times=9)]) == ""
+    assert slow_consumer([Consumer("b", "q", seconds_p50=2.6, times=2), quick]) == "", "too few to tell"
+    assert slow_consumer([slow]) == ""
+
+
+def test_retries_that_pile_up_are_found() -> None:
+    delayed = replace(QUIET, delayed=90)
+    assert reasons(delayed, retries=40) == ["retries"]
+    assert reasons(delayed, retries=10) == []
+    assert reasons(replace(QUIET, delayed=1000), retries=40) == [], "hardly more than before"
+
+
+def test_what_gets_worse_comes_before_what_only_waits() -> None:
+    busy = Trend(10, 10.0, 4.0, 10.0, 9.8)
+    lost = replace(QUIET, name="lost", dead_letters=True, ready=900, growth=0)
+    more = replace(lost, name="more", growth=5)
+    retried = replace(QUIET, name="retried", delayed=90)
+    alone = replace(WAITING, name="alone", ready_since=NOW - 700)
+    old = replace(WAITING, name="old", ready=9, leased=1, ready_since=NOW - 700)
+    found = rows(lost, more, old, retried, replace(BUSY, name="busy"), trend=busy, retries=40)
+    assert [row["queue"] for row in found] == ["busy", "more", "retried", "old", "lost"]
+    assert [row["queue"] for row in rows(lost, alone)] == ["alone", "lost"]
+
+
+def test_a_flag_is_held_while_its_trouble_may_come_back_and_drops_when_it_is_over() -> None:
+    flags, trend = Flags(), Trend(10, 10.0, 4.0, 10.0, 9.8)
+    found = flags.hold(rows(BUSY, trend=trend), {"q": BUSY}, NOW)
+    assert [row["reason"] for row in found] == ["growing"]
+    fewer = replace(BUSY, ready=700, growth=-5)
+    [held] = flags.hold([], {"q": fewer}, NOW + HOLD_SECONDS)
+    assert (held["reason"], held["growth"]) == ("growing", -5)
+    assert flags.hold([], {"q": fewer}, NOW + HOLD_SECONDS + 1) == []
+    flags.hold(found, {"q": BUSY}, NOW)
+    assert flags.hold([], {"q": replace(BUSY, ready=0)}, NOW + 1) == []
+    flags.hold(found, {"q": BUSY}, NOW)
+    assert flags.hold([], {}, NOW + 1) == [], "the queue is gone"
+    [lonely] = flags.hold(rows(WAITING), {"q": WAITING}, NOW)
+    assert lonely["reason"] == "unconsumed"
+    assert flags.hold([], {"q": replace(WAITING, waiting=1)}, NOW + 1) == [], "somebody consumes"
 
 
 def test_a_queue_with_a_worse_trouble_says_that_it_grows_too() -> None:

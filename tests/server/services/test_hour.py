@@ -67,8 +67,20 @@ def test_the_trend_compares_the_last_minute_with_the_five_minutes_before() -> No
     for _ in range(MINUTE):
         hour.add(0.0, [replace(BUSY, ready=50, entered=8.0, left=1.0)])
     assert hour.trend("busy") == Trend(5.0, 8.0, 1.0, 2.0, 4.0)
-    assert hour.trend("none") == Trend(0.0, 0.0, 0.0, 0.0, 0.0)
+    assert hour.trend("none") == Trend(0.0, 0.0, 0.0, None, None)
+    assert (hour.has_left("busy"), hour.has_left("none")) == (True, False)
     assert Hour().trend("none") == Trend(None, None, None, None, None)
+
+
+def test_a_young_queue_is_not_compared_with_what_was_before() -> None:
+    hour = Hour()
+    for _ in range(FIVE_MINUTES):
+        hour.add(0.0, [])
+    for _ in range(MINUTE + 11):
+        hour.add(0.0, [BUSY])
+    assert hour.trend("busy").entered_before is None
+    hour.add(0.0, [BUSY])
+    assert hour.trend("busy").entered_before == 1.5
 
 
 def test_a_queue_where_nothing_happens_takes_no_memory() -> None:

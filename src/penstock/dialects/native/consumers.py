@@ -13,6 +13,8 @@ from penstock.limits import INT32_MAX
 from penstock.model.access import EVERYTHING, Access
 
 PAGE_DEFAULT, PAGE_MAX = 100, 1000
+TIMES_MIN = 3
+"""With fewer nobody says how long a consumer takes for a message."""
 
 _FIGURES = {
     "taken": "taken_per_minute",
@@ -33,6 +35,7 @@ class Consumer(Struct):
     taken_per_minute: float = 0.0
     seconds_p50: float | None = None  # From the delivery of a message until it was settled.
     seconds_p99: float | None = None
+    times: int = 0  # Messages that these two are about, up to 128.
     leases: int = 0
     oldest_lease: float | None = None  # Seconds since the epoch: when it took the message that it has had longest.
     waiting: int = 0  # Requests that wait for a message.
@@ -45,10 +48,10 @@ class Consumer(Struct):
         counted = self.taken_per_minute or self.retried_per_minute or self.failed_per_minute
         return bool(counted or self.leases or self.waiting or self.seconds_p50 is not None)
 
-    def time(self, now: float) -> float:
-        """How long it takes for a message: half of those that it was done with, or the one that it has had longest
-        if that is longer."""
-        return max(self.seconds_p50 or 0.0, now - self.oldest_lease if self.oldest_lease else 0.0)
+    @property
+    def time(self) -> float:
+        """How long it takes for a message: half of those that it was done with; 0 if these are too few to tell."""
+        return self.seconds_p50 or 0.0 if self.times >= TIMES_MIN else 0.0
 
 
 class ConsumersQuery(Struct, frozen=True):
@@ -63,8 +66,8 @@ class ConsumersQuery(Struct, frozen=True):
     def wants(self, consumer: Consumer) -> bool:
         return self.name in (consumer.consumer or "").lower() or self.name in consumer.queue.lower()
 
-    def sorted(self, found: list[Consumer], now: float) -> list[Consumer]:
-        return sorted(found, key=sort_key(self.sort, now), reverse=self.descending)
+    def sorted(self, found: list[Consumer]) -> list[Consumer]:
+        return sorted(found, key=sort_key(self.sort), reverse=self.descending)
 
 
 class ConsumersReader(Protocol):
@@ -99,10 +102,10 @@ def query_of(request: http.Request) -> ConsumersQuery:
     )
 
 
-def sort_key(field: str, now: float) -> Callable[[Consumer], Any]:
+def sort_key(field: str) -> Callable[[Consumer], Any]:
     """By which figure to sort. Who has none comes first."""
     if field == "time":
-        return lambda each: (each.time(now), each.queue, each.consumer or "")
+        return lambda each: (each.time, each.queue, each.consumer or "")
     if field == "consumer":
         return lambda each: (each.consumer or "", each.queue)
     if field == "queue":

@@ -70,9 +70,7 @@ async def consumers(asking: Asking) -> Responded:
     end = query.offset + query.limit
     documents = await asyncio.gather(*[_consumers(asking, shard, end) for shard in range(asking.shards.shards)])
     now = max(each["time"] for each in documents)
-    found = query.sorted(
-        msgspec.convert([row for each in documents for row in each["consumers"]], list[Consumer]), now
-    )
+    found = query.sorted(msgspec.convert([row for each in documents for row in each["consumers"]], list[Consumer]))
     total = sum(each["total"] for each in documents)
     merged = {
         "time": now,

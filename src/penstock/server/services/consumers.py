@@ -31,7 +31,7 @@ class ConsumersService(Service):
         self.writer.tally.pace_all(now)
         self.wake()
         seconds = now / SECOND_NS
-        found = query.sorted([each for each in await self._all(query, now) if query.wants(each)], seconds)
+        found = query.sorted([each for each in await self._all(query, now) if query.wants(each)])
         shown = found[query.offset : query.offset + query.limit]
         following = query.offset + len(shown)
         counted = (now - self.writer.tally.paced_since) / SECOND_NS

@@ -12,6 +12,7 @@ from penstock.dialects.native.stats import Figures
 SAMPLE_SECONDS = 10
 SAMPLES = 360
 MINUTE, FIVE_MINUTES = 6, 30  # In samples.
+_BEFORE_MIN = 12  # So many samples before the last minute tell how a queue did before.
 QUEUES_MAX = 1000
 """Each takes 9 KiB. If there are more, the queue that was idle longest is forgotten first."""
 
@@ -26,7 +27,7 @@ class Trend(NamedTuple):
     ready_before: float | None  # Five minutes ago.
     entered: float | None  # In the last minute.
     left: float | None
-    entered_before: float | None  # In the five minutes before that.
+    entered_before: float | None  # In the five minutes before that; None if the queue is younger than some minutes.
     left_before: float | None
 
 
@@ -84,8 +85,24 @@ class Hour:
     def trend(self, name: str) -> Trend:
         recent, before = min(MINUTE, self._samples), min(FIVE_MINUTES, self._samples - MINUTE)
         rates = [self._mean(name, row, 0, recent) for row in (_IN, _OUT)]
-        rates += [self._mean(name, row, MINUTE, before) for row in (_IN, _OUT)]
+        rates += [self._mean_before(name, row, before) for row in (_IN, _OUT)]
         return Trend(self.ready_ago(name, FIVE_MINUTES), *rates)
+
+    def has_left(self, name: str) -> bool:
+        """Whether a message left a queue in the last minute."""
+        ring = self._rings.get(name)
+        return ring is not None and bool((ring[_OUT, self._last(0, min(MINUTE, self._samples))] > 0).any())
+
+    def _mean_before(self, name: str, row: int, samples: int) -> float | None:
+        ring = self._rings.get(name)
+        if ring is None or samples <= 0:
+            return None
+        found = ring[row, self._last(MINUTE, samples)]
+        known = found[~np.isnan(found)]
+        return float(known.mean()) if len(known) >= _BEFORE_MIN else None
+
+    def _last(self, ago: int, samples: int) -> list[int]:
+        return [(self._at - ago - each) % SAMPLES for each in range(samples)]
 
     def _mean(self, name: str, row: int, ago: int, samples: int) -> float | None:
         """The mean of so many samples; None if there are none. A queue that had no sample then was idle."""
@@ -94,8 +111,7 @@ class Hour:
         ring = self._rings.get(name)
         if ring is None:
             return 0.0
-        chosen = [(self._at - ago - each) % SAMPLES for each in range(samples)]
-        return float(np.nan_to_num(ring[row, chosen]).mean())
+        return float(np.nan_to_num(ring[row, self._last(ago, samples)]).mean())
 
     def of_all(self, names: set[str], awaiting: set[str]) -> dict[str, list[float | None]]:
         """The sums over these queues; `ready` over those of them that wait for consumers."""

@@ -7,6 +7,7 @@ not change are not sent again.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
@@ -23,7 +24,7 @@ from penstock.model.values import Nanos
 from penstock.server.close_up import CloseUp
 from penstock.server.histogram import LastMinute
 from penstock.server.measures import needs_consumers
-from penstock.server.services.attention import attention, shown
+from penstock.server.services.attention import RUSH_MESSAGES, Flags, Known, Row, attention, shown, slow_consumer
 from penstock.server.services.connections import waiting_consumers
 from penstock.server.services.contract import Service
 from penstock.server.services.courier import Courier
@@ -35,6 +36,8 @@ from penstock.server.writer.port import ServicePort
 _encode = msgspec.json.Encoder().encode
 _LIVE_SECONDS = 1.0
 _RATE_SECONDS = 0.9  # Rates are counted over this time or longer.
+_GROWING_MAX = 10  # Queues that grow are looked at closely while somebody watches, so many at most.
+_DELAYED_EXAMINED = 32  # Delayed messages of a queue tell whether most are to be repeated.
 
 
 class _Counters(NamedTuple):
@@ -63,6 +66,7 @@ class Sample:
         self.taken = taken
         self.queues: dict[str, Figures] = {}
         self.counters: dict[str, _Counters] = {}
+        self.attention: list[Row] | None = None  # Once it was asked for.
 
     def seen_by(self, access: Access) -> list[Figures]:
         return [figures for figures in self.queues.values() if access.sees_all or access.sees(figures.name)]
@@ -90,6 +94,8 @@ class StatsService(Service):
         self._hourly = self._base = self._latest = Sample(0)
         self._watchers: set[Watcher] = set()
         self._known_roles: _Roles | None = None
+        self._flags = Flags()
+        self._delayed: deque[dict[str, int]] = deque(maxlen=MINUTE + 1)  # Of queues that have many: the last minute.
         writer.on_queue.append(self._queue_changed)
 
     def _queue_changed(self, _: int) -> None:
@@ -129,16 +135,43 @@ class StatsService(Service):
 
     def _head(self, sample: Sample, seen: list[Figures]) -> dict[str, Any]:
         """With all rows of `attention`; `_trimmed` leaves those that a client gets."""
-        channels, lasting = [figures.name for figures in seen if figures.channel], self._roles().lasting
-        failing = {channel: why for channel in channels if (why := self._push_error(channel))}
+        lasting, names = self._roles().lasting, {figures.name for figures in seen}
         return {
             "time": round(sample.seconds, 3),
             "totals": self._totals(seen, lasting),
-            "attention": attention(seen, lasting, failing, self._hour.trend, sample.seconds),
+            "attention": [row for row in self._attention(sample) if row["queue"] in names],
             "commits": self._commits.describe(self.writer.now() / SECOND_NS),
             "disk": self._disk.disk().document(),
             **self._couriers(),
         }
+
+    def _attention(self, sample: Sample) -> list[Row]:
+        """Of all queues, found once for a sample."""
+        if sample.attention is None:
+            channels = [figures.name for figures in sample.queues.values() if figures.channel]
+            failing = {channel: why for channel in channels if (why := self._push_error(channel))}
+            known = Known(self._hour.trend, self._hour.has_left, self._retries, self._slow)
+            found = attention(list(sample.queues.values()), self._roles().lasting, failing, known, sample.seconds)
+            sample.attention = self._flags.hold(found, sample.queues, sample.seconds)
+        return sample.attention
+
+    def _retries(self, name: str) -> int:
+        """How many more messages than a minute ago wait to be repeated; 0 if most were never delivered."""
+        queue = self.writer.engine.queue(name)
+        if queue is None or not self._delayed:
+            return 0
+        entries = queue.delayed.peek(_DELAYED_EXAMINED, queue.rows.is_delayed)
+        rows = [queue.rows.get(sequence) for _, sequence in entries]
+        repeated = sum([row.receives > 0 for row in rows if row])
+        return queue.delayed.live - self._delayed[0].get(name, 0) if 2 * repeated > len(rows) else 0
+
+    def _slow(self, name: str) -> str:
+        """Consumers are known of queues that somebody, or this service, looks at closely."""
+        queue, tally = self.writer.engine.queue(name), self.writer.tally
+        if queue is None or not tally.paces.has(queue.number):
+            return ""
+        texts = self.writer.engine.names.texts
+        return slow_consumer(tally.consumers(queue, self.writer.now(), lambda number: texts.get(number, ""), {}))
 
     def _totals(self, seen: list[Figures], lasting: set[str]) -> dict[str, Any]:
         """Every shard has the broker's own queues: they are one for all, and are counted with the first."""
@@ -173,9 +206,11 @@ class StatsService(Service):
             self.writer.tally.end()
 
     def _close_ups(self, sample: Sample) -> dict[str, Any]:
-        """The waits and the consumers of the queues that somebody looks at closely. Other queues are not counted."""
+        """The waits and the consumers of the queues that somebody looks at closely, and of those that grow, so that a
+        slow consumer is named. Other queues are not counted."""
         engine, tally = self.writer.engine, self.writer.tally
-        names = {name for watcher in self._watchers for name in watcher.close_ups}
+        growing = [row["queue"] for row in self._attention(sample) if row["reason"] == "growing"]
+        names = {name for watcher in self._watchers for name in watcher.close_ups}.union(growing[:_GROWING_MAX])
         if not names:
             tally.close_ups = {}
             return {}
@@ -234,6 +269,9 @@ class StatsService(Service):
                 self._hourly = await self._sampled(self._hourly, now)
                 self._hour.keep(set(self._hourly.queues))
                 self._hour.add(self._hourly.seconds, list(self._hourly.queues.values()))
+                many = [each for each in self._hourly.queues.values() if each.delayed >= RUSH_MESSAGES]
+                self._delayed.append({figures.name: figures.delayed for figures in many})
+            self._attention(self._latest)
         return self._latest
 
     async def _sampled(self, before: Sample, now: Nanos) -> Sample:

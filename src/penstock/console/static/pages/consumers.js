@@ -14,6 +14,7 @@ const LOOK_SECONDS = 2;
 const TYPING_MS = 200;
 const SLOW_SECONDS = 1; // Nobody is called slow who takes less.
 const SLOWER = 3; // Times as long as the others of the same queue.
+const TIMES_MIN = 3; // With fewer nobody says how long it takes.
 
 /** @param {Record<string, string>} query */
 const ask = (query) => api(url("/v1/consumers", { queue: query.queue, name: query.name, sort: query.sort, order: query.order, limit: query.limit || PAGE }));
@@ -56,7 +57,7 @@ export function page({ query }, found) {
 const COLUMNS = [
   { label: "Consumer", sort: "consumer", cell: (each) => h("span", { class: "name" }, each.consumer || "(no name)", each.isSlow && h("span", { class: "badge soon" }, "slow")) },
   { label: "Queue", sort: "queue", cell: (each) => h("span", { class: "name" }, queueLink(each.queue)) },
-  { label: "Time for one", sort: "time", number: true, cell: (each) => h("b", {}, each.time ? duration(each.time) : "–") },
+  { label: "Time for one", sort: "time", number: true, cell: (each) => (each.time !== null ? h("b", {}, duration(each.time)) : each.leases || each.times ? h("span", { class: "quiet" }, "measuring …") : "–") },
   { label: "99 % within", sort: "p99", number: true, minor: true, cell: (each) => duration(each.seconds_p99) },
   { label: "Taken/s", sort: "taken", number: true, cell: (each) => rate(each.taken_per_minute / 60) },
   { label: "Holds", sort: "leases", number: true, cell: (each) => count(each.leases) },
@@ -79,17 +80,18 @@ function list({ time, seconds, total, next, consumers }, sort, onsort, more) {
   const since = seconds < 60 ? `since this page was opened, ${duration(seconds)} ago` : "in the last minute";
   return [
     frame("Consumers", h("tr", {}, COLUMNS.map((column) => headCell(column, sort, onsort))), rows),
-    h("p", { class: "quiet" }, `${plural(total, "consumer")}. Time for one: half of its messages were settled within this time ${since}; or how long it has held the oldest, if that is longer. It includes the time in the buffer of a client that fetches ahead.`),
+    h("p", { class: "quiet" }, `${plural(total, "consumer")}. Time for one: half of its messages were settled within this time ${since}; it is measured when there are ${TIMES_MIN}. It includes the time in the buffer of a client that fetches ahead.`),
     next !== null && consumers.length < 1000 && button("Show more", more),
   ];
 }
 
-/** Those that take much longer than the others of their queue are marked. @param {any[]} consumers @param {number} now */
+/** Those that take, or hold a message, much longer than the others of their queue take are marked. @param {any[]} consumers @param {number} now */
 function marked(consumers, now) {
-  const timed = consumers.map((each) => ({ ...each, time: Math.max(each.seconds_p50 || 0, each.oldest_lease ? now - each.oldest_lease : 0) }));
+  const timed = consumers.map((each) => ({ ...each, time: each.times >= TIMES_MIN ? each.seconds_p50 : null }));
   const byQueue = Object.groupBy(timed, (each) => each.queue);
   return timed.map((each) => {
-    const others = (byQueue[each.queue] || []).filter((other) => other !== each && other.time).map((other) => other.time).sort((one, other) => one - other);
-    return { ...each, isSlow: each.time > SLOW_SECONDS && others.length > 0 && each.time > SLOWER * others[Math.floor(others.length / 2)] };
+    const others = (byQueue[each.queue] || []).filter((other) => other !== each && other.time !== null).map((other) => other.time).sort((one, other) => one - other);
+    const takes = Math.max(each.time || 0, each.oldest_lease ? now - each.oldest_lease : 0);
+    return { ...each, isSlow: takes > SLOW_SECONDS && others.length > 0 && takes > SLOWER * others[Math.floor(others.length / 2)] };
   });
 }

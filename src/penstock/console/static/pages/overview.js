@@ -8,7 +8,7 @@ import { chart, sparkline } from "../lib/chart.js";
 import { extend, figures, seriesOf, watchFigures } from "../lib/live.js";
 import { badge, copyable, heading, queueLink, table } from "../lib/parts.js";
 import { every, signal } from "../lib/reactive.js";
-import { troubleBadge, wayThere } from "../lib/trouble.js";
+import { ORDER, healthWords, troubleBadge, wayThere } from "../lib/trouble.js";
 
 const TILES = [
   { label: "Published", unit: "/s", field: "in", format: rate },
@@ -33,9 +33,9 @@ export function page(_, document) {
   live.watch([]);
   const read = () => (live.tick(), series);
   return [
-    heading("Overview", healthLine()),
+    heading("Overview", healthLine(), () => needLine(live.attention())),
     h("div", { class: "tiles" }, TILES.map((tile) => tileOf(tile, live, series)), oldestTile(live)),
-    h("section", {}, h("div", { class: "heading" }, h("h2", {}, "Queues that need you"), h("a", { href: "#/consumers" }, "Slowest consumers")), () => warning(live.latest().disk), () => needy(live.attention(), live.totals())),
+    h("section", {}, h("div", { class: "heading" }, h("h2", { title: ORDER }, "Queues that need you"), h("a", { href: "#/consumers" }, "Slowest consumers")), () => warning(live.latest().disk), () => needy(live.attention(), live.totals())),
     h("dl", { class: "facts panel" },
       h("dt", {}, "Log"), h("dd", {}, () => roomLine(live.latest().disk)),
       h("dt", {}, "Disk"), h("dd", {}, () => diskLine(live.latest().commits)),
@@ -70,14 +70,17 @@ function needy(rows, totals) {
     ? h("p", { class: "fine" }, `None of ${plural(totals.queues, "queue")}: messages are consumed, and none failed.`)
     : h("p", { class: "quiet" }, "There are no queues yet.");
   if (!rows.length) return fine;
-  return table("Queues that need you", [
+  return [h("p", { class: "quiet" }, ORDER), table("Queues that need you", [
     { label: "Queue", cell: (row) => queueLink(row.queue) },
     { label: "Trouble", minor: true, cell: (row) => troubleBadge(row) },
     { label: "Why", cell: (row) => h("span", { class: "wrap" }, `${row.messages ? `${plural(row.messages, "message")} · ` : ""}${row.text}`, " ", wayThere(row)) },
     { label: "Last minute", number: true, minor: true, cell: (row) => change(row.growth) },
     { label: "Waiting for", number: true, minor: true, cell: (row) => age(row.ready_since) },
-  ], rows);
+  ], rows)];
 }
+
+/** How many queues need a person, beside the health of the broker. @param {any[]} rows */
+const needLine = (rows) => (rows.length ? h("span", { class: "health soon" }, `${plural(rows.length, "queue")} ${rows.length === 1 ? "needs" : "need"} you`) : null);
 
 /** The disk needs a person too, if it gets tight. @param {any} disk */
 const warning = (disk) => disk.warning && h("p", { class: "fine trouble" }, badge("Disk", disk.full_in_seconds !== null && disk.full_in_seconds > 86_400 ? "soon" : "bad"), h("span", { class: "wrap" }, `${disk.warning}: ${room(disk)}. Lower log.retention_seconds or log.retention_bytes, or make room.`));
@@ -117,7 +120,7 @@ function healthLine() {
   look();
   every(5, look);
   const tone = () => (health() === "green" ? "good" : health().startsWith("yellow") ? "soon" : health() === "…" ? "" : "bad");
-  return h("span", { class: () => `health ${tone()}`, role: "status" }, () => (health() === "green" ? "Healthy" : health()));
+  return h("span", { class: () => `health ${tone()}`, role: "status" }, () => healthWords(health()));
 }
 
 function firstSteps() {

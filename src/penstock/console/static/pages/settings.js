@@ -5,6 +5,7 @@ import { h, show } from "../lib/dom.js";
 import { bytes, duration } from "../lib/format.js";
 import { badge, field, heading, loaded, table } from "../lib/parts.js";
 import { navigate } from "../lib/route.js";
+import { healthWords } from "../lib/trouble.js";
 
 export const load = () => api("/v1/settings");
 
@@ -19,7 +20,7 @@ export function page({ query }, { settings }) {
   draw((query.filter || "").toLowerCase());
   return [
     heading("Settings", h("a", { class: "button", href: "#/tokens" }, "Tokens")),
-    loaded(() => send("/health").then((answer) => answer.text(), (error) => error.message), (health) => h("dl", { class: "facts panel" }, h("dt", {}, "health"), h("dd", {}, health), h("dt", {}, "version"), h("dd", {}, facts.version), h("dt", {}, "this console"), h("dd", {}, facts.readOnly ? "reads only" : "may change what your token allows"))),
+    loaded(() => send("/health").then((answer) => answer.text(), (error) => error.message), (health) => h("dl", { class: "facts panel" }, h("dt", {}, "health"), h("dd", {}, healthWords(health)), h("dt", {}, "version"), h("dd", {}, facts.version), h("dt", {}, "this console"), h("dd", {}, facts.readOnly ? "reads only" : "may change what your token allows"))),
     h("div", { class: "filters" }, field("Filter", { type: "search", id: "filter", value: query.filter || "", oninput: typed })),
     place,
   ];
