@@ -130,7 +130,7 @@ def test_sigterm_lets_running_jobs_end_and_gives_the_others_back(stage: Stage, b
     wait_until(lambda: status(broker, stage.tasks.app.name)["leased"] == 3, "all are fetched")
     worker.process.send_signal(signal.SIGTERM)
     assert worker.wait_until_logged("draining")["given_back"] == 2
-    assert status(broker, stage.tasks.app.name)["ready"] == 2
+    wait_until(lambda: status(broker, stage.tasks.app.name)["ready"] == 2, "both are ready again")
     stage.go()
     assert worker.ended() == 0
     assert stage.notes() == ["begun a", "done a"]
