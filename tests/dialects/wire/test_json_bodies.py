@@ -7,8 +7,10 @@ import json
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET, Raw
 
-from penstock.dialects.wire.json_bodies import json_of, says_json
+from penstock.dialects.wire.json_bodies import given_bytes, json_of, says_json
+from penstock.errors import ProtocolError
 
 JSON = "application/json"
 
@@ -105,3 +107,9 @@ def test_whatever_a_parser_keeps_is_given_as_json(value: object, ascii_only: boo
         assert b"\n" not in shown
     else:
         assert "\\ud" in body.decode()  # A lone surrogate.
+
+
+@pytest.mark.parametrize("text", [b'"\xf5"', b'"\\ud800"', b'"\\x"'])
+def test_a_message_that_is_no_text_is_refused(text: bytes) -> None:
+    with pytest.raises(ProtocolError, match="message is not valid text"):
+        given_bytes(Raw(text), UNSET, "message")

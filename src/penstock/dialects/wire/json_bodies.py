@@ -46,7 +46,12 @@ def given_bytes(
             raise ProtocolError(f"{field}_base64 is not base64") from None
     if not data:
         return None
-    return (_decode_text(data).encode(), "text") if data.startswith(b'"') else (data, "json")
+    if not data.startswith(b'"'):
+        return data, "json"
+    try:
+        return _decode_text(data).encode(), "text"
+    except (ValueError, msgspec.DecodeError):  # Whoever decoded the request has not looked into this field.
+        raise ProtocolError(f"{field} is not valid text") from None
 
 
 def text_or_base64(field: str, data: bytes) -> dict[str, Any]:
