@@ -6,22 +6,29 @@ import json
 import socket
 import ssl
 import time
-from contextlib import ExitStack
+from collections import deque
+from contextlib import suppress
 from typing import Any
 
-from websockets.exceptions import ConnectionClosed
-from websockets.frames import Close, Frame, Opcode
-from websockets.sync.client import ClientConnection, connect
+from websockets.client import ClientProtocol
+from websockets.frames import DATA_OPCODES, Close, Frame, Opcode
+from websockets.protocol import State
+from websockets.uri import parse_uri
 
 from tests.support.http_client import Connection
-from tests.support.raw_client import READ_SECONDS_MAX
+from tests.support.raw_client import READ_BYTES, READ_SECONDS_MAX, encrypted
+
+CLOSE_SECONDS_MAX = 10.0
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="  # Both are the example of RFC 6455, section 1.3.
 
 
 class WsClient:
-    """A glovebox client, or that of another dialect: says objects or bytes, and hears what comes."""
+    """A glovebox client, or that of another dialect: says objects or bytes, and hears what comes.
+
+    One thread reads and writes. With two, Python before 3.13 may lose what arrives over TLS.
+    """
 
     def __init__(
         self,
@@ -31,12 +38,29 @@ class WsClient:
         /,
         **headers: str,
     ) -> None:
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        url = f"{'wss' if tls else 'ws'}://{address[0]}:{address[1]}{path}"
-        options: dict[str, Any] = {"compression": None, "ping_interval": None, "max_size": None, "close_timeout": 10}
-        options["ssl"] = tls
-        self._open = ExitStack()
-        self.socket: ClientConnection = self._open.enter_context(connect(url, additional_headers=named, **options))
+        scheme = "wss" if tls else "ws"
+        self._protocol = ClientProtocol(parse_uri(f"{scheme}://{address[0]}:{address[1]}{path}"), max_size=None)
+        self._heard: deque[str | bytes] = deque()
+        self._parts: list[Frame] = []  # The frames of a message whose last one has not come.
+        self._socket = socket.create_connection(address, READ_SECONDS_MAX)
+        if tls:
+            self._socket = encrypted(self._socket, tls, address[0])
+        try:
+            self._shake_hands({name.replace("_", "-"): value for name, value in headers.items()})
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def _shake_hands(self, headers: dict[str, str]) -> None:
+        request = self._protocol.connect()
+        request.headers.update(headers)
+        self._protocol.send_request(request)
+        self._flush()
+        deadline = time.monotonic() + READ_SECONDS_MAX
+        while self._protocol.state is State.CONNECTING and not self._protocol.handshake_exc:
+            self._receive(deadline)
+        if self._protocol.handshake_exc:
+            raise self._protocol.handshake_exc
 
     def __enter__(self) -> WsClient:
         return self
@@ -45,20 +69,48 @@ class WsClient:
         self.close()
 
     def close(self) -> None:
-        self._open.close()
+        """Say goodbye and wait for the broker to end the connection."""
+        if self._socket.fileno() < 0:
+            return
+        deadline = time.monotonic() + CLOSE_SECONDS_MAX
+        with suppress(TimeoutError):
+            if self._protocol.state is State.OPEN:
+                self._protocol.send_close(1000)
+                self._flush()
+            while self._protocol.state is not State.CLOSED:
+                self._receive(deadline)
+        self._socket.close()
 
     def say(self, *requests: dict[str, Any] | bytes) -> None:
         for request in requests:
-            self.socket.send(request if isinstance(request, bytes) else json.dumps(request))
+            if isinstance(request, bytes):
+                self.say_raw((request, True))
+            else:
+                self.say_raw((json.dumps(request).encode(), False))
 
     def say_raw(self, *frames: tuple[bytes, bool]) -> None:
         """Frames as they are: their payload, and whether they are binary."""
         for payload, binary in frames:
-            self.socket.send(payload, text=not binary)
+            if self._protocol.state is State.CLOSED:
+                raise self._protocol.close_exc
+            if binary:
+                self._protocol.send_binary(payload)
+            else:
+                self._protocol.send_text(payload)
+            self._flush()
+
+    def send(self, data: bytes) -> None:
+        """Any bytes, also such as are no frame."""
+        self._socket.sendall(data)
 
     def hear(self, seconds: float = READ_SECONDS_MAX) -> Any:
-        frame = self.socket.recv(timeout=seconds)
-        return json.loads(frame) if isinstance(frame, str) else frame
+        deadline = time.monotonic() + seconds
+        while not self._heard:
+            if self._protocol.state is State.CLOSED:
+                raise self._protocol.close_exc
+            self._receive(deadline)
+        message = self._heard.popleft()
+        return json.loads(message) if isinstance(message, str) else message
 
     def ask(self, **request: Any) -> Any:
         self.say(request)
@@ -67,16 +119,49 @@ class WsClient:
     def closed(self, seconds: float = READ_SECONDS_MAX) -> tuple[int, str]:
         """Wait for the broker to close; its code and reason."""
         deadline = time.monotonic() + seconds
-        try:
-            while True:
-                self.socket.recv(timeout=max(0.0, deadline - time.monotonic()))
-        except ConnectionClosed as end:
-            return (end.rcvd.code, end.rcvd.reason) if end.rcvd else (1006, "")
+        while self._protocol.state is not State.CLOSED:
+            self._receive(deadline)
+        end = self._protocol.close_rcvd
+        return (end.code, end.reason) if end else (1006, "")
 
     def drop(self) -> None:
         """Let the connection break without a word."""
-        self.socket.socket.shutdown(socket.SHUT_RDWR)
-        self.close()
+        socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+        self._socket.close()
+
+    def _receive(self, deadline: float) -> None:
+        """Wait for bytes, and take in what they say. Raises `TimeoutError` after the deadline."""
+        self._socket.settimeout(max(0.001, deadline - time.monotonic()))
+        try:
+            data = self._socket.recv(READ_BYTES)
+        except TimeoutError:
+            raise
+        except OSError:
+            data = b""
+        if data:
+            self._protocol.receive_data(data)
+        else:
+            self._protocol.receive_eof()
+        for event in self._protocol.events_received():
+            if isinstance(event, Frame):
+                self._collect(event)
+        self._flush()
+
+    def _collect(self, frame: Frame) -> None:
+        if frame.opcode not in DATA_OPCODES:
+            return
+        self._parts.append(frame)
+        if frame.fin:
+            data = b"".join(bytes(part.data) for part in self._parts)
+            self._heard.append(data.decode() if self._parts[0].opcode is Opcode.TEXT else data)
+            self._parts.clear()
+
+    def _flush(self) -> None:
+        """Send what the protocol has to say. If the broker has gone, the next read shows what it said last."""
+        self._socket.settimeout(READ_SECONDS_MAX)
+        with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLError):
+            for data in self._protocol.data_to_send():
+                self._socket.sendall(data)  # The empty one at the end says that nothing more is sent.
 
 
 class RawWs(Connection):

@@ -536,7 +536,7 @@ def test_a_whole_session_in_bincode(broker: Broker) -> None:
         assert ask(2, (1).to_bytes(8, "little") + bytes(4) + b"\1" + label + b"\0") == notice + b"\4\0\0\0"
         assert ask(3, b"\0" + label) == b"\3\0\0\0" + label
         assert ask(4, label) == error + b"\1\0\0\0" + queue
-        client.socket.send('{"type":"pop"}')
+        client.say({"type": "pop"})
         assert client.hear()[:20] == bytes(4) + b"\4\0\0\0" + bytes(8) + b"\3\0\0\0"
 
 
