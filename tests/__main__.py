@@ -1,7 +1,8 @@
-"""`python -m tests`: every test there is, in seven parts, as `make test` runs them.
+"""`python -m tests`: every test there is, in ten parts, as `make test` runs them.
 
 More of them run side by side than there are processors, because they often wait: for brokers, disks and clocks. Not
-all of them do: on a machine that is too busy every wait gets longer.
+all of them do: on a machine that is too busy every wait gets longer. The longest parts come first, so that none of
+them is left alone at the end.
 
 Progress is one line on a terminal, and a line now and then elsewhere. What a part printed is shown only if it failed.
 """
@@ -21,11 +22,14 @@ from tests.support import spark
 
 _PYTEST = [sys.executable, "-m", "pytest", "-v", "--no-header", "-o", "console_output_style=count"]
 _SPARK_FOLDER = "tests/pipeline"
+_LAKE = f"{_SPARK_FOLDER}/lake"
 _SPARK_PROCESSES = [f"{_SPARK_FOLDER}/test_cluster.py", "tests/torture/test_spark.py"]
 _WIRE = sorted(str(path) for path in Path("tests/wire").glob("test_*.py"))
 _PROGRAMS = ["tests/cli", "tests/client", "tests/worker"]
-_WHOLE = ["tests/across", "tests/torture", "tests/console", "tests/test_documentation.py", "tests/test_examples.py"]
-_SIDE_BY_SIDE_MAX = 3  # Without those of Spark.
+_PAGES = ["tests/across", "tests/console", "tests/test_documentation.py", "tests/test_examples.py"]
+_TORTURE, _CONFORMANCE = "tests/torture", "tests/conformance"
+_BROKERS_SIDE_BY_SIDE = 4
+_SPARK_SIDE_BY_SIDE = 2
 _NO_CACHE = ["-p", "no:cacheprovider"]  # One cache, one writer.
 _REFRESH_SECONDS = 0.5
 _LINE_SECONDS = 30.0
@@ -113,45 +117,75 @@ class Progress:
             print("\r\033[K", end="")
 
 
+class Group:
+    """Parts that are started one after another, so many at a time."""
+
+    def __init__(self, side_by_side: int, parts: list[Part]) -> None:
+        self._side_by_side = side_by_side
+        self.parts = parts
+        self.may_start = threading.Event()
+
+    def start_more(self) -> None:
+        waiting = [part for part in self.parts if part.waiting]
+        if waiting and self.may_start.is_set() and sum(part.running for part in self.parts) < self._side_by_side:
+            waiting[0].start()
+
+
 def main() -> int:
-    half = len(_WIRE) // 2
-    wire = [Part("wire", _WIRE[:half]), Part("more wire", [*_NO_CACHE, *_WIRE[half:]])]
-    programs = Part("programs", [*_NO_CACHE, *_PROGRAMS])
-    whole = Part("whole", [*_NO_CACHE, *_WHOLE, *_without(_SPARK_PROCESSES)])
-    others = [_SPARK_FOLDER, "tests/wire", *_PROGRAMS, *_WHOLE]
-    rooms = Part("rooms", [*_NO_CACHE, "tests", *_without(others)])
-    spark_session = Part("spark", [*_NO_CACHE, _SPARK_FOLDER, *_without(_SPARK_PROCESSES)])
-    spark_processes = Part("spark processes", [*_NO_CACHE, *_SPARK_PROCESSES])
-    brokers = [rooms, *wire, programs, whole]
-    parts = [*brokers, spark_session, spark_processes]
+    brokers, of_spark = (
+        Group(_BROKERS_SIDE_BY_SIDE, _parts_of_brokers()),
+        Group(_SPARK_SIDE_BY_SIDE, _parts_of_spark()),
+    )
+    parts = [*brokers.parts, *of_spark.parts]
     try:
-        threading.Thread(target=_start_spark, args=(spark_session, spark_processes), daemon=True).start()
-        _run(parts, brokers)
+        brokers.may_start.set()
+        threading.Thread(target=_prepare_spark, args=(of_spark.may_start,), daemon=True).start()
+        _run(brokers, of_spark)
     finally:
         for part in parts:
             part.stop()
     return _report(parts)
 
 
+def _parts_of_brokers() -> list[Part]:
+    half = len(_WIRE) // 2
+    others = [_SPARK_FOLDER, "tests/wire", *_PROGRAMS, *_PAGES, _TORTURE, _CONFORMANCE]
+    return [
+        Part("rooms", ["tests", *_without(others)]),
+        Part("more wire", [*_NO_CACHE, *_WIRE[half:]]),
+        Part("programs", [*_NO_CACHE, *_PROGRAMS]),
+        Part("wire", [*_NO_CACHE, *_WIRE[:half]]),
+        Part("pages", [*_NO_CACHE, *_PAGES]),
+        Part("torture", [*_NO_CACHE, _TORTURE, *_without(_SPARK_PROCESSES)]),
+        Part("conformance", [*_NO_CACHE, _CONFORMANCE]),
+    ]
+
+
+def _parts_of_spark() -> list[Part]:
+    return [
+        Part("lake", [*_NO_CACHE, _LAKE]),
+        Part("spark", [*_NO_CACHE, _SPARK_FOLDER, *_without([_LAKE, *_SPARK_PROCESSES])]),
+        Part("spark processes", [*_NO_CACHE, *_SPARK_PROCESSES]),
+    ]
+
+
 def _without(paths: list[str]) -> list[str]:
     return [f"--ignore={path}" for path in paths]
 
 
-def _start_spark(*parts: Part) -> None:
+def _prepare_spark(is_ready: threading.Event) -> None:
     try:
         spark.make_archive()
     finally:
-        for part in parts:
-            part.start()
+        is_ready.set()
 
 
-def _run(parts: list[Part], brokers: list[Part]) -> None:
-    """Until all have ended. Those of `brokers` are started here, one after another."""
-    progress = Progress()
+def _run(*groups: Group) -> None:
+    """Until all parts have ended."""
+    progress, parts = Progress(), [part for group in groups for part in group.parts]
     while any(part.waiting or part.running for part in parts):
-        waiting = [part for part in brokers if part.waiting]
-        if waiting and sum(part.running for part in brokers) < _SIDE_BY_SIDE_MAX:
-            waiting[0].start()
+        for group in groups:
+            group.start_more()
         progress.show(parts)
         time.sleep(_REFRESH_SECONDS)
     progress.end()
