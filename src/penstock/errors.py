@@ -87,7 +87,7 @@ class Reason(ErrorCode):
     QUOTA_EXCEEDED = "quota_exceeded", 429, "quota exceeded ({}); send less, or raise it", True
     NOT_STAGED = "not_staged", 409, "the batch is not fully staged: {}"
     STAGING_FULL = "staging_full", 503, "staging area is full ({}); commit or drop a batch first", True
-    UNAVAILABLE = "unavailable", 503, "the log cannot be written: {}", True
+    UNAVAILABLE = "unavailable", 503, "unavailable now: {}", True
     DAMAGED = "log_damaged", 500, "the log is damaged: {}"
 
 

@@ -78,6 +78,7 @@ RECEIVERS_MAX = 10_000  # Per queue.
 ROWS_PER_CHUNK = 32
 RUN_MESSAGES_MIN = 12  # Fewer messages are logged one by one, because a table would cost more.
 RUN_MESSAGES_MAX = 256  # Publishes that are decided together.
+RUNS_TOGETHER_MAX = 16  # Runs are long: so many are decided together, and others have their turn.
 ROUTES_CACHED_MAX = 10_000  # Sets of topics whose channels are remembered.
 PUBLISH_DELIVERIES_MAX = 100_000  # Queues times messages of one publish: 10 MB of log.
 WAKES_MAX = 128  # Waiting clients that are answered in one turn of the event loop.
@@ -167,7 +168,7 @@ LINK_UNSENT_BYTES_MAX = 512 << 20  # A link whose other end leaves more unread i
 COURIER_BYTES_MAX = 1 << 20  # One answer to another shard that asks for what it is owed; at least one message.
 COURIER_MESSAGES_MAX = 1000
 COURIER_RECENT_BYTES = 8 << 20  # Messages for other shards that are kept in memory, so that the log is read once.
-COURIER_READ_BYTES = 256 << 10  # Of the log, looked through in one turn.
+COURIER_READ_BYTES = 64 << 10  # Of the log, looked through in one turn.
 COURIER_PROGRESS_RECORDS = 10_000  # After so many events a cursor is moved, even if nothing was found in them.
 ARRIVAL_LOOK_SECONDS = 0.01  # Between two looks for a message that is on its way to another shard,
 ARRIVAL_SECONDS_MAX = 2.0  # and for how long its document waits until it is there.
@@ -184,10 +185,11 @@ NODE_LOOK_SECONDS = 0.5  # How often a node looks at the tables of its store.
 NODE_IMPATIENT_SECONDS = 0.1  # The same, while it waits for a shard that another node is to hand over.
 NODE_REFUSED_SECONDS = 60.0  # How long a node leaves a shard alone that it could not open.
 NODE_WAIT_SECONDS = 10.0  # How often a node that cannot begin says what it waits for.
-STORED_SNAPSHOT_BYTES = (
-    16 << 20
-)  # Of a log in a store, a snapshot is taken after this much: a new owner replays less.
-REPLAY_BYTES_SHORT = 4 << 20  # A shard is handed over when the next owner need not replay more than this.
+LOG_PER_SNAPSHOT_BYTE = 4  # Bytes of log that are written for each byte of a snapshot, at least.
+# Clients wait while another node takes over a log in a store, so it has snapshots more often.
+STORED_LOG_PER_SNAPSHOT_BYTE = 2
+STORED_SNAPSHOT_BYTES = 8 << 20
+REPLAY_BYTES_SHORT = 256 << 10  # A shard is handed over when the next owner need not replay more than this.
 LINK_RETRY_SECONDS = 0.1  # How often a worker tries to connect to one that it has no link to.
 LINKS_SECONDS_MAX = 2.0  # How long a worker that starts waits for its links before it listens.
 

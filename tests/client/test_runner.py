@@ -7,12 +7,15 @@ import signal
 import subprocess
 import sys
 import threading
+from contextvars import ContextVar
 
 import pytest
 
 from penstock import Client
 from penstock.client import errors
+from penstock.client.runner import Runner
 from tests.support.broker import Broker
+from tests.support.waiting import wait_until
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -48,6 +51,35 @@ def test_closing_a_client_ends_calls_of_other_threads(broker: Broker) -> None:
     with pytest.raises(errors.ClientError, match="the client is closed; make a new one"):
         client.queues.list()
     client.close()
+
+
+def test_each_caller_has_its_own_context_though_one_wake_up_of_the_loop_serves_all() -> None:
+    runner, own, found = Runner("test"), ContextVar("own", default=-1), dict[int, int]()
+    is_busy, may_go_on = threading.Event(), threading.Event()
+
+    async def block() -> None:
+        is_busy.set()
+        may_go_on.wait(60)
+
+    async def read() -> int:
+        return own.get()
+
+    def call(number: int) -> None:
+        own.set(number)
+        found[number] = runner.run(read())
+
+    blocking = threading.Thread(target=lambda: runner.run(block()))
+    blocking.start()
+    is_busy.wait(60)
+    callers = [threading.Thread(target=call, args=(number,)) for number in range(5)]
+    for caller in callers:
+        caller.start()
+    wait_until(lambda: len(runner._calls) == len(callers), "all of them wait for the loop")
+    may_go_on.set()
+    for thread in (blocking, *callers):
+        thread.join()
+    runner.stop()
+    assert found == {number: number for number in range(5)}
 
 
 def test_ctrl_c_ends_a_wait(broker: Broker) -> None:

@@ -86,7 +86,6 @@ DIFFERENT = {
     "native/events": "events have the number of their shard, and a cursor has one part a shard",
     "native/topics": "a publish is acknowledged before the copies for channels of other shards are there",
 }
-DIFFERENT_ON_NODES = {"nq/receivers": "which of two requests to two nodes comes first is chance"}
 SHARDED = [
     path
     for path in TRANSCRIPTS
@@ -123,7 +122,7 @@ def test_two_workers_with_four_shards_answer_the_same(path: Path, request: pytes
 ON_NODES = [
     path
     for path in TRANSCRIPTS
-    if f"{path.parent.name}/{path.stem}" not in DIFFERENT | DIFFERENT_ON_NODES
+    if f"{path.parent.name}/{path.stem}" not in DIFFERENT
     and (LONG or (path.stem not in SLOW and load(path).settings is None))
 ]
 

@@ -89,8 +89,8 @@ def test_an_error_half_way_through_a_post_comes_with_what_was_stored_before_it()
     in_turn: Any = [stored, stored, stored]
     assert told(call, in_turn) == (200, {"a": [1], "empty": [], "b": [1], "c": [1]})
     in_turn = [stored, failed]
-    assert told(call, in_turn) == (503, {"a": [1], "_error": "messages.b: the log cannot be written: no disk"})
-    assert told(call, failed) == (503, {"_error": "messages.a: the log cannot be written: no disk"})
+    assert told(call, in_turn) == (503, {"a": [1], "_error": "messages.b: unavailable now: no disk"})
+    assert told(call, failed) == (503, {"_error": "messages.a: unavailable now: no disk"})
 
 
 def test_too_many_queues_is_the_brokers_limit() -> None:

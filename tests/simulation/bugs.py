@@ -51,8 +51,12 @@ def _as_they_come(_: list[list[int]], answers: list[Any]) -> Any:
     return refused[0] if refused else [each for answer in answers for each in getattr(answer, "published", answer)]
 
 
+_receive = Frames.receive
+
+
 def _forget_beginning(self: Frames, data: bytes) -> list[Any]:
-    return self._entries(data)[0]
+    self._pieces = []
+    return _receive(self, data)
 
 
 async def _look_too_far(self: Departures, wanted: Any, offset: int) -> Any:

@@ -28,6 +28,8 @@ class Ledger:
         self._undecided: set[str] = set()  # They were to be finished, and the answer was an error.
         self._brokers = brokers
         self._sent_at = dict.fromkeys(queues, 0.0)  # When the newest request was sent that was acknowledged.
+        self._heard_at = dict.fromkeys(queues, time.monotonic())  # When something was last acknowledged.
+        self._silence = 0.0  # The longest one of a queue since somebody asked.
         self._over = threading.Event()
         works: list[Callable[[Client], None]] = [self._finisher(number) for number in range(FINISHERS)]
         works += [self._publisher(number) for number in range(PUBLISHERS)]
@@ -53,8 +55,14 @@ class Ledger:
             assert client.request("POST", f"/messages/{queue}", body.encode()).status == 201
             self.acknowledged.add(body)
             self.owner, self._sent_at[queue] = client.broker, sent_at
+            self._hear(queue)
 
         return publish
+
+    def _hear(self, queue: str) -> None:
+        heard_at = time.monotonic()
+        self._silence = max(self._silence, heard_at - self._heard_at[queue])
+        self._heard_at[queue] = heard_at
 
     def _finisher(self, number: int) -> Callable[[Client], None]:
         queues = self._from(number)
@@ -88,6 +96,14 @@ class Ledger:
         """Wait until a message of each queue is acknowledged that was sent later; the seconds since the moment."""
         self._wait(lambda: min(self._sent_at.values()) > moment and self.owner is not by_other_than)
         return time.monotonic() - moment
+
+    def longest_silence(self, happens: Callable[[], object]) -> float:
+        """For how many seconds nothing of a queue was acknowledged, at most, while something happens and until every
+        queue is served after it."""
+        self._silence = 0.0
+        happens()
+        self.served_since(time.monotonic())
+        return self._silence
 
     def _wait(self, condition: Callable[[], bool]) -> None:
         deadline = time.monotonic() + 120

@@ -32,12 +32,8 @@ class LiveShard:
     """From a start to a crash."""
 
     def __init__(self, shard: int, shards: ShardMap, log: MemoryLog) -> None:
-        engine = Engine(shard=shard, shards=shards.shards, home=shards.of_name)
-        sections, events = log.recover()
-        if sections is not None:
-            engine.restore(sections)
-        for event, position in events:
-            engine.evolve(event, position)
+        self._number, self._shards = shard, shards
+        engine = self._recovered(log)
         self.log = log
         self.loop = Loop(engine, log, time.time_ns, AsyncioScheduler(asyncio.get_running_loop()))
         self.reads = LogReads(self.loop)
@@ -46,9 +42,24 @@ class LiveShard:
         self.departures.connect(shard, shards.shards, shards.of_name)
         self.port = OwnPort(self.loop, self.departures)
 
+    def _recovered(self, log: MemoryLog) -> Engine:
+        engine = Engine(shard=self._number, shards=self._shards.shards, home=self._shards.of_name)
+        sections, events = log.recover()
+        if sections is not None:
+            engine.restore(sections)
+        for event, position in events:
+            engine.evolve(event, position)
+        return engine
+
     def start(self) -> None:
         self.departures.start()
         self.courier.start()
+
+    def revive(self) -> None:
+        """Go on with what is durable after the log has failed, in the same process."""
+        self.log = MemoryLog(list(self.log.durable), self.log.snapshot)
+        self.loop.revive(self._recovered(self.log), self.log)
+        self.start()
 
     async def end(self) -> None:
         await self.courier.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import cycle
@@ -15,8 +14,10 @@ from penstock.storage.postgres.nodes import Nodes, NodeTables
 from tests.support.broker import Broker, Site, address
 from tests.support.command_line import penstock
 from tests.support.ports import free_port, free_ports
+from tests.support.waiting import wait_until
 
 _WAIT_SECONDS_MAX = 90.0
+_PAUSE_SECONDS = 0.1  # A look is a connection to PostgreSQL, which has other work.
 
 
 def node_on(url: str, data: Path, *settings: str, **options: Any) -> Broker:
@@ -78,7 +79,8 @@ def tables(url: str) -> Nodes:
 
 def is_balanced(url: str, count: int) -> bool:
     """Whether so many nodes serve, and none has two shards more than another."""
-    held = [node["shards"] for node in status(url)["nodes"] if node["state"] == "serves"]
+    found = tables(url)
+    held = [found.held_by(node) for node in found.nodes if found.state_of(node) == "serves"]
     return len(held) == count and max(held) - min(held) <= 1
 
 
@@ -88,6 +90,4 @@ def serves_all(node: Broker, token: str = "") -> bool:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _WAIT_SECONDS_MAX
-    while not condition():
-        assert time.monotonic() < deadline
+    wait_until(condition, "what a test of nodes waits for", _WAIT_SECONDS_MAX, _PAUSE_SECONDS)

@@ -23,6 +23,8 @@ A transcript is a list of steps. A step may send a request, and may expect a res
   `{ absent = true }`, `{ at_least = , at_most = }` (JSON numbers).
 - In JSON the text `null` stands for null, which TOML lacks.
 - `took` bounds the seconds between sending the request and having its answer.
+- `until = true` sends a request again until its answer is as expected. What one connection has sent may take its
+  time, if another broker serves the queue: so a story sees that it has arrived before it goes on elsewhere.
 
 A step may speak in lines of JSON instead, on a connection of its own kind:
 
@@ -65,6 +67,7 @@ from tests.support.line_client import LineClient
 from tests.support.ws_client import WsClient
 
 SHOWN_CHARACTERS_MAX = 300
+UNTIL_SECONDS_MAX = 15.0
 CONTENT_KEYS = {"hex", "repeat", "times", "lines"}
 MATCHER_KEYS = {"matches", "capture", "lists", "absent", "at_least", "at_most"}
 
@@ -102,6 +105,7 @@ class Step(msgspec.Struct, forbid_unknown_fields=True):
     json: Any = msgspec.UNSET
     parts: list[PartSent] | None = None
     expect: Expect | None = None
+    until: bool = False
     connect: str | None = None
     breaks: bool = False
     line: Any = msgspec.UNSET
@@ -162,6 +166,16 @@ class Player:
         if connection is None:
             connection = self._connections[step.on] = self._broker.connect()
             self._unread[step.on] = []
+        give_up_at = time.monotonic() + (UNTIL_SECONDS_MAX if step.until else 0)
+        while True:
+            try:
+                self._ask(connection, number, step)
+                return
+            except Mismatch:
+                if time.monotonic() >= give_up_at:
+                    raise
+
+    def _ask(self, connection: Connection, number: int, step: Step) -> None:
         if step.send is not None:
             self._send(connection, step)
         if step.expect is None:

@@ -12,10 +12,15 @@ _PAUSE_SECONDS = 0.01  # Whoever is waited for needs the processor more.
 Found = TypeVar("Found")
 
 
-def wait_until(condition: Callable[[], Found | None], what: str, seconds_max: float = SECONDS_MAX) -> Found:
+def wait_until(
+    condition: Callable[[], Found | None],
+    what: str,
+    seconds_max: float = SECONDS_MAX,
+    pause_seconds: float = _PAUSE_SECONDS,
+) -> Found:
     """Look until something holds; what was found."""
     deadline = time.monotonic() + seconds_max
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not in {seconds_max} s: {what}"
-        time.sleep(_PAUSE_SECONDS)
+        time.sleep(pause_seconds)
     return found

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from penstock.client.encoding import body_of
+from penstock.decoding import decode_json
 
 T = TypeVar("T")
 Until = Literal["taken", "done"]
@@ -58,7 +59,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
     def decode(self, kind: type[T]) -> T:
         """The result, decoded from JSON and checked to be of this type."""
-        return msgspec.json.decode(self.body, type=kind)
+        return decode_json(self.body, kind)
 
 
 class SentFacts(Struct, kw_only=True, gc=False):
@@ -136,7 +137,7 @@ class MessageFacts(Struct, kw_only=True):
 
     def decode(self, kind: type[T]) -> T:
         """The message, decoded from JSON and checked to be of this type."""
-        return msgspec.json.decode(self.body, type=kind)
+        return decode_json(self.body, kind)
 
     @property
     def settled(self) -> bool:

@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from contextvars import copy_context
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast
 
@@ -26,10 +27,11 @@ _CANCEL_SECONDS_MAX = 5.0
 class _Waiter:
     """A thread that waits for a coroutine."""
 
-    __slots__ = ("coroutine", "error", "finished", "result", "task", "wake")
+    __slots__ = ("context", "coroutine", "error", "finished", "result", "task", "wake")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         self.coroutine = coroutine
+        self.context = copy_context()  # The coroutine runs in that of its caller, not of the one who woke the loop.
         self.task: asyncio.Task[Any] | None = None
         self.result: Any = None
         self.error: BaseException | None = None
@@ -120,7 +122,7 @@ class Runner:
         loop = asyncio.get_event_loop()
         while self._calls:
             waiter = self._calls.popleft()
-            waiter.task = loop.create_task(waiter.coroutine)
+            waiter.task = loop.create_task(waiter.coroutine, context=waiter.context)
             waiter.task.add_done_callback(waiter.finish)
 
     def _cancel(self, waiter: _Waiter) -> None:

@@ -12,6 +12,7 @@ from penstock import __version__
 from penstock.client import errors
 from penstock.client.transport import Reply, Request, Transport, refusal
 from penstock.client.trust import Trust
+from penstock.decoding import decode_json
 
 T = TypeVar("T")
 
@@ -52,7 +53,7 @@ class Session:
         body = b"" if document is None else msgspec.json.encode(document)
         request = Request(method, target, body)
         reply = await self.ask(request, timeout)
-        return self.decoded(request, reply, lambda data: msgspec.json.decode(data, type=kind))
+        return self.decoded(request, reply, lambda data: decode_json(data, kind))
 
     async def delete(self, target: str) -> None:
         """Delete something. It is no error if an earlier attempt of ours has deleted it."""

@@ -20,6 +20,7 @@ from penstock.backoff import backoff_ns
 from penstock.client import errors
 from penstock.client.connection import Answer, Connection, LostError, Stream
 from penstock.client.trust import Trust, explain
+from penstock.decoding import decode_json
 from penstock.errors import SecretInUrlError
 from penstock.limits import SECOND_NS
 
@@ -309,7 +310,7 @@ def retry_after(answer: Answer) -> float | None:
 def refusal(answer: Answer, asked: str) -> errors.ClientError:
     """The error for an answer that is not a success."""
     try:
-        document: dict[str, Any] = msgspec.json.decode(answer.body, type=dict[str, Any])
+        document: dict[str, Any] = decode_json(answer.body, dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         document = {"error": answer.body[:200].decode("utf-8", "replace") or "the answer is empty"}
     return errors.refused(answer.status, document, asked, retry_after(answer))

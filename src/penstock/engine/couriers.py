@@ -7,15 +7,19 @@ Names are stored as texts, so that no number of a name has to be kept for them.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from itertools import islice, takewhile
 
 import msgspec
 import numpy as np
 
+from penstock.decoding import decode_json
 from penstock.engine.rows import Columns
 from penstock.model.answers import Owed
-from penstock.model.values import Cursor
+from penstock.model.values import Cursor, Position
+
+ANYWHERE: Position = sys.maxsize  # It is not known where.
 
 
 class Outbox(msgspec.Struct):
@@ -40,6 +44,7 @@ class Outbox(msgspec.Struct):
 class Couriers:
     def __init__(self) -> None:
         self.routed = 0  # Promises for topics since the start: whether it is worth to look for them.
+        self.promised: Position = 0  # Where the newest promise is in the log, or `ANYWHERE`; 0: there is none.
         self.outboxes: dict[int, Outbox] = {}  # By shard, here and below.
         self.cursors: dict[int, Cursor] = {}
         self.origins: dict[
@@ -62,7 +67,7 @@ class Couriers:
             yield "couriers", msgspec.json.encode(facts), (np.array(positions, dtype=np.uint64),)
 
     def restore(self, facts: bytes) -> None:
-        stored = msgspec.json.decode(facts, type=_Facts)
+        stored = decode_json(facts, _Facts)
         self.outboxes, self.cursors = stored.outboxes, stored.cursors
         self.origins, self.away = stored.origins, stored.away
 

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.errors import Reason
 from penstock.limits import HISTORY_STEPS_MAX
 from penstock.model.values import Compared, KeyedRun, Nanos, Position, Version
@@ -128,7 +129,7 @@ class MemoryHistory:
             yield "history", msgspec.json.encode(entries[start : start + _KEYS_PER_SECTION]), ()
 
     def restore(self, facts: bytes) -> None:
-        for about, key, versions in msgspec.json.decode(facts, type=list[tuple[str, bytes, list[Version]]]):
+        for about, key, versions in decode_json(facts, list[tuple[str, bytes, list[Version]]]):
             self._versions[about, key] = versions
 
 

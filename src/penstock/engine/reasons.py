@@ -13,6 +13,7 @@ from itertools import islice
 import msgspec
 import numpy as np
 
+from penstock.decoding import decode_json
 from penstock.engine.rows import Columns
 from penstock.limits import REASON_CHARACTERS_KEPT
 from penstock.model.values import Place
@@ -54,7 +55,7 @@ class Reasons:
 
     def restore(self, facts: bytes, columns: Columns) -> None:
         places = columns[0].view(np.int64).reshape(-1, 2).tolist()
-        for (queue, sequence), text in zip(places, msgspec.json.decode(facts, type=list[str]), strict=True):
+        for (queue, sequence), text in zip(places, decode_json(facts, list[str]), strict=True):
             self.by_place[queue, sequence] = sys.intern(text)
 
 

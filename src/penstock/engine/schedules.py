@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.engine.rows import Columns
 from penstock.limits import NEVER_NS, SCHEDULES_PER_SECTION
 from penstock.model.schedules import Schedule
@@ -115,6 +116,6 @@ class Schedules:
 
     def restore(self, facts: bytes) -> None:
         """Take one piece of `sections` back."""
-        for planned in msgspec.json.decode(facts, type=list[Planned]):
+        for planned in decode_json(facts, list[Planned]):
             self.bytes += planned.definition.size
             self.put(planned)

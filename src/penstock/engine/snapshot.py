@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator
 import msgspec
 import numpy as np
 
+from penstock.decoding import decode_json
+from penstock.engine.couriers import ANYWHERE
 from penstock.engine.names import StoredNames
 from penstock.engine.queue import Queue
 from penstock.engine.rows import Columns
 from penstock.engine.state import EngineState
 from penstock.model.settings import QueueSettings
-from penstock.model.values import Nanos
+from penstock.model.values import Nanos, Position
 
 Section = tuple[str, bytes, Columns]  # A piece of a snapshot: kind, facts as JSON, columns.
 
@@ -23,6 +25,7 @@ class _Head(msgspec.Struct, omit_defaults=True):
     names: list[str]  # This and what follows are `StoredNames`.
     numbers: list[int] = []
     last_name: int = 0
+    promised: Position = ANYWHERE  # Of `Couriers`. Earlier versions did not store it.
 
 
 class _QueueFacts(msgspec.Struct):
@@ -36,7 +39,8 @@ class _QueueFacts(msgspec.Struct):
 def sections_of(state: EngineState) -> Iterator[Section]:
     """The state in pieces of bounded size, for `restore`."""
     names = state.names.stored()
-    head = _Head(state.time, state.last_queue, names.names, names.numbers, names.last_name)
+    promised = state.couriers.promised if state.queue_step > 1 else ANYWHERE  # Alone, nobody asks.
+    head = _Head(state.time, state.last_queue, names.names, names.numbers, names.last_name, promised)
     yield "engine", msgspec.json.encode(head), ()
     for queue in state.queues.values():
         yield from _queue_sections(queue)
@@ -67,9 +71,10 @@ def restore(state: EngineState, sections: Iterable[Section]) -> None:
     queue: Queue | None = None
     for kind, facts, columns in sections:
         if kind == "engine":
-            head = msgspec.json.decode(facts, type=_Head)
+            head = decode_json(facts, _Head)
             state.time, state.last_queue = head.time, head.last_queue
             state.names.restore(StoredNames(head.names, head.numbers, head.last_name))
+            state.couriers.promised = head.promised
         elif kind == "staging":
             state.staging.restore(facts)
         elif kind == "answered":
@@ -81,7 +86,7 @@ def restore(state: EngineState, sections: Iterable[Section]) -> None:
         elif kind == "couriers":
             state.couriers.restore(facts)
         elif kind == "queue":
-            stored = msgspec.json.decode(facts, type=_QueueFacts)
+            stored = decode_json(facts, _QueueFacts)
             queue = Queue(stored.number, stored.name, stored.settings, stored.created)
             queue.last_sequence = stored.last_sequence
             state.queues[queue.number] = queue

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from penstock.decoding import decode_json
 from penstock.engine.rows import Columns
 from penstock.model.values import Nanos, Position
 
@@ -95,7 +96,7 @@ class Staging:
             yield "staging", msgspec.json.encode(self.facts), (np.array(positions, dtype=np.uint64),)
 
     def restore(self, facts: bytes) -> None:
-        decoded = msgspec.json.decode(facts, type=StagingFacts)
+        decoded = decode_json(facts, StagingFacts)
         self.committed = dict(decoded.committed)
         self.batches = {(batch.query, batch.batch): batch for batch in decoded.batches}
         self.admissions = decoded.admissions

@@ -7,6 +7,7 @@ from itertools import islice
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.engine.rows import Columns
 from penstock.limits import TOKENS_PER_SECTION
 from penstock.model.tokens import Token
@@ -39,5 +40,5 @@ class Tokens:
 
     def restore(self, facts: bytes) -> None:
         """Take one piece of `sections` back."""
-        for name, token in msgspec.json.decode(facts, type=list[tuple[str, Token]]):
+        for name, token in decode_json(facts, list[tuple[str, Token]]):
             self.put(name, token)

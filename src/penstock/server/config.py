@@ -142,7 +142,7 @@ class LogConfig(Struct, frozen=True, kw_only=True):
             limits.SEGMENT_BYTES_MIN,
             1 << 40,
             "A snapshot is taken after this much log: later if snapshots are large, after 24 MiB at most if events"
-            " are not kept, because each snapshot then frees space, and after 16 MiB at most if the log is in a"
+            " are not kept, because each snapshot then frees space, and after 8 MiB at most if the log is in a"
             " store, because another broker may have to replay the rest.",
         ),
     ] = 128 << 20

@@ -9,6 +9,7 @@ import logging
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.engine.history import note
 from penstock.model.values import Position
 from penstock.server.keyed_messages import Names, batches, keyed_messages
@@ -51,5 +52,5 @@ def _expected(directory: DataDirectory) -> Position:
     snapshot = newest_snapshot(directory)
     for kind, facts, _ in snapshot[1] if snapshot else ():
         if kind == "history":
-            return msgspec.json.decode(facts, type=_Noted).noted
+            return decode_json(facts, _Noted).noted
     return 0

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from penstock.decoding import decode_json
 from penstock.errors import ConfigError, PenstockError, ProtocolError
 from penstock.limits import (
     JWT_BYTES_MAX,
@@ -150,7 +151,7 @@ def _header(token: bytes) -> _Header:
     if not dot or rest.count(b".") != 1:
         raise JwtRefusedError(_NOT_A_JWT)
     try:
-        return msgspec.json.decode(urlsafe_b64decode(first + b"=" * (-len(first) % 4)), type=_Header)
+        return decode_json(urlsafe_b64decode(first + b"=" * (-len(first) % 4)), _Header)
     except ValueError:
         raise JwtRefusedError("the token has no header with alg and kid") from None
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.errors import ConfigError
 from penstock.limits import JWT_KEYS_BYTES_MAX, JWT_KEYS_MAX
 
@@ -64,7 +65,7 @@ def _read_keys(path: Path) -> Mapping[str, PyJWK]:
     except OSError as error:
         raise ConfigError(f"auth.jwt_keys = {path}: cannot be read: {error.strerror or error}") from None
     try:
-        entries = msgspec.json.decode(text, type=dict[str, Any])["keys"] if len(text) <= JWT_KEYS_BYTES_MAX else None
+        entries = decode_json(text, dict[str, Any])["keys"] if len(text) <= JWT_KEYS_BYTES_MAX else None
         keys = _keys_of(msgspec.convert(entries, list[dict[str, Any]]))
     except (KeyError, ValueError) as error:
         reason = str(error) if type(error) is ValueError else f"not a JWK set of at most {JWT_KEYS_BYTES_MAX} bytes"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 
+from penstock.decoding import decode_json
 from penstock.engine.history import content_digest
 from penstock.engine.names import StoredNames
 from penstock.errors import DamagedLogError
@@ -55,7 +55,7 @@ class Names(dict[int, str]):
         snapshot = newest_snapshot(data)
         for kind, facts, _ in snapshot[1] if snapshot else ():
             if kind == "engine":
-                self.update(msgspec.json.decode(facts, type=StoredNames).by_number())
+                self.update(decode_json(facts, StoredNames).by_number())
 
     def __missing__(self, number: int) -> str:
         """Search the whole log for a name that neither the snapshot nor the log so far has defined: a name that was

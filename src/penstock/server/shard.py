@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from penstock.dialects.native.cluster import ClusterState
 from penstock.errors import DataDirectoryError, DeposedError, LeaseHeldError, PenstockError, StoreError
-from penstock.limits import STORED_SNAPSHOT_BYTES
+from penstock.limits import LOG_PER_SNAPSHOT_BYTE, STORED_LOG_PER_SNAPSHOT_BYTE, STORED_SNAPSHOT_BYTES
 from penstock.server.app import Application, ids_of
 from penstock.server.clock import Clock
 from penstock.server.config import Config, LogConfig
@@ -25,6 +25,7 @@ from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.snapshots import Snapshots
 from penstock.server.shards.cluster_state import state_alone
 from penstock.server.shards.destinations import ADMINISTRATION
+from penstock.server.shards.shard_map import ShardMap
 from penstock.server.shells.relay import Relay
 from penstock.server.shells.turns import Turns
 from penstock.server.writer.loop import Loop
@@ -131,6 +132,7 @@ class Shard:
             self.history_writes,
             is_pinned=lambda: self.services.backups.pinned,
             kept_from=self.services.departures.kept_from,
+            log_per_byte=STORED_LOG_PER_SNAPSHOT_BYTE if self.store else LOG_PER_SNAPSHOT_BYTE,
         )
         self.metrics.parts += [*self.services, self.history_writes, self.snapshots]
         self._identities = identities
@@ -145,6 +147,13 @@ class Shard:
         self.services.redrives.all_queues = clients or self.loop
         facts = (self._config, self.identity, self.loop, self.metrics, self.services, self._identities)
         return Application(*facts, clients, relay, cluster)
+
+    def connect(self, shards: ShardMap, ports: Sequence[ClientPort]) -> None:
+        """Let it send to the other shards: `ports` has one for each shard, in their order."""
+        number, services = self.identity.shard, self.services
+        services.departures.connect(number, shards.shards, shards.of_name)
+        services.courier.connect({each: port for each, port in enumerate(ports) if each != number})
+        services.staged_batches.spread(shards.of_name, ports)
 
     def start(self) -> None:
         self._start_services()

@@ -43,7 +43,8 @@ class Standby:
                         raise
                     logger.warning("store_unreachable", extra={"reason": str(error)})
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
+                    async with asyncio.timeout(_POLL_SECONDS):
+                        await stop.wait()
             return False
         finally:
             for listener in self._listeners:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -71,7 +71,8 @@ class Worker(Broker):
         if post.workers > 1:
             SharedQuotas(quotas, self._mesh, post.worker, post.workers)
             self._mesh.served = {each: CountedPort(port, quotas, self._has_queue) for each, port in ports.items()}
-        self._connect_services(self._mesh.ports)
+        for shard in self.shards:
+            shard.connect(shards, self._mesh.ports)
         router = Router(shards, self._mesh.ports)
         self._relay_wires = UnixWires(post.folder, "relay")
         self._relay = Relay(post.worker, self._relay_wires.connect)
@@ -85,13 +86,6 @@ class Worker(Broker):
 
     def cluster(self) -> ClusterState:
         return state_of_workers(self._mesh, self._post.worker, self._post.workers, str(self._address))
-
-    def _connect_services(self, ports: Sequence[ClientPort]) -> None:
-        for shard in self.shards:
-            number, services = shard.identity.shard, shard.services
-            services.departures.connect(number, len(ports), self._map.of_name)
-            services.courier.connect({each: port for each, port in enumerate(ports) if each != number})
-            services.staged_batches.spread(self._map.of_name, ports)
 
     def _has_queue(self, name: str) -> bool:
         """A queue of another worker is taken to exist: only its owner knows."""

@@ -19,6 +19,7 @@ from typing import BinaryIO
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.errors import DataDirectoryError, InUseError
 from penstock.ids import ID_KEY_BYTES, MessageIds
 from penstock.limits import SHARD_MAX
@@ -166,7 +167,7 @@ class DataDirectory:
         except FileNotFoundError:
             return None
         try:
-            identity = msgspec.json.decode(data, type=Identity)
+            identity = decode_json(data, Identity)
             if identity.format == DIRECTORY_FORMAT:
                 identity.check()
         except (msgspec.DecodeError, ValueError) as error:

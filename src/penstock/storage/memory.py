@@ -115,6 +115,9 @@ class MemoryLog:
     def _read_batch(self, _: Header, data: bytes, start: int, size: int) -> bytes:
         return data[start : start + size]
 
+    def require(self, _: Position) -> None:
+        """Everything is here."""
+
     def view(self) -> View:
         parts = tuple(MemoryPart(*header.start, header.time, data) for header, data in self._durable())
         return View(parts, self.end, self._indexes)
@@ -129,6 +132,9 @@ class MemoryLog:
     @property
     def snapshots(self) -> list[SnapshotFacts]:
         return [self.snapshot.facts] if self.snapshot else []
+
+    def begin_snapshot(self) -> Point:
+        return self.appended
 
     def write_snapshot(self, sections: Iterable[Section], at: Point, time: Nanos) -> None:
         copied: list[Section] = [

@@ -93,6 +93,9 @@ class Log(Protocol):
         """An extent, or a piece of it, from memory or disk. Raises `DamagedExtentError`, and `BeingFetchedError`
         rather than wait for another machine. Only for the thread that appends."""
 
+    def require(self, position: Position) -> None:
+        """Raises `BeingFetchedError` if a reader of a view would wait for another machine at this position."""
+
     def view(self) -> View:
         """What is durable now, for readers in any thread."""
 
@@ -108,6 +111,10 @@ class Log(Protocol):
     @property
     def snapshots(self) -> Sequence[SnapshotFacts]:
         """Those that count, newest first."""
+
+    def begin_snapshot(self) -> Point:
+        """Where a snapshot is taken now: at `appended`. A log that other machines take over begins its next part
+        there or a little before, because they fetch whole parts from the newest snapshot on."""
 
     def write_snapshot(self, sections: Iterable[Section], at: Point, time: Nanos) -> None:
         """Store the state as of a point durably. It does not count yet. May be called in a forked child."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.errors import DataDirectoryError
 from penstock.ids import ID_KEY_BYTES
 from penstock.limits import SHARD_MAX
@@ -69,7 +70,7 @@ def read_shards(path: Path) -> Shards | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        found = msgspec.json.decode(data, type=Shards)
+        found = decode_json(data, Shards)
         if found.format == SHARDS_FORMAT:
             found.check()
     except (msgspec.DecodeError, ValueError) as error:

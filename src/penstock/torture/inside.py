@@ -18,6 +18,8 @@ from typing import Any
 
 import msgspec
 
+from penstock.decoding import decode_json
+
 
 class State(msgspec.Struct):
     """What fails now."""
@@ -43,7 +45,7 @@ class Faults:
     def listen(self) -> None:
         with Path("/dev/stdin").open("rb", buffering=0) as commands:  # A buffer would have a lock at the end.
             for line in commands:
-                self.state = msgspec.json.decode(line, type=State)
+                self.state = decode_json(line, State)
         os.kill(os.getpid(), signal.SIGKILL)  # The torture has ended: leave no broker behind.
 
     def pwrite(self, file: int, data: Any, at: int) -> int:
@@ -82,7 +84,7 @@ class Faults:
 
 
 def main() -> None:
-    faults = Faults(msgspec.json.decode(sys.argv[1], type=State))
+    faults = Faults(decode_json(sys.argv[1], State))
     faults.install()
     threading.Thread(target=faults.listen, name="faults", daemon=True).start()
     sys.argv = ["penstock", *sys.argv[2:]]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
 from msgspec import Struct
 
 from penstock.client.errors import Conflict, NotFound, QueueNotFound, Timeout
 from penstock.client.results import Outcome
 from penstock.client.runner import Blocking, blocking
+from penstock.decoding import convert, decode_json
 from penstock.worker import payload
 from penstock.worker.context import Progress
 from penstock.worker.errors import JobFailed
@@ -65,10 +65,10 @@ class AsyncHandle:
             found = [each async for each in self._app.client().search(queue=self._app.progress_queue, key=self.id)]
         except QueueNotFound:  # No task of this app has ever reported anything.
             return None
-        return msgspec.json.decode(found[-1].body, type=Progress) if found else None
+        return decode_json(found[-1].body, Progress) if found else None
 
     async def _document(self) -> _Document:
-        return msgspec.convert(await self._app.client().message(self.id), _Document)
+        return convert(await self._app.client().message(self.id), _Document)
 
     async def _outcome(self, timeout: float | None) -> Outcome:
         client = self._app.client()

@@ -14,6 +14,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
+from penstock.decoding import decode_json
+
 Format = Literal["json", "msgpack"]
 
 CONTENT_TYPES: dict[Format, str] = {"json": "application/json", "msgpack": "application/msgpack"}
@@ -95,4 +97,4 @@ def encode_result(result: Any) -> str:
 
 
 def decode_result(text: str, kind: Any) -> Any:
-    return msgspec.json.decode(text, type=kind) if text else None
+    return decode_json(text, kind) if text else None

@@ -70,7 +70,11 @@ async def test_a_message_is_told_to_have_failed_to_be_stored(house: House) -> No
     client = await house.client()
     client.say(post(notify=["ready", "write", "sync"], label=1), post(label=2))
     house.loop.fail(OSError("no space left"))
-    told = {"type": "error", "code": "Unavailable", "key": "the log cannot be written: no space left"}
+    told = {
+        "type": "error",
+        "code": "Unavailable",
+        "key": "unavailable now: the log cannot be written: no space left",
+    }
     replies = await client.hear_all(2)
     assert sorted(reply["label"] for reply in replies) == [1, 2]
     assert all(told.items() <= reply.items() for reply in replies)
@@ -81,7 +85,7 @@ async def test_a_client_of_the_origin_reads_a_failure_of_the_log_as_permission_d
     client = await house.client()
     house.loop.commit.failure = "no space left"
     client.say(post(label=1))
-    failed = {"code": "PermissionDenied", "key": "the log cannot be written: no space left"}
+    failed = {"code": "PermissionDenied", "key": "unavailable now: the log cannot be written: no space left"}
     assert await client.hear() == {"type": "error", "label": 1, **failed}
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.errors import Reason
@@ -14,8 +16,10 @@ from penstock.limits import COURIER_PROGRESS_RECORDS, SECOND_NS
 from penstock.model.commands import Fetch, NewMessage, Publish, PublishTopics, Redrive, Settle
 from penstock.model.courier_commands import CollectParcels
 from penstock.model.settings import RedrivePolicy
-from penstock.model.values import Cursor
-from penstock.server.services import departures
+from penstock.model.values import Cursor, Stage
+from penstock.server.services import courier, departures
+from penstock.storage.memory import MemoryLog
+from penstock.storage.port import BeingFetchedError
 from tests.support.live_loop import ask, until
 from tests.support.live_shards import NEW_QUEUE, LiveShards
 
@@ -116,6 +120,92 @@ async def test_a_shard_that_is_far_behind_reads_the_log(shards: LiveShards) -> N
     await shards.crash(0)  # The source has nothing in memory any more.
     target.courier.start()
     await has(shards, "sweet", Counter(b"%d %d" % (each, more) for each in range(30) for more in range(100)))
+
+
+def snapshot(shards: LiveShards, of: str, *, forgets_promises: bool = False) -> None:
+    """Let a shard start from its state of now. Earlier versions did not store where the newest promise is."""
+    source = shards.of(of)
+    source.log.write_snapshot(source.loop.engine.sections(), source.log.appended, 1)
+    source.log.publish_snapshot(source.log.appended.offset)
+    assert source.log.snapshot
+    kind, facts, columns = source.log.snapshot.sections[0]
+    head = msgspec.json.decode(facts)
+    assert (kind, head["promised"]) == ("engine", source.loop.engine.couriers.promised)
+    if forgets_promises:
+        del head["promised"]
+        source.log.snapshot.sections[0] = (kind, msgspec.json.encode(head), columns)
+
+
+@pytest.mark.parametrize("forgets_promises", [False, True])
+def test_what_was_promised_before_a_snapshot_is_found_after_it(forgets_promises: bool) -> None:
+    @live
+    async def story(shards: LiveShards) -> None:
+        target = shards.of("sweet")
+        await target.courier.close()
+        await shards.publish(about(b"1"))
+        await shards.ask("a", Publish("a", [NewMessage(b"for nobody else")]))
+        snapshot(shards, "a", forgets_promises=forgets_promises)
+        await shards.crash(0)
+        target.courier.start()
+        await has(shards, "sweet", Counter([b"1"]))
+
+    story()
+
+
+@live
+async def test_promises_in_a_part_that_is_fetched_are_awaited_while_others_are_served(shards: LiveShards) -> None:
+    target, fetch = shards.of("sweet"), Future[None]()
+    await target.courier.close()
+    await shards.publish(about(b"1"))
+    await shards.crash(0)
+    source, asked = shards.of("a"), list[int]()
+
+    def require(position: int) -> None:
+        asked.append(position)
+        if not fetch.done():
+            raise BeingFetchedError(fetch)
+
+    source.log.require = require  # type: ignore[method-assign,assignment]
+    target.courier.start()
+    await until(lambda: bool(asked))
+    await shards.ask("a", Publish("a", [NewMessage(b"for nobody else")]))
+    assert not shards.bodies("sweet")
+    fetch.set_result(None)
+    await has(shards, "sweet", Counter([b"1"]))
+
+
+@live
+async def test_what_is_found_to_be_durable_after_a_failure_is_sent_at_once(shards: LiveShards) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(courier, "COURIER_WAIT_SECONDS", 1000)
+        await shards.crash(shards.map.of_name("sweet"))  # Its next questions wait as long.
+        await shards.publish(about(b"0"))
+        await has(shards, "sweet", Counter([b"0"]))
+        source = shards.of("a")
+
+        def commit_and_lose_the_answer(now: int, progress: Callable[[Stage | BaseException], None]) -> None:
+            MemoryLog.commit(source.log, now, lambda _: None)
+            progress(OSError("the answer was lost"))
+
+        patch.setattr(source.log, "commit", commit_and_lose_the_answer)
+        assert (await shards.publish(about(b"1"))).reason is Reason.UNAVAILABLE
+        source.revive()
+        await has(shards, "sweet", Counter([b"0", b"1"]))
+
+
+@live
+async def test_a_log_without_promises_after_a_cursor_is_not_read_for_them(shards: LiveShards) -> None:
+    await shards.publish(about(b"1"))
+    await has(shards, "sweet", Counter([b"1"]))
+    await has(shards, "all", Counter([b"1"]))
+    await shards.ask("a", Publish("a", [NewMessage(b"for nobody else")]))
+    snapshot(shards, "a")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(departures.Departures, "_copies_in_log", None)  # Calling it fails.
+        await shards.crash(0)
+        await shards.publish(about(b"2"))
+        await has(shards, "sweet", Counter([b"1", b"2"]))
+        await has(shards, "all", Counter([b"1", b"2"]))
 
 
 @live

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from pathlib import Path
 from typing import Any, cast
 
@@ -55,13 +56,13 @@ async def snapshots(loop: Loop, keeper: Snapshots, count: int, *, keep: int = 0)
 
 def published(loop: Loop) -> asyncio.Event:
     """Set when the next snapshot counts."""
-    log, happened = cast("Any", loop.log), asyncio.Event()
+    log, happened, running = cast("Any", loop.log), asyncio.Event(), asyncio.get_running_loop()
     publish = log.publish_snapshot
 
     def publish_and_say_so(offset: int) -> None:
         publish(offset)
         log.publish_snapshot = publish
-        happened.set()
+        running.call_soon_threadsafe(happened.set)
 
     log.publish_snapshot = publish_and_say_so
     return happened
@@ -85,6 +86,101 @@ def test_a_broker_at_rest_takes_a_snapshot_of_its_last_burst(
         await keeper.close()
 
     monkeypatch.setattr("penstock.server.services.snapshots._LOOK_AROUND_SECONDS", 0.001)
+    asyncio.run(story())
+
+
+def test_clients_are_served_while_a_snapshot_is_published(log: SegmentLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store may be far away."""
+    begun, may_end = threading.Event(), threading.Event()
+    publish = log.publish_snapshot
+
+    def publish_slowly(offset: int) -> None:
+        begun.set()
+        may_end.wait(60)
+        publish(offset)
+
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Snapshots(loop, FORGETFUL)
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await come_and_go(loop, 10)
+        keeper.start()
+        await asyncio.to_thread(begun.wait, 60)
+        await come_and_go(loop, 1)
+        assert not log.snapshots
+        may_end.set()
+        await keeper.idle.wait()
+        assert log.snapshots
+        await keeper.close()
+
+    monkeypatch.setattr(log, "publish_snapshot", publish_slowly)
+    monkeypatch.setattr("penstock.server.services.snapshots._LOOK_AROUND_SECONDS", 0.001)
+    asyncio.run(story())
+
+
+def test_no_other_snapshot_is_taken_while_one_is_for_a_hand_over(
+    log: SegmentLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end, under_way = threading.Event(), threading.Event(), list[int]()
+    publish = log.publish_snapshot
+
+    def publish_slowly(offset: int) -> None:
+        under_way.append(offset)
+        begun.set()
+        may_end.wait(60)
+        publish(offset)
+
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Snapshots(loop, LogConfig(snapshot_bytes=64 << 10))
+        keeper.start()
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await come_and_go(loop, 10)
+        shortened = asyncio.create_task(keeper.shorten_replay())
+        await asyncio.to_thread(begun.wait, 60)
+        await come_and_go(loop, 160)
+        assert len(under_way) == 1
+        may_end.set()
+        await shortened
+        await come_and_go(loop, 160)
+        await keeper.close()
+        assert under_way == sorted(under_way)
+
+    monkeypatch.setattr(log, "publish_snapshot", publish_slowly)
+    monkeypatch.setattr("penstock.server.services.snapshots.REPLAY_BYTES_SHORT", 0)
+    monkeypatch.setattr("penstock.server.services.snapshots._LOOK_AROUND_SECONDS", 0.001)
+    asyncio.run(story())
+
+
+def test_a_hand_over_waits_for_the_next_snapshot_too_if_that_one_begins_at_once(
+    log: SegmentLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, may_end, under_way = threading.Event(), threading.Event(), list[int]()
+    publish = log.publish_snapshot
+
+    def publish_slowly(offset: int) -> None:
+        under_way.append(offset)
+        begun.set()
+        may_end.wait(60)
+        publish(offset)
+
+    async def story() -> None:
+        loop = a_loop(log)
+        keeper = Snapshots(loop, LogConfig(snapshot_bytes=64 << 10))
+        await ask(loop, CreateQueue("work", QueueSettings()))
+        await come_and_go(loop, 80)
+        keeper.start()
+        await asyncio.to_thread(begun.wait, 60)
+        shortened = asyncio.create_task(keeper.shorten_replay())
+        await come_and_go(loop, 160)
+        may_end.set()
+        await shortened
+        await keeper.close()
+        assert len(under_way) > 1
+        assert under_way == sorted(set(under_way))
+
+    monkeypatch.setattr(log, "publish_snapshot", publish_slowly)
+    monkeypatch.setattr("penstock.server.services.snapshots.REPLAY_BYTES_SHORT", 0)
     asyncio.run(story())
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.errors import Reason
-from penstock.limits import SECOND_NS
-from penstock.model.answers import Delivery, Discarded, Done, Receipt, Refused
+from penstock.limits import RUN_MESSAGES_MIN, SECOND_NS
+from penstock.model.answers import Delivery, Discarded, Done, Receipt, Receipts, Refused
 from penstock.model.commands import (
     CreateQueue,
     DescribeQueue,
@@ -17,6 +17,7 @@ from penstock.model.commands import (
     NewMessage,
     Outcome,
     Publish,
+    PublishRun,
     PublishTopics,
     Settle,
 )
@@ -45,6 +46,53 @@ async def test_large_messages_are_fetched_by_everyone_who_asked(loop: Loop) -> N
     answers = await asyncio.gather(*(ask(loop, Fetch("work")) for _ in range(15)))
     deliveries: list[Delivery] = [delivery for answer in answers for delivery in answer]
     assert [delivery.body[:2] for delivery in deliveries] == [body[:2] for body in bodies]
+
+
+def run_of(*bodies: bytes, queue: str = "work", priority: int = 0) -> PublishRun:
+    return PublishRun(queue, NewMessage(b"", priority=priority), list(bodies))
+
+
+A, B, C = ([b"%d of %d" % (number, which) for number in range(RUN_MESSAGES_MIN)] for which in range(3))
+
+
+@live
+async def test_runs_that_come_together_keep_their_order_and_each_has_its_own_receipts(loop: Loop) -> None:
+    before = loop.log.end.offset
+    answers = await asyncio.gather(*(ask(loop, run_of(*bodies)) for bodies in (A, B, C)))
+    count = RUN_MESSAGES_MIN
+    assert answers == [Receipts(1, 1 + each * count, count) for each in range(3)]
+    assert loop.log.end.offset - before == 3 * count
+    fetched = await ask(loop, Fetch("work", count=3 * count))
+    assert [each.body for each in fetched] == [*A, *B, *C]
+
+
+@live
+async def test_runs_that_differ_are_not_mixed(loop: Loop) -> None:
+    urgent, plain, gone = await asyncio.gather(
+        ask(loop, run_of(*A, priority=5)), ask(loop, run_of(*B)), ask(loop, run_of(*C, queue="nowhere"))
+    )
+    assert (urgent.count, plain.count) == (len(A), len(B))
+    assert gone == Refused(Reason.NO_QUEUE, "nowhere")
+    assert {each.body: each.priority for each in await ask(loop, Fetch("work", count=99))} == (
+        dict.fromkeys(A, 5) | dict.fromkeys(B, 0)
+    )
+
+
+@live
+async def test_a_run_and_single_messages_keep_their_order(loop: Loop) -> None:
+    """A client may send them in one turn."""
+    one, two = NewMessage(b"one"), NewMessage(b"two")
+    commands = [Publish("work", [one]), run_of(*A), run_of(*B), Publish("work", [two]), run_of(*C)]
+    await asyncio.gather(*(ask(loop, command) for command in commands))
+    assert [each.body for each in await ask(loop, Fetch("work", count=99))] == [b"one", *A, *B, b"two", *C]
+
+
+@live
+async def test_runs_for_a_queue_that_keeps_each_content_once_have_a_receipt_a_message(loop: Loop) -> None:
+    await ask(loop, CreateQueue("once", QueueSettings(deduplication=True)))
+    first, again = await asyncio.gather(*(ask(loop, run_of(*A, queue="once")) for _ in range(2)))
+    assert [each.fresh for each in first] == [True] * len(A)
+    assert [each.fresh for each in again] == [False] * len(A)
 
 
 @live

@@ -29,7 +29,7 @@ from tests.support.live_loop import ask, live_with, settled
 KEEPS = QueueSettings(keep="all")
 LONG_NS = 20 * SECOND_NS
 HELLO = NewMessage(b"hello")
-NO_DISK = Refused(Reason.UNAVAILABLE, "no disk")
+NO_DISK = Refused(Reason.UNAVAILABLE, "the log cannot be written: no disk")
 
 live = live_with("q", KEEPS)
 

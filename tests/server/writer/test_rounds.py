@@ -122,7 +122,7 @@ async def test_a_log_that_fails_does_not_fail_the_others_of_its_round(pair: Pair
     await turn()
     pair.logs[0].end_commit(FULL)
     await turn()
-    assert first == [Refused(Reason.UNAVAILABLE, str(FULL))]
+    assert first == [Refused(Reason.UNAVAILABLE, f"the log cannot be written: {FULL}")]
     assert second == []
     pair.logs[1].end_commit()
     await turn()

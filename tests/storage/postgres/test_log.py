@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -20,6 +21,8 @@ from penstock.errors import (
 )
 from penstock.model.values import Stage
 from penstock.storage.port import BeingFetchedError
+from penstock.storage.postgres.connection import Connection
+from penstock.storage.postgres.shard import Shard, StoredBatch
 from tests.support.postgres import Postgres
 from tests.support.samples import logged, recover, section
 from tests.support.stored_logs import StoreUser
@@ -159,13 +162,13 @@ def test_a_batch_that_was_committed_before_the_connection_was_lost_is_part_of_th
     user = fill(place, 2)
     user.log.append(logged(3, b"there"))
     reported: list[Stage | BaseException] = []
-    append = user.log._writer._store.append  # type: ignore[attr-defined]
+    append = user.log._writer._store.append
 
-    def append_and_lose(*facts: object) -> None:
+    def append_and_lose(*facts: Any) -> None:
         append(*facts)
         raise StoreError("the answer was lost")
 
-    user.log._writer._store.append = append_and_lose  # type: ignore[attr-defined]
+    user.log._writer._store.append = append_and_lose  # type: ignore[method-assign,assignment]
     user.log.commit(5000, reported.append)
     user.log.close()
     assert isinstance(reported[0], StoreError)
@@ -212,17 +215,18 @@ def test_a_log_that_lost_what_was_acknowledged_is_not_owned(place: Place, harm: 
 
 
 def snapshot(user: StoreUser) -> None:
-    at = user.log.appended
+    at = user.log.begin_snapshot()
     user.log.write_snapshot([section("engine", b"facts", b"x" * 5_000_000)], at, 7000)
     user.log.publish_snapshot(at.offset)
 
 
 def read(user: StoreUser, position: int, size: int) -> bytes:
-    """An extent that is not here, when it was fetched."""
-    with pytest.raises(BeingFetchedError) as raised:
-        user.log.read(position, size)
-    raised.value.fetch.result(60)
-    return user.log.read(position, size)
+    """As somebody who waits for what is fetched."""
+    while True:
+        try:
+            return user.log.read(position, size)
+        except BeingFetchedError as error:
+            error.fetch.result(60)
 
 
 def test_a_new_owner_fetches_the_snapshot_and_the_tail_and_the_rest_when_it_is_read(place: Place) -> None:
@@ -241,6 +245,36 @@ def test_a_new_owner_fetches_the_snapshot_and_the_tail_and_the_rest_when_it_is_r
     assert absent[0].path.exists()
     assert user.log.view().batch_at(absent[1].base_position)[0].base_offset == 2
     assert absent[1].path.exists()
+
+
+def test_a_snapshot_begins_a_part_so_that_a_new_owner_fetches_only_what_follows_it(place: Place) -> None:
+    first = fill(place, 5)
+    snapshot(first)
+    assert commit(first, b"tail")[-1] is Stage.SYNC
+    assert commit(first, b"more")[-1] is Stage.SYNC
+    first.close()
+    user = place.user()
+    replayed = user.log.recover().events
+    assert [event.body for event, _ in replayed] == [b"tail", b"more"]  # type: ignore[attr-defined]
+    assert [(each.base_offset, each.path.exists()) for each in user.log.segments] == [
+        (0, False),
+        (2, False),
+        (4, False),
+        (5, True),
+    ]
+
+
+@pytest.mark.parametrize(("batches", "size"), [(10_001, 10), (9, 1 << 20), (3, 5 << 20)])
+def test_a_part_of_several_pages_is_read_whole_and_in_order(place: Place, batches: int, size: int) -> None:
+    fill(place, 1).close()
+    stored = [
+        StoredBatch(number, 1, number, number * size, b"%9d" % number * (size // 9)) for number in range(batches)
+    ]
+    with closing(Connection(place.url)) as connection:
+        shard = Shard(connection, place.shard)
+        connection.execute(f"TRUNCATE penstock.batch_{place.shard}_0")
+        shard.copy_batches(0, stored)
+        assert list(shard.batches(0)) == stored
 
 
 def test_a_damaged_copy_is_fetched_again(place: Place) -> None:
@@ -316,15 +350,26 @@ def test_a_copy_with_another_last_batch_is_not_taken(place: Place) -> None:
     snapshot(first)
     first.close()
     segment = first.log.segments[0]
-    with segment.path.open("r+b") as file:
-        data = bytearray(file.read())
-        last = data.rindex(b"PBAT")
-        data[last + 50] ^= 1
-        file.seek(0)
-        file.write(data)
+    as_stored = segment.path.read_bytes()
+    data = bytearray(as_stored)
+    data[data.rindex(b"PBAT") + 50] ^= 1
+    segment.path.write_bytes(data)
     user = place.user("0")
     list(user.log.recover().events)
-    assert [each.path.exists() for each in user.log.segments[:2]] == [False, True]
+    assert read(user, segment.base_position + 64, 300) == b"0" * 300
+    assert segment.path.read_bytes() == as_stored
+
+
+def test_a_start_asks_the_store_nothing_about_the_copies_that_it_does_not_replay(place: Place) -> None:
+    first = fill(place)
+    snapshot(first)
+    first.close()
+    user = place.user("0")
+    place.run("DROP TABLE penstock.batch_{}_0")
+    list(user.log.recover().events)
+    assert [each.path.exists() for each in user.log.segments[:2]] == [True, True]
+    with pytest.raises(FileNotFoundError, match="was removed"):
+        user.log.segments[0].open()
 
 
 def test_after_a_reboot_nothing_local_is_believed(place: Place) -> None:

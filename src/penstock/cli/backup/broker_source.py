@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.cli.exits import CommandError, Exit, exit_of_status
 from penstock.client.trust import Trust, explain
+from penstock.decoding import decode_json
 from penstock.model.values import Position
 from penstock.storage.backup.manifest import SourceState
 from penstock.storage.backup.source import StoreSource
@@ -94,11 +95,11 @@ class BrokerSource:
 
     def described(self) -> SourceState | _Several:
         document = b"".join(self._get("/v1/backup"))
-        several = msgspec.json.decode(document, type=_Several)
-        return several if several.shards else msgspec.json.decode(document, type=SourceState)
+        several = decode_json(document, _Several)
+        return several if several.shards else decode_json(document, SourceState)
 
     def state(self) -> SourceState:
-        return msgspec.json.decode(b"".join(self._get("/v1/backup")), type=SourceState)
+        return decode_json(b"".join(self._get("/v1/backup")), SourceState)
 
     def snapshot(self, offset: int) -> Iterator[bytes]:
         return self._read("/v1/backup/snapshot", offset=offset)

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import FieldInfo
 
+from penstock.decoding import decode_json
 from penstock.dialects.wire.http import checked_name
 from penstock.dialects.wire.json_bounds import NOT_JSON
 from penstock.errors import ProtocolError, Reason
@@ -137,7 +138,7 @@ def _fits(field: FieldInfo, fields: dict[str, msgspec.Raw]) -> bool:
     if field.name not in fields:
         return not field.required
     try:
-        msgspec.json.decode(fields[field.name], type=field.type)
+        decode_json(fields[field.name], field.type)
     except msgspec.ValidationError:
         return False
     return True

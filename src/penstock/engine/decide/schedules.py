@@ -12,6 +12,7 @@ from datetime import UTC, datetime, tzinfo
 
 import msgspec
 
+from penstock.decoding import decode_msgpack
 from penstock.engine.decide.draft import Draft, RefusedError
 from penstock.engine.decide.publish_topics import publish_topics
 from penstock.engine.routing import roots
@@ -258,7 +259,7 @@ def _published(draft: Draft, planned: Planned, ticks: list[Nanos]) -> list[Publi
 
 def _publish_of(planned: Planned, ticks: list[Nanos]) -> PublishTopics:
     schedule = planned.definition
-    kept = msgspec.msgpack.decode(schedule.headers, type=dict[bytes, bytes]) if schedule.headers else {}
+    kept = decode_msgpack(schedule.headers, dict[bytes, bytes]) if schedule.headers else {}
     messages = [
         NewMessage(
             schedule.body,

@@ -12,9 +12,10 @@ from penstock.model.shard_events import Collected, Routed, Taken
 from penstock.model.values import Cursor, Position
 
 
-def routed(state: EngineState, _: Routed, __: Position) -> None:
+def routed(state: EngineState, _: Routed, position: Position) -> None:
     """A promise to other shards, which they find in the log."""
     state.couriers.routed += 1
+    state.couriers.promised = position
 
 
 def sent(state: EngineState, event: Sent, _: Position) -> None:

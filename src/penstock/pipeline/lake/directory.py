@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.errors import InUseError, LakeError
 from penstock.pipeline.source.log import Extent
 from penstock.storage.directory import lock_holder, take_lock, write_durably
@@ -65,7 +66,7 @@ class Lake:
 
     def origin_of_any_format(self) -> Origin:
         try:
-            return msgspec.json.decode((self.path / "penstock.json").read_bytes(), type=Origin)
+            return decode_json((self.path / "penstock.json").read_bytes(), Origin)
         except FileNotFoundError:
             raise LakeError(
                 f"there is no lake in {self.path} yet: fill one with penstock pipeline run --lake {self.path}"

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.errors import LakeError
 
 ROWS_MAX = 2000
@@ -41,7 +42,7 @@ class Question(msgspec.Struct):
 
 def main() -> None:
     os.nice(_NICENESS)
-    question = msgspec.json.decode(sys.stdin.buffer.read(), type=Question)
+    question = decode_json(sys.stdin.buffer.read(), Question)
     sys.stdout.buffer.write(msgspec.json.encode(answered(question)))
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.engine.names import StoredNames
 from penstock.errors import DamagedLogError, DataDirectoryError, EventsLostError, EventsRemovedError
 from penstock.model.values import Nanos
@@ -97,9 +98,9 @@ class FileLog:
             try:
                 for kind, facts, _ in read_snapshot(path):
                     if kind == "engine":
-                        self._names.texts.update(msgspec.json.decode(facts, type=StoredNames).by_number())
+                        self._names.texts.update(decode_json(facts, StoredNames).by_number())
                     elif kind == "queue":
-                        queue = msgspec.json.decode(facts, type=_Queue)
+                        queue = decode_json(facts, _Queue)
                         self._names.queues[queue.number] = queue.name
                 return
             except (DamagedLogError, FileNotFoundError):

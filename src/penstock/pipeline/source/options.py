@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from penstock.decoding import decode_json
 from penstock.dialects.native.spark.claimed_rows import SCHEMA
 from penstock.errors import OptionError
 from penstock.limits import LEASE_SECONDS_MAX
@@ -136,7 +137,7 @@ def parse_places(text: str) -> Places:
     if not text.startswith("{"):
         return parse_place(text)
     try:
-        given = msgspec.json.decode(text, type=dict[int, int | str])
+        given = decode_json(text, dict[int, int | str])
     except msgspec.DecodeError:
         raise ValueError('it must have the form {"0": 12, "1": "latest"}') from None
     return {shard: parse_place(str(place)) for shard, place in given.items()}

@@ -176,7 +176,8 @@ class Node(Broker):
 
     async def _look_soon(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._woken.wait(), seconds)
+            async with asyncio.timeout(seconds):  # `wait_for` would forget that it was cancelled if it is woken too.
+                await self._woken.wait()
         self._woken.clear()
 
     async def _settle_in(self) -> None:
@@ -210,14 +211,11 @@ class Node(Broker):
 
     def _serve(self, number: int, shard: Shard, recovered: Recovered) -> None:
         shard.assemble(recovered, self._turns, self._identities, self._commits)
-        services = shard.services
-        self._ports[number] = port = OwnPort(shard.loop, services.departures)
+        self._ports[number] = port = OwnPort(shard.loop, shard.services.departures)
         self._served[number] = CountedPort(port, self._quotas, self._has_queue)
         application = self._applications[number] = shard.offer(self._router)
         self._requests[number] = LocalRequests(application, self._works, self._quotas)
-        services.departures.connect(number, self._map.shards, self._map.of_name)
-        services.courier.connect({each: port for each, port in enumerate(self._mesh.ports) if each != number})
-        services.staged_batches.spread(self._map.of_name, self._mesh.ports)
+        shard.connect(self._map, self._mesh.ports)
         if shard.has_tokens:
             self._share_tokens(shard)
         self._show_node()

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -125,6 +126,17 @@ def unrefused(answer: Any) -> Any:
     if isinstance(answer, Refused):
         raise RequestError(answer.reason, answer.detail, answer.retry_seconds)
     return answer
+
+
+async def in_thread(work: Callable[[], T], threads: Executor | None = None) -> T:
+    """Run a function that waits for a disk or another machine. A cancelled caller continues only when the thread has
+    finished, so that it can close what the thread was using."""
+    running = asyncio.get_running_loop().run_in_executor(threads, work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
 
 
 async def when_fetched(read: Callable[[], T]) -> T:

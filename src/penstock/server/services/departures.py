@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple
 
+from penstock.engine.couriers import ANYWHERE
 from penstock.errors import DamagedExtentError, DamagedLogError, LogFailedError, PenstockError, Reason
 from penstock.limits import (
     COURIER_BYTES_MAX,
@@ -33,7 +34,8 @@ from penstock.server.services.log_reads import LogReads
 from penstock.server.shards.channels_elsewhere import ChannelsElsewhere
 from penstock.server.shards.parcels import Wanted, bytes_of, copy_of, moved
 from penstock.server.writer.port import Reply, ServicePort
-from penstock.storage.log.batch import Batches
+from penstock.storage.log.batch import Batches, Point
+from penstock.storage.log.parts import part_at
 from penstock.storage.log.routed import routed_in
 from penstock.storage.log.view import Cursor, View
 
@@ -84,6 +86,8 @@ class _Recent:
         self.start, self.end = log.end.offset, log.end
         self._promises: list[_Promise] = []
         self._bytes = 0
+        promised = self._engine.couriers.promised
+        self._before = promised if promised < log.end.position else ANYWHERE  # The newest promise before the start.
         self._found: int | None = None  # How many of all that were made; None: not known yet.
 
     def follow(self) -> None:
@@ -117,8 +121,18 @@ class _Recent:
         if self._bytes > COURIER_RECENT_BYTES:
             self._forget(len(self._promises) // 2)
 
+    def has_all_after(self, offset: int) -> bool:
+        """Whether no promise was made between an offset and the start, as far as the parts of the log show."""
+        if offset >= self.start or not self._before:
+            return True
+        if self._before == ANYWHERE:
+            return False
+        view = self._writer.log.view()
+        return offset >= min(view.offset_after(part_at(view.parts, self._before)), self.start)
+
     def _forget(self, count: int) -> None:
         """Forget the oldest, whole batches of them."""
+        self._before = ANYWHERE
         self.start = self._promises[count].end
         count = bisect_right(self._promises, self.start, key=_end_of)
         self._bytes -= sum([each.size for each in self._promises[:count]])
@@ -156,8 +170,10 @@ class Departures(Service):
         self._named = None
 
     def start(self) -> None:
-        """Also when a failed log was replaced: what was not durable is not owed."""
+        """Also when a failed log was replaced: what was not durable is not owed, and what is may be more than those
+        who wait know of."""
         self._recent.follow()
+        self._wake_all()
         super().start()
 
     async def close(self) -> None:
@@ -184,8 +200,12 @@ class Departures(Service):
 
     def _after_commit(self) -> None:
         if self._read_on() or self._is_worth_waking():
-            committed, self._committed = self._committed, asyncio.Event()
-            committed.set()
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        """Let all who wait look again."""
+        committed, self._committed = self._committed, asyncio.Event()
+        committed.set()
 
     def _read_on(self) -> bool:
         """Those who ask read the log themselves if it cannot be read now."""
@@ -262,25 +282,35 @@ class Departures(Service):
 
     async def _copies(self, wanted: Wanted, offset: int) -> tuple[list[Parcel], int]:
         """The messages for topics after an offset, as many as fit, and the offset up to which they were found."""
-        if offset < self._recent.start:
+        if not self._recent.has_all_after(offset):
             return await self._copies_in_log(wanted, offset)
         end = self._recent.end.offset
         return self._chosen(wanted, self._recent.after(offset), end)
 
     async def _copies_in_log(self, wanted: Wanted, offset: int) -> tuple[list[Parcel], int]:
         view = self.writer.log.view()
-        start = view.point_of(max(offset, view.earliest().offset))
+        start = await when_fetched(partial(self._start_of, view, offset))
         cursor, found = Cursor(start.position), list[Parcel]()
         try:
-            while not found and (piece := self._sound_promises(cursor, view))[1]:
+            while not found and (piece := await when_fetched(partial(self._sound_promises, cursor, view)))[1]:
                 found, offset = self._chosen(wanted, piece[0], piece[1])
                 await asyncio.sleep(0)
         finally:
             cursor.close()
         return found, offset
 
+    def _start_of(self, view: View, offset: int) -> Point:
+        """Where the batch with an offset begins. Raises `BeingFetchedError` rather than wait for another machine."""
+        wanted = max(offset, view.earliest().offset)
+        if wanted < view.end.offset:
+            self.writer.log.require(view.parts[view.part_of(wanted)].base_position)
+        return view.point_of(wanted)
+
     def _sound_promises(self, cursor: Cursor, view: View) -> tuple[list[_Promise], int]:
-        """Raises `LogFailedError` if the log is being replaced: what looks damaged then may not be."""
+        """Raises `LogFailedError` if the log is being replaced: what looks damaged then may not be; and
+        `BeingFetchedError` rather than wait for another machine."""
+        if cursor.position < view.end.position:
+            self.writer.log.require(cursor.position)
         piece = _promises_in(cursor, view)
         if self.writer.failure:
             raise LogFailedError(self.writer.failure)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import numpy as np
 
+from penstock.decoding import decode_json
 from penstock.engine.slots import STORED
 from penstock.model.lifecycle import DAMAGED
 from penstock.model.values import Position
@@ -59,7 +60,7 @@ class LiveMessages:
         queue = 0
         for kind, facts, columns in sections if wanted.any() else ():
             if kind == "queue":
-                queue = msgspec.json.decode(facts, type=_QueueNumber).number
+                queue = decode_json(facts, _QueueNumber).number
             elif kind == "rows":
                 readable = columns[1]["state"] != DAMAGED  # A message that cannot be read cannot be carried.
                 sequences, rows = columns[0][readable], columns[1][readable]

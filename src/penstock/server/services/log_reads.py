@@ -11,10 +11,11 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from penstock.server.quotas.work import current_bill
-from penstock.server.services.contract import Service
+from penstock.server.services.contract import Service, in_thread
 from penstock.server.services.log_names import NameTexts, QueueNames
 from penstock.server.writer.port import ServicePort
 from penstock.storage.log.view import Extents, View
@@ -50,17 +51,11 @@ class LogReads(Service):
         return Extents(self.view())
 
     async def in_thread(self, work: Callable[[], _Result], *, at_once: bool = False) -> _Result:
-        """Run a function in a thread. `at_once`: somebody looks at a page that waits for it. A cancelled caller
-        continues only when the thread has finished, so that it can close what the thread was using."""
+        """Run a function in a thread. `at_once`: somebody looks at a page that waits for it."""
         running = asyncio.get_running_loop()
         hastens = at_once and self._may_hasten(running.time())
         await self._rest(hastens=hastens)
-        future = running.run_in_executor(self._threads, _timed, work)
-        try:
-            result, seconds = await asyncio.shield(future)
-        except asyncio.CancelledError:
-            await asyncio.wait([future])
-            raise
+        result, seconds = await in_thread(partial(_timed, work), self._threads)
         self._rest_until = max(self._rest_until, running.time()) + _REST * seconds
         if hastens:
             self._haste -= seconds

@@ -25,14 +25,15 @@ from typing import NamedTuple, NoReturn
 
 import msgspec
 
+from penstock.decoding import decode_msgpack
 from penstock.errors import DamagedExtentError
-from penstock.limits import REPLAY_BYTES_SHORT, SECOND_NS
+from penstock.limits import LOG_PER_SNAPSHOT_BYTE, REPLAY_BYTES_SHORT, SECOND_NS
 from penstock.model.answers import Refused
 from penstock.model.commands import Carry
 from penstock.model.values import Nanos, Position
 from penstock.server.config import LogConfig
 from penstock.server.measures import Samples, one
-from penstock.server.services.contract import Service, durable, when_fetched
+from penstock.server.services.contract import Service, durable, in_thread, when_fetched
 from penstock.server.services.history_writes import HistoryWrites
 from penstock.server.services.live_messages import NOBODY, LiveMessage, LiveMessages
 from penstock.server.writer.port import ServicePort
@@ -47,7 +48,6 @@ _REST_SECONDS_MAX = 0.002
 _CARRIED_MAX = 50_000  # Messages carried forward after one snapshot.
 _CARRIED_AT_ONCE = 32
 _AT_REST = 8  # An idle broker takes a snapshot after an eighth of the usual bytes of log.
-_COSTS_AT_MOST = 4  # Bytes of log for each byte of a snapshot.
 _RECLAIM_BYTES = 24 << 20  # This much unneeded log is worth a snapshot, which frees it.
 _SPARSE = 0.5  # A part is emptied if less than this fraction of its messages is live.
 
@@ -76,16 +76,20 @@ class Snapshots(Service):
         history: HistoryWrites | None = None,
         is_pinned: Callable[[], bool] = lambda: False,
         kept_from: Callable[[], int] = lambda: sys.maxsize,
+        log_per_byte: int = LOG_PER_SNAPSHOT_BYTE,
     ) -> None:
         """Without `history`, snapshots contain the Object History too. While the log `is_pinned`, nothing of it is
-        removed, and never what comes after the offset that it is `kept_from`."""
+        removed, and never what comes after the offset that it is `kept_from`. `log_per_byte`: how many bytes of log
+        are at least written for each byte of a snapshot."""
         super().__init__(writer)
         self._is_pinned = is_pinned
         self._kept_from = kept_from
+        self._log_per_byte = log_per_byte
         self._settings = settings
         self._history = history
         self._failed_at: Position | None = None  # Where the log ended when the last snapshot failed.
         self._last_seconds = 0.0  # How long the last snapshot took.
+        self._one_at_a_time = asyncio.Lock()  # Two snapshots at a time could end in the wrong order.
         self.idle = asyncio.Event()  # No snapshot is being taken, and no messages are being carried forward.
         self.idle.set()
         writer.on_commit.append(self._after_commit)
@@ -95,22 +99,19 @@ class Snapshots(Service):
         super().start()
 
     async def run(self) -> None:
-        if self._past_retention() >= self._interval():
-            await self._take()  # Nothing else frees it while there is no traffic, as after retention was lowered.
+        # Nothing else frees it while there is no traffic, as after retention was lowered.
+        await self._take_if(lambda: self._past_retention() >= self._interval())
         while not self.writer.failure:
-            if self._grown() >= self._interval():
-                await self._take()
+            await self._take_if(lambda: self._grown() >= self._interval())
             before = self.writer.log.end.position
             woken = await self.rest(_LOOK_AROUND_SECONDS)
-            is_at_rest = not woken and before == self.writer.log.end.position
-            if is_at_rest and self._grown() >= self._interval() // _AT_REST:
-                await self._take()  # It frees the space of the last burst.
+            if not woken and before == self.writer.log.end.position:
+                # The broker is at rest: a snapshot frees the space of the last burst.
+                await self._take_if(lambda: self._grown() >= self._interval() // _AT_REST)
 
     async def shorten_replay(self) -> None:
         """Take a snapshot if whoever opens the log next would have much to replay."""
-        await self.idle.wait()
-        if self._grown() > REPLAY_BYTES_SHORT and not self.writer.failure:
-            await self._take()
+        await self._take_if(lambda: self._grown() > REPLAY_BYTES_SHORT and not self.writer.failure)
 
     async def stop(self) -> None:
         """Take a snapshot at a clean stop, so that the next start replays nothing."""
@@ -142,30 +143,34 @@ class Snapshots(Service):
 
     def _interval(self) -> int:
         """Bytes of log between snapshots. A broker with many messages takes its large snapshots less often: they
-        write at most a quarter of what the log does. One that keeps little of its log takes small ones more often,
+        write at most a fraction of what the log does. One that keeps little of its log takes small ones more often,
         because each frees space."""
         settings = self._settings
         kept = settings.retention_bytes if settings.retention_seconds else 0
         least = min(settings.snapshot_bytes, max(kept, _RECLAIM_BYTES))
-        return max(least, _COSTS_AT_MOST * self.newest.bytes if self.newest else 0)
+        return max(least, self._log_per_byte * self.newest.bytes if self.newest else 0)
 
     # ── A snapshot ──────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _take(self) -> None:
-        self.idle.clear()
-        try:
-            await self._snapshot()
-        except Exception:
-            self._failed_at = self.writer.log.end.position  # Do not try again before the log has grown.
-            raise
-        finally:
-            self.idle.set()
+    async def _take_if(self, is_due: Callable[[], bool]) -> None:
+        """Take a snapshot if one is due once no other is being taken."""
+        async with self._one_at_a_time:
+            if not is_due():
+                return
+            self.idle.clear()
+            try:
+                await self._snapshot()
+            except Exception:
+                self._failed_at = self.writer.log.end.position  # Do not try again before the log has grown.
+                raise
+            finally:
+                self.idle.set()
 
     async def _snapshot(self) -> None:
         """Take one snapshot, then free space."""
         began, log = time.monotonic(), self.writer.log
         parts, now = log.view().parts, self.writer.now()
-        plan = _Plan(log.appended, now, parts, self._expendable(parts, now))
+        plan = _Plan(log.begin_snapshot(), now, parts, self._expendable(parts, now))
         noted = self._history.history.noted if self._history else 0
         events = durable(self.writer)
         if self._history:
@@ -175,7 +180,7 @@ class Snapshots(Service):
             return
         if self._history:
             await self._history.reach(noted)
-        log.publish_snapshot(plan.at.offset)
+        await in_thread(partial(log.publish_snapshot, plan.at.offset))
         self._last_seconds = time.monotonic() - began
         self._reclaim(plan, found.alive)
         await self._carry(found.carry)
@@ -192,7 +197,7 @@ class Snapshots(Service):
         status = _wait_for(child)
         if not status:
             self._failed_at = None
-            return msgspec.msgpack.decode(report, type=_Report)
+            return decode_msgpack(report, _Report)
         self._failed_at = plan.at.position
         reason = report.decode(errors="replace")
         logger.error("snapshot_failed", extra={"offset": plan.at.offset, "status": status, "reason": reason})

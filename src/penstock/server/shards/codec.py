@@ -335,35 +335,39 @@ class Frames:
     """The entries in a stream of bytes, however it is split."""
 
     def __init__(self) -> None:
-        self._kept = bytearray()  # The beginning of a frame.
+        self._pieces: list[bytes] = []  # The beginning of a frame, which may be long.
+        self._missing = 0  # So many bytes at least until it is worth to look at them.
 
     def receive(self, data: bytes) -> list[Entry]:
         """Raises `ProtocolError` if this is not what a worker sends."""
-        stream: bytes | bytearray = data
-        if self._kept:
-            self._kept += data
-            stream = self._kept
-        entries, at = self._entries(stream)
-        self._kept = bytearray(stream[at:]) if stream is data or at else self._kept
+        if self._pieces:
+            self._pieces.append(data)
+            self._missing -= len(data)
+            if self._missing > 0:
+                return []
+            data = b"".join(self._pieces)
+        entries, at, self._missing = _entries_in(data)
+        self._pieces = [data[at:]] if at < len(data) else []
         return entries
 
-    @staticmethod
-    def _entries(stream: bytes | bytearray) -> tuple[list[Entry], int]:
-        """The entries of whole frames, and where the last one ends."""
-        entries, at = list[Entry](), 0
-        while len(stream) - at >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(stream, at)
-            if length > LINK_FRAME_BYTES_MAX:
-                raise ProtocolError(f"a frame has {length} bytes; at most {LINK_FRAME_BYTES_MAX} are allowed")
-            start, end = at + _LENGTH.size, at + _LENGTH.size + length
-            if end > len(stream):
-                break
-            entries += _decoded(stream[start:end])
-            at = end
-        return entries, at
+
+def _entries_in(data: bytes) -> tuple[list[Entry], int, int]:
+    """The entries of whole frames, where the last one ends, and how many bytes of the next one are missing."""
+    entries: list[Entry] = []
+    at, end, view = 0, len(data), memoryview(data)
+    while end - at >= _LENGTH.size:
+        (length,) = _LENGTH.unpack_from(data, at)
+        if length > LINK_FRAME_BYTES_MAX:
+            raise ProtocolError(f"a frame has {length} bytes; at most {LINK_FRAME_BYTES_MAX} are allowed")
+        start = at + _LENGTH.size
+        if start + length > end:
+            return entries, at, start + length - end
+        entries += _decoded(view[start : start + length])
+        at = start + length
+    return entries, at, _LENGTH.size - (end - at)
 
 
-def _decoded(data: bytes | bytearray) -> list[Entry]:
+def _decoded(data: memoryview) -> list[Entry]:
     try:
         return _decode(data)
     except (msgspec.DecodeError, ValueError) as error:

@@ -2,19 +2,31 @@
 
 Publishes, finishes, outcomes and fetches that come in one turn of the event loop, or while a commit is under way, are
 collected. They are decided just before the next commit, or before any other command: they could not be durable
-earlier, and together they cost much less.
+earlier, and together they cost much less. Runs of messages are collected only with other runs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
 from penstock.dialects.wire.order import DECIDED_TOGETHER
-from penstock.model.answers import Delivery, Refused
-from penstock.model.commands import Command, Fetch, Finish, FinishMany, Publish, PublishTopics, Settle, SettleMany
+from penstock.limits import RUN_MESSAGES_MAX, RUNS_TOGETHER_MAX
+from penstock.model.answers import Delivery, Receipts, Refused
+from penstock.model.commands import (
+    Command,
+    Fetch,
+    Finish,
+    FinishMany,
+    Publish,
+    PublishRun,
+    PublishTopics,
+    Settle,
+    SettleMany,
+)
 from penstock.model.values import Stage
 from penstock.server.writer.commit import GroupCommit
 from penstock.server.writer.port import Reply
@@ -41,12 +53,22 @@ def _merged_publish(publishes: list[Any]) -> Command:
 
 def _receipts(publishes: list[Any], receipts: Any) -> Sequence[Any]:
     """For each the part that is about its messages."""
-    parts, start = [], 0
-    for publish in publishes:
-        stop = start + len(publish.messages)
-        parts.append(receipts[start:stop])
-        start = stop
-    return parts
+    return _shared_out(receipts, [len(publish.messages) for publish in publishes])
+
+
+def _shared_out(receipts: Any, counts: list[int]) -> Sequence[Any]:
+    pieces = zip(accumulate(counts, initial=0), counts, strict=False)
+    if type(receipts) is Receipts:
+        return [Receipts(receipts.queue, receipts.first + start, count) for start, count in pieces]
+    return [receipts[start : start + count] for start, count in pieces]
+
+
+def _merged_runs(runs: list[Any]) -> Command:
+    return cast("Command", replace(runs[0], bodies=[body for run in runs for body in run.bodies]))
+
+
+def _receipts_of_runs(runs: list[Any], receipts: Any) -> Sequence[Any]:
+    return _shared_out(receipts, [len(run.bodies) for run in runs])
 
 
 _PUBLISHES = _Rule(lambda command: (command.queue, command.create), _merged_publish, _receipts)
@@ -57,9 +79,12 @@ _RULES: dict[type[Command], _Rule] = {
     Publish: _PUBLISHES,
     PublishTopics: _PUBLISHES,
 }
-_IN_ORDER = tuple(_RULES.items())
+_RUNS = _Rule(lambda command: (command.queue, command.create, command.template), _merged_runs, _receipts_of_runs)
+_IN_ORDER = (*_RULES.items(), (PublishRun, _RUNS))
 assert (*_RULES, Fetch) == DECIDED_TOGETHER, "the order of a client's commands depends on it"
-COLLECTED = frozenset((*_RULES, Fetch))
+# How many of each type are collected at most.
+COLLECTED: dict[type[Command], int] = dict.fromkeys(DECIDED_TOGETHER, RUN_MESSAGES_MAX)
+COLLECTED[PublishRun] = RUNS_TOGETHER_MAX
 
 
 class Collector:

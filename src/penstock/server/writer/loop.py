@@ -16,9 +16,9 @@ from typing import cast
 
 from penstock.engine.engine import Engine
 from penstock.errors import DamagedExtentError, Reason
-from penstock.limits import BATCH_BYTES_MAX, RUN_MESSAGES_MAX
+from penstock.limits import BATCH_BYTES_MAX
 from penstock.model.answers import Done, Refused
-from penstock.model.commands import AwaitResult, Command, Fetch, Publish, Pull, Receive, Waiting
+from penstock.model.commands import AwaitResult, Command, Fetch, Publish, PublishRun, Pull, Receive, Waiting
 from penstock.model.happening import Happening
 from penstock.model.kinds import Kind
 from penstock.model.values import Nanos, Position, Stage
@@ -41,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 _DONE = Done()
 _SYNC = Stage.SYNC  # Looking a member up in an enum is not free on the hottest path.
+_BEHIND = Refused(Reason.UNAVAILABLE, "the disk does not keep up")
 _MAY_WAIT = frozenset((Pull, Receive, AwaitResult))  # Like a fetch, which is collected.
 
 
@@ -82,7 +83,7 @@ class Loop:
         client that may have to wait: if it is cancelled, it is not answered."""
         commit = self.commit
         if commit.failure or (commit.rounds.under_way and commit.log.collecting > BATCH_BYTES_MAX):
-            reply(Refused(Reason.UNAVAILABLE, commit.failure or "the disk does not keep up"))
+            reply(_unwritable(commit.failure) if commit.failure else _BEHIND)
             return None
         kind, collected = type(command), self._collected
         if type(command) is Publish and command.fleeting and command.queue in self.waiters.by_key:
@@ -93,6 +94,8 @@ class Loop:
         if kind in collected:
             entries = collected[kind]
         elif kind in COLLECTED:
+            if collected and (kind is PublishRun or PublishRun in collected):
+                self.decide_collected()  # Or a client's run and its other messages could change places.
             entries = collected[kind] = []
         else:
             self.decide_collected()
@@ -105,7 +108,7 @@ class Loop:
         if type(command) is Fetch and command.wait_ns:
             waiter = Waiter(self._serving, command, reply, stage)
         entries.append((command, reply, stage, waiter))
-        if len(entries) >= RUN_MESSAGES_MAX:
+        if len(entries) >= COLLECTED[kind]:
             self.decide_collected()
         elif not commit.flush_is_due and (stage is not _SYNC or not commit.rounds.under_way):
             commit.flush_soon()
@@ -218,7 +221,7 @@ class Loop:
         for waiter in self.waiters.all():
             self._serving.forget(waiter)
             refused.append(waiter.reply)
-        refusal = Refused(Reason.UNAVAILABLE, reason)
+        refusal = _unwritable(reason)
         give([(reply, refusal) for reply in refused])
         self.on_failure(error)
 
@@ -241,3 +244,7 @@ class Loop:
     def _on_deadline(self) -> None:
         if not self.failure:
             self._serving.pass_time()
+
+
+def _unwritable(reason: str) -> Refused:
+    return Refused(Reason.UNAVAILABLE, f"the log cannot be written: {reason}")

@@ -20,6 +20,7 @@ from typing import BinaryIO, Protocol
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.errors import BackupError
 from penstock.model.values import Nanos, Position
 from penstock.storage.directory import Identity, write_durably
@@ -119,11 +120,11 @@ def read_contents(directory: Path) -> Contents | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        number = msgspec.json.decode(data, type=_Numbered).format
+        number = decode_json(data, _Numbered).format
         if number == BACKUP_FORMAT:
-            return Contents(None, [msgspec.json.decode(data, type=Manifest)])
+            return Contents(None, [decode_json(data, Manifest)])
         if number == SHARDS_BACKUP_FORMAT:
-            return _checked(msgspec.json.decode(data, type=_SeveralShards))
+            return _checked(decode_json(data, _SeveralShards))
         raise BackupError(
             f"{directory} has backup format {number}; this version reads formats {BACKUP_FORMAT} and"
             f" {SHARDS_BACKUP_FORMAT}: use the version of Penstock that made it, or a newer one"

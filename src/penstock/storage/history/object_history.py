@@ -15,6 +15,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from penstock.decoding import decode_json
 from penstock.errors import HistoryError, Reason
 from penstock.limits import (
     HISTORY_BATCH_KEYS,
@@ -172,7 +173,7 @@ class ObjectHistory:
             yield "history", msgspec.json.encode(_Facts(self.noted)), ()
 
     def restore(self, facts: bytes) -> None:
-        noted = msgspec.json.decode(facts, type=_Facts).noted
+        noted = decode_json(facts, _Facts).noted
         if self.reached < noted:
             ends = f"ends at position {self.reached}" if self._stored else "is missing"
             raise HistoryError(f"{self.path} {ends}, but the snapshot says that it reached {noted}")

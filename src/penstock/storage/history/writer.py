@@ -18,6 +18,7 @@ from typing import IO
 
 import msgspec
 
+from penstock.decoding import decode_msgpack
 from penstock.errors import HistoryError
 from penstock.storage.directory import sync
 from penstock.storage.history.stored import StoredVersions
@@ -101,7 +102,7 @@ def _be_the_writer(path: Path) -> None:
     while batch := _receive(sys.stdin.buffer):
         try:
             stored = stored or _open(path)
-            stored.write(msgspec.msgpack.decode(batch, type=Changes))
+            stored.write(decode_msgpack(batch, Changes))
             stored.bound_memory()
             reply = b""
         except (HistoryError, OSError) as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from penstock.decoding import decode_json
 from penstock.errors import DamagedLogError
 from penstock.model.events import (
     EVENTS,
@@ -131,17 +132,17 @@ def _decoder_of(event: type[Event]) -> _Decoder:
 
 
 def _decode_queue_created(record: _Record, extent: bytes) -> Event:
-    facts = msgspec.json.decode(extent, type=_QueueFacts)
+    facts = decode_json(extent, _QueueFacts)
     return QueueCreated(record[_TIME], record[_QUEUE], facts.name, facts.settings)
 
 
 def _decode_queue_changed(record: _Record, extent: bytes) -> Event:
-    return QueueChanged(record[_TIME], record[_QUEUE], msgspec.json.decode(extent, type=QueueSettings))
+    return QueueChanged(record[_TIME], record[_QUEUE], decode_json(extent, QueueSettings))
 
 
 def _decode_staged(record: _Record, extent: bytes) -> Event:
     data, facts = extent[: record[_BODY_BYTES]], extent[record[_BODY_BYTES] :]
-    chunk = msgspec.structs.asdict(msgspec.json.decode(facts, type=_StagedFacts))
+    chunk = msgspec.structs.asdict(decode_json(facts, _StagedFacts))
     return Staged(time=record[_TIME], expires_at=record[_AT["expires_at"]], data=data, **chunk)
 
 

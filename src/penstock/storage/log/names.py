@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import numpy as np
 
+from penstock.decoding import decode_json
 from penstock.model.kinds import Kind
 from penstock.storage.log.batch import RECORD_BYTES, Header, extent_bounds, records_of
 
@@ -19,7 +20,7 @@ def queues_created(header: Header, payload: bytes) -> dict[int, str]:
 
 def queue_name(facts: bytes) -> str:
     """The name in the extent of an event that creates a queue."""
-    return msgspec.json.decode(facts, type=_Named).name
+    return decode_json(facts, _Named).name
 
 
 def names_defined(header: Header, payload: bytes) -> dict[int, str]:

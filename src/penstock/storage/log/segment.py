@@ -25,6 +25,7 @@ SEGMENT_FORMAT = 1
 _SEGMENT_HEADER = Struct("<4sHHQQq28xI")
 SEGMENT_HEADER_BYTES = _SEGMENT_HEADER.size
 assert SEGMENT_HEADER_BYTES == 64
+_READ_BYTES = 1 << 20  # At a time: after each read a thread waits for its turn, if others are busy.
 _SECTOR_BYTES = 4096  # The unit in which a disk can or cannot be read.
 
 
@@ -179,7 +180,7 @@ class SegmentReader:
         return Point(self.next_offset, self.end_position)
 
     def batches(self) -> Iterator[Found]:
-        with self.segment.path.open("rb") as file:
+        with self.segment.path.open("rb", buffering=_READ_BYTES) as file:
             size = os.fstat(file.fileno()).st_size
             while True:
                 while found := self._next(file):

@@ -122,6 +122,9 @@ class SegmentLog:
             return self._batch.read(position, size)
         return self._read_block(position, size)
 
+    def require(self, position: Position) -> None:
+        """Everything is here, unless it is a copy."""
+
     def holds(self, position: Position) -> bool:
         return holds(self.segments, position)
 
@@ -142,6 +145,9 @@ class SegmentLog:
         return self._checked.damaged
 
     # ── Space ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin_snapshot(self) -> Point:
+        return self.appended
 
     def write_snapshot(self, sections: Iterable[Section], at: Point, time: Nanos) -> None:
         write_snapshot(self.directory.snapshots, sections, at, time)

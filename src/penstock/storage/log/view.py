@@ -45,8 +45,12 @@ class View(NamedTuple):
         first = self.earliest()
         if offset < first.offset:
             raise EventsRemovedError(first.offset)
-        at = bisect_right(self.parts, offset, key=lambda part: part.base_offset) - 1
+        at = self.part_of(offset)
         return self.indexes.of(self.parts[at]).point_of(offset, self.part_end(at))
+
+    def part_of(self, offset: int) -> int:
+        """The index of the last part that begins at or before an offset; -1 if there is none."""
+        return bisect_right(self.parts, offset, key=lambda part: part.base_offset) - 1
 
     def offset_at(self, time: Nanos) -> int:
         """The offset of the first event at or after a time; the end of the view if there is none."""

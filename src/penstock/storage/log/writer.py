@@ -75,7 +75,7 @@ class Writer:
         position = job.start.position
         segment = self._segments[-1] if self._segments else None
         at = segment.file_offset(position) if segment else 0
-        if segment is None or (at > SEGMENT_HEADER_BYTES and at + len(job.data) > self._segment_bytes):
+        if segment is None or (at > SEGMENT_HEADER_BYTES and self._is_full(at, job)):
             self._finish(at)
             segment = self._begin(job)
             at = segment.file_offset(position)
@@ -85,6 +85,9 @@ class Writer:
             written = os.pwrite(self._file, view, at)
             at += written
             view = view[written:]
+
+    def _is_full(self, used: int, job: Job) -> bool:
+        return used + len(job.data) > self._segment_bytes
 
     def _begin(self, job: Job) -> Segment:
         segment = Segment(segment_path(self._directory, job.start.offset), self._shard, *job.start, job.now)

@@ -1,7 +1,8 @@
 """The local copy of a log in PostgreSQL: segments and snapshots as in any data directory, fetched when needed.
 
-A finished segment that has the size it has in the store is taken as it is: its batches have checksums. The newest one
-is fetched at every start. After a reboot nothing is taken, because nothing here is synced.
+A finished segment that has the size and the last batch that it has in the store is taken as it is: its batches have
+checksums. That is looked up when it is first read, because there may be thousands. The newest segment is fetched at
+every start. After a reboot nothing is taken, because nothing here is synced.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,25 +29,29 @@ from penstock.storage.log.segment import (
 from penstock.storage.log.snapshot import check_snapshot, list_snapshots, snapshot_path
 from penstock.storage.port import BeingFetchedError
 from penstock.storage.postgres.connection import MissingTableError
-from penstock.storage.postgres.shard import Shard, StoredBatch, StoredPart, StoredSnapshot
+from penstock.storage.postgres.shard import PIECE_BYTES, Shard, StoredBatch, StoredPart, StoredSnapshot
 
 logger = logging.getLogger(__name__)
 
-PIECE_BYTES = 4 << 20
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class CachedSegment(Segment):
-    """A segment that is fetched when it is first read."""
+    """A segment whose file is checked or fetched when it is first read."""
 
     fetch: Callable[[CachedSegment], None]
     end_position: Position | None
+    is_checked = False  # Its file, if it is there, is the same as in the store.
+
+    @property
+    def is_here(self) -> bool:
+        return self.is_checked and self.path.exists()
 
     def end(self) -> Position:
         return super().end() if self.end_position is None else self.end_position
 
     def open(self) -> SegmentFile:
-        if not self.path.exists():
+        if not self.is_here:
             self.fetch(self)
         return SegmentFile(self)
 
@@ -78,17 +84,15 @@ def cached_segment(
     return segment
 
 
-def clear_old(
-    directory: DataDirectory, parts: list[StoredPart], snapshots: list[StoredSnapshot], shard: Shard
-) -> None:
-    """Remove what is not known to be the same as in the store."""
+def clear_old(directory: DataDirectory, parts: list[StoredPart], snapshots: list[StoredSnapshot]) -> None:
+    """Remove what cannot be the same as in the store."""
     marker = directory.path / "boot"
     same_boot = _boot() and marker.exists() and marker.read_text() == _boot()
     good = {segment_path(directory.log, part.base_offset): part for part in parts}
     for path in segment_paths(directory.log):
         if path in good and good[path].end_position is None:
             continue  # It is fetched anew, and is there for readers until then.
-        if not same_boot or path not in good or not _is_finished(path, good[path], shard):
+        if not same_boot or path not in good:
             path.unlink()
     offsets = {snapshot_path(directory.snapshots, each.offset): each.bytes for each in snapshots}
     for path in list_snapshots(directory.snapshots):
@@ -106,24 +110,24 @@ def _boot() -> str:
     return _BOOT.read_text() if _BOOT.exists() else ""
 
 
-def _is_finished(path: Path, part: StoredPart, shard: Shard) -> bool:
-    """Whether a file has the size and the last batch that the part has. An owner that was replaced may have another
-    batch at the end, and only there."""
-    if part.end_position is None:
+def is_copy(segment: Segment, part: StoredPart, shard: Shard) -> bool:
+    """Whether the file of a finished segment is there, with the size and the last batch that the part has. An owner
+    that was replaced may have another batch at the end, and only there."""
+    if part.end_position is None or not segment.path.exists():
         return False
-    segment = Segment(path, shard.number, *part.start, part.created)
     size = SEGMENT_HEADER_BYTES + part.end_position - part.base_position
-    with path.open("rb") as file:
-        if path.stat().st_size != size or file.read(SEGMENT_HEADER_BYTES) != segment.header():
+    with segment.path.open("rb") as file:
+        if segment.path.stat().st_size != size or file.read(SEGMENT_HEADER_BYTES) != segment.header():
             return False
-        position, header = shard.last_header(part.base_offset)
+        with _unless_removed(segment, shard):
+            position, header = shard.last_header(part.base_offset)
         file.seek(segment.file_offset(position))
         return file.read(HEADER_BYTES) == header
 
 
-def is_copy(segment: Segment, following: StoredPart) -> bool:
-    """Whether the local file of a finished segment is there and whole, up to where the next part begins."""
-    if not segment.path.exists():
+def is_whole_copy(segment: Segment, part: StoredPart, following: StoredPart, shard: Shard) -> bool:
+    """The same for a segment that is replayed: each batch of it is whole, up to where the next part begins."""
+    if not is_copy(segment, part, shard):
         return False
     reader = SegmentReader(segment)
     for _ in reader.batches():
@@ -146,8 +150,14 @@ def fetch_snapshot(shard: Shard, directory: Path, snapshot: StoredSnapshot) -> P
 
 def fetch_segment(shard: Shard, segment: Segment, checked: Iterator[bytes]) -> None:
     """Write the file of a segment."""
-    try:
+    with _unless_removed(segment, shard):
         _write(segment.path, checked, segment.header())
+
+
+@contextmanager
+def _unless_removed(segment: Segment, shard: Shard) -> Iterator[None]:
+    try:
+        yield
     except MissingTableError:
         raise FileNotFoundError(f"{segment} was removed from shard {shard.number}") from None
 

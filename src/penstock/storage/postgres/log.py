@@ -28,6 +28,7 @@ from penstock.storage.postgres.cache import (
     fetch_segment,
     fetch_snapshot,
     is_copy,
+    is_whole_copy,
     pieces_of,
 )
 from penstock.storage.postgres.connection import Connection
@@ -40,6 +41,8 @@ _SNAPSHOTS_KEPT = 2  # The newest, and a spare in case it turns out damaged.
 
 class StoredLog(SegmentLog):
     """Owned by an epoch. Its connections fail when the lease is lost, and so does the log."""
+
+    _writer: StoreWriter
 
     def __init__(
         self,
@@ -77,7 +80,7 @@ class StoredLog(SegmentLog):
             for unfinished in shard.unfinished_snapshots():
                 shard.drop_snapshot(unfinished)
             parts, snapshots = shard.parts(), shard.snapshots()
-            clear_old(self.directory, parts, snapshots, shard)
+            clear_old(self.directory, parts, snapshots)
             newest = self._newest_snapshot(shard, snapshots)
             known = self.snapshots[0].point if self.snapshots else START
             self.end = self._stored_end = self._fetch_tail(shard, parts, known)
@@ -119,13 +122,14 @@ class StoredLog(SegmentLog):
             segment = cached_segment(self.directory.log, shard.number, part, self._fetch)
             self.segments.append(segment)
             self._parts[part.base_offset] = part
-            following = parts[index + 1].base_offset if index + 1 < len(parts) else None
-            if following is not None and following <= known.offset:
+            following = parts[index + 1] if index + 1 < len(parts) else None
+            if following and following.base_offset <= known.offset:
                 continue
             if part.base_offset > end.offset:
                 raise DamagedLogError(f"events {end.offset} to {part.base_offset - 1} are missing in the store")
-            if following is not None and is_copy(segment, parts[index + 1]):
-                end, number = parts[index + 1].start, parts[index + 1].first_batch - 1
+            segment.is_checked = True
+            if following and is_whole_copy(segment, part, following, shard):
+                end, number = following.start, following.first_batch - 1
                 continue
             check = BatchCheck(part, known, epoch)
             fetch_segment(shard, segment, check.data(shard.batches(part.base_offset)))
@@ -151,11 +155,15 @@ class StoredLog(SegmentLog):
                 raise LogFailedError("this part of the log was not fetched before the log was closed")
             if segment not in self.segments:
                 raise FileNotFoundError(f"{segment} was removed")
-            if not segment.path.exists():
-                check = BatchCheck(part, self.end)  # A snapshot covers all of it.
-                shard = self._shard.on(self._connection_to_fetch())
-                fetch_segment(shard, segment, check.data(shard.batches(part.base_offset)))
-                logger.info("segment_fetched", extra={"first_offset": part.base_offset})
+            if not segment.is_here:
+                self._make_here(segment, part, self._shard.on(self._connection_to_fetch()))
+
+    def _make_here(self, segment: CachedSegment, part: StoredPart, shard: Shard) -> None:
+        if not is_copy(segment, part, shard):
+            check = BatchCheck(part, self.end)  # A snapshot covers all of it.
+            fetch_segment(shard, segment, check.data(shard.batches(part.base_offset)))
+            logger.info("segment_fetched", extra={"first_offset": part.base_offset})
+        segment.is_checked = True
 
     def _connection_to_fetch(self) -> Connection:
         if self._fetching is None or self._fetching.is_over:
@@ -164,15 +172,23 @@ class StoredLog(SegmentLog):
 
     # ── Reading and space ───────────────────────────────────────────────────────────────────────────────────
 
-    def _read_block(self, position: Position, size: int) -> bytes:
+    def require(self, position: Position) -> None:
+        segment = self._copy_at(position)
+        if segment and not segment.is_here:
+            raise self._fetches.begin(segment)
+
+    def _copy_at(self, position: Position) -> CachedSegment | None:
         index = part_at(self.segments, position)
         segment = self.segments[index] if index >= 0 else None
-        if isinstance(segment, CachedSegment) and not segment.path.exists():
-            raise self._fetches.begin(segment)
+        return segment if isinstance(segment, CachedSegment) else None
+
+    def _read_block(self, position: Position, size: int) -> bytes:
+        self.require(position)
         try:
             return super()._read_block(position, size)
         except DamagedExtentError:
-            if not isinstance(segment, CachedSegment) or not self._may_fetch_again(segment):
+            segment = self._copy_at(position)
+            if segment is None or not self._may_fetch_again(segment):
                 raise
             self._checked.forget(segment)
             segment.path.unlink()  # The copy may be damaged, and the store not.
@@ -183,6 +199,10 @@ class StoredLog(SegmentLog):
             return False
         self._fetched_again.add(segment.base_offset)
         return True
+
+    def begin_snapshot(self) -> Point:
+        self._writer.part_ends = True
+        return self.appended
 
     def write_snapshot(self, sections: Iterable[Section], at: Point, time: Nanos) -> None:
         super().write_snapshot(sections, at, time)
@@ -244,6 +264,7 @@ class StoreWriter(Writer):
         self._number = last_batch
         self._end: Position = 0  # Of the batch with that number.
         self._removed = removed
+        self.part_ends = False  # The next batch begins a new part.
 
     def start(self, position: Position) -> None:
         self._end = position
@@ -259,7 +280,11 @@ class StoreWriter(Writer):
         self._end += len(job.data)
         job.progress(Stage.WRITE)
 
+    def _is_full(self, used: int, job: Job) -> bool:
+        return self.part_ends or super()._is_full(used, job)
+
     def _begin(self, job: Job) -> Segment:
+        self.part_ends = False
         self._store.begin_part(job.start, job.now, self._number + 1)
         return super()._begin(job)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
+from penstock.decoding import decode_json
 from penstock.errors import StoreError
 from penstock.limits import SHARD_MAX
 from penstock.storage.directory import Identity, new_identity
@@ -106,8 +107,8 @@ def identity_of(connection: Connection, shard: int = 0) -> Identity:
         raise StoreError(f"the store has no shard {shard}")
     of_store, of_shard = row
     if of_shard:
-        return msgspec.json.decode(of_shard, type=Identity)
-    return replace(msgspec.json.decode(of_store, type=Identity), shard=shard)
+        return decode_json(of_shard, Identity)
+    return replace(decode_json(of_store, Identity), shard=shard)
 
 
 def begin_import(connection: Connection, identities: list[Identity], elsewhere: dict[str, int]) -> None:
@@ -135,12 +136,12 @@ def end_import(connection: Connection) -> None:
 def imported(connection: Connection, shard: int) -> Identity | None:
     """The identity of the log that a shard was given."""
     (found,) = connection.row("SELECT identity FROM penstock.shard WHERE id = %s", (shard,)) or (None,)
-    return msgspec.json.decode(found, type=Identity) if found else None
+    return decode_json(found, Identity) if found else None
 
 
 def _check_begun(connection: Connection, identity: Identity) -> None:
     (found,) = connection.row("SELECT identity FROM penstock.store") or ("",)
-    begun = msgspec.json.decode(found, type=Identity)
+    begun = decode_json(found, Identity)
     if (begun.id_key, begun.shards) != (identity.id_key, identity.shards):
         raise StoreError(f"the import of another directory into the store has not ended; {_ANEW}")
 

@@ -34,6 +34,15 @@ WITH fence AS (
 INSERT INTO {table}
 SELECT %(number)s::bigint, %(epoch)s::bigint, %(offset)s::bigint, %(position)s::bigint, %(data)b FROM fence
 """
+# The next batches of a part, `PIECE_BYTES` at a time. Row by row, a thread that takes a shard over would wait for its
+# turn after each one, and a node has other threads that are busy.
+_PAGE = """
+SELECT number, epoch, base_offset, base_position, data FROM (
+    SELECT *, sum(octet_length(data)) OVER (ORDER BY number) - octet_length(data) AS bytes_before
+    FROM (SELECT * FROM {table} WHERE number > %s ORDER BY number LIMIT 10000) AS following
+) AS page WHERE bytes_before < %s ORDER BY number
+"""
+PIECE_BYTES = 4 << 20  # Of a log or a snapshot, sent at once; approximate.
 _BATCHES = "(number bigint PRIMARY KEY, epoch bigint, base_offset bigint, base_position bigint, data bytea NOT NULL)"
 _PIECES = "(piece int PRIMARY KEY, data bytea NOT NULL)"
 
@@ -129,10 +138,10 @@ class Shard:
 
     def batches(self, part: int) -> Iterator[StoredBatch]:
         """The batches of a part in order. Raises `MissingTableError` if it was removed."""
-        statement = (
-            f"SELECT number, epoch, base_offset, base_position, data FROM {self._batches(part)} ORDER BY number"
-        )
-        return (StoredBatch(*row) for row in self._connection.stream(statement))
+        statement, last = _PAGE.format(table=self._batches(part)), -1
+        while page := [StoredBatch(*row) for row in self._connection.rows(statement, (last, PIECE_BYTES))]:
+            yield from page
+            last = page[-1].number
 
     def copy_batches(self, part: int, batches: Iterable[StoredBatch]) -> int:
         """Insert the batches of a log that was made elsewhere, within a transaction. Returns how many there were."""

@@ -1,0 +1,51 @@
+"""Decodes bytes into types, from any thread.
+
+msgspec learns a type when it first decodes one, and that is not safe: a second thread that decodes the same type at
+that moment crashes the process (msgspec 0.22). So types are learned here, by one thread at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable
+
+T = TypeVar("T")
+
+_KINDS_MAX = 1024  # Callers have types too, and may make some while they run.
+_learning = threading.Lock()
+
+
+def decode_json(data: bytes | str | memoryview, kind: type[T]) -> T:
+    """Raises `msgspec.DecodeError`, and `msgspec.ValidationError` if the data is of another type."""
+    found: T = _json_decoder(cast("Hashable", kind)).decode(data)
+    return found
+
+
+def decode_msgpack(data: bytes | memoryview, kind: type[T]) -> T:
+    """The same for MessagePack."""
+    found: T = _msgpack_decoder(cast("Hashable", kind)).decode(data)
+    return found
+
+
+def convert(data: Any, kind: type[T]) -> T:
+    """The same for what is decoded already."""
+    _json_decoder(cast("Hashable", kind))
+    return msgspec.convert(data, kind)
+
+
+@lru_cache(_KINDS_MAX)
+def _json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    with _learning:
+        return msgspec.json.Decoder(kind)
+
+
+@lru_cache(_KINDS_MAX)
+def _msgpack_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
+    with _learning:
+        return msgspec.msgpack.Decoder(kind)
