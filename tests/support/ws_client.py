@@ -121,6 +121,7 @@ class WsClient:
         deadline = time.monotonic() + seconds
         while self._protocol.state is not State.CLOSED:
             self._receive(deadline)
+        self._socket.close()
         end = self._protocol.close_rcvd
         return (end.code, end.reason) if end else (1006, "")
 

@@ -346,6 +346,7 @@ def test_a_restart_ends_sessions_but_loses_no_message(start_broker: StartBroker)
         assert client.ask(type="post", queue=queue, message=body, notify=["sync"], label=2)["notice"] == "sync"
     assert client.ask(type="fetch", queue=queue)["body"] == "fetched"
     broker.kill()
+    client.close()
     broker.start()
     with WsClient(broker.http, Reconnect_As=str(number)) as again:
         assert again.hear()["id"] != number
