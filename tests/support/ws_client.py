@@ -27,7 +27,7 @@ ACCEPT = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="  # Both are the example of RFC 6455, sec
 class WsClient:
     """A glovebox client, or that of another dialect: says objects or bytes, and hears what comes.
 
-    One thread reads and writes. With two, Python before 3.13 may lose what arrives over TLS.
+    One thread reads and writes. With two, Python 3.11 sometimes loses what arrives over TLS.
     """
 
     def __init__(

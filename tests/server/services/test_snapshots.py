@@ -89,15 +89,25 @@ def test_a_broker_at_rest_takes_a_snapshot_of_its_last_burst(
     asyncio.run(story())
 
 
+class SlowStore:
+    """Publishes no snapshot until it may, and remembers which ones it was given."""
+
+    def __init__(self, log: SegmentLog, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.may_end = threading.Event(), threading.Event()
+        self.offsets: list[int] = []
+        self._publish = log.publish_snapshot
+        monkeypatch.setattr(log, "publish_snapshot", self._publish_slowly)
+
+    def _publish_slowly(self, offset: int) -> None:
+        self.offsets.append(offset)
+        self.begun.set()
+        self.may_end.wait(60)
+        self._publish(offset)
+
+
 def test_clients_are_served_while_a_snapshot_is_published(log: SegmentLog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store may be far away."""
-    begun, may_end = threading.Event(), threading.Event()
-    publish = log.publish_snapshot
-
-    def publish_slowly(offset: int) -> None:
-        begun.set()
-        may_end.wait(60)
-        publish(offset)
+    slow = SlowStore(log, monkeypatch)
 
     async def story() -> None:
         loop = a_loop(log)
@@ -105,15 +115,14 @@ def test_clients_are_served_while_a_snapshot_is_published(log: SegmentLog, monke
         await ask(loop, CreateQueue("work", QueueSettings()))
         await come_and_go(loop, 10)
         keeper.start()
-        await asyncio.to_thread(begun.wait, 60)
+        await asyncio.to_thread(slow.begun.wait, 60)
         await come_and_go(loop, 1)
         assert not log.snapshots
-        may_end.set()
+        slow.may_end.set()
         await keeper.idle.wait()
         assert log.snapshots
         await keeper.close()
 
-    monkeypatch.setattr(log, "publish_snapshot", publish_slowly)
     monkeypatch.setattr("penstock.server.services.snapshots._LOOK_AROUND_SECONDS", 0.001)
     asyncio.run(story())
 
@@ -121,14 +130,7 @@ def test_clients_are_served_while_a_snapshot_is_published(log: SegmentLog, monke
 def test_no_other_snapshot_is_taken_while_one_is_for_a_hand_over(
     log: SegmentLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, may_end, under_way = threading.Event(), threading.Event(), list[int]()
-    publish = log.publish_snapshot
-
-    def publish_slowly(offset: int) -> None:
-        under_way.append(offset)
-        begun.set()
-        may_end.wait(60)
-        publish(offset)
+    slow = SlowStore(log, monkeypatch)
 
     async def story() -> None:
         loop = a_loop(log)
@@ -137,16 +139,15 @@ def test_no_other_snapshot_is_taken_while_one_is_for_a_hand_over(
         await ask(loop, CreateQueue("work", QueueSettings()))
         await come_and_go(loop, 10)
         shortened = asyncio.create_task(keeper.shorten_replay())
-        await asyncio.to_thread(begun.wait, 60)
+        await asyncio.to_thread(slow.begun.wait, 60)
         await come_and_go(loop, 160)
-        assert len(under_way) == 1
-        may_end.set()
+        assert len(slow.offsets) == 1
+        slow.may_end.set()
         await shortened
         await come_and_go(loop, 160)
         await keeper.close()
-        assert under_way == sorted(under_way)
+        assert slow.offsets == sorted(slow.offsets)
 
-    monkeypatch.setattr(log, "publish_snapshot", publish_slowly)
     monkeypatch.setattr("penstock.server.services.snapshots.REPLAY_BYTES_SHORT", 0)
     monkeypatch.setattr("penstock.server.services.snapshots._LOOK_AROUND_SECONDS", 0.001)
     asyncio.run(story())
@@ -155,14 +156,7 @@ def test_no_other_snapshot_is_taken_while_one_is_for_a_hand_over(
 def test_a_hand_over_waits_for_the_next_snapshot_too_if_that_one_begins_at_once(
     log: SegmentLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begun, may_end, under_way = threading.Event(), threading.Event(), list[int]()
-    publish = log.publish_snapshot
-
-    def publish_slowly(offset: int) -> None:
-        under_way.append(offset)
-        begun.set()
-        may_end.wait(60)
-        publish(offset)
+    slow = SlowStore(log, monkeypatch)
 
     async def story() -> None:
         loop = a_loop(log)
@@ -170,16 +164,15 @@ def test_a_hand_over_waits_for_the_next_snapshot_too_if_that_one_begins_at_once(
         await ask(loop, CreateQueue("work", QueueSettings()))
         await come_and_go(loop, 80)
         keeper.start()
-        await asyncio.to_thread(begun.wait, 60)
+        await asyncio.to_thread(slow.begun.wait, 60)
         shortened = asyncio.create_task(keeper.shorten_replay())
         await come_and_go(loop, 160)
-        may_end.set()
+        slow.may_end.set()
         await shortened
         await keeper.close()
-        assert len(under_way) > 1
-        assert under_way == sorted(set(under_way))
+        assert len(slow.offsets) > 1
+        assert slow.offsets == sorted(set(slow.offsets))
 
-    monkeypatch.setattr(log, "publish_snapshot", publish_slowly)
     monkeypatch.setattr("penstock.server.services.snapshots.REPLAY_BYTES_SHORT", 0)
     asyncio.run(story())
 
