@@ -76,12 +76,13 @@ def _home_without_sources() -> str:
 
 
 def silence(spark: SparkSession) -> None:
-    """Stop all output of Java: when jobs are interrupted on purpose, Spark reports errors that are none."""
+    """Stop all output of Java and of Spark's Python workers: when jobs are interrupted on purpose, both report errors
+    that are none."""
     spark.sparkContext.setLogLevel("OFF")
     java = spark.sparkContext._jvm  # noqa: SLF001 - Spark has no other way to Java's standard error.
     if java is not None:
-        nothing = java.java.io.OutputStream.nullOutputStream()
-        java.java.lang.System.setErr(java.java.io.PrintStream(nothing))
+        # Closed, not replaced: what workers print goes through threads of Java that keep the stream they began with.
+        java.java.lang.System.err.close()
 
 
 def check_java() -> None:
