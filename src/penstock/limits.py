@@ -172,6 +172,7 @@ COURIER_READ_BYTES = 64 << 10  # Of the log, looked through in one turn.
 COURIER_PROGRESS_RECORDS = 10_000  # After so many events a cursor is moved, even if nothing was found in them.
 ARRIVAL_LOOK_SECONDS = 0.01  # Between two looks for a message that is on its way to another shard,
 ARRIVAL_SECONDS_MAX = 2.0  # and for how long its document waits until it is there.
+LOCATE_QUESTIONS_PER_SHARD = 8  # About one message that moves while it is looked for; then the client tries again.
 COURIER_WAIT_SECONDS = 60  # How long a shard waits for what it is owed before it asks again.
 COURIER_RETRY_SECONDS = 0.1  # After a shard could not be asked.
 LINK_CLIENTS_MAX = 4096  # Clients that the other end of a link knows.

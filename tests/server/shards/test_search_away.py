@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import product
 from typing import Any
 
 from penstock.errors import Reason
@@ -23,7 +25,9 @@ from penstock.model.commands import (
     Settle,
     SettleMany,
 )
+from penstock.model.courier_commands import Locate
 from penstock.model.settings import RedrivePolicy
+from penstock.model.values import Stage
 from penstock.server.shards.codec import Introduce
 from penstock.server.shards.router import Router
 from tests.support.live_loop import until
@@ -36,8 +40,12 @@ class Store:
     def __init__(self, shards: LiveShards) -> None:
         self.shards = shards
 
-    async def ask(self, command: Command, client: Client | None = None) -> Any:
-        router = Router(self.shards.map, [shard.port for shard in self.shards.shards])
+    async def ask(self, command: Command, client: Client | None = None, before_look: Step | None = None) -> Any:
+        """`before_look`: what happens before each time that a shard is asked where a message is."""
+        ports: list[Any] = [shard.port for shard in self.shards.shards]
+        if before_look:
+            ports = [_Asked(port, before_look) for port in ports]
+        router = Router(self.shards.map, ports)
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         if client:
             router.submit_as(client, command, answered.set_result)
@@ -53,6 +61,37 @@ class Store:
             assert await self.ask(Settle(each.queue, each.sequence, "retry")) == Done()
         await until(lambda: self.shards.bodies("dead").total() == count)
         return delivered
+
+    async def move(self, source: str, target: str) -> None:
+        """Move the one message of a queue to another one."""
+        queue = self.shards.of(source).loop.engine.queue(source)
+        assert queue is not None
+        there = [each for each in range(1, queue.last_sequence + 1) if queue.rows.get(each)]
+        await self.ask(Redrive(source, there, to=target))
+        await until(lambda: self.shards.bodies(target).total() == 1)
+
+
+Step = Callable[[], Awaitable[None]]
+
+
+class _Asked:
+    """A port of a shard in a world that does not stand still."""
+
+    def __init__(self, port: Any, before_look: Step) -> None:
+        self._port = port
+        self._before_look = before_look
+        self._looks: set[asyncio.Task[None]] = set()
+
+    def submit(self, command: Command, reply: Any, stage: Stage = Stage.SYNC) -> Any:
+        if not isinstance(command, Locate):
+            return self._port.submit(command, reply, stage)
+        look = asyncio.create_task(self._look(command, reply, stage))
+        self._looks.add(look)
+        return None
+
+    async def _look(self, command: Command, reply: Any, stage: Stage) -> None:
+        await self._before_look()
+        self._port.submit(command, reply, stage)
 
 
 def live(story: Callable[[Store], Awaitable[None]]) -> Callable[[], None]:
@@ -107,6 +146,39 @@ async def test_a_message_is_found_after_two_moves(store: Store) -> None:
     await until(lambda: store.shards.bodies("far").total() == 1)
     assert await store.ask(Delete(message.queue, message.sequence)) == Done()
     assert not store.shards.bodies("far")
+
+
+def moves() -> Iterator[tuple[str, ...]]:
+    """All ways of a message that begins as a dead letter and moves up to three times, each time to another shard."""
+    for count in range(1, 4):
+        for way in product(HOMES, repeat=count):
+            if all(here != there for here, there in zip(("dead", *way), way, strict=False)):
+                yield way
+
+
+@live
+async def test_a_message_that_moves_while_it_is_looked_for_is_found_or_the_client_tries_again(store: Store) -> None:
+    outcomes: Counter[bool] = Counter()
+    for way in moves():
+        [message] = await store.dead_letters(1)
+        left, at = deque(way), "dead"
+
+        async def move_on(left: deque[str] = left) -> None:
+            nonlocal at
+            if left:
+                source, at = at, left.popleft()
+                await store.move(source, at)
+
+        settle = Settle(message.queue, message.sequence)
+        answer = await store.ask(settle, before_look=move_on)
+        outcomes[answer == Done()] += 1
+        if answer != Done():
+            assert isinstance(answer, Refused), (way, answer)
+            assert answer.reason is Reason.UNAVAILABLE
+            assert await store.ask(settle) == Done()
+        assert not store.shards.bodies(at), way
+        assert await store.ask(settle) == Discarded()
+    assert outcomes[True] > len([*moves()]) / 2
 
 
 @live

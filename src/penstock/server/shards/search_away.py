@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from penstock.errors import Reason
+from penstock.limits import LOCATE_QUESTIONS_PER_SHARD
 from penstock.model.answers import Discarded, Location, Refused
 from penstock.model.commands import (
     Cancel,
@@ -30,6 +31,7 @@ from penstock.server.writer.port import ClientPort, Reply
 
 BY_ID = frozenset((Finish, Release, Settle, Extend, Delete, Cancel, Reschedule, LookUp))
 BY_IDS = frozenset((FinishMany, SettleMany))
+_NOWHERE = -1  # Where a message has left that is asked for in its home.
 _ON_ITS_WAY = Refused(Reason.UNAVAILABLE, "the message is on its way to another shard")
 
 Send = Callable[[int, Command, Reply], object]  # To a shard.
@@ -75,35 +77,58 @@ def follow_each(home: int, ports: Sequence[ClientPort], send: Send, command: Any
 
 
 class _Search:
-    """For one message. If no shard has it, the answer is that of its home."""
+    """For one message. If no shard has it, the answer is that of its home.
+
+    Messages may move while they are looked for, so it is not enough to ask each shard once: where one may have gone,
+    it is looked for when everything that left for there has arrived, and not before.
+    """
 
     def __init__(
         self, home: int, ports: Sequence[ClientPort], send: Send, command: Any, answer: Any, reply: Reply
     ) -> None:
-        self._home, self._ports, self._send = home, ports, send
+        self._ports, self._send = ports, send
         self._command, self._answer, self._reply = command, answer, reply
-        self._visited: set[int] = set()
-        self._left = [
-            (home, -1, 0)
-        ]  # Shards to ask; the one that a message left, and the serial of the last that did.
+        self._asked: dict[
+            tuple[int, int], int
+        ] = {}  # By shard and the one that the message left: up to which serial.
+        self._left = [(home, _NOWHERE, 0)]  # What is to be asked, in the same order.
+        self._questions = 0
 
     def begin(self) -> None:
         while self._left:
             shard, source, serial = self._left.pop()
-            if shard not in self._visited:
-                self._visited.add(shard)
-                where = Locate(self._command.queue, self._command.sequence, source, serial)
-                self._ports[shard].submit(where, partial(self._located, shard))
+            if self._asked.get((shard, source), -1) < serial:
+                self._ask(shard, source, serial)
                 return
         self._reply(self._answer)
+
+    def _ask(self, shard: int, source: int, serial: int) -> None:
+        self._asked[shard, source] = serial
+        self._questions += 1
+        if self._questions > LOCATE_QUESTIONS_PER_SHARD * len(self._ports):
+            self._reply(_ON_ITS_WAY)
+            return
+        where = Locate(self._command.queue, self._command.sequence, source, serial)
+        self._ports[shard].submit(where, partial(self._located, shard))
 
     def _located(self, shard: int, found: Location | Refused) -> None:
         if isinstance(found, Refused):
             self._reply(found)
-        elif found.here and shard != self._home:
-            self._send(shard, self._command, self._reply)
+        elif found.here:
+            self._send(shard, self._command, partial(self._answered, shard, found))
         elif found.is_due:
             self._reply(_ON_ITS_WAY)
         else:
-            self._left += [(each, shard, serial) for each, serial in found.away.items()]
-            self.begin()
+            self._go_on(shard, found)
+
+    def _answered(self, shard: int, found: Location, answer: Any) -> None:
+        """It was there a moment ago."""
+        if is_missing(answer) and found.away:
+            self._answer = answer
+            self._go_on(shard, found)
+        else:
+            self._reply(answer)
+
+    def _go_on(self, shard: int, found: Location) -> None:
+        self._left += [(each, shard, serial) for each, serial in found.away.items()]
+        self.begin()
